@@ -1,0 +1,3 @@
+//! The `dunlin` command.
+
+fn main() {}

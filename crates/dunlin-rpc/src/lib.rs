@@ -1,0 +1,1 @@
+//! Dunlin's RPC: client, server, presets; channels, sharing, admission.

@@ -1,0 +1,1 @@
+//! The shared-memory device of Dunlin: a software RNIC between processes of one host.

@@ -1,0 +1,126 @@
+//! A device: where everything else is made.
+
+use std::ptr::NonNull;
+
+use crate::attributes::DeviceAttributes;
+use crate::completion::{CompletionChannel, CompletionQueue};
+use crate::error::VerbsError;
+use crate::memory::{Access, Region};
+use crate::queue_pair::{EndpointAddress, QueuePair, QueuePairConfig, SharedReceiveQueue};
+
+/// Something that happened to an object without a work request to report it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// The queue pair of this number went to the error state.
+    QueuePairFatal(u32),
+    /// A peer's device went away; its queue pairs are in error.
+    PeerGone([u8; 16]),
+    /// A completion queue overran.
+    CompletionQueueOverrun,
+}
+
+/// An RDMA NIC, real or not. Clones are handles on the same open device, which lives until the last object made from it is gone.
+pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
+    /// Protection domain: regions and queue pairs of one domain work together.
+    type ProtectionDomain: Clone + Send + Sync + std::fmt::Debug + 'static;
+    /// Registered memory.
+    type Region: Region;
+    /// Completion channel.
+    type CompletionChannel: CompletionChannel;
+    /// Completion queue.
+    type CompletionQueue: CompletionQueue;
+    /// Address handle for datagrams.
+    type AddressHandle: Clone + Send + Sync + std::fmt::Debug + 'static;
+    /// Queue pair.
+    type QueuePair: QueuePair<Region = Self::Region, AddressHandle = Self::AddressHandle>;
+    /// Shared receive queue.
+    type SharedReceiveQueue: SharedReceiveQueue<Region = Self::Region>;
+
+    /// Limits and habits.
+    fn attributes(&self) -> &DeviceAttributes;
+
+    /// A new protection domain.
+    ///
+    /// # Errors
+    /// When a limit is reached.
+    fn create_protection_domain(&self) -> Result<Self::ProtectionDomain, VerbsError>;
+
+    /// Allocates `length` zeroed bytes that the device owns, aligned to 4096, and registers them.
+    ///
+    /// # Errors
+    /// When a limit is reached, `length` is zero, or the system has no memory.
+    fn allocate_region(
+        &self,
+        domain: &Self::ProtectionDomain,
+        length: usize,
+        access: Access,
+    ) -> Result<Self::Region, VerbsError>;
+
+    /// Registers memory that the caller owns.
+    ///
+    /// # Safety
+    /// From the call until the last clone of the region is dropped the bytes must stay valid, and the caller must not hold a
+    /// reference to them while a work request that names them is outstanding or while a peer has been granted access.
+    ///
+    /// # Errors
+    /// As for [`Device::allocate_region`]; also when `access` is remote and the device cannot share such memory.
+    #[allow(unsafe_code)]
+    unsafe fn register_raw(
+        &self,
+        domain: &Self::ProtectionDomain,
+        start: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<Self::Region, VerbsError>;
+
+    /// A channel for completion events.
+    ///
+    /// # Errors
+    /// When a limit is reached or the system call fails.
+    fn create_completion_channel(&self) -> Result<Self::CompletionChannel, VerbsError>;
+
+    /// A completion queue of at least `entries`, with a channel if it is to raise events.
+    ///
+    /// # Errors
+    /// When a limit is reached.
+    fn create_completion_queue(
+        &self,
+        entries: usize,
+        channel: Option<&Self::CompletionChannel>,
+    ) -> Result<Self::CompletionQueue, VerbsError>;
+
+    /// A queue pair in state Reset.
+    ///
+    /// # Errors
+    /// When a limit is reached or the transport is absent.
+    fn create_queue_pair(
+        &self,
+        domain: &Self::ProtectionDomain,
+        config: &QueuePairConfig<'_, Self::CompletionQueue, Self::SharedReceiveQueue>,
+    ) -> Result<Self::QueuePair, VerbsError>;
+
+    /// A shared receive queue of `requests` entries of `segments` each.
+    ///
+    /// # Errors
+    /// When a limit is reached or the device has none.
+    fn create_shared_receive_queue(
+        &self,
+        domain: &Self::ProtectionDomain,
+        requests: usize,
+        segments: usize,
+    ) -> Result<Self::SharedReceiveQueue, VerbsError>;
+
+    /// A handle for datagrams to the device of `address`.
+    ///
+    /// # Errors
+    /// When the address is not one of this kind of device.
+    fn create_address_handle(
+        &self,
+        domain: &Self::ProtectionDomain,
+        address: &EndpointAddress,
+    ) -> Result<Self::AddressHandle, VerbsError>;
+
+    /// The next event that no work request reports, if there is one.
+    fn poll_async_event(&self) -> Option<AsyncEvent>;
+}

@@ -1,0 +1,311 @@
+//! Registered memory: what safe code may do with bytes that other machines write at any moment.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::attributes::PageKind;
+
+bitflags::bitflags! {
+    /// What the device may do with a region.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Access: u32 {
+        /// The device writes it: receive buffers and the local side of READs and atomics.
+        const LOCAL_WRITE = 1;
+        /// Peers WRITE it.
+        const REMOTE_WRITE = 1 << 1;
+        /// Peers READ it.
+        const REMOTE_READ = 1 << 2;
+        /// Peers do atomics on it.
+        const REMOTE_ATOMIC = 1 << 3;
+    }
+}
+
+impl Access {
+    /// Whether a peer may do anything with the region.
+    pub fn is_remote(self) -> bool {
+        self.intersects(Self::REMOTE_WRITE | Self::REMOTE_READ | Self::REMOTE_ATOMIC)
+    }
+}
+
+/// The key by which this process names a region to its own device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LocalKey(pub u32);
+
+/// The key by which a peer names a region of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteKey(pub u32);
+
+/// A place in a peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteAddress {
+    /// The address as the peer's device counts it: the region's own base plus an offset in bytes.
+    pub address: u64,
+    /// The key that the peer handed out.
+    pub key: RemoteKey,
+}
+
+impl RemoteAddress {
+    /// The place `bytes` further on. Wraps around at the end of the address space; the device refuses what is out of bounds.
+    #[must_use]
+    pub fn plus(self, bytes: u64) -> Self {
+        Self {
+            address: self.address.wrapping_add(bytes),
+            key: self.key,
+        }
+    }
+}
+
+/// A memory region: bytes that a device may read and write on behalf of work requests.
+///
+/// Clones name the same registration; it ends when the last one is dropped. A work request that names a region which has
+/// ended completes with an error.
+pub trait Region: Clone + Send + Sync + std::fmt::Debug + 'static {
+    /// The bytes.
+    fn memory(&self) -> &Memory;
+    /// What was granted at registration.
+    fn access(&self) -> Access;
+    /// The key for our own work requests.
+    fn local_key(&self) -> LocalKey;
+    /// The address of byte 0 and the key that a peer needs; pointless for a peer unless the access is remote.
+    fn remote(&self) -> RemoteAddress;
+    /// The pages below.
+    fn page_kind(&self) -> PageKind;
+}
+
+/// A window on registered memory for safe code: copies and atomics, never references to bytes.
+///
+/// Bytes may change between any two calls, so read once what decides something. Offsets are the caller's own; ranges
+/// outside the window panic, as slices do. An offset that came from a peer is checked with [`Memory::contains`] first.
+#[derive(Debug)]
+pub struct Memory {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+#[allow(unsafe_code)]
+mod raw {
+    use super::{AtomicU32, AtomicU64, Memory, NonNull};
+
+    // SAFETY: a Memory has no thread-bound state, and all its operations are copies and atomics on shared memory.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above; concurrent use is what it is made for.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        /// Makes the window; only devices do.
+        ///
+        /// # Safety
+        /// `start` must be 8-byte aligned and valid for reads and writes of `length` bytes for as long as the value lives,
+        /// and no Rust reference to those bytes may exist that assumes they do not change. Where the pages are read-only,
+        /// the owner must keep the value from code that would write.
+        pub unsafe fn new(start: NonNull<u8>, length: usize) -> Self {
+            assert!(
+                start.as_ptr() as usize % 8 == 0,
+                "registered memory starts on 8 bytes"
+            );
+            Self { start, length }
+        }
+
+        /// Copies `target.len()` bytes from `offset` out of the region.
+        ///
+        /// # Panics
+        /// When the range leaves the window.
+        #[inline]
+        pub fn read(&self, offset: usize, target: &mut [u8]) {
+            self.check(offset, target.len());
+            // SAFETY: the range was checked against a window valid by the contract of `new`; `target` is private memory
+            // and cannot overlap it. Concurrent writers may tear the copy; bytes have no invalid values.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    self.start.as_ptr().add(offset),
+                    target.as_mut_ptr(),
+                    target.len(),
+                );
+            }
+        }
+
+        /// Copies `source` into the region at `offset`, in no particular order of bytes.
+        ///
+        /// # Panics
+        /// When the range leaves the window.
+        #[inline]
+        pub fn write(&self, offset: usize, source: &[u8]) {
+            self.check(offset, source.len());
+            // SAFETY: as in `read`, the other way round.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    source.as_ptr(),
+                    self.start.as_ptr().add(offset),
+                    source.len(),
+                );
+            }
+        }
+
+        /// Sets `length` bytes from `offset` to `byte`.
+        ///
+        /// # Panics
+        /// When the range leaves the window.
+        pub fn fill(&self, offset: usize, length: usize, byte: u8) {
+            self.check(offset, length);
+            // SAFETY: as in `write`.
+            unsafe { std::ptr::write_bytes(self.start.as_ptr().add(offset), byte, length) }
+        }
+
+        /// The 8 bytes at `offset` as an atomic.
+        ///
+        /// # Panics
+        /// When they leave the window or `offset` is not a multiple of 8.
+        #[inline]
+        pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+            self.check(offset, 8);
+            assert!(offset % 8 == 0, "an atomic stands on its own size");
+            // SAFETY: in bounds and aligned (the window starts on 8 bytes); atomics may be changed by anyone.
+            unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+        }
+
+        /// The 4 bytes at `offset` as an atomic.
+        ///
+        /// # Panics
+        /// When they leave the window or `offset` is not a multiple of 4.
+        #[inline]
+        pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+            self.check(offset, 4);
+            assert!(offset % 4 == 0, "an atomic stands on its own size");
+            // SAFETY: as in `atomic_u64`.
+            unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
+        }
+
+        /// The bytes as a plain slice, without a copy.
+        ///
+        /// # Safety
+        /// Until the slice is gone nothing may write the range: no peer has been granted access to the region, and no work
+        /// request that writes it is outstanding.
+        ///
+        /// # Panics
+        /// When the range leaves the window.
+        pub unsafe fn slice(&self, offset: usize, length: usize) -> &[u8] {
+            self.check(offset, length);
+            // SAFETY: in bounds; the caller promises that nothing writes.
+            unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), length) }
+        }
+
+        /// The bytes as a plain mutable slice.
+        ///
+        /// # Safety
+        /// As for [`Memory::slice`], and nothing else may read or hold a slice of the range either.
+        ///
+        /// # Panics
+        /// When the range leaves the window.
+        #[allow(clippy::mut_from_ref)]
+        pub unsafe fn slice_mut(&self, offset: usize, length: usize) -> &mut [u8] {
+            self.check(offset, length);
+            // SAFETY: in bounds; the caller promises that the range is its own.
+            unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), length) }
+        }
+    }
+
+    /// Copies so that the bytes become visible in ascending order: [`crate::Placement::InOrder`] for devices that place by CPU.
+    ///
+    /// # Safety
+    /// `source` valid for reads and `target` for writes of `length` bytes, not overlapping.
+    #[inline]
+    pub unsafe fn copy_in_order(source: *const u8, target: *mut u8, length: usize) {
+        let mut at = 0;
+        // SAFETY (whole body): every access is within `at .. at + step <= length` of both ranges. Volatile keeps the compiler
+        // from reordering or merging the stores, and x86-64 makes stores visible in program order.
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: see above; SSE2 is part of every x86-64.
+        unsafe {
+            use std::arch::x86_64::{__m128i, _mm_loadu_si128};
+            #[repr(C, packed)]
+            struct Unaligned(__m128i);
+            while at + 64 <= length {
+                let from = source.add(at).cast::<__m128i>();
+                let to = target.add(at).cast::<Unaligned>();
+                let (a, b) = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
+                let (c, d) = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));
+                to.write_volatile(Unaligned(a));
+                to.add(1).write_volatile(Unaligned(b));
+                to.add(2).write_volatile(Unaligned(c));
+                to.add(3).write_volatile(Unaligned(d));
+                at += 64;
+            }
+            while at + 16 <= length {
+                let value = _mm_loadu_si128(source.add(at).cast());
+                target
+                    .add(at)
+                    .cast::<Unaligned>()
+                    .write_volatile(Unaligned(value));
+                at += 16;
+            }
+        }
+        // SAFETY: see above; one byte at a time, with a release store where the architecture needs one.
+        unsafe {
+            while at < length {
+                let byte = std::sync::atomic::AtomicU8::from_ptr(target.add(at));
+                byte.store(source.add(at).read(), std::sync::atomic::Ordering::Release);
+                at += 1;
+            }
+        }
+    }
+}
+pub use raw::copy_in_order;
+
+impl Memory {
+    /// Bytes in the window.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether the window has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether `offset .. offset + length` is inside.
+    #[inline]
+    pub fn contains(&self, offset: usize, length: usize) -> bool {
+        offset
+            .checked_add(length)
+            .is_some_and(|end| end <= self.length)
+    }
+
+    /// The address of byte 0, for devices.
+    #[inline]
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    #[inline]
+    fn check(&self, offset: usize, length: usize) {
+        if !self.contains(offset, length) {
+            out_of_bounds(offset, length, self.length);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_bounds(offset: usize, length: usize, window: usize) -> ! {
+    panic!("range of {length} bytes at {offset} leaves a window of {window} bytes");
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordered_copy_is_a_copy() {
+        let source: Vec<u8> = (0..300u32).map(|i| (i * 7) as u8).collect();
+        for start in 0..9 {
+            for length in 0..=(source.len() - start) {
+                let mut target = vec![0u8; source.len() + 1];
+                // SAFETY: both vectors hold `start + length` bytes and are distinct.
+                unsafe { copy_in_order(source.as_ptr().add(start), target.as_mut_ptr(), length) };
+                assert_eq!(&target[..length], &source[start..start + length]);
+                assert!(target[length..].iter().all(|&b| b == 0));
+            }
+        }
+    }
+}

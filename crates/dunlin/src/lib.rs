@@ -1,0 +1,1 @@
+//! RPC, messaging and transactions over RDMA, with or without the hardware.
