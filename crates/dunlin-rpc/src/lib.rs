@@ -1,1 +1,29 @@
-//! Dunlin's RPC: client, server, presets; channels, sharing, admission.
+//! Dunlin's RPC: clients, servers and the presets that put them together.
+//!
+//! The rooms follow the path of a call: [`bootstrap`] finds the peer and a device both sides have, a channel carries messages over
+//! one queue pair, a client lane matches responses to calls, a server connection finds handlers. Engines are state machines
+//! without threads or clocks; the threads stand in the client's and the server's drivers. This first form is the preset
+//! `plain`: one RC ring channel for each client thread.
+#![deny(unsafe_code)]
+
+pub mod bootstrap;
+mod channel;
+mod client;
+mod config;
+mod devices;
+mod error;
+mod fabric;
+mod preset;
+mod server;
+
+pub use client::{Batch, CallFuture, Client, ClientBuilder, ConnectionInfo, Pipeline, Reply, RequestBuffer};
+pub use config::{ChannelConfig, WaitMode};
+pub use devices::{available, DeviceReport};
+pub use error::{CallError, ConnectError, ServeError};
+pub use preset::Preset;
+pub use server::{
+    HandlerError, Request, Responder, RunningServer, Server, ServerBuilder, ServerStatistics,
+};
+
+/// The id of a handler: what a request asks for.
+pub type HandlerId = u16;

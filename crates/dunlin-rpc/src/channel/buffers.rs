@@ -1,0 +1,189 @@
+//! Registered buffers for payloads that are too long for the ring, kept for reuse because registering is slow.
+//!
+//! An [`Exported`] buffer holds a payload of ours that the peer READs. A [`Landing`] buffer takes what we READ from the peer; no peer
+//! has any access to it, so its bytes can be lent out as a plain slice.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dunlin_verbs::{Access, Device, Region, VerbsError};
+
+/// Smallest buffer: below this a registration of its own wastes more than it saves.
+const MIN_BUFFER_BYTES: usize = 16 << 10;
+/// Bytes that a pool keeps for reuse; what is given back beyond that is freed.
+const KEPT_BYTES: usize = 256 << 20;
+
+/// What buffers of a pool are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The peer reads them.
+    Export,
+    /// We read into them.
+    Landing,
+}
+
+/// Buffers of one channel for one purpose, by power-of-two size.
+#[derive(Debug)]
+pub(crate) struct BufferPool<D: Device> {
+    device: D,
+    domain: D::ProtectionDomain,
+    purpose: Purpose,
+    free: Mutex<Free<D::Region>>,
+}
+
+#[derive(Debug)]
+struct Free<R> {
+    by_size: Vec<Vec<R>>,
+    bytes: usize,
+}
+
+impl<D: Device> BufferPool<D> {
+    /// An empty pool.
+    pub(crate) fn new(device: &D, domain: &D::ProtectionDomain, purpose: Purpose) -> Arc<Self> {
+        let free = Mutex::new(Free { by_size: Vec::new(), bytes: 0 });
+        Arc::new(Self { device: device.clone(), domain: domain.clone(), purpose, free })
+    }
+
+    /// A buffer of at least `length` bytes whose first `length` bytes are in use.
+    pub(crate) fn take(self: &Arc<Self>, length: usize) -> Result<Buffer<D>, VerbsError> {
+        let size = length.max(MIN_BUFFER_BYTES).next_power_of_two();
+        let class = size.trailing_zeros() as usize;
+        let kept = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = free.by_size.get_mut(class).and_then(Vec::pop);
+            if kept.is_some() {
+                free.bytes -= size;
+            }
+            kept
+        };
+        let region = match kept {
+            Some(region) => region,
+            None => {
+                let access = match self.purpose {
+                    Purpose::Export => Access::REMOTE_READ,
+                    Purpose::Landing => Access::LOCAL_WRITE,
+                };
+                self.device.allocate_region(&self.domain, size, access)?
+            }
+        };
+        Ok(Buffer { region, length, pool: Arc::clone(self) })
+    }
+
+    fn give_back(&self, region: &D::Region) {
+        let size = region.memory().len();
+        let class = size.trailing_zeros() as usize;
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.bytes + size > KEPT_BYTES {
+            return;
+        }
+        if free.by_size.len() <= class {
+            free.by_size.resize_with(class + 1, Vec::new);
+        }
+        free.by_size[class].push(region.clone());
+        free.bytes += size;
+    }
+}
+
+/// A buffer that goes back to its pool when it is dropped. It has one owner.
+#[derive(Debug)]
+pub(crate) struct Buffer<D: Device> {
+    region: D::Region,
+    length: usize,
+    pool: Arc<BufferPool<D>>,
+}
+
+impl<D: Device> Buffer<D> {
+    /// The region, for work requests.
+    pub(crate) fn region(&self) -> &D::Region {
+        &self.region
+    }
+
+    /// Bytes in use.
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it came from `pool`.
+    pub(crate) fn is_of(&self, pool: &Arc<BufferPool<D>>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+
+    /// Copies `bytes` in, from the start.
+    pub(crate) fn fill(&self, bytes: &[u8]) {
+        self.region.memory().write(0, bytes);
+    }
+}
+
+impl<D: Device> Drop for Buffer<D> {
+    fn drop(&mut self) {
+        self.pool.give_back(&self.region);
+    }
+}
+
+/// Bytes lent out as plain slices. The one place of this crate that touches raw memory.
+#[allow(unsafe_code)]
+mod lend {
+    use super::{Buffer, Purpose};
+    use dunlin_verbs::{Device, Region};
+
+    /// Registered memory as a byte slice of its owner.
+    pub(crate) trait Bytes: Send + std::fmt::Debug {
+        /// The bytes.
+        fn bytes(&self) -> &[u8];
+    }
+
+    impl Bytes for Box<[u8]> {
+        fn bytes(&self) -> &[u8] {
+            self
+        }
+    }
+
+    /// A landing buffer whose READ has completed.
+    #[derive(Debug)]
+    pub(crate) struct Landed<D: Device>(Buffer<D>);
+
+    impl<D: Device> Landed<D> {
+        /// The caller has polled the successful completion of the only work request that names the buffer.
+        pub(crate) fn after_completion(buffer: Buffer<D>) -> Self {
+            assert!(buffer.pool.purpose == Purpose::Landing, "only landing buffers are private");
+            Self(buffer)
+        }
+    }
+
+    impl<D: Device> Bytes for Landed<D> {
+        fn bytes(&self) -> &[u8] {
+            // SAFETY: the pool registers landing buffers without any remote access, a `Buffer` has one owner, and its only READ
+            // has completed before `Landed` was made: nothing writes these bytes while `self` is borrowed.
+            unsafe { self.0.region.memory().slice(0, self.0.length) }
+        }
+    }
+
+    /// An export buffer that is not sent yet.
+    pub(crate) trait BytesMut: Send + std::fmt::Debug {
+        /// The bytes.
+        fn bytes_ref(&self) -> &[u8];
+        /// The bytes, to fill.
+        fn bytes_mut(&mut self) -> &mut [u8];
+        /// The buffer itself, to hand to the lane that it came from.
+        fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
+    }
+
+    impl<D: Device> BytesMut for Buffer<D> {
+        fn bytes_ref(&self) -> &[u8] {
+            assert!(self.pool.purpose == Purpose::Export, "landing buffers are read when landed");
+            // SAFETY: as in `bytes_mut`: nobody but the owner writes an export buffer.
+            unsafe { self.region.memory().slice(0, self.length) }
+        }
+
+        fn bytes_mut(&mut self) -> &mut [u8] {
+            assert!(self.pool.purpose == Purpose::Export, "landing buffers are written by READ alone");
+            // SAFETY: an export buffer is never the target of a work request, peers may only read it, and `&mut self` is its
+            // only owner.
+            unsafe { self.region.memory().slice_mut(0, self.length) }
+        }
+
+        fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
+            self
+        }
+    }
+}
+pub(crate) use lend::{Bytes, BytesMut, Landed};

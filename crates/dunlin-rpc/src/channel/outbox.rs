@@ -1,0 +1,135 @@
+//! The sending half of a ring: encodes messages into lines, batches them and keeps account of the room at the peer.
+//!
+//! Pure values: it knows neither queue pair nor memory. [`super::ring::RingChannel`] writes the batches out.
+
+use super::line::{self, Header, BODY_BYTES, HEADER_BYTES, LINE_BYTES};
+use super::ChannelError;
+
+/// Lines gathered before they are written, at least: room for the longest message in the ring and then some.
+const BATCH_LINES: usize = 64;
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    /// Encoded lines that are not written yet: `written .. tail`.
+    batch: Vec<u8>,
+    /// Lines in `batch`.
+    batched: usize,
+    /// Lines encoded since the start of the connection (RB²'s tail).
+    tail: u64,
+    /// Lines that the peer has consumed, as far as we know (RB²'s local head).
+    consumed_by_peer: u64,
+    /// The peer's ring has 2^shift lines.
+    shift: u32,
+}
+
+/// A contiguous part of a batch and its place in the peer's ring.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    /// Byte offset in the ring.
+    pub(crate) offset: usize,
+    /// The lines.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Outbox {
+    /// For a ring of `lines` (a power of two) at the peer and payloads of at most `eager_bytes`.
+    pub(crate) fn new(lines: usize, eager_bytes: usize) -> Self {
+        debug_assert!(lines.is_power_of_two());
+        Self {
+            batch: vec![0; Self::batch_bytes(eager_bytes)],
+            batched: 0,
+            tail: 0,
+            consumed_by_peer: 0,
+            shift: lines.trailing_zeros(),
+        }
+    }
+
+    /// Bytes of the longest batch with payloads of at most `eager_bytes`.
+    pub(crate) fn batch_bytes(eager_bytes: usize) -> usize {
+        BATCH_LINES.max(line::lines_for(eager_bytes)) * LINE_BYTES
+    }
+
+    /// Lines of the peer's ring that are free.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        (1usize << self.shift) - (self.tail - self.consumed_by_peer) as usize
+    }
+
+    /// The peer's count of consumed lines, as far as we know.
+    #[inline]
+    pub(crate) fn known_consumed(&self) -> u64 {
+        self.consumed_by_peer
+    }
+
+    /// Whether `lines` more fit into the batch.
+    #[inline]
+    pub(crate) fn batch_fits(&self, lines: usize) -> bool {
+        (self.batched + lines) * LINE_BYTES <= self.batch.len()
+    }
+
+    /// Whether anything waits to be written.
+    #[inline]
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.batched == 0
+    }
+
+    /// Takes note of the peer's count of consumed lines, as its lower 32 bits. It may only grow, up to what was written.
+    #[inline]
+    pub(crate) fn peer_consumed(&mut self, low: u32) -> Result<(), ChannelError> {
+        let more = u64::from(low.wrapping_sub(self.consumed_by_peer as u32));
+        if more > self.tail - self.batched as u64 - self.consumed_by_peer {
+            return Err(ChannelError::Violation("it claims to have read what was never sent"));
+        }
+        self.consumed_by_peer += more;
+        Ok(())
+    }
+
+    /// Encodes a message; `consumed` goes into the tags. The caller has checked room, batch and length.
+    #[inline]
+    pub(crate) fn push(&mut self, header: Header, payload: &[u8], consumed: u64) {
+        debug_assert_eq!(header.length as usize, payload.len());
+        let lines = line::lines_for(payload.len());
+        debug_assert!(lines <= self.room() && self.batch_fits(lines));
+        let start = self.batched * LINE_BYTES;
+        let target = &mut self.batch[start..start + lines * LINE_BYTES];
+        let shift = self.shift;
+        let position = self.tail;
+        let (first, rest) = target.split_at_mut(LINE_BYTES);
+        first[..HEADER_BYTES].copy_from_slice(&header.encode());
+        let in_first = payload.len().min(BODY_BYTES - HEADER_BYTES);
+        first[HEADER_BYTES..HEADER_BYTES + in_first].copy_from_slice(&payload[..in_first]);
+        let word = line::tag(line::lap(position, shift), consumed);
+        first[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
+        let mut at = position;
+        for (target, part) in
+            rest.chunks_exact_mut(LINE_BYTES).zip(payload[in_first..].chunks(BODY_BYTES))
+        {
+            at += 1;
+            target[..part.len()].copy_from_slice(part);
+            let word = line::tag(line::lap(at, shift), consumed);
+            target[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
+        }
+        self.tail += lines as u64;
+        self.batched += lines;
+    }
+
+    /// The batch as one or, at the end of the ring, two pieces.
+    #[inline]
+    pub(crate) fn pieces(&self) -> (Piece<'_>, Option<Piece<'_>>) {
+        let mask = (1u64 << self.shift) - 1;
+        let first_line = ((self.tail - self.batched as u64) & mask) as usize;
+        let until_end = (1usize << self.shift) - first_line;
+        let lines = self.batched.min(until_end);
+        let bytes = &self.batch[..self.batched * LINE_BYTES];
+        let (first, second) = bytes.split_at(lines * LINE_BYTES);
+        let second = (!second.is_empty()).then_some(Piece { offset: 0, bytes: second });
+        (Piece { offset: first_line * LINE_BYTES, bytes: first }, second)
+    }
+
+    /// The batch was written.
+    #[inline]
+    pub(crate) fn written(&mut self) {
+        self.batched = 0;
+    }
+}

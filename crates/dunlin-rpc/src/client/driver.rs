@@ -1,0 +1,356 @@
+//! Calls as futures: one lane for all of a client's futures, and a thread that polls it while any of them is out.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper};
+use super::reply::Reply;
+use super::Core;
+use crate::config::WaitMode;
+use crate::error::CallError;
+use crate::HandlerId;
+
+/// Polls between two looks at the clock.
+const POLLS_PER_CLOCK: u32 = 64;
+/// How exactly deadlines are kept.
+const DEADLINE_STEP: Duration = Duration::from_millis(1);
+/// How long to go on looking after sleep was announced.
+const GRACE: Duration = Duration::from_micros(20);
+/// Longest sleep: the deadlines of calls that are out, and the harm of a wake-up lost after all.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+
+/// The lane of a client's futures.
+pub(super) struct AsyncLane {
+    inner: Mutex<Inner>,
+    sleeper: Box<dyn Sleeper>,
+    /// Whether the driver is about to sleep or asleep.
+    sleeping: AtomicBool,
+    ending: AtomicBool,
+}
+
+struct Inner {
+    lane: Box<dyn Lane>,
+    calls: Calls,
+}
+
+/// What became of the calls, by tag.
+#[derive(Default)]
+struct Calls {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+}
+
+#[derive(Default)]
+enum Slot {
+    #[default]
+    Free,
+    Out {
+        call: CallId,
+        deadline: Instant,
+        after: Duration,
+        waker: Option<Waker>,
+    },
+    Done(Result<Reply, CallError>),
+}
+
+impl Calls {
+    fn reserve(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::Free);
+            self.slots.len() - 1
+        })
+    }
+
+    fn release(&mut self, tag: usize) -> Slot {
+        self.free.push(tag);
+        std::mem::take(&mut self.slots[tag])
+    }
+}
+
+impl Sink for Calls {
+    fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
+        let Some(slot @ Slot::Out { .. }) = self.slots.get_mut(tag as usize) else { return };
+        let done = Slot::Done(result.map(Reply::new));
+        if let Slot::Out { waker: Some(waker), .. } = std::mem::replace(slot, done) {
+            waker.wake();
+        }
+    }
+}
+
+impl AsyncLane {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn close(&self) {
+        self.ending.store(true, Ordering::Release);
+        self.sleeper.wake();
+    }
+
+    fn rouse(&self) {
+        if self.sleeping.load(Ordering::SeqCst) {
+            self.sleeper.wake();
+        }
+    }
+
+    /// The driver's loop.
+    fn drive(&self, wait: WaitMode) {
+        let mut polls = 0u32;
+        let mut idle_since: Option<Instant> = None;
+        let mut next_expiry = Instant::now();
+        loop {
+            let ending = self.ending.load(Ordering::Acquire);
+            let mut inner = self.lock();
+            let Inner { lane, calls } = &mut *inner;
+            let polled = lane.poll(calls);
+            if ending || polled.is_err() {
+                let error = polled.err().unwrap_or(CallError::Closed);
+                calls.end(&error);
+                return;
+            }
+            if matches!(polled, Ok(taken) if taken > 0) {
+                idle_since = None;
+                continue;
+            }
+            polls = polls.wrapping_add(1);
+            if polls % POLLS_PER_CLOCK != 0 {
+                drop(inner);
+                std::hint::spin_loop();
+                continue;
+            }
+            let now = Instant::now();
+            if now >= next_expiry {
+                next_expiry = now + DEADLINE_STEP;
+                calls.expire(now, lane.as_mut());
+                if lane.check(calls).is_err() {
+                    continue;
+                }
+            }
+            let since = *idle_since.get_or_insert(now);
+            let spin = match wait {
+                WaitMode::Doze { spin } => spin,
+                // Latency mode polls while calls are out, and only then.
+                WaitMode::Spin if lane.outstanding() > 0 => continue,
+                WaitMode::Spin => Duration::from_millis(1),
+            };
+            if now.duration_since(since) >= spin {
+                self.sleep(inner);
+                idle_since = None;
+            }
+        }
+    }
+
+    fn sleep(&self, mut inner: MutexGuard<'_, Inner>) {
+        self.sleeping.store(true, Ordering::SeqCst);
+        let Inner { lane, calls } = &mut *inner;
+        let announced = lane.prepare_sleep();
+        let before = lane.outstanding();
+        let started = Instant::now();
+        let mut quiet = announced.is_ok();
+        while quiet && started.elapsed() < GRACE {
+            quiet = matches!(lane.poll(calls), Ok(0));
+        }
+        quiet = quiet && lane.check(calls).is_ok() && lane.outstanding() == before;
+        let timeout = if before > 0 { LONGEST_SLEEP } else { 5 * LONGEST_SLEEP };
+        drop(inner);
+        if quiet && !self.ending.load(Ordering::Acquire) && self.sleeper.sleep(timeout).is_err() {
+            std::thread::sleep(DEADLINE_STEP);
+        }
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Calls {
+    fn end(&mut self, error: &CallError) {
+        for tag in 0..self.slots.len() {
+            if matches!(self.slots[tag], Slot::Out { .. }) {
+                self.complete(tag as u64, Err(error.clone()));
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Instant, lane: &mut dyn Lane) {
+        for tag in 0..self.slots.len() {
+            if let Slot::Out { call, deadline, after, .. } = self.slots[tag] {
+                if deadline <= now {
+                    lane.abandon(call);
+                    self.complete(tag as u64, Err(CallError::DeadlineExceeded { after }));
+                }
+            }
+        }
+    }
+}
+
+/// The client's lane for futures, made anew when there is none that can be used.
+fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
+    let mut place = core.asynchronous.lock().unwrap_or_else(PoisonError::into_inner);
+    if core.closed.load(Ordering::Acquire) {
+        return Err(CallError::Closed);
+    }
+    if let Some(lane) = &*place {
+        if lane.lock().lane.is_usable() {
+            return Ok(Arc::clone(lane));
+        }
+        lane.close();
+        *place = None;
+    }
+    let connect = |error| CallError::Connect(Arc::new(error));
+    let (lane, _) = core.recipe.open().map_err(connect)?;
+    let lane = Arc::new(AsyncLane {
+        sleeper: lane.sleeper(),
+        inner: Mutex::new(Inner { lane, calls: Calls::default() }),
+        sleeping: AtomicBool::new(false),
+        ending: AtomicBool::new(false),
+    });
+    let driven = Arc::clone(&lane);
+    let wait = core.recipe.channel.wait;
+    std::thread::Builder::new()
+        .name("dunlin-client".into())
+        .spawn(move || driven.drive(wait))
+        .map_err(|error| CallError::ConnectionLost { why: format!("no thread: {error}") })?;
+    *place = Some(Arc::clone(&lane));
+    Ok(lane)
+}
+
+/// Sends a call and returns its future.
+pub(super) fn call(core: &Arc<Core>, handler: HandlerId, payload: &[u8]) -> CallFuture {
+    match send(core, handler, payload) {
+        Ok((lane, tag)) => CallFuture(State::Out { lane, tag }),
+        Err(error) => CallFuture(State::Failed(Some(error))),
+    }
+}
+
+fn send(
+    core: &Arc<Core>,
+    handler: HandlerId,
+    payload: &[u8],
+) -> Result<(Arc<AsyncLane>, usize), CallError> {
+    let lane = lane_of(core)?;
+    let deadline = core.recipe.deadline;
+    let mut inner = lane.lock();
+    if lane.ending.load(Ordering::Acquire) {
+        return Err(CallError::Closed);
+    }
+    let tag = inner.calls.reserve();
+    let submitted = submit(&mut inner, handler, payload, tag, deadline);
+    let call = match submitted {
+        Ok(call) => call,
+        Err(error) => {
+            inner.calls.release(tag);
+            return Err(error);
+        }
+    };
+    inner.calls.slots[tag] =
+        Slot::Out { call, deadline: Instant::now() + deadline, after: deadline, waker: None };
+    drop(inner);
+    lane.rouse();
+    Ok((lane, tag))
+}
+
+/// Submits, making room by polling when the ring is full.
+fn submit(
+    inner: &mut Inner,
+    handler: HandlerId,
+    payload: &[u8],
+    tag: usize,
+    limit: Duration,
+) -> Result<CallId, CallError> {
+    let started = Instant::now();
+    loop {
+        let Inner { lane, calls } = &mut *inner;
+        if let Some(call) = lane.submit(handler, &mut Body::Bytes(payload), tag as u64)? {
+            lane.flush()?;
+            return Ok(call);
+        }
+        if started.elapsed() > limit {
+            return Err(CallError::DeadlineExceeded { after: limit });
+        }
+        if lane.poll(calls)? == 0 {
+            lane.check(calls)?;
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The answer of a call, when it comes. Works under any executor. Dropping it cancels the call.
+#[must_use = "the call is cancelled when the future is dropped"]
+pub struct CallFuture(State);
+
+enum State {
+    Out { lane: Arc<AsyncLane>, tag: usize },
+    Failed(Option<CallError>),
+    Over,
+}
+
+impl std::fmt::Debug for CallFuture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match self.0 {
+            State::Out { .. } => "out",
+            State::Failed(_) => "failed",
+            State::Over => "over",
+        };
+        write!(f, "CallFuture({state})")
+    }
+}
+
+impl Future for CallFuture {
+    type Output = Result<Reply, CallError>;
+
+    /// # Panics
+    /// When polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut self.0;
+        match this {
+            State::Failed(error) => {
+                let error = error.take();
+                *this = State::Over;
+                Poll::Ready(Err(error.unwrap_or(CallError::Closed)))
+            }
+            State::Over => panic!("a call was polled after its answer"),
+            State::Out { lane, tag } => {
+                let lane = Arc::clone(lane);
+                let tag = *tag;
+                let mut inner = lane.lock();
+                let Inner { lane: engine, calls } = &mut *inner;
+                if matches!(calls.slots[tag], Slot::Out { .. }) {
+                    // The answer may be there already; a loss is reported through the slot.
+                    let _ = engine.poll(calls);
+                }
+                match &mut calls.slots[tag] {
+                    Slot::Out { waker, .. } => {
+                        match waker {
+                            Some(known) => known.clone_from(context.waker()),
+                            None => *waker = Some(context.waker().clone()),
+                        }
+                        Poll::Pending
+                    }
+                    Slot::Done(_) | Slot::Free => {
+                        let slot = calls.release(tag);
+                        drop(inner);
+                        *this = State::Over;
+                        match slot {
+                            Slot::Done(result) => Poll::Ready(result),
+                            _ => Poll::Ready(Err(CallError::Closed)),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for CallFuture {
+    fn drop(&mut self) {
+        let State::Out { lane, tag } = &self.0 else { return };
+        let mut inner = lane.lock();
+        let Inner { lane: engine, calls } = &mut *inner;
+        if let Slot::Out { call, .. } = calls.slots[*tag] {
+            engine.abandon(call);
+        }
+        calls.release(*tag);
+    }
+}

@@ -1,0 +1,384 @@
+//! A lane: one channel and the calls that are out on it. An engine without threads or clocks; its users poll it.
+
+use std::time::Duration;
+
+use dunlin_verbs::{CompletionChannel, Device, QueuePairState, VerbsError};
+
+use crate::channel::buffers::{Buffer, Bytes, BytesMut, Landed};
+use crate::channel::line::{Header, Kind};
+use crate::channel::ring::RingChannel;
+use crate::channel::ChannelError;
+use crate::error::{CallError, WireFailure};
+use crate::HandlerId;
+
+/// A call on a lane: slot in the lower half, generation of the slot in the upper, so that a late answer is never taken for another call's.
+pub(crate) type CallId = u64;
+
+/// Messages taken in one poll: bounds the time that a poll holds its caller.
+const POLL_BUDGET: usize = 64;
+
+/// What is sent.
+pub(crate) enum Body<'a> {
+    /// Bytes of the caller, copied.
+    Bytes(&'a [u8]),
+    /// A buffer from [`Lane::buffer`], sent as it is.
+    Buffer(Box<dyn BytesMut>),
+}
+
+/// What came back.
+pub(crate) enum Answer<'a> {
+    /// In private memory of the lane until the next message.
+    Short(&'a [u8]),
+    /// In a buffer of its own.
+    Long(Box<dyn Bytes>),
+}
+
+/// Who wants the answers.
+pub(crate) trait Sink {
+    /// The call submitted with `tag` has ended.
+    fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>);
+}
+
+/// A lane, whatever its device.
+pub(crate) trait Lane: Send {
+    /// Sends a request with the next flush. `Ok(None)`: the ring is full, poll and try again with the same body.
+    fn submit(
+        &mut self,
+        handler: HandlerId,
+        body: &mut Body<'_>,
+        tag: u64,
+    ) -> Result<Option<CallId>, CallError>;
+    /// Hands the batch to the device.
+    fn flush(&mut self) -> Result<(), CallError>;
+    /// Takes what has arrived. An error ends the lane, after every call has been completed with it.
+    fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError>;
+    /// The caller is no longer interested; the slot is free again when the answer comes.
+    fn abandon(&mut self, call: CallId);
+    /// A registered buffer to fill in place.
+    fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
+    /// Calls that are out, abandoned ones included.
+    fn outstanding(&self) -> usize;
+    /// Whether the lane takes calls.
+    fn is_usable(&self) -> bool;
+    /// Looks for completions and failures, which arriving messages do not show.
+    fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
+    /// Announces sleep to the server. See [`RingChannel::prepare_sleep`].
+    fn prepare_sleep(&mut self) -> Result<(), CallError>;
+    /// What a sleeper waits on, and what wakes it.
+    fn sleeper(&self) -> Box<dyn Sleeper>;
+}
+
+/// A place to sleep until the lane's peer has something.
+pub(crate) trait Sleeper: Send + Sync {
+    /// Sleeps for `timeout` at most.
+    fn sleep(&self, timeout: Duration) -> Result<(), VerbsError>;
+    /// Wakes the sleeper.
+    fn wake(&self);
+}
+
+impl<C: CompletionChannel> Sleeper for C {
+    fn sleep(&self, timeout: Duration) -> Result<(), VerbsError> {
+        self.wait(timeout).map(drop)
+    }
+
+    fn wake(&self) {
+        CompletionChannel::wake(self);
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    Waiting,
+    Abandoned,
+}
+
+#[derive(Debug)]
+struct Slot<D: Device> {
+    generation: u32,
+    state: State,
+    tag: u64,
+    /// The request's payload while the server may still read it.
+    export: Option<Buffer<D>>,
+}
+
+/// A lane over a ring channel.
+#[derive(Debug)]
+pub(crate) struct RingLane<D: Device> {
+    channel: RingChannel<D>,
+    slots: Vec<Slot<D>>,
+    free: Vec<u32>,
+    /// Long responses that were read, and whose server is still to be told.
+    releases: Vec<CallId>,
+    /// The server said goodbye: answers still come, calls are not taken.
+    leaving: bool,
+    /// The calls were told that the channel is lost.
+    lost: bool,
+}
+
+impl<D: Device> RingLane<D> {
+    pub(crate) fn new(channel: RingChannel<D>) -> Self {
+        let most = channel.config().max_outstanding;
+        let slots = (0..most)
+            .map(|_| Slot { generation: 0, state: State::Free, tag: 0, export: None })
+            .collect();
+        let free = (0..most as u32).rev().collect();
+        Self { channel, slots, free, releases: Vec::new(), leaving: false, lost: false }
+    }
+
+    fn slot_of(&mut self, call: CallId) -> Option<usize> {
+        let index = call as u32 as usize;
+        let slot = self.slots.get(index)?;
+        let open = !matches!(slot.state, State::Free) && slot.generation == (call >> 32) as u32;
+        open.then_some(index)
+    }
+
+    /// Frees the slot and says whose call it was, unless nobody wants the answer.
+    #[inline]
+    fn finish(&mut self, index: usize) -> Option<u64> {
+        let slot = &mut self.slots[index];
+        let wanted = matches!(slot.state, State::Waiting);
+        slot.state = State::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.export = None;
+        self.free.push(index as u32);
+        wanted.then_some(slot.tag)
+    }
+
+    fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
+        let error = CallError::ConnectionLost { why: error.to_string() };
+        if !self.lost {
+            self.lost = true;
+            self.channel.close();
+            for index in 0..self.slots.len() {
+                if !matches!(self.slots[index].state, State::Free) {
+                    if let Some(tag) = self.finish(index) {
+                        sink.complete(tag, Err(error.clone()));
+                    }
+                }
+            }
+        }
+        error
+    }
+
+    fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
+        let mut taken = 0;
+        while taken < POLL_BUDGET {
+            let Some(header) = self.channel.receive()? else { break };
+            taken += 1;
+            self.dispatch(header, sink)?;
+        }
+        if self.channel.is_fetching() || self.channel.is_asleep() || !self.releases.is_empty() {
+            self.channel.progress()?;
+            taken += self.take_fetched(sink)?;
+        }
+        if taken > 0 {
+            self.channel.tell_consumed()?;
+        }
+        Ok(taken)
+    }
+
+    #[inline]
+    fn dispatch(&mut self, header: Header, sink: &mut dyn Sink) -> Result<(), ChannelError> {
+        match header.kind {
+            Kind::Response => {
+                let index = self.answered(header.call)?;
+                if let Some(tag) = self.finish(index) {
+                    sink.complete(tag, Ok(Answer::Short(self.channel.payload(header))));
+                }
+            }
+            Kind::Failure => {
+                let index = self.answered(header.call)?;
+                let failure = WireFailure::decode(self.channel.payload(header))
+                    .ok_or(ChannelError::Violation("a failure without a reason"))?;
+                if let Some(tag) = self.finish(index) {
+                    sink.complete(tag, Err(failure.into_call_error()));
+                }
+            }
+            Kind::LongResponse => {
+                self.answered(header.call)?;
+                let mut descriptor = [0; crate::channel::line::DESCRIPTOR_BYTES];
+                let payload = self.channel.payload(header);
+                if payload.len() != descriptor.len() {
+                    return Err(ChannelError::Violation("a long message without a descriptor"));
+                }
+                descriptor.copy_from_slice(payload);
+                self.channel.fetch(header.call, &descriptor)?;
+            }
+            Kind::Goodbye => self.leaving = true,
+            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel => {
+                return Err(ChannelError::Violation("a server that calls its client"));
+            }
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, call: CallId) -> Result<usize, ChannelError> {
+        self.slot_of(call).ok_or(ChannelError::Violation("an answer to no call of ours"))
+    }
+
+    fn take_fetched(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
+        let mut taken = 0;
+        while let Some(fetched) = self.channel.take_fetched() {
+            taken += 1;
+            let index = self.answered(fetched.id)?;
+            self.releases.push(fetched.id);
+            if let Some(tag) = self.finish(index) {
+                let landed = Landed::after_completion(fetched.buffer);
+                sink.complete(tag, Ok(Answer::Long(Box::new(landed))));
+            }
+        }
+        let due = !self.releases.is_empty();
+        while let Some(&call) = self.releases.last() {
+            if !self.channel.make_room(0)? {
+                break;
+            }
+            self.channel.push(Kind::Release, 0, call, &[]);
+            self.releases.pop();
+        }
+        if due {
+            self.channel.flush()?;
+        }
+        Ok(taken)
+    }
+}
+
+impl<D: Device> Lane for RingLane<D> {
+    #[inline]
+    fn submit(
+        &mut self,
+        handler: HandlerId,
+        body: &mut Body<'_>,
+        tag: u64,
+    ) -> Result<Option<CallId>, CallError> {
+        if self.leaving {
+            return Err(CallError::ShuttingDown);
+        }
+        if self.lost {
+            return Err(CallError::ConnectionLost { why: "it was lost before".into() });
+        }
+        let length = match body {
+            Body::Bytes(bytes) => bytes.len(),
+            Body::Buffer(buffer) => buffer.bytes_ref().len(),
+        };
+        let eager = self.channel.eager_bytes();
+        let in_ring =
+            if length <= eager { length } else { crate::channel::line::DESCRIPTOR_BYTES };
+        if length > self.channel.longest() {
+            return Err(CallError::TooLong { bytes: length, limit: self.channel.longest() });
+        }
+        let lost = |error: ChannelError| CallError::ConnectionLost { why: error.to_string() };
+        if !self.channel.make_room(in_ring).map_err(lost)? {
+            return Ok(None);
+        }
+        let Some(&index) = self.free.last() else {
+            return Err(CallError::TooManyOutstanding { limit: self.slots.len() });
+        };
+        let slot = &mut self.slots[index as usize];
+        let call = u64::from(index) | u64::from(slot.generation) << 32;
+        match body {
+            Body::Bytes(bytes) if length <= eager => {
+                self.channel.push(Kind::Request, handler, call, bytes);
+            }
+            Body::Bytes(bytes) => {
+                let export = self.channel.export(length).map_err(lost)?;
+                export.fill(bytes);
+                self.channel.push_long(Kind::LongRequest, handler, call, &export);
+                slot.export = Some(export);
+            }
+            Body::Buffer(buffer) if length <= eager => {
+                self.channel.push(Kind::Request, handler, call, buffer.bytes_ref());
+            }
+            Body::Buffer(_) => {
+                let Body::Buffer(buffer) = std::mem::replace(body, Body::Bytes(&[])) else {
+                    unreachable!("matched just above")
+                };
+                let export = match buffer.into_any().downcast::<Buffer<D>>() {
+                    Ok(own) if self.channel.owns(&own) => *own,
+                    Ok(foreign) => {
+                        // Made by an earlier connection of this lane: its key means nothing here.
+                        let export = self.channel.export(length).map_err(lost)?;
+                        export.fill(foreign.bytes_ref());
+                        export
+                    }
+                    Err(_) => unreachable!("a client keeps to one device"),
+                };
+                self.channel.push_long(Kind::LongRequest, handler, call, &export);
+                slot.export = Some(export);
+            }
+        }
+        slot.state = State::Waiting;
+        slot.tag = tag;
+        self.free.pop();
+        Ok(Some(call))
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Result<(), CallError> {
+        self.channel.flush().map_err(|e| CallError::ConnectionLost { why: e.to_string() })
+    }
+
+    #[inline]
+    fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        self.take(sink).map_err(|error| self.lose(&error, sink))
+    }
+
+    fn abandon(&mut self, call: CallId) {
+        let Some(index) = self.slot_of(call) else { return };
+        self.slots[index].state = State::Abandoned;
+        // Only a courtesy: when there is no room the server simply answers in vain.
+        if matches!(self.channel.make_room(0), Ok(true)) {
+            self.channel.push(Kind::Cancel, 0, call, &[]);
+            let _ = self.channel.flush();
+        }
+    }
+
+    fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
+        if length > self.channel.longest() {
+            return Err(CallError::TooLong { bytes: length, limit: self.channel.longest() });
+        }
+        let buffer = self
+            .channel
+            .export(length)
+            .map_err(|e| CallError::ConnectionLost { why: e.to_string() })?;
+        Ok(Box::new(buffer))
+    }
+
+    fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    #[inline]
+    fn is_usable(&self) -> bool {
+        !self.lost && !self.leaving && self.channel.state() != QueuePairState::Error
+    }
+
+    fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        let progress = self.channel.progress().and_then(|()| self.take_fetched(sink)).map(drop);
+        progress.map_err(|error| {
+            // What the server sent before it went is still an answer.
+            while let Ok(Some(header)) = self.channel.receive() {
+                if self.dispatch(header, sink).is_err() {
+                    break;
+                }
+            }
+            self.lose(&error, sink)
+        })
+    }
+
+    fn prepare_sleep(&mut self) -> Result<(), CallError> {
+        self.channel
+            .prepare_sleep()
+            .map_err(|e| CallError::ConnectionLost { why: e.to_string() })
+    }
+
+    fn sleeper(&self) -> Box<dyn Sleeper> {
+        Box::new(self.channel.wake().clone())
+    }
+}
+
+impl<D: Device> Drop for RingLane<D> {
+    fn drop(&mut self) {
+        self.channel.close();
+    }
+}

@@ -1,0 +1,245 @@
+//! The client: a handle on a server that any thread may use, and its drivers.
+//!
+//! Each thread that calls has a lane of its own ([`thread_lane`]), so threads share nothing on their way. Futures share one lane with a
+//! driver thread ([`driver`]), a [`Pipeline`] owns one. A lane that was lost is made anew by the next call.
+
+mod batch;
+mod builder;
+mod driver;
+pub(crate) mod lane;
+mod pipeline;
+mod reply;
+mod thread_lane;
+mod wait;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+pub use batch::Batch;
+pub use builder::ClientBuilder;
+pub use driver::CallFuture;
+pub use pipeline::Pipeline;
+pub use reply::{Reply, RequestBuffer};
+
+use builder::Recipe;
+use driver::AsyncLane;
+use lane::{Answer, Body, Lane, Sink};
+use thread_lane::ThreadLane;
+use wait::Waiter;
+
+use crate::error::{CallError, ConnectError};
+use crate::HandlerId;
+
+/// What a connection uses, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionInfo {
+    /// The device.
+    pub device: String,
+    /// Why this one.
+    pub why: String,
+    /// The pages that registered memory stands on.
+    pub pages: String,
+    /// The preset.
+    pub preset: crate::Preset,
+}
+
+/// A connection to a server. Cheap to clone; any thread may call through any clone.
+#[derive(Clone)]
+pub struct Client {
+    core: Arc<Core>,
+}
+
+/// What the clones of a client share.
+pub(crate) struct Core {
+    id: u64,
+    recipe: Recipe,
+    info: ConnectionInfo,
+    closed: AtomicBool,
+    lanes: Mutex<Vec<Weak<ThreadLane>>>,
+    asynchronous: Mutex<Option<Arc<AsyncLane>>>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("info", &self.core.info).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Connects to a server with all defaults.
+    ///
+    /// # Errors
+    /// When there is no server, no common device, or the handshake fails.
+    pub fn connect(address: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(address)
+    }
+
+    /// For everything that is not default: device, preset, deadline, limits, secret.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    fn start(recipe: Recipe) -> Result<Self, ConnectError> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let (lane, info) = recipe.open()?;
+        let core = Arc::new(Core {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            recipe,
+            info,
+            closed: AtomicBool::new(false),
+            lanes: Mutex::new(Vec::new()),
+            asynchronous: Mutex::new(None),
+        });
+        // The lane that proved the address is the connecting thread's own.
+        thread_lane::adopt(&core, lane);
+        Ok(Self { core })
+    }
+
+    /// What the connection uses, and why.
+    pub fn info(&self) -> &ConnectionInfo {
+        &self.core.info
+    }
+
+    /// Calls `handler` with `payload` and waits for the answer, within the client's deadline.
+    ///
+    /// # Errors
+    /// See [`CallError`]; each says whether the server may have executed the call.
+    #[inline]
+    pub fn call(&self, handler: HandlerId, payload: &[u8]) -> Result<Reply, CallError> {
+        self.call_within(self.core.recipe.deadline, handler, payload)
+    }
+
+    /// As [`Client::call`], within a deadline of its own.
+    ///
+    /// # Errors
+    /// As for [`Client::call`].
+    #[inline]
+    pub fn call_within(
+        &self,
+        deadline: Duration,
+        handler: HandlerId,
+        payload: &[u8],
+    ) -> Result<Reply, CallError> {
+        self.one_call(deadline, handler, Body::Bytes(payload))
+    }
+
+    /// A request of `length` bytes to fill in place, in memory that the server reads by itself. For [`Client::call_buffer`].
+    ///
+    /// # Errors
+    /// When the server takes no message so long, or there is no connection.
+    pub fn buffer(&self, length: usize) -> Result<RequestBuffer, CallError> {
+        thread_lane::with(&self.core, |lane| lane.buffer(length)).map(RequestBuffer)
+    }
+
+    /// As [`Client::call`], with a request that was filled in place.
+    ///
+    /// # Errors
+    /// As for [`Client::call`].
+    pub fn call_buffer(&self, handler: HandlerId, request: RequestBuffer) -> Result<Reply, CallError> {
+        self.one_call(self.core.recipe.deadline, handler, Body::Buffer(request.0))
+    }
+
+    #[inline]
+    fn one_call(
+        &self,
+        deadline: Duration,
+        handler: HandlerId,
+        mut body: Body<'_>,
+    ) -> Result<Reply, CallError> {
+        let wait = self.core.recipe.channel.wait;
+        thread_lane::with(&self.core, |lane| {
+            let mut waiter = Waiter::new(wait, deadline);
+            let mut sink = One(None);
+            let call = loop {
+                match lane.submit(handler, &mut body, 0)? {
+                    Some(call) => break call,
+                    None if lane.poll(&mut sink)? > 0 => waiter.progressed(),
+                    None => waiter.idle(lane, &mut sink)?,
+                }
+            };
+            lane.flush()?;
+            loop {
+                let polled = lane.poll(&mut sink);
+                if let Some(result) = sink.0.take() {
+                    return result;
+                }
+                if polled? > 0 {
+                    waiter.progressed();
+                    continue;
+                }
+                let waited = waiter.idle(lane, &mut sink);
+                if let Some(result) = sink.0.take() {
+                    return result;
+                }
+                if let Err(error) = waited {
+                    lane.abandon(call);
+                    return Err(error);
+                }
+            }
+        })
+    }
+
+    /// Calls and returns at once; the future brings the answer under any executor. The request is sent now, not at the first poll.
+    /// Dropping the future cancels the call: the answer is thrown away, and a handler that waits for a worker may not run.
+    pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> CallFuture {
+        driver::call(&self.core, handler, payload)
+    }
+
+    /// Several calls that are out at the same time, from this thread.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(&self.core)
+    }
+
+    /// A lane of its own for a loop that keeps many calls out.
+    ///
+    /// # Errors
+    /// When no connection can be made.
+    pub fn pipeline(&self) -> Result<Pipeline, ConnectError> {
+        if self.core.closed.load(Ordering::Acquire) {
+            return Err(ConnectError::Setting("the client is closed".into()));
+        }
+        let (lane, _) = self.core.recipe.open()?;
+        Ok(Pipeline::new(lane, &self.core.recipe))
+    }
+
+    /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last clone is dropped.
+    pub fn close(&self) {
+        self.core.close();
+    }
+}
+
+impl Core {
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        for lane in lanes.iter().filter_map(Weak::upgrade) {
+            lane.close();
+        }
+        let asynchronous =
+            self.asynchronous.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(lane) = asynchronous {
+            lane.close();
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Takes the answer of the only call that anyone waits for on a lane.
+struct One(Option<Result<Reply, CallError>>);
+
+impl Sink for One {
+    #[inline]
+    fn complete(&mut self, _tag: u64, result: Result<Answer<'_>, CallError>) {
+        self.0 = Some(result.map(Reply::new));
+    }
+}
+
+/// A lane in use, or none.
+type Place = Option<Box<dyn Lane>>;

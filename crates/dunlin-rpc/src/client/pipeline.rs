@@ -1,0 +1,141 @@
+//! A lane for a loop that keeps many calls out: the fastest way for one thread.
+
+use std::time::Duration;
+
+use super::builder::Recipe;
+use super::lane::{Answer, Body, Lane, Sink};
+use super::reply::RequestBuffer;
+use super::wait::Waiter;
+use crate::config::WaitMode;
+use crate::error::CallError;
+use crate::HandlerId;
+
+/// Many calls out at once, each with a tag of the caller's, answered by callback in any order. Made by [`super::Client::pipeline`].
+///
+/// A pipeline does not reconnect: when its connection is lost, every call that is out ends with an error and the pipeline is of no more
+/// use.
+pub struct Pipeline {
+    lane: Box<dyn Lane>,
+    wait: WaitMode,
+    deadline: Duration,
+}
+
+impl std::fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipeline").field("outstanding", &self.outstanding()).finish_non_exhaustive()
+    }
+}
+
+/// Gives answers to the callback of a poll.
+struct Callback<F>(F);
+
+impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
+    #[inline]
+    fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
+        match result {
+            Ok(Answer::Short(bytes)) => (self.0)(tag, Ok(bytes)),
+            Ok(Answer::Long(landed)) => (self.0)(tag, Ok(landed.bytes())),
+            Err(error) => (self.0)(tag, Err(error)),
+        }
+    }
+}
+
+impl Pipeline {
+    pub(super) fn new(lane: Box<dyn Lane>, recipe: &Recipe) -> Self {
+        Self { lane, wait: recipe.channel.wait, deadline: recipe.deadline }
+    }
+
+    /// Calls that are out.
+    pub fn outstanding(&self) -> usize {
+        self.lane.outstanding()
+    }
+
+    /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is no room, poll first.
+    ///
+    /// # Errors
+    /// When the call cannot be sent at all.
+    #[inline]
+    pub fn submit(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Result<bool, CallError> {
+        self.put(handler, Body::Bytes(payload), tag)
+    }
+
+    /// As [`Pipeline::submit`], with a request that was filled in place; given back when there is no room.
+    ///
+    /// # Errors
+    /// When the call cannot be sent at all.
+    pub fn submit_buffer(
+        &mut self,
+        handler: HandlerId,
+        request: RequestBuffer,
+        tag: u64,
+    ) -> Result<Option<RequestBuffer>, CallError> {
+        let mut body = Body::Buffer(request.0);
+        match self.lane.submit(handler, &mut body, tag) {
+            Ok(Some(_)) => Ok(None),
+            Ok(None) | Err(CallError::TooManyOutstanding { .. }) => match body {
+                Body::Buffer(buffer) => Ok(Some(RequestBuffer(buffer))),
+                Body::Bytes(_) => Ok(None),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, handler: HandlerId, mut body: Body<'_>, tag: u64) -> Result<bool, CallError> {
+        match self.lane.submit(handler, &mut body, tag) {
+            Ok(call) => Ok(call.is_some()),
+            Err(CallError::TooManyOutstanding { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A request of `length` bytes to fill in place.
+    ///
+    /// # Errors
+    /// When the server takes no message so long.
+    pub fn buffer(&mut self, length: usize) -> Result<RequestBuffer, CallError> {
+        self.lane.buffer(length).map(RequestBuffer)
+    }
+
+    /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were.
+    ///
+    /// # Errors
+    /// When the connection is lost; every call that was out has been given to `answer` with the error.
+    #[inline]
+    pub fn poll(
+        &mut self,
+        answer: impl FnMut(u64, Result<&[u8], CallError>),
+    ) -> Result<usize, CallError> {
+        self.lane.flush()?;
+        self.lane.poll(&mut Callback(answer))
+    }
+
+    /// Sends the batch and waits until at least one answer has been taken or nothing is out.
+    ///
+    /// # Errors
+    /// When the connection is lost, as for [`Pipeline::poll`], or no answer came within the client's deadline.
+    #[inline]
+    pub fn wait(
+        &mut self,
+        answer: impl FnMut(u64, Result<&[u8], CallError>),
+    ) -> Result<usize, CallError> {
+        let mut sink = Callback(answer);
+        let mut waiter = Waiter::new(self.wait, self.deadline);
+        self.lane.flush()?;
+        loop {
+            let before = self.lane.outstanding();
+            if before == 0 {
+                return Ok(0);
+            }
+            let taken = self.lane.poll(&mut sink)?;
+            if taken > 0 {
+                return Ok(taken);
+            }
+            waiter.idle(self.lane.as_mut(), &mut sink)?;
+            let answered = before - self.lane.outstanding();
+            if answered > 0 {
+                return Ok(answered);
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What a call brings back, and what a long one is made from.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use super::lane::Answer;
+use crate::channel::buffers::{Bytes, BytesMut};
+
+/// Responses up to this many bytes stand in the reply itself, without an allocation.
+const INLINE_BYTES: usize = 120;
+
+/// A response. Reads as a byte slice; a long one stands in registered memory that goes back to its pool with the reply.
+pub struct Reply(Place);
+
+enum Place {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
+    Heap(Box<[u8]>),
+    Landed(Box<dyn Bytes>),
+}
+
+impl Reply {
+    #[inline]
+    pub(super) fn new(answer: Answer<'_>) -> Self {
+        match answer {
+            Answer::Short(source) if source.len() <= INLINE_BYTES => {
+                let mut bytes = [0; INLINE_BYTES];
+                bytes[..source.len()].copy_from_slice(source);
+                Self(Place::Inline { length: source.len() as u8, bytes })
+            }
+            Answer::Short(source) => Self(Place::Heap(source.into())),
+            Answer::Long(landed) => Self(Place::Landed(landed)),
+        }
+    }
+}
+
+impl Deref for Reply {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Place::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Place::Heap(bytes) => bytes,
+            Place::Landed(landed) => landed.bytes(),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Reply {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reply({} bytes)", self.len())
+    }
+}
+
+/// A request to fill in place, in registered memory: the server reads it from here, so a long request is copied once only.
+pub struct RequestBuffer(pub(super) Box<dyn BytesMut>);
+
+impl Deref for RequestBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.bytes_ref()
+    }
+}
+
+impl DerefMut for RequestBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.0.bytes_mut()
+    }
+}
+
+impl fmt::Debug for RequestBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RequestBuffer({} bytes)", self.len())
+    }
+}

@@ -1,0 +1,82 @@
+//! One lane for each thread and client.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::lane::Lane;
+use super::{Core, Place};
+use crate::error::CallError;
+
+/// A thread's lane. Its owner is the thread; the client only ever locks it to close it, so the lock has no rivals on the way of a call.
+pub(super) struct ThreadLane {
+    place: Mutex<Place>,
+}
+
+impl ThreadLane {
+    pub(super) fn close(&self) {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+struct Entry {
+    core: u64,
+    client: Weak<Core>,
+    lane: Rc<Arc<ThreadLane>>,
+}
+
+thread_local! {
+    static LANES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread's lane of the client, which may be empty.
+#[inline]
+fn of(core: &Arc<Core>) -> Rc<Arc<ThreadLane>> {
+    LANES.with_borrow_mut(|lanes| match lanes.iter().find(|entry| entry.core == core.id) {
+        Some(entry) => Rc::clone(&entry.lane),
+        None => enter(core, lanes),
+    })
+}
+
+#[cold]
+fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Arc<ThreadLane>> {
+    lanes.retain(|entry| entry.client.strong_count() > 0);
+    let lane = Arc::new(ThreadLane { place: Mutex::new(None) });
+    let mut known = core.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|lane| lane.strong_count() > 0);
+    known.push(Arc::downgrade(&lane));
+    let lane = Rc::new(lane);
+    let entry = Entry { core: core.id, client: Arc::downgrade(core), lane: Rc::clone(&lane) };
+    lanes.push(entry);
+    lane
+}
+
+/// Makes `lane` this thread's.
+pub(super) fn adopt(core: &Arc<Core>, lane: Box<dyn Lane>) {
+    *of(core).place.lock().unwrap_or_else(PoisonError::into_inner) = Some(lane);
+}
+
+/// Does something with this thread's lane, which is made first if there is none or it is lost.
+#[inline]
+pub(super) fn with<T>(
+    core: &Arc<Core>,
+    action: impl FnOnce(&mut dyn Lane) -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    let lane = of(core);
+    let mut place = lane.place.lock().unwrap_or_else(PoisonError::into_inner);
+    match &mut *place {
+        Some(lane) if lane.is_usable() => action(lane.as_mut()),
+        _ => action(renew(core, &mut place)?.as_mut()),
+    }
+}
+
+#[cold]
+fn renew<'a>(core: &Core, place: &'a mut Place) -> Result<&'a mut Box<dyn Lane>, CallError> {
+    *place = None;
+    if core.closed.load(Ordering::Acquire) {
+        return Err(CallError::Closed);
+    }
+    let (lane, _) = core.recipe.open().map_err(|error| CallError::Connect(Arc::new(error)))?;
+    Ok(place.insert(lane))
+}

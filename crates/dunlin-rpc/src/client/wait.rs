@@ -1,0 +1,102 @@
+//! How a thread waits for a lane: it polls for a while, then sleeps until the server wakes it, and never beyond its deadline.
+
+use std::time::{Duration, Instant};
+
+use super::lane::{Lane, Sink};
+use crate::config::WaitMode;
+use crate::error::CallError;
+
+/// Polls between two looks at the clock.
+const POLLS_PER_CLOCK: u32 = 64;
+/// Looks at the clock between two looks for failures.
+const CLOCKS_PER_CHECK: u32 = 64;
+/// How long to go on looking after sleep was announced: longer than a store takes to become visible anywhere.
+const GRACE: Duration = Duration::from_micros(20);
+/// Longest sleep: bounds the harm of a wake-up that was lost after all.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// The waiting of one call or batch.
+pub(super) struct Waiter {
+    mode: WaitMode,
+    limit: Duration,
+    polls: u32,
+    clocks: u32,
+    started: Option<Instant>,
+    idle_since: Option<Instant>,
+}
+
+impl Waiter {
+    /// For at most `limit`, counted from the first look at the clock: a call that is answered at once never looks.
+    #[inline]
+    pub(super) fn new(mode: WaitMode, limit: Duration) -> Self {
+        Self { mode, limit, polls: 0, clocks: 0, started: None, idle_since: None }
+    }
+
+    /// After a poll that took something.
+    #[inline]
+    pub(super) fn progressed(&mut self) {
+        self.idle_since = None;
+    }
+
+    /// After a poll that took nothing: spins, checks the lane or sleeps.
+    ///
+    /// # Errors
+    /// The deadline, or the loss of the lane.
+    #[inline]
+    pub(super) fn idle(&mut self, lane: &mut dyn Lane, sink: &mut dyn Sink) -> Result<(), CallError> {
+        self.polls += 1;
+        if self.polls % POLLS_PER_CLOCK != 0 {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        self.look_at_clock(lane, sink)
+    }
+
+    #[cold]
+    fn look_at_clock(&mut self, lane: &mut dyn Lane, sink: &mut dyn Sink) -> Result<(), CallError> {
+        let now = Instant::now();
+        let started = *self.started.get_or_insert(now);
+        let waited = now.duration_since(started);
+        if waited >= self.limit {
+            return Err(CallError::DeadlineExceeded { after: self.limit });
+        }
+        self.clocks += 1;
+        if self.clocks % CLOCKS_PER_CHECK == 0 {
+            lane.check(sink)?;
+        }
+        let idle_since = *self.idle_since.get_or_insert(now);
+        if let WaitMode::Doze { spin } = self.mode {
+            if now.duration_since(idle_since) >= spin {
+                self.sleep(lane, sink, self.limit - waited)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sleep(
+        &mut self,
+        lane: &mut dyn Lane,
+        sink: &mut dyn Sink,
+        left: Duration,
+    ) -> Result<(), CallError> {
+        lane.prepare_sleep()?;
+        let announced = Instant::now();
+        while announced.elapsed() < GRACE {
+            if lane.poll(sink)? > 0 {
+                self.idle_since = None;
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        lane.check(sink)?;
+        if lane.poll(sink)? > 0 {
+            self.idle_since = None;
+            return Ok(());
+        }
+        let slept = lane.sleeper().sleep(left.min(LONGEST_SLEEP));
+        if let Err(error) = slept {
+            return Err(CallError::ConnectionLost { why: error.to_string() });
+        }
+        lane.check(sink)
+    }
+}

@@ -1,0 +1,112 @@
+//! The named limits of a channel, with their defaults.
+
+use std::time::Duration;
+
+use crate::channel::line;
+
+/// How a thread waits for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitMode {
+    /// Polls for this long after the last message, then sleeps until the peer wakes it.
+    Doze {
+        /// Busy polling before sleep.
+        spin: Duration,
+    },
+    /// Always polls: the lowest latency, and a core.
+    Spin,
+}
+
+impl Default for WaitMode {
+    /// 50 µs of polling: above a round trip on any RDMA network, and a hundredth of a per cent of a core at ten wake-ups a second.
+    fn default() -> Self {
+        Self::Doze { spin: Duration::from_micros(50) }
+    }
+}
+
+/// Limits of one channel. Both sides have their own; what a side receives is bounded by its own limits.
+#[derive(Clone, Debug)]
+pub struct ChannelConfig {
+    /// Bytes of the ring that the peer writes into: a power of two from 16 KiB to 16 MiB. 64 KiB by default.
+    pub ring_bytes: usize,
+    /// Payload bytes that travel inside the ring; longer ones are fetched by READ. At most a quarter of the ring. 4 KiB by default.
+    pub eager_bytes: usize,
+    /// Longest payload of a request or response. 16 MiB by default.
+    pub max_message_bytes: usize,
+    /// Calls that a lane may have outstanding. 1024 by default.
+    pub max_outstanding: usize,
+    /// How threads wait.
+    pub wait: WaitMode,
+}
+
+impl Default for ChannelConfig {
+    fn default() -> Self {
+        Self {
+            ring_bytes: 64 << 10,
+            eager_bytes: 4 << 10,
+            max_message_bytes: 16 << 20,
+            max_outstanding: 1024,
+            wait: WaitMode::default(),
+        }
+    }
+}
+
+/// Smallest and largest ring.
+const RING_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=(16 << 20);
+/// Longest message that a length field of the wire format and our own arithmetic are made for.
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
+/// Most calls outstanding on a lane.
+const MAX_OUTSTANDING: usize = 1 << 16;
+
+impl ChannelConfig {
+    /// Checks the limits against each other and says which one is wrong.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        if !self.ring_bytes.is_power_of_two() || !RING_BYTES.contains(&self.ring_bytes) {
+            return Err(format!(
+                "ring_bytes is {}: it must be a power of two from {} to {}",
+                self.ring_bytes,
+                RING_BYTES.start(),
+                RING_BYTES.end()
+            ));
+        }
+        let eager_most = self.ring_bytes / 4;
+        if self.eager_bytes < line::DESCRIPTOR_BYTES || self.eager_bytes > eager_most {
+            return Err(format!(
+                "eager_bytes is {}: it must be from {} to {eager_most}, a quarter of the ring",
+                self.eager_bytes,
+                line::DESCRIPTOR_BYTES
+            ));
+        }
+        if self.max_message_bytes < self.eager_bytes || self.max_message_bytes > MAX_MESSAGE_BYTES {
+            return Err(format!(
+                "max_message_bytes is {}: it must be from eager_bytes ({}) to {MAX_MESSAGE_BYTES}",
+                self.max_message_bytes, self.eager_bytes
+            ));
+        }
+        if self.max_outstanding == 0 || self.max_outstanding > MAX_OUTSTANDING {
+            return Err(format!(
+                "max_outstanding is {}: it must be from 1 to {MAX_OUTSTANDING}",
+                self.max_outstanding
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_errors_name_the_limit() {
+        assert_eq!(ChannelConfig::default().validate(), Ok(()));
+        let wrong = [
+            (ChannelConfig { ring_bytes: 100_000, ..Default::default() }, "ring_bytes"),
+            (ChannelConfig { eager_bytes: 60_000, ..Default::default() }, "eager_bytes"),
+            (ChannelConfig { max_message_bytes: 5, ..Default::default() }, "max_message_bytes"),
+            (ChannelConfig { max_outstanding: 0, ..Default::default() }, "max_outstanding"),
+        ];
+        for (config, name) in wrong {
+            assert!(config.validate().unwrap_err().starts_with(name));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The devices of this machine, and which of them a connection uses.
+//!
+//! The one list of devices above the wall. A new device is one more entry in [`open_all`].
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dunlin_shm::{ShmConfig, ShmDevice};
+use dunlin_verbs::{DeviceAttributes, VerbsError};
+
+use crate::bootstrap::{Capability, HostId, Reach};
+use crate::fabric::{Fabric, Fabrics, RingFabric};
+
+/// A device of this machine, or why it cannot be used.
+#[derive(Debug)]
+pub struct DeviceReport {
+    /// Its name on the command line.
+    pub name: String,
+    /// What it can do, or what is missing.
+    pub attributes: Result<DeviceAttributes, VerbsError>,
+}
+
+/// All devices that Dunlin knows, usable here or not.
+pub fn available() -> Vec<DeviceReport> {
+    open_all()
+        .into_iter()
+        .map(|(name, fabric)| DeviceReport {
+            name: name.to_string(),
+            attributes: fabric.map(|fabric| fabric.attributes().clone()),
+        })
+        .collect()
+}
+
+/// The shared-memory device of this process; opened once, because peers are sessions with a device.
+pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
+    static OPEN: Mutex<Option<ShmDevice>> = Mutex::new(None);
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = &*open {
+        return Ok(device.clone());
+    }
+    let device = ShmDevice::open(ShmConfig::default())?;
+    *open = Some(device.clone());
+    Ok(device)
+}
+
+fn open_all() -> Vec<(&'static str, Result<Arc<dyn Fabric>, VerbsError>)> {
+    let shared_memory =
+        shared_memory().map(|device| Arc::new(RingFabric(device)) as Arc<dyn Fabric>);
+    vec![("shm", shared_memory)]
+}
+
+/// The usable devices, all or the one with the name `only`.
+///
+/// # Errors
+/// The names there are, when `only` is none of them.
+pub(crate) fn fabrics(only: Option<&str>) -> Result<Fabrics, String> {
+    let mut usable = Vec::new();
+    let mut names = Vec::new();
+    for (name, fabric) in open_all() {
+        match fabric {
+            Ok(fabric) => {
+                if only.is_none_or(|only| only == name) {
+                    usable.push(fabric);
+                }
+                names.push(name.to_string());
+            }
+            Err(error) => names.push(format!("{name} (not usable: {error})")),
+        }
+    }
+    if usable.is_empty() {
+        return Err(names.join(", "));
+    }
+    Ok(usable)
+}
+
+/// What this process can offer to a peer.
+pub(crate) fn capabilities(fabrics: &Fabrics) -> std::io::Result<Vec<Capability>> {
+    let host = HostId::of_this_process()?;
+    // Shared memory is the only device yet; it reaches the processes of this host.
+    Ok(fabrics
+        .iter()
+        .map(|fabric| Capability {
+            device: fabric.attributes().name.clone(),
+            reach: Reach::SameHost(host),
+        })
+        .collect())
+}

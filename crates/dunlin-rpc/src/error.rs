@@ -1,0 +1,226 @@
+//! What can go wrong with a call, a connection or a server, each with what the caller needs to act.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_verbs::VerbsError;
+
+use crate::bootstrap::{AddressError, BootstrapError};
+use crate::HandlerId;
+
+/// A call did not bring an answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// No answer within the deadline. The server may have executed the call.
+    #[error("no answer within {after:?}; the server may have executed the call")]
+    DeadlineExceeded {
+        /// The deadline.
+        after: Duration,
+    },
+    /// The connection failed while the call was out. The server may have executed the call.
+    #[error("connection lost: {why}; the server may have executed the call")]
+    ConnectionLost {
+        /// What the device or the protocol reported.
+        why: String,
+    },
+    /// There is no connection and none could be made. The call was not sent.
+    #[error("not connected: {0}")]
+    Connect(#[source] Arc<ConnectError>),
+    /// The server has no such handler.
+    #[error("the server has no handler {0}")]
+    UnknownHandler(HandlerId),
+    /// The request or its response is longer than one side takes.
+    #[error("message of {bytes} bytes: the limit is {limit} (max_message_bytes)")]
+    TooLong {
+        /// Bytes of the message; zero when only the server knows.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// More calls than a lane holds. The call was not sent.
+    #[error("{limit} calls are outstanding on this lane (max_outstanding): take answers first")]
+    TooManyOutstanding {
+        /// The limit.
+        limit: usize,
+    },
+    /// The server has reached a limit and did not execute the call.
+    #[error("the server is overloaded and did not execute the call: {0}")]
+    Overloaded(String),
+    /// The server is shutting down and did not execute the call.
+    #[error("the server is shutting down and did not execute the call")]
+    ShuttingDown,
+    /// The handler refused or failed.
+    #[error("handler error {code}: {message}")]
+    Handler {
+        /// The handler's own code.
+        code: u32,
+        /// The handler's own words.
+        message: String,
+    },
+    /// The handler panicked.
+    #[error("the handler panicked")]
+    HandlerPanicked,
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// A connection could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address is malformed.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The handshake failed.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// The device failed.
+    #[error("device {device}: {source}")]
+    Device {
+        /// Its name.
+        device: String,
+        /// What it said.
+        #[source]
+        source: VerbsError,
+    },
+    /// There is no such device on this machine.
+    #[error("no device '{asked}' here; available: {available}")]
+    NoDevice {
+        /// What was asked for.
+        asked: String,
+        /// What there is, with commas.
+        available: String,
+    },
+    /// A setting is out of its range.
+    #[error("setting: {0}")]
+    Setting(String),
+}
+
+/// A server could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address is malformed.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The port could not be listened on.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// There is no device to serve on.
+    #[error("no device '{asked}' here; available: {available}")]
+    NoDevice {
+        /// What was asked for.
+        asked: String,
+        /// What there is, with commas.
+        available: String,
+    },
+    /// The device failed.
+    #[error("device: {0}")]
+    Device(#[from] VerbsError),
+    /// A setting is out of its range.
+    #[error("setting: {0}")]
+    Setting(String),
+    /// Two handlers of one id.
+    #[error("handler {0} is registered twice")]
+    DuplicateHandler(HandlerId),
+    /// A thread could not be started.
+    #[error("thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// How an error travels in a [`crate::channel::line::Kind::Failure`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WireFailure {
+    /// Which kind; see [`WireFailure::into_call_error`].
+    pub(crate) reason: FailureReason,
+    /// A number that belongs to the reason: handler id, limit, the handler's code.
+    pub(crate) number: u32,
+    /// Words for people.
+    pub(crate) message: String,
+}
+
+/// Why a server did not answer with a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureReason {
+    UnknownHandler = 1,
+    TooLong = 2,
+    Overloaded = 3,
+    ShuttingDown = 4,
+    Handler = 5,
+    Panicked = 6,
+}
+
+/// Longest message of a failure in bytes: an error is not a way to send data.
+const MESSAGE_BYTES: usize = 1000;
+
+impl WireFailure {
+    pub(crate) fn new(reason: FailureReason, number: u32, message: impl Into<String>) -> Self {
+        Self { reason, number, message: message.into() }
+    }
+
+    /// The payload.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut end = self.message.len().min(MESSAGE_BYTES);
+        while !self.message.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut bytes = vec![self.reason as u8];
+        bytes.extend_from_slice(&self.number.to_le_bytes());
+        bytes.extend_from_slice(&self.message.as_bytes()[..end]);
+        bytes
+    }
+
+    /// Reads what a peer wrote.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&[reason, a, b, c, d], message) = bytes.split_first_chunk::<5>()?;
+        let reason = match reason {
+            1 => FailureReason::UnknownHandler,
+            2 => FailureReason::TooLong,
+            3 => FailureReason::Overloaded,
+            4 => FailureReason::ShuttingDown,
+            5 => FailureReason::Handler,
+            6 => FailureReason::Panicked,
+            _ => return None,
+        };
+        let message = String::from_utf8_lossy(message).into_owned();
+        Some(Self { reason, number: u32::from_le_bytes([a, b, c, d]), message })
+    }
+
+    /// What the caller sees.
+    pub(crate) fn into_call_error(self) -> CallError {
+        match self.reason {
+            FailureReason::UnknownHandler => CallError::UnknownHandler(self.number as HandlerId),
+            FailureReason::TooLong => {
+                CallError::TooLong { bytes: 0, limit: self.number as usize }
+            }
+            FailureReason::Overloaded => CallError::Overloaded(self.message),
+            FailureReason::ShuttingDown => CallError::ShuttingDown,
+            FailureReason::Handler => {
+                CallError::Handler { code: self.number, message: self.message }
+            }
+            FailureReason::Panicked => CallError::HandlerPanicked,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn failures_round_trip_and_any_bytes_are_read(
+            reason in 1u8..=6, number: u32, message in ".{0,300}", noise in prop::collection::vec(any::<u8>(), 0..64)
+        ) {
+            let mut bytes = vec![reason];
+            bytes.extend_from_slice(&number.to_le_bytes());
+            bytes.extend_from_slice(message.as_bytes());
+            let failure = WireFailure::decode(&bytes).unwrap();
+            prop_assert_eq!(failure.encode(), &bytes[..bytes.len().min(failure.encode().len())]);
+            let _ = WireFailure::decode(&noise);
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! One client's connection at the server: takes requests, runs or hands out their handlers, sends responses.
+
+use std::collections::VecDeque;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+
+use dunlin_verbs::Device;
+
+use super::handler::{Execution, Exporter, HandlerError, HandlerTable, Request, Responder};
+use super::statistics::Counters;
+use super::workers::{Job, WorkerQueue};
+use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
+use crate::channel::line::{Header, Kind, DESCRIPTOR_BYTES};
+use crate::channel::ring::RingChannel;
+use crate::channel::ChannelError;
+use crate::error::{FailureReason, WireFailure};
+use crate::HandlerId;
+
+/// Requests taken from one connection before the next gets its turn.
+const POLL_BUDGET: usize = 64;
+/// Bytes of long responses that a client may leave unread.
+const MAX_EXPORTED_BYTES: usize = 256 << 20;
+/// Long requests of one client that are being fetched or wait for it.
+const MAX_FETCHES: usize = 64;
+/// Calls of one client on the worker pool, and answers that wait for room in its ring.
+const MAX_PENDING: usize = 4096;
+
+/// A response that is ready to go.
+pub(super) enum Outcome {
+    Short(Vec<u8>),
+    Long(Box<dyn BytesMut>),
+    Failure(WireFailure),
+}
+
+/// What connections of a poller share.
+pub(super) struct Context {
+    pub(super) handlers: HandlerTable,
+    pub(super) workers: Option<WorkerQueue>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// A connection.
+pub(super) struct Connection<D: Device> {
+    pub(super) id: u64,
+    channel: RingChannel<D>,
+    /// The response that an inline handler is writing.
+    response: Vec<u8>,
+    /// Long responses that the client has not released, by call.
+    exported: Vec<(u64, Buffer<D>)>,
+    exported_bytes: usize,
+    /// Long requests under way: call and handler.
+    fetching: Vec<(u64, HandlerId)>,
+    /// Answers that found no room.
+    backlog: VecDeque<(u64, Outcome)>,
+    /// Calls that workers have.
+    on_workers: usize,
+    /// Calls that their callers gave up while workers had them.
+    cancelled: Vec<u64>,
+    draining: bool,
+    poller: usize,
+}
+
+impl<D: Device> Exporter for Arc<BufferPool<D>> {
+    fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
+        match self.take(length) {
+            Ok(buffer) => Ok(Box::new(buffer)),
+            Err(error) => Err(HandlerError::new(0, format!("no memory for the response: {error}"))),
+        }
+    }
+}
+
+/// Runs a handler; a panic becomes a failure.
+pub(super) fn execute(
+    function: &super::handler::HandlerFunction,
+    request: &Request<'_>,
+    responder: &mut Responder<'_>,
+) -> Result<(), WireFailure> {
+    match catch_unwind(AssertUnwindSafe(|| function(request, responder))) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(error.into_failure()),
+        Err(_) => Err(WireFailure::new(FailureReason::Panicked, 0, "")),
+    }
+}
+
+impl<D: Device> Connection<D> {
+    pub(super) fn new(id: u64, poller: usize, channel: RingChannel<D>) -> Self {
+        Self {
+            id,
+            response: Vec::with_capacity(channel.eager_bytes()),
+            channel,
+            exported: Vec::new(),
+            exported_bytes: 0,
+            fetching: Vec::new(),
+            backlog: VecDeque::new(),
+            on_workers: 0,
+            cancelled: Vec::new(),
+            draining: false,
+            poller,
+        }
+    }
+
+    /// Takes and answers what has arrived; says how much that was.
+    #[inline]
+    pub(super) fn poll(&mut self, context: &Context) -> Result<usize, ChannelError> {
+        let mut taken = 0;
+        if !self.backlog.is_empty() {
+            taken += self.send_backlog()?;
+        }
+        while taken < POLL_BUDGET {
+            // Room first: a request that is taken is answered.
+            if !self.backlog.is_empty() || !self.channel.make_room(self.channel.eager_bytes())? {
+                break;
+            }
+            let Some(header) = self.channel.receive()? else { break };
+            taken += 1;
+            self.dispatch(header, context)?;
+        }
+        if self.channel.is_fetching() || self.channel.is_asleep() {
+            taken += self.progress(context)?;
+        }
+        if taken > 0 {
+            self.channel.tell_consumed()?;
+            self.channel.flush()?;
+        }
+        Ok(taken)
+    }
+
+    /// Looks for completions and failures.
+    pub(super) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
+        self.channel.progress()?;
+        let mut taken = 0;
+        while let Some(fetched) = self.channel.take_fetched() {
+            taken += 1;
+            let found = self.fetching.iter().position(|&(call, _)| call == fetched.id);
+            let Some(index) = found else { continue };
+            let (call, handler) = self.fetching.swap_remove(index);
+            let landed = Landed::after_completion(fetched.buffer);
+            self.run_long(call, handler, landed, context)?;
+        }
+        if taken > 0 {
+            self.channel.flush()?;
+        }
+        Ok(taken)
+    }
+
+    #[inline]
+    fn dispatch(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
+        match header.kind {
+            Kind::Request => self.run_short(header, context),
+            Kind::LongRequest => self.begin_long(header, context),
+            Kind::Release => {
+                if let Some(index) = self.exported.iter().position(|&(call, _)| call == header.call)
+                {
+                    let (_, buffer) = self.exported.swap_remove(index);
+                    self.exported_bytes -= buffer.len();
+                }
+                Ok(())
+            }
+            Kind::Cancel => {
+                if self.on_workers > 0 && self.cancelled.len() < MAX_PENDING {
+                    self.cancelled.push(header.call);
+                }
+                Ok(())
+            }
+            Kind::Response | Kind::Failure | Kind::LongResponse | Kind::Goodbye => {
+                Err(ChannelError::Violation("a client that answers its server"))
+            }
+        }
+    }
+
+    #[inline]
+    fn run_short(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
+        context.counters.request();
+        let call = header.call;
+        if self.draining {
+            return self.fail(call, WireFailure::new(FailureReason::ShuttingDown, 0, ""));
+        }
+        match context.handlers.get(header.handler) {
+            Some(Execution::Inline(function)) => {
+                self.response.clear();
+                let mut responder = Responder {
+                    short: &mut self.response,
+                    long: None,
+                    eager_bytes: self.channel.eager_bytes(),
+                    longest: self.channel.longest(),
+                    exporter: self.channel.exports(),
+                };
+                let payload = self.channel.payload(header);
+                let request = Request { handler: header.handler, payload, connection: self.id };
+                let result = execute(function.as_ref(), &request, &mut responder);
+                let long = responder.long;
+                self.answer_inline(call, result, long)
+            }
+            Some(Execution::Worker(_)) => {
+                let payload: Box<[u8]> = self.channel.payload(header).into();
+                self.hand_out(call, header.handler, Box::new(payload), context)
+            }
+            None => self.fail_unknown(call, header.handler),
+        }
+    }
+
+    fn fail_unknown(&mut self, call: u64, handler: HandlerId) -> Result<(), ChannelError> {
+        self.fail(call, WireFailure::new(FailureReason::UnknownHandler, handler.into(), ""))
+    }
+
+    #[inline]
+    fn answer_inline(
+        &mut self,
+        call: u64,
+        result: Result<(), WireFailure>,
+        long: Option<Box<dyn BytesMut>>,
+    ) -> Result<(), ChannelError> {
+        match (result, long) {
+            (Ok(()), None) if self.response.len() <= self.channel.eager_bytes() => {
+                if self.backlog.is_empty() && self.channel.make_room(self.response.len())? {
+                    self.channel.push(Kind::Response, 0, call, &self.response);
+                    Ok(())
+                } else {
+                    let bytes = self.response.clone();
+                    self.respond(call, Outcome::Short(bytes))
+                }
+            }
+            (Ok(()), None) => {
+                let bytes = std::mem::take(&mut self.response);
+                self.respond(call, Outcome::Short(bytes))
+            }
+            (Ok(()), Some(buffer)) => self.respond(call, Outcome::Long(buffer)),
+            (Err(failure), _) => self.fail(call, failure),
+        }
+    }
+
+    fn begin_long(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
+        context.counters.request();
+        let call = header.call;
+        if self.draining {
+            return self.fail(call, WireFailure::new(FailureReason::ShuttingDown, 0, ""));
+        }
+        if context.handlers.get(header.handler).is_none() {
+            return self.fail_unknown(call, header.handler);
+        }
+        if self.fetching.len() >= MAX_FETCHES {
+            let words = format!("{MAX_FETCHES} long requests of this connection are under way");
+            return self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words));
+        }
+        let mut descriptor = [0; DESCRIPTOR_BYTES];
+        let payload = self.channel.payload(header);
+        if payload.len() != descriptor.len() {
+            return Err(ChannelError::Violation("a long message without a descriptor"));
+        }
+        descriptor.copy_from_slice(payload);
+        self.fetching.push((call, header.handler));
+        match self.channel.fetch(call, &descriptor) {
+            Err(ChannelError::Memory(words)) => {
+                self.fetching.pop();
+                self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words))
+            }
+            other => other,
+        }
+    }
+
+    fn run_long(
+        &mut self,
+        call: u64,
+        handler: HandlerId,
+        landed: Landed<D>,
+        context: &Context,
+    ) -> Result<(), ChannelError> {
+        match context.handlers.get(handler) {
+            Some(Execution::Inline(function)) => {
+                self.response.clear();
+                let mut responder = Responder {
+                    short: &mut self.response,
+                    long: None,
+                    eager_bytes: self.channel.eager_bytes(),
+                    longest: self.channel.longest(),
+                    exporter: self.channel.exports(),
+                };
+                let request = Request { handler, payload: landed.bytes(), connection: self.id };
+                let result = execute(function.as_ref(), &request, &mut responder);
+                let long = responder.long;
+                self.answer_inline(call, result, long)
+            }
+            Some(Execution::Worker(_)) => {
+                self.hand_out(call, handler, Box::new(landed), context)
+            }
+            None => self.fail_unknown(call, handler),
+        }
+    }
+
+    fn hand_out(
+        &mut self,
+        call: u64,
+        handler: HandlerId,
+        payload: Box<dyn Bytes>,
+        context: &Context,
+    ) -> Result<(), ChannelError> {
+        let Some((workers, Execution::Worker(function))) =
+            context.workers.as_ref().zip(context.handlers.get(handler))
+        else {
+            return self.fail_unknown(call, handler);
+        };
+        let job = Job {
+            poller: self.poller,
+            connection: self.id,
+            call,
+            handler,
+            function: Arc::clone(function),
+            payload,
+            exporter: Box::new(Arc::clone(self.channel.exports())),
+            eager_bytes: self.channel.eager_bytes(),
+            longest: self.channel.longest(),
+        };
+        if self.on_workers >= MAX_PENDING || !workers.offer(job) {
+            let words = "the worker pool has no room for the call";
+            return self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words));
+        }
+        self.on_workers += 1;
+        Ok(())
+    }
+
+    /// A worker has finished.
+    pub(super) fn finished(&mut self, call: u64, outcome: Outcome) -> Result<(), ChannelError> {
+        self.on_workers -= 1;
+        if let Some(index) = self.cancelled.iter().position(|&c| c == call) {
+            // The caller still waits for its slot to come back, but not for the bytes.
+            self.cancelled.swap_remove(index);
+            return self.respond(call, Outcome::Short(Vec::new()));
+        }
+        if self.on_workers == 0 {
+            self.cancelled.clear();
+        }
+        self.respond(call, outcome)?;
+        self.channel.flush()
+    }
+
+    fn fail(&mut self, call: u64, failure: WireFailure) -> Result<(), ChannelError> {
+        self.respond(call, Outcome::Failure(failure))
+    }
+
+    fn respond(&mut self, call: u64, outcome: Outcome) -> Result<(), ChannelError> {
+        if !self.backlog.is_empty() {
+            self.backlog.push_back((call, outcome));
+            return Ok(());
+        }
+        if let Some(outcome) = self.try_send(call, outcome)? {
+            self.backlog.push_back((call, outcome));
+        }
+        Ok(())
+    }
+
+    fn send_backlog(&mut self) -> Result<usize, ChannelError> {
+        let mut sent = 0;
+        while let Some((call, outcome)) = self.backlog.pop_front() {
+            if let Some(outcome) = self.try_send(call, outcome)? {
+                self.backlog.push_front((call, outcome));
+                break;
+            }
+            sent += 1;
+        }
+        Ok(sent)
+    }
+
+    /// Sends an answer; gives it back when there is no room.
+    fn try_send(&mut self, call: u64, outcome: Outcome) -> Result<Option<Outcome>, ChannelError> {
+        if !self.channel.make_room(self.channel.eager_bytes())? {
+            return Ok(Some(outcome));
+        }
+        match outcome {
+            Outcome::Short(bytes) if bytes.len() <= self.channel.eager_bytes() => {
+                self.channel.push(Kind::Response, 0, call, &bytes);
+            }
+            Outcome::Short(bytes) => match self.channel.export(bytes.len()) {
+                Ok(export) => {
+                    export.fill(&bytes);
+                    self.export(call, export);
+                }
+                Err(error) => {
+                    let failure =
+                        WireFailure::new(FailureReason::Overloaded, 0, error.to_string());
+                    self.push_failure(call, &failure);
+                }
+            },
+            Outcome::Long(buffer) => match buffer.into_any().downcast::<Buffer<D>>() {
+                Ok(buffer) => self.export(call, *buffer),
+                Err(_) => unreachable!("a connection keeps to one device"),
+            },
+            Outcome::Failure(failure) => self.push_failure(call, &failure),
+        }
+        Ok(None)
+    }
+
+    fn push_failure(&mut self, call: u64, failure: &WireFailure) {
+        let mut bytes = failure.encode();
+        bytes.truncate(self.channel.eager_bytes());
+        self.channel.push(Kind::Failure, 0, call, &bytes);
+    }
+
+    fn export(&mut self, call: u64, buffer: Buffer<D>) {
+        if self.exported_bytes + buffer.len() > MAX_EXPORTED_BYTES {
+            let words = format!(
+                "{} bytes of long responses are not read yet, {MAX_EXPORTED_BYTES} allowed",
+                self.exported_bytes
+            );
+            return self.push_failure(call, &WireFailure::new(FailureReason::Overloaded, 0, words));
+        }
+        self.channel.push_long(Kind::LongResponse, 0, call, &buffer);
+        self.exported_bytes += buffer.len();
+        self.exported.push((call, buffer));
+    }
+
+    /// Stops taking requests: what was taken is answered, later ones are refused.
+    pub(super) fn drain(&mut self) -> Result<(), ChannelError> {
+        if !self.draining {
+            self.draining = true;
+            if self.channel.make_room(0)? {
+                self.channel.push(Kind::Goodbye, 0, 0, &[]);
+                self.channel.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether everything taken is answered and every long response was read.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.on_workers == 0
+            && self.backlog.is_empty()
+            && self.fetching.is_empty()
+            && self.exported.is_empty()
+            && !self.channel.has_arrival()
+    }
+
+    /// Whether a message has begun to arrive.
+    #[inline]
+    pub(super) fn has_arrival(&self) -> bool {
+        self.channel.has_arrival()
+    }
+
+    pub(super) fn prepare_sleep(&mut self) -> Result<(), ChannelError> {
+        self.channel.prepare_sleep()
+    }
+
+    pub(super) fn close(&mut self) {
+        self.channel.close();
+    }
+}

@@ -1,0 +1,164 @@
+//! Handlers: what a server does for a request, and what it is given for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::channel::buffers::BytesMut;
+use crate::error::{FailureReason, WireFailure};
+use crate::HandlerId;
+
+/// A request in a handler's hands.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub(super) handler: HandlerId,
+    pub(super) payload: &'a [u8],
+    pub(super) connection: u64,
+}
+
+impl Request<'_> {
+    /// The bytes that the caller sent. They are private to this process: the caller cannot change them any more.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        self.payload
+    }
+
+    /// The id that the caller asked for.
+    pub fn handler(&self) -> HandlerId {
+        self.handler
+    }
+
+    /// Which connection of this server it came by.
+    pub fn connection(&self) -> u64 {
+        self.connection
+    }
+}
+
+/// A handler says no. The caller gets both parts as [`crate::CallError::Handler`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct HandlerError {
+    code: u32,
+    message: String,
+    too_long: bool,
+}
+
+impl HandlerError {
+    /// An error with a number for programs and words for people; at most 1000 bytes of words travel.
+    pub fn new(code: u32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), too_long: false }
+    }
+
+    pub(super) fn into_failure(self) -> WireFailure {
+        let reason = if self.too_long { FailureReason::TooLong } else { FailureReason::Handler };
+        WireFailure::new(reason, self.code, self.message)
+    }
+}
+
+/// Memory for long responses, whatever the device.
+pub(super) trait Exporter: Send + Sync {
+    fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError>;
+}
+
+/// Where a handler puts its response.
+pub struct Responder<'a> {
+    pub(super) short: &'a mut Vec<u8>,
+    pub(super) long: Option<Box<dyn BytesMut>>,
+    pub(super) eager_bytes: usize,
+    pub(super) longest: usize,
+    pub(super) exporter: &'a dyn Exporter,
+}
+
+impl fmt::Debug for Responder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder").field("longest", &self.longest).finish_non_exhaustive()
+    }
+}
+
+impl Responder<'_> {
+    /// Appends to the response.
+    ///
+    /// # Errors
+    /// When the response would be longer than the caller takes: return the error and the caller gets
+    /// [`crate::CallError::TooLong`].
+    #[inline]
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), HandlerError> {
+        if bytes.len() > self.longest - self.short.len().min(self.longest) {
+            return Err(self.too_long(self.short.len() + bytes.len()));
+        }
+        self.short.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// A response of exactly `length` bytes to fill in place: no copy is made of a long one. Replaces what was written before. The bytes
+    /// are not cleared.
+    ///
+    /// # Errors
+    /// When it is longer than the caller takes, or the device has no memory for it.
+    pub fn in_place(&mut self, length: usize) -> Result<&mut [u8], HandlerError> {
+        if length > self.longest {
+            return Err(self.too_long(length));
+        }
+        self.short.clear();
+        if length <= self.eager_bytes {
+            self.short.resize(length, 0);
+            return Ok(self.short);
+        }
+        let buffer = self.exporter.export(length)?;
+        Ok(self.long.insert(buffer).bytes_mut())
+    }
+
+    #[cold]
+    fn too_long(&self, bytes: usize) -> HandlerError {
+        let message = format!("a response of {bytes} bytes; the caller takes {}", self.longest);
+        HandlerError { code: self.longest as u32, message, too_long: true }
+    }
+}
+
+/// What a handler is.
+pub(super) type HandlerFunction =
+    dyn Fn(&Request<'_>, &mut Responder<'_>) -> Result<(), HandlerError> + Send + Sync;
+
+/// Where a handler runs.
+#[derive(Clone)]
+pub(super) enum Execution {
+    /// On the thread that polls: for handlers of a few microseconds.
+    Inline(Arc<HandlerFunction>),
+    /// On the worker pool.
+    Worker(Arc<HandlerFunction>),
+}
+
+/// Handlers by id.
+#[derive(Clone, Default)]
+pub(super) struct HandlerTable {
+    by_id: Vec<Option<Execution>>,
+}
+
+impl HandlerTable {
+    /// Adds a handler; `false` when the id is taken.
+    pub(super) fn insert(&mut self, id: HandlerId, execution: Execution) -> bool {
+        let index = usize::from(id);
+        if self.by_id.len() <= index {
+            self.by_id.resize(index + 1, None);
+        }
+        let free = self.by_id[index].is_none();
+        self.by_id[index] = Some(execution);
+        free
+    }
+
+    #[inline]
+    pub(super) fn get(&self, id: HandlerId) -> Option<&Execution> {
+        self.by_id.get(usize::from(id))?.as_ref()
+    }
+
+    /// Whether any handler runs on workers.
+    pub(super) fn needs_workers(&self) -> bool {
+        self.by_id.iter().flatten().any(|execution| matches!(execution, Execution::Worker(_)))
+    }
+}
+
+impl fmt::Debug for HandlerTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids = self.by_id.iter().enumerate().filter(|(_, e)| e.is_some()).map(|(id, _)| id);
+        f.debug_set().entries(ids).finish()
+    }
+}

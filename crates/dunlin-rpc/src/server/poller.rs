@@ -1,0 +1,228 @@
+//! A poller: the thread that serves some of the connections of one device.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::{CompletionChannel, Device};
+
+use super::connection::{Connection, Context};
+use super::workers::Finished;
+use crate::channel::ChannelError;
+use crate::config::WaitMode;
+
+/// Passes without work between two looks at the clock.
+const PASSES_PER_CLOCK: u32 = 64;
+/// Passes between two looks for failures, which messages do not show.
+const PASSES_PER_CHECK: u32 = 1 << 14;
+/// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible anywhere.
+const GRACE: Duration = Duration::from_micros(20);
+/// Longest sleep: bounds the harm of a wake-up that was lost after all.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// What reaches a poller from other threads.
+pub(super) enum Mail<D: Device> {
+    Adopt(Box<Connection<D>>),
+    Finished(Finished),
+}
+
+/// The outside of a poller.
+pub(super) struct PollerHandle<D: Device> {
+    mail: Mutex<Vec<Mail<D>>>,
+    has_mail: AtomicBool,
+    /// Connections that it has or will have.
+    pub(super) connections: AtomicUsize,
+    /// Set when the server drains, and when it must end at once.
+    pub(super) draining: AtomicBool,
+    pub(super) ending: AtomicBool,
+    wake: D::CompletionChannel,
+}
+
+impl<D: Device> PollerHandle<D> {
+    pub(super) fn new(wake: D::CompletionChannel) -> Arc<Self> {
+        Arc::new(Self {
+            mail: Mutex::new(Vec::new()),
+            has_mail: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            wake,
+        })
+    }
+
+    pub(super) fn send(&self, mail: Mail<D>) {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        self.has_mail.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    pub(super) fn wake(&self) -> &D::CompletionChannel {
+        &self.wake
+    }
+}
+
+/// The inside.
+pub(super) struct Poller<D: Device> {
+    handle: Arc<PollerHandle<D>>,
+    context: Context,
+    connections: Vec<Connection<D>>,
+    wait: WaitMode,
+}
+
+impl<D: Device> Poller<D> {
+    pub(super) fn new(handle: Arc<PollerHandle<D>>, context: Context, wait: WaitMode) -> Self {
+        Self { handle, context, connections: Vec::new(), wait }
+    }
+
+    /// Serves until the server ends.
+    pub(super) fn run(mut self) {
+        let mut idle_passes = 0u32;
+        let mut idle_since: Option<Instant> = None;
+        loop {
+            let work = self.pass();
+            if self.is_over() {
+                break;
+            }
+            if work > 0 {
+                idle_passes = 0;
+                idle_since = None;
+                continue;
+            }
+            idle_passes = idle_passes.wrapping_add(1);
+            if idle_passes % PASSES_PER_CHECK == 0 {
+                self.check();
+            }
+            if idle_passes % PASSES_PER_CLOCK != 0 {
+                std::hint::spin_loop();
+                continue;
+            }
+            let now = Instant::now();
+            let since = *idle_since.get_or_insert(now);
+            if let WaitMode::Doze { spin } = self.wait {
+                if now.duration_since(since) >= spin {
+                    self.sleep();
+                    idle_since = None;
+                }
+            }
+        }
+        for connection in &mut self.connections {
+            connection.close();
+        }
+    }
+
+    /// Serves each connection once.
+    #[inline]
+    fn pass(&mut self) -> usize {
+        let mut work = 0;
+        if self.handle.has_mail.load(Ordering::Relaxed) {
+            work += self.take_mail();
+        }
+        let mut index = 0;
+        while index < self.connections.len() {
+            match self.connections[index].poll(&self.context) {
+                Ok(taken) => {
+                    work += taken;
+                    index += 1;
+                }
+                Err(error) => self.end(index, &error),
+            }
+        }
+        work
+    }
+
+    #[cold]
+    fn take_mail(&mut self) -> usize {
+        self.handle.has_mail.store(false, Ordering::Relaxed);
+        let mail =
+            std::mem::take(&mut *self.handle.mail.lock().unwrap_or_else(PoisonError::into_inner));
+        let count = mail.len();
+        for letter in mail {
+            match letter {
+                Mail::Adopt(connection) => self.connections.push(*connection),
+                Mail::Finished(Finished { connection, call, outcome }) => {
+                    let found = self.connections.iter().position(|c| c.id == connection);
+                    // A client that left does not need its answer.
+                    let Some(index) = found else { continue };
+                    if let Err(error) = self.connections[index].finished(call, outcome) {
+                        self.end(index, &error);
+                    }
+                }
+            }
+        }
+        if self.handle.draining.load(Ordering::Acquire) {
+            self.each(Connection::drain);
+        }
+        count
+    }
+
+    #[cold]
+    fn end(&mut self, index: usize, error: &ChannelError) {
+        let mut connection = self.connections.swap_remove(index);
+        let violation = matches!(error, ChannelError::Violation(_));
+        if violation {
+            tracing::warn!(connection = connection.id, %error, "connection ended");
+        } else {
+            tracing::debug!(connection = connection.id, %error, "connection ended");
+        }
+        connection.close();
+        self.handle.connections.fetch_sub(1, Ordering::Relaxed);
+        self.context.counters.closed(violation);
+    }
+
+    fn each(&mut self, action: impl Fn(&mut Connection<D>) -> Result<(), ChannelError>) {
+        let mut index = 0;
+        while index < self.connections.len() {
+            match action(&mut self.connections[index]) {
+                Ok(()) => index += 1,
+                Err(error) => self.end(index, &error),
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        let mut index = 0;
+        while index < self.connections.len() {
+            match self.connections[index].progress(&self.context) {
+                Ok(_) => index += 1,
+                Err(error) => self.end(index, &error),
+            }
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        if self.handle.ending.load(Ordering::Relaxed) {
+            return true;
+        }
+        self.handle.draining.load(Ordering::Relaxed) && {
+            self.each(Connection::drain);
+            self.connections.iter().all(Connection::is_quiet)
+                && !self.handle.has_mail.load(Ordering::Acquire)
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.handle.has_mail.load(Ordering::Acquire)
+            || self.connections.iter().any(Connection::has_arrival)
+    }
+
+    #[cold]
+    fn sleep(&mut self) {
+        self.each(Connection::prepare_sleep);
+        let announced = Instant::now();
+        while announced.elapsed() < GRACE {
+            if self.has_work() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        self.check();
+        if self.has_work() || self.handle.ending.load(Ordering::Acquire) {
+            return;
+        }
+        if let Err(error) = self.handle.wake.wait(LONGEST_SLEEP) {
+            tracing::error!(%error, "a poller cannot sleep");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.check();
+    }
+}

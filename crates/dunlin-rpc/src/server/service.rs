@@ -1,0 +1,184 @@
+//! The service of one device: its pollers and workers.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
+
+use super::connection::{Connection, Context};
+use super::handler::HandlerTable;
+use super::poller::{Mail, Poller, PollerHandle};
+use super::statistics::{Counters, ServerStatistics};
+use super::workers;
+use crate::channel::ring::{Parameters, UnconnectedRing};
+use crate::config::ChannelConfig;
+use crate::error::ServeError;
+
+/// What a service is made of.
+#[derive(Clone)]
+pub(crate) struct ServiceSetup {
+    pub(crate) handlers: HandlerTable,
+    pub(crate) channel: ChannelConfig,
+    pub(crate) pollers: usize,
+    pub(crate) workers: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) affinity: Option<usize>,
+}
+
+/// A running service, whatever its device.
+pub(crate) trait Service: Send + Sync {
+    /// Joins a new client to one of the pollers.
+    fn accept(
+        &self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<(EndpointAddress, Parameters), VerbsError>;
+    /// Connections now.
+    fn connections(&self) -> usize;
+    /// Adds this service's counters.
+    fn count(&self, sum: &mut ServerStatistics);
+    /// Takes no new requests; the threads end when what was taken is answered.
+    fn drain(&self);
+    /// Whether all pollers have ended.
+    fn is_over(&self) -> bool;
+    /// Ends the threads without waiting for answers, and waits for the threads.
+    fn end(&self);
+}
+
+/// The service over ring channels.
+pub(crate) struct RingService<D: Device> {
+    device: D,
+    channel: ChannelConfig,
+    max_connections: usize,
+    pollers: Vec<Arc<PollerHandle<D>>>,
+    counters: Vec<Arc<Counters>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    running: Arc<AtomicUsize>,
+    next_id: AtomicU64,
+}
+
+impl<D: Device> RingService<D> {
+    pub(crate) fn start(device: D, setup: ServiceSetup) -> Result<Self, ServeError> {
+        let ServiceSetup { handlers, channel, pollers, workers, max_connections, affinity } = setup;
+        let handles = (0..pollers)
+            .map(|_| Ok(PollerHandle::new(device.create_completion_channel()?)))
+            .collect::<Result<Vec<_>, VerbsError>>()?;
+        let mut threads = Vec::new();
+        let mut queue = None;
+        if handlers.needs_workers() {
+            let targets = handles.clone();
+            let (jobs, workers) = workers::start(workers, move |poller: usize, finished| {
+                targets[poller].send(Mail::Finished(finished));
+            })?;
+            queue = Some(jobs);
+            threads.extend(workers);
+        }
+        let running = Arc::new(AtomicUsize::new(pollers));
+        let counters: Vec<_> = (0..pollers).map(|_| Arc::new(Counters::default())).collect();
+        for (i, handle) in handles.iter().enumerate() {
+            let context = Context {
+                handlers: handlers.clone(),
+                workers: queue.clone(),
+                counters: Arc::clone(&counters[i]),
+            };
+            let poller = Poller::new(Arc::clone(handle), context, channel.wait);
+            let running = Arc::clone(&running);
+            let core = affinity.map(|first| first + i);
+            let thread = std::thread::Builder::new().name(format!("dunlin-poller-{i}"));
+            threads.push(thread.spawn(move || {
+                if let Some(core) = core {
+                    super::pin(core);
+                }
+                poller.run();
+                running.fetch_sub(1, Ordering::Release);
+            })?);
+        }
+        Ok(Self {
+            device,
+            channel,
+            max_connections,
+            pollers: handles,
+            counters,
+            threads: Mutex::new(threads),
+            running,
+            next_id: AtomicU64::new(1),
+        })
+    }
+}
+
+impl<D: Device> Service for RingService<D> {
+    fn accept(
+        &self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<(EndpointAddress, Parameters), VerbsError> {
+        let open = self.connections();
+        if open >= self.max_connections {
+            return Err(VerbsError::Limit {
+                resource: "max_connections",
+                asked: 1,
+                available: 0,
+                limit: self.max_connections,
+            });
+        }
+        let least = self
+            .pollers
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, poller)| poller.connections.load(Ordering::Relaxed));
+        let Some((index, poller)) = least else {
+            return Err(VerbsError::Peer("the server has no pollers".into()));
+        };
+        let ring = UnconnectedRing::new(&self.device, poller.wake(), &self.channel)?;
+        let answer = (ring.address(), ring.parameters());
+        let channel = ring.connect(peer, parameters)?;
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        poller.connections.fetch_add(1, Ordering::Relaxed);
+        self.counters[index].accepted();
+        poller.send(Mail::Adopt(Box::new(Connection::new(id, index, channel))));
+        Ok(answer)
+    }
+
+    fn connections(&self) -> usize {
+        self.pollers.iter().map(|poller| poller.connections.load(Ordering::Relaxed)).sum()
+    }
+
+    fn count(&self, sum: &mut ServerStatistics) {
+        for counters in &self.counters {
+            counters.add_to(sum);
+        }
+    }
+
+    fn drain(&self) {
+        for poller in &self.pollers {
+            poller.draining.store(true, Ordering::Release);
+            poller.wake().wake();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0
+    }
+
+    fn end(&self) {
+        for poller in &self.pollers {
+            poller.ending.store(true, Ordering::Release);
+            poller.wake().wake();
+        }
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // Pollers first in effect: workers end when the pollers' queues are gone.
+        for thread in threads.into_iter().rev() {
+            if thread.join().is_err() {
+                tracing::error!("a server thread panicked");
+            }
+        }
+    }
+}
+
+impl<D: Device> Drop for RingService<D> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

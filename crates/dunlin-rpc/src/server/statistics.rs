@@ -1,0 +1,51 @@
+//! What a server counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Live counters of a server.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    requests: AtomicU64,
+    accepted: AtomicU64,
+    closed: AtomicU64,
+    violations: AtomicU64,
+}
+
+/// A snapshot of a server's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerStatistics {
+    /// Requests taken.
+    pub requests: u64,
+    /// Connections accepted since the start.
+    pub accepted: u64,
+    /// Connections that have ended, for whatever reason.
+    pub closed: u64,
+    /// Of these, the ones that ended because the client broke the protocol.
+    pub violations: u64,
+}
+
+impl Counters {
+    /// One more request. Each poller counts its own, so the addition never meets another core's.
+    #[inline]
+    pub(super) fn request(&self) {
+        let seen = self.requests.load(Ordering::Relaxed);
+        self.requests.store(seen + 1, Ordering::Relaxed);
+    }
+
+    pub(super) fn accepted(&self) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn closed(&self, violation: bool) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+        self.violations.fetch_add(u64::from(violation), Ordering::Relaxed);
+    }
+
+    pub(super) fn add_to(&self, sum: &mut ServerStatistics) {
+        sum.requests += self.requests.load(Ordering::Relaxed);
+        sum.accepted += self.accepted.load(Ordering::Relaxed);
+        sum.closed += self.closed.load(Ordering::Relaxed);
+        sum.violations += self.violations.load(Ordering::Relaxed);
+    }
+}
