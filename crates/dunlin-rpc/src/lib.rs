@@ -1,1 +1,3 @@
 //! Dunlin's RPC: client, server, presets; channels, sharing, admission.
+
+pub mod bootstrap;
