@@ -1,0 +1,203 @@
+//! One handshake, on the server's side.
+
+use std::net::TcpStream;
+
+use super::acceptor::AcceptorConfig;
+use super::counters::Ending;
+use super::message::{
+    ClientHello, ClientOpen, OpenReply, OpenRequest, Outcome, ServerHello, NONCE_BYTES,
+};
+use super::refusal::Refusal;
+use super::secret::{Role, Transcript};
+use super::selection::{choose, Choice};
+use super::stop::StopHandle;
+use super::stream::{FrameStream, StreamError};
+use super::wire::{self, ParseError};
+
+impl From<StreamError> for Ending {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Timeout => Self::TooSlow,
+            StreamError::NotDunlin | StreamError::TooLong => Self::Malformed,
+            StreamError::Closed | StreamError::Io { .. } => Self::Closed,
+        }
+    }
+}
+
+impl From<ParseError> for Ending {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::Version { theirs } => Self::Version { theirs },
+            _ => Self::Malformed,
+        }
+    }
+}
+
+/// Tells a client that was not listened to that it is refused. The hello is cut off when the buffer is full.
+pub(super) fn refuse_at_once(stream: &TcpStream, refusal: Refusal) {
+    let nothing = std::time::Duration::from_millis(1);
+    let stream = FrameStream::new(stream, nothing, 0);
+    let outcome = Outcome::Refused(refusal);
+    let hello = ServerHello {
+        nonce: [0; NONCE_BYTES],
+        secret_required: false,
+        outcome,
+    };
+    if let Ok(words) = wire::server_hello_words(&hello) {
+        // If it cannot be told, it will see the connection closed.
+        let _ = stream.send(&wire::server_hello_frame(None, &words));
+    }
+}
+
+/// Speaks with one client to the end.
+pub(super) fn serve(
+    stream: &TcpStream,
+    config: &AcceptorConfig,
+    stop: &StopHandle,
+    on_open: impl FnOnce(OpenRequest) -> Result<OpenReply, Refusal>,
+) -> Ending {
+    // Only a delay is lost when it fails.
+    let _ = stream.set_nodelay(true);
+    let frames = FrameStream::new(stream, config.handshake_timeout, config.max_frame);
+    let mut transcript = Transcript::new();
+    let choice = match greet(&frames, config, stop, &mut transcript) {
+        Ok(choice) => choice,
+        Err(ending) => return ending,
+    };
+    let outcome = match hear(&frames, config, stop, &mut transcript) {
+        Ok(request) => on_open(OpenRequest {
+            device: choice.server_device,
+            ..request
+        }),
+        Err(Ending::Refused(refusal)) => Err(refusal),
+        Err(ending) => return ending,
+    };
+    // However long the opening took, the reply has its own time.
+    let frames = FrameStream::new(stream, config.handshake_timeout, config.max_frame);
+    answer(&frames, config, &mut transcript, outcome)
+}
+
+/// Why the client cannot have a device, or which one it gets.
+fn decide(config: &AcceptorConfig, stop: &StopHandle, hello: &ClientHello) -> Outcome<Choice> {
+    Outcome::Refused(match (config.secret.is_some(), hello.has_secret) {
+        _ if stop.is_stopped() => Refusal::ShuttingDown,
+        (true, false) => Refusal::SecretRequired,
+        (false, true) => Refusal::SecretUnexpected,
+        _ => {
+            let preference = hello.preference.as_deref();
+            match choose(&hello.capabilities, &config.capabilities, preference) {
+                Ok(choice) => return Outcome::Accepted(choice),
+                Err(error) => Refusal::NoCommonDevice(error),
+            }
+        }
+    })
+}
+
+/// Hello and hello.
+fn greet(
+    frames: &FrameStream<'_>,
+    config: &AcceptorConfig,
+    stop: &StopHandle,
+    transcript: &mut Transcript,
+) -> Result<Choice, Ending> {
+    let frame = frames.receive_hello()?;
+    let client = match wire::parse_client_hello(&frame) {
+        Ok(client) => client,
+        Err(error @ ParseError::Version { .. }) => {
+            // It will see our version in it, and if not, the connection closed.
+            let _ = frames.send(&wire::version_frame());
+            return Err(error.into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    transcript.add(&frame);
+
+    let mut nonce = [0; NONCE_BYTES];
+    let outcome = match getrandom::fill(&mut nonce) {
+        Ok(()) => decide(config, stop, &client),
+        Err(error) => {
+            tracing::error!(%error, "no random numbers");
+            Outcome::Refused(Refusal::Failed)
+        }
+    };
+    let hello = ServerHello {
+        nonce,
+        secret_required: config.secret.is_some(),
+        outcome,
+    };
+    let words = wire::server_hello_words(&hello)?;
+    transcript.add(&words);
+    let accepted = matches!(hello.outcome, Outcome::Accepted(_));
+    let secret = config.secret.as_ref().filter(|_| accepted);
+    let proof = secret.map(|secret| secret.prove(Role::ServerHello, transcript));
+    let sent = frames.send(&wire::server_hello_frame(proof.as_ref(), &words));
+    match hello.outcome {
+        Outcome::Accepted(choice) => sent.map(|()| choice).map_err(Ending::from),
+        Outcome::Refused(refusal) => Err(Ending::Refused(refusal)),
+    }
+}
+
+/// The open request of a client that has proved itself. A refusal is still to be told.
+fn hear(
+    frames: &FrameStream<'_>,
+    config: &AcceptorConfig,
+    stop: &StopHandle,
+    transcript: &mut Transcript,
+) -> Result<OpenRequest, Ending> {
+    let frame = frames.receive().map_err(|error| match error {
+        _ if stop.is_stopped() => Ending::Refused(Refusal::ShuttingDown),
+        StreamError::Timeout => Ending::Refused(Refusal::TooSlow),
+        StreamError::TooLong => Ending::Refused(Refusal::Malformed),
+        error => error.into(),
+    })?;
+    // The proof comes first: what a stranger wrote is not even parsed.
+    let (proof, words) = wire::split_proof(&frame).map_err(|_| malformed())?;
+    transcript.add(words);
+    if let Some(secret) = &config.secret {
+        let holds =
+            proof.is_some_and(|proof| secret.verifies(Role::ClientOpen, transcript, &proof));
+        if !holds {
+            return Err(Ending::Refused(Refusal::WrongSecret));
+        }
+    }
+    match wire::parse_open(&frame).map_err(|_| malformed())?.message {
+        ClientOpen::Open(_) if stop.is_stopped() => Err(Ending::Refused(Refusal::ShuttingDown)),
+        ClientOpen::Open(request) => Ok(request),
+        ClientOpen::WrongSecret => Err(Ending::Refused(Refusal::WrongSecret)),
+    }
+}
+
+fn malformed() -> Ending {
+    Ending::Refused(Refusal::Malformed)
+}
+
+/// The last word.
+fn answer(
+    frames: &FrameStream<'_>,
+    config: &AcceptorConfig,
+    transcript: &mut Transcript,
+    outcome: Result<OpenReply, Refusal>,
+) -> Ending {
+    let mut reply = match outcome {
+        Ok(reply) => Outcome::Accepted(reply),
+        Err(refusal) => Outcome::Refused(refusal.trimmed()),
+    };
+    let words = wire::open_reply_words(&reply).or_else(|error| {
+        tracing::error!(%error, "the reply to a client breaks a limit");
+        reply = Outcome::Refused(Refusal::Failed);
+        wire::open_reply_words(&reply)
+    });
+    let words = match words {
+        Ok(words) => words,
+        Err(error) => return error.into(),
+    };
+    transcript.add(&words);
+    let secret = config.secret.as_ref();
+    let proof = secret.map(|secret| secret.prove(Role::ServerReply, transcript));
+    let sent = frames.send(&wire::with_proof(proof.as_ref(), &words));
+    match (reply, sent) {
+        (Outcome::Refused(refusal), _) => Ending::Refused(refusal),
+        (Outcome::Accepted(_), Ok(())) => Ending::Opened,
+        (Outcome::Accepted(_), Err(error)) => error.into(),
+    }
+}
