@@ -51,6 +51,7 @@ mod parameter {
 pub(crate) type Parameters = BTreeMap<String, u64>;
 
 /// A READ that has completed.
+#[derive(Debug)]
 pub(crate) struct Fetched<D: Device> {
     /// What the caller named it.
     pub(crate) id: u64,
