@@ -1,3 +1,7 @@
 //! The `dunlin` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    dunlin_cli::commands::main()
+}

@@ -1,1 +1,35 @@
-//! RPC, messaging and transactions over RDMA, with or without the hardware.
+//! Dunlin: RPC over RDMA, with or without the hardware.
+//!
+//! A server binds an address and gives each handler an id:
+//!
+//! ```
+//! use dunlin::{Client, Server};
+//! const ECHO: u16 = 1;
+//!
+//! let server = Server::bind("dunlin://127.0.0.1:0")?
+//!     .handle(ECHO, |request, reply| reply.write(request.payload()))
+//!     .serve()?;
+//!
+//! let node = Client::connect(&server.address().to_string())?;
+//! assert_eq!(&*node.call(ECHO, b"hello")?, b"hello");
+//! assert_eq!(node.info().device, "shm");
+//!
+//! let answers = node.batch().call(ECHO, b"one").call(ECHO, b"two").send()?;
+//! assert_eq!(&**answers[1].as_ref().unwrap(), b"two");
+//!
+//! assert!(server.shutdown());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Two processes of one host meet in shared memory without being asked to. [`Client::call`] waits,
+//! [`Client::call_async`] gives a future for any executor, [`Client::batch`] and [`Client::pipeline`] keep many calls out at once.
+//! Every call has a deadline, every limit has a name ([`ChannelConfig`]) and an error ([`CallError`]).
+#![forbid(unsafe_code)]
+
+pub use dunlin_rpc::bootstrap::{Address, AddressError, BootstrapError, Refusal, Secret, SecretError};
+pub use dunlin_rpc::{
+    available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ConnectError,
+    ConnectionInfo, DeviceReport, HandlerError, HandlerId, Pipeline, Preset, Reply, Request,
+    RequestBuffer, Responder, RunningServer, ServeError, Server, ServerBuilder, ServerStatistics,
+    WaitMode,
+};

@@ -1,0 +1,116 @@
+//! The subcommands. To add one: a file here with `Args` and `run`, a variant of [`Command`] and its arm.
+
+pub mod doctor;
+pub mod perf;
+
+use std::fmt;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// `dunlin`: an RDMA RPC framework, with or without the hardware.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dunlin",
+    version,
+    about = "Dunlin: RPC over RDMA, with or without the hardware",
+    after_help = "Examples:\n  \
+        dunlin perf limits              what this machine allows, before any framework\n  \
+        dunlin doctor                   what is missing here, and how to get it\n\n\
+        Exit codes: 0 done, 1 it failed, 2 it was called wrongly.",
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure
+    #[command(subcommand)]
+    Perf(perf::Command),
+    /// See what is there, what is missing, and how to get it
+    Doctor(doctor::Args),
+}
+
+impl Command {
+    /// Does it.
+    pub fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Perf(command) => command.run(),
+            Self::Doctor(args) => doctor::run(&args),
+        }
+    }
+}
+
+/// Why a command failed, and what its caller can do.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    help: Option<String>,
+    exit_code: u8,
+}
+
+impl Failure {
+    /// The operation failed: exit code 1.
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self {
+            message: message.to_string(),
+            help: None,
+            exit_code: 1,
+        }
+    }
+
+    /// The command was called wrongly: exit code 2.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self {
+            exit_code: 2,
+            ..Self::new(message)
+        }
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn help(mut self, help: impl fmt::Display) -> Self {
+        self.help = Some(help.to_string());
+        self
+    }
+
+    /// Says it on standard error; the exit code to end with.
+    pub fn exit(&self) -> ExitCode {
+        eprintln!("error: {}", self.message);
+        if let Some(help) = &self.help {
+            eprintln!("help: {help}");
+        }
+        ExitCode::from(self.exit_code)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(error)
+    }
+}
+
+/// The whole command: parses the arguments, does it, and returns the exit code.
+pub fn main() -> ExitCode {
+    // Before anything pins a thread, so that both cores are known.
+    let _ = crate::affinity::cores();
+    match Cli::parse().command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.exit(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}

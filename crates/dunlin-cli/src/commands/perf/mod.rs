@@ -1,0 +1,35 @@
+//! `dunlin perf`: the measuring commands, one file each.
+
+pub mod limits;
+
+use clap::Subcommand;
+
+use super::Failure;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// What this machine allows, as bare as it can be written
+    Limits(limits::Args),
+}
+
+impl Command {
+    /// Measures it.
+    pub fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Limits(args) => limits::run(&args),
+        }
+    }
+}
+
+/// A number of seconds, more than 0 and at most a day.
+pub fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| format!("{text} is not a number of seconds"))?;
+    if seconds > 0.0 && seconds <= 86_400.0 {
+        Ok(std::time::Duration::from_secs_f64(seconds))
+    } else {
+        Err("seconds are more than 0 and at most 86400".into())
+    }
+}

@@ -1,0 +1,17 @@
+//! The `dunlin` command: what its subcommands do.
+//!
+//! A subcommand is one file in [`commands`] and one variant of [`commands::Command`]. What measures is
+//! reported as one [`report::Report`], and [`against::interleave`] sets a measurement beside what the
+//! bare machine allows ([`limits`]).
+
+#![deny(unsafe_code)]
+
+pub mod affinity;
+pub mod against;
+pub mod clock;
+pub mod commands;
+pub mod doctor;
+pub mod histogram;
+pub mod limits;
+pub mod output;
+pub mod report;

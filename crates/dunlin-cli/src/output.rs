@@ -1,0 +1,192 @@
+//! What people and programs see: tables, the JSON object, figures with units, a progress bar.
+
+use std::io::{self, Write};
+
+use comfy_table::{presets::UTF8_HORIZONTAL_ONLY, CellAlignment, Table};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::report::{AnyLimits, Report};
+
+/// Writes to standard output. A reader that has gone away (`| head`) is not an error.
+pub fn print(text: impl std::fmt::Display) -> io::Result<()> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+/// Prints exactly one JSON object on one line.
+pub fn print_json(object: &impl Serialize) -> io::Result<()> {
+    print(serde_json::to_string(object)?)
+}
+
+/// Prints a report: the object for programs, a table for people.
+pub fn print_report(report: &Report, json: bool) -> io::Result<()> {
+    if json {
+        print_json(report)
+    } else {
+        print(report_table(report))
+    }
+}
+
+/// A table in this command's style; numbers to the right of the first column.
+pub fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_HORIZONTAL_ONLY)
+        .set_header(header.iter().copied());
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn report_table(report: &Report) -> Table {
+    let bounds = match &report.limits {
+        Some(AnyLimits::Bounds(bounds)) => Some(bounds),
+        _ => None,
+    };
+    let mut table = match bounds {
+        Some(_) => table(&["", "measured", "limit", "ratio"]),
+        None => table(&["", "measured"]),
+    };
+    let latency = &report.latency_ns;
+    let ratio = report.ratio;
+    let mut row = |name: &str, measured: String, beside: Option<(String, f64)>| {
+        let mut cells = vec![name.to_owned(), measured];
+        if bounds.is_some() {
+            let (limit, ratio) = beside.map_or_else(Default::default, |(limit, ratio)| {
+                (limit, format!("{ratio:.2}"))
+            });
+            cells.extend([limit, ratio]);
+        }
+        table.add_row(cells);
+    };
+    let both = bounds.zip(ratio);
+    row(
+        "rate",
+        rate(report.rate_per_s),
+        both.map(|(b, r)| (rate(b.rate_per_s), r.rate)),
+    );
+    row(
+        "bandwidth",
+        bandwidth(report.bytes_per_s),
+        both.map(|(b, r)| (bandwidth(b.bytes_per_s), r.bandwidth)),
+    );
+    row(
+        "latency p50",
+        nanoseconds(latency.p50 as f64),
+        both.map(|(b, r)| (nanoseconds(b.latency_ns), r.latency)),
+    );
+    row("latency p99", nanoseconds(latency.p99 as f64), None);
+    row("latency p99.9", nanoseconds(latency.p999 as f64), None);
+    row("latency max", nanoseconds(latency.max as f64), None);
+    row("errors", report.errors.to_string(), None);
+    let setting = &report.setting;
+    row("device", setting.device.clone(), None);
+    row("preset", setting.preset.clone(), None);
+    row(
+        "threads x outstanding",
+        format!("{} x {}", setting.threads, setting.outstanding),
+        None,
+    );
+    row("size", format!("{} B", setting.size), None);
+    row("measured for", format!("{:.2} s", report.seconds), None);
+    if let Some(pairs) = &report.pairs {
+        row(
+            "pairs (discarded)",
+            format!("{} ({})", pairs.counted, pairs.discarded),
+            None,
+        );
+        let spread = |low: f64, high: f64| format!("{low:.2} to {high:.2}");
+        row(
+            "ratio of rate, spread",
+            spread(pairs.low.rate, pairs.high.rate),
+            None,
+        );
+        row(
+            "ratio of latency, spread",
+            spread(pairs.low.latency, pairs.high.latency),
+            None,
+        );
+        row(
+            "ratio of bandwidth, spread",
+            spread(pairs.low.bandwidth, pairs.high.bandwidth),
+            None,
+        );
+    }
+    table
+}
+
+/// A bar on standard error, where that is a terminal; `set_position` takes thousandths.
+pub fn progress_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(1000).with_style(style)
+}
+
+fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
+    let (divisor, unit) = steps
+        .iter()
+        .rev()
+        .find(|(divisor, _)| value.abs() >= *divisor)
+        .or(steps.first())
+        .copied()
+        .unwrap_or((1.0, ""));
+    let value = value / divisor;
+    let digits = match value.abs() {
+        small if small < 10.0 => 2,
+        middle if middle < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// A duration for people.
+pub fn nanoseconds(value: f64) -> String {
+    scaled(value, &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")])
+}
+
+/// Operations a second for people.
+pub fn rate(value: f64) -> String {
+    scaled(value, &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s")])
+}
+
+/// Bytes a second for people.
+pub fn bandwidth(value: f64) -> String {
+    scaled(
+        value,
+        &[(1.0, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s")],
+    )
+}
+
+/// A number of bytes for people.
+pub fn bytes(value: f64) -> String {
+    scaled(
+        value,
+        &[
+            (1.0, "B"),
+            (1024.0, "KiB"),
+            (1_048_576.0, "MiB"),
+            (1_073_741_824.0, "GiB"),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_for_people() {
+        assert_eq!(nanoseconds(170.0), "170 ns");
+        assert_eq!(nanoseconds(8_400.0), "8.40 µs");
+        assert_eq!(rate(68e6), "68.0 M/s");
+        assert_eq!(bandwidth(24.2e9), "24.2 GB/s");
+        assert_eq!(bytes(2_097_152.0), "2.00 MiB");
+        assert_eq!(rate(0.0), "0.00 /s");
+    }
+}

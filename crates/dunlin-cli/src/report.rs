@@ -1,0 +1,191 @@
+//! What a measuring command found: one object, printed as JSON or as a table for people.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::against::{Bounds, Pairs, Ratio};
+use crate::histogram::{Latencies, Percentiles};
+use crate::limits::Limits;
+
+/// What one measuring thread, process or slice of time counted.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// Operations that succeeded.
+    pub operations: u64,
+    /// Payload bytes they moved.
+    pub bytes: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// How long it ran.
+    pub elapsed: Duration,
+    /// How long each operation took.
+    pub latencies: Latencies,
+}
+
+impl Tally {
+    /// Adds what another thread or process counted during the same time.
+    pub fn merge_beside(&mut self, other: &Self) {
+        self.add_counts(other);
+        self.elapsed = self.elapsed.max(other.elapsed);
+    }
+
+    /// Adds what was counted during another stretch of time.
+    pub fn merge_after(&mut self, other: &Self) {
+        self.add_counts(other);
+        self.elapsed += other.elapsed;
+    }
+
+    /// Operations a second.
+    pub fn rate_per_s(&self) -> f64 {
+        per_second(self.operations, self.elapsed)
+    }
+
+    /// Payload bytes a second.
+    pub fn bytes_per_s(&self) -> f64 {
+        per_second(self.bytes, self.elapsed)
+    }
+
+    fn add_counts(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.latencies.merge(&other.latencies);
+    }
+}
+
+fn per_second(count: u64, elapsed: Duration) -> f64 {
+    if elapsed.is_zero() {
+        0.0
+    } else {
+        count as f64 / elapsed.as_secs_f64()
+    }
+}
+
+/// What was measured: the part of a [`Report`] that is known before it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// The device that carried it, as `--device` names it.
+    pub device: String,
+    /// The preset, as `--preset` names it.
+    pub preset: String,
+    /// Client threads.
+    pub threads: usize,
+    /// Operations each thread keeps outstanding.
+    pub outstanding: usize,
+    /// Payload bytes of one operation.
+    pub size: usize,
+}
+
+/// The one object a measuring command prints with `--json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    /// Operations a second.
+    pub rate_per_s: f64,
+    /// Payload bytes a second.
+    pub bytes_per_s: f64,
+    /// Latency percentiles in nanoseconds.
+    pub latency_ns: Percentiles,
+    /// Operations that failed.
+    pub errors: u64,
+    /// What was measured.
+    #[serde(flatten)]
+    pub setting: Setting,
+    /// Seconds of measuring, without what was spent on limits.
+    pub seconds: f64,
+    /// With `--against limits`: what the bare machine did beside it; of `perf limits`: everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<AnyLimits>,
+    /// With `--against limits`: measured over limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<Ratio>,
+    /// With `--against limits`: how many pairs the ratios are medians of, and their spread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<Pairs>,
+}
+
+/// The limits a report carries.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum AnyLimits {
+    /// The three that bound one command.
+    Bounds(Bounds),
+    /// All that `perf limits` measures.
+    All(Limits),
+}
+
+impl Report {
+    /// The report of a tally, without limits.
+    pub fn new(setting: Setting, tally: &Tally) -> Self {
+        Self {
+            rate_per_s: tally.rate_per_s(),
+            bytes_per_s: tally.bytes_per_s(),
+            latency_ns: tally.latencies.percentiles(),
+            errors: tally.errors,
+            setting,
+            seconds: tally.elapsed.as_secs_f64(),
+            limits: None,
+            ratio: None,
+            pairs: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(operations: u64, millis: u64) -> Tally {
+        Tally {
+            operations,
+            bytes: operations * 64,
+            elapsed: Duration::from_millis(millis),
+            ..Tally::default()
+        }
+    }
+
+    #[test]
+    fn threads_beside_each_other_add_rates_and_slices_after_each_other_do_not() {
+        let mut beside = tally(100, 500);
+        beside.merge_beside(&tally(100, 500));
+        assert_eq!(beside.rate_per_s(), 400.0);
+        let mut after = tally(100, 500);
+        after.merge_after(&tally(100, 500));
+        assert_eq!(after.rate_per_s(), 200.0);
+        assert_eq!(after.bytes_per_s(), 12_800.0);
+    }
+
+    #[test]
+    fn nothing_measured_is_zero_and_not_nan() {
+        assert_eq!(Tally::default().rate_per_s(), 0.0);
+    }
+
+    #[test]
+    fn the_object_has_the_promised_keys() {
+        let setting = Setting {
+            device: "shm".into(),
+            preset: "plain".into(),
+            threads: 1,
+            outstanding: 64,
+            size: 64,
+        };
+        let report = serde_json::to_value(Report::new(setting, &tally(10, 10))).unwrap();
+        for key in [
+            "rate_per_s",
+            "bytes_per_s",
+            "latency_ns",
+            "errors",
+            "device",
+            "preset",
+        ] {
+            assert!(report.get(key).is_some(), "{key}");
+        }
+        for key in ["threads", "outstanding", "size", "seconds"] {
+            assert!(report.get(key).is_some(), "{key}");
+        }
+        for key in ["p50", "p99", "p999", "max"] {
+            assert!(report["latency_ns"].get(key).is_some(), "{key}");
+        }
+        assert!(report.get("ratio").is_none());
+    }
+}
