@@ -15,3 +15,5 @@ pub mod histogram;
 pub mod limits;
 pub mod output;
 pub mod report;
+pub mod services;
+pub mod workload;

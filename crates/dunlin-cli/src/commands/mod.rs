@@ -1,7 +1,13 @@
 //! The subcommands. To add one: a file here with `Args` and `run`, a variant of [`Command`] and its arm.
 
+pub mod call;
+pub mod connect;
+pub mod demo;
+pub mod devices;
 pub mod doctor;
+pub mod kv;
 pub mod perf;
+pub mod serve;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -15,6 +21,8 @@ use clap::{Parser, Subcommand};
     version,
     about = "Dunlin: RPC over RDMA, with or without the hardware",
     after_help = "Examples:\n  \
+        dunlin demo                     see it work\n  \
+        dunlin perf rpc                 a round trip between two processes\n  \
         dunlin perf limits              what this machine allows, before any framework\n  \
         dunlin doctor                   what is missing here, and how to get it\n\n\
         Exit codes: 0 done, 1 it failed, 2 it was called wrongly.",
@@ -29,9 +37,19 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Two processes, a key-value store and a load: see it work
+    Demo(demo::Args),
+    /// Run a service
+    Serve(serve::Args),
+    /// Send one request and print the response
+    Call(call::Args),
+    /// Use the key-value service
+    Kv(kv::Args),
     /// Measure
     #[command(subcommand)]
     Perf(perf::Command),
+    /// See which devices there are and what they can do
+    Devices(devices::Args),
     /// See what is there, what is missing, and how to get it
     Doctor(doctor::Args),
 }
@@ -40,6 +58,11 @@ impl Command {
     /// Does it.
     pub fn run(self) -> Result<(), Failure> {
         match self {
+            Self::Demo(args) => demo::run(&args),
+            Self::Serve(args) => serve::run(&args),
+            Self::Call(args) => call::run(&args),
+            Self::Kv(args) => kv::run(&args),
+            Self::Devices(args) => devices::run(&args),
             Self::Perf(command) => command.run(),
             Self::Doctor(args) => doctor::run(&args),
         }

@@ -1,6 +1,7 @@
 //! `dunlin perf`: the measuring commands, one file each.
 
 pub mod limits;
+pub mod rpc;
 
 use clap::Subcommand;
 
@@ -11,6 +12,8 @@ use super::Failure;
 pub enum Command {
     /// What this machine allows, as bare as it can be written
     Limits(limits::Args),
+    /// Calls between two processes
+    Rpc(rpc::Args),
 }
 
 impl Command {
@@ -18,8 +21,16 @@ impl Command {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Limits(args) => limits::run(&args),
+            Self::Rpc(args) => rpc::run(&args),
         }
     }
+}
+
+/// What to measure beside the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Against {
+    /// What the bare machine allows
+    Limits,
 }
 
 /// A number of seconds, more than 0 and at most a day.

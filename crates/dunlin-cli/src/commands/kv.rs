@@ -1,0 +1,95 @@
+//! `dunlin kv`: the key-value service by hand.
+
+use std::io::Write;
+
+use clap::Subcommand;
+
+use super::{connect, Failure};
+use crate::services::kv;
+
+/// Use the key-value service
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples (with `dunlin serve kv` in another shell):\n  \
+  dunlin kv put bird dunlin\n  \
+  dunlin kv get bird\n  \
+  dunlin kv scan --limit 10")]
+pub struct Args {
+    /// Server
+    #[arg(long, default_value = "dunlin://127.0.0.1:7400", global = true)]
+    address: String,
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    connect: connect::Options,
+}
+
+/// What to do with the map.
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Print the value of a key; exit code 1 when there is none
+    Get {
+        /// The key
+        key: String,
+    },
+    /// Set the value of a key
+    Put {
+        /// The key
+        key: String,
+        /// The value
+        value: String,
+    },
+    /// Remove a key; exit code 1 when there was none
+    Del {
+        /// The key
+        key: String,
+    },
+    /// Print entries in order of their keys, tab between key and value
+    Scan {
+        /// First key
+        #[arg(default_value = "")]
+        from: String,
+        /// Most entries
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+    },
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let client = args.connect.connect(&args.address)?;
+    let mut output = std::io::stdout();
+    let missing = |key: &str| Failure::new(format!("no key '{key}'"));
+    match &args.action {
+        Action::Get { key } => {
+            let value = kv::get_value(&client, key.as_bytes()).map_err(Failure::new)?;
+            output.write_all(&value.ok_or_else(|| missing(key))?)?;
+            writeln!(output)?;
+        }
+        Action::Put { key, value } => {
+            if key.len() > kv::MAX_KEY_BYTES {
+                let words = format!("a key of {} bytes; at most {}", key.len(), kv::MAX_KEY_BYTES);
+                return Err(Failure::usage(words));
+            }
+            let request = kv::put_request(key.as_bytes(), value.as_bytes());
+            client.call(kv::PUT, &request).map_err(Failure::new)?;
+        }
+        Action::Del { key } => {
+            let reply = client.call(kv::DELETE, key.as_bytes()).map_err(Failure::new)?;
+            if *reply != [1] {
+                return Err(missing(key));
+            }
+        }
+        Action::Scan { from, limit } => {
+            let entries =
+                kv::scan_entries(&client, from.as_bytes(), *limit).map_err(Failure::new)?;
+            for (key, value) in entries {
+                output.write_all(&key)?;
+                output.write_all(b"\t")?;
+                output.write_all(&value)?;
+                writeln!(output)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! `dunlin serve`: a service to use by hand, from other shells.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dunlin::{RunningServer, Secret, Server, WaitMode};
+
+use super::Failure;
+use crate::services::{echo, kv};
+
+/// Which service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Service {
+    /// Ordered key-value map, for `dunlin kv`
+    Kv,
+    /// Sends back what it is sent, for `dunlin call` and `dunlin perf`
+    Echo,
+}
+
+/// Run a service
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+It serves until Ctrl-C, answers what it has taken, and ends.\n\n\
+Examples:\n  \
+  dunlin serve kv                                        on port 7400\n  \
+  dunlin serve echo --listen dunlin://127.0.0.1:7500\n  \
+  dunlin serve kv --secret-file key                      clients must have the same file")]
+pub struct Args {
+    /// Which service
+    #[arg(value_enum)]
+    service: Service,
+    /// Address to listen on; port 0 picks a free one, and the first line of output says which
+    #[arg(long, default_value = "dunlin://127.0.0.1:7400", value_name = "ADDRESS")]
+    listen: String,
+    /// Serve over this device alone (see `dunlin devices`)
+    #[arg(long)]
+    device: Option<String>,
+    /// Threads that poll for requests
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pollers: usize,
+    /// Pin polling threads to cores, from this one on
+    #[arg(long, value_name = "CORE")]
+    pin: Option<usize>,
+    /// Never sleep: lowest latency, at the price of a core for each poller
+    #[arg(long)]
+    spin: bool,
+    /// File whose bytes clients must prove to have
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// End when standard input closes
+    #[arg(long, hide = true)]
+    with_parent: bool,
+}
+
+/// Reads a secret.
+pub fn read_secret(file: &PathBuf) -> Result<Secret, Failure> {
+    let bytes = std::fs::read(file)
+        .map_err(|error| Failure::new(format!("secret file {}: {error}", file.display())))?;
+    Secret::new(bytes)
+        .map_err(|error| Failure::new(format!("secret file {}: {error}", file.display())))
+}
+
+/// Serves.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut server = Server::bind(&args.listen).map_err(Failure::usage)?.pollers(args.pollers);
+    server = match args.service {
+        Service::Kv => kv::on(server),
+        Service::Echo => echo::on(server),
+    };
+    if let Some(device) = &args.device {
+        server = server.device(device);
+    }
+    if let Some(core) = args.pin {
+        server = server.pin_pollers(core);
+    }
+    if args.spin {
+        server = server.wait(WaitMode::Spin);
+    }
+    if let Some(file) = &args.secret_file {
+        server = server.secret(read_secret(file)?);
+    }
+    let server = server.serve().map_err(Failure::new)?;
+    let mut output = std::io::stdout();
+    writeln!(output, "listening on {}", server.address())?;
+    output.flush()?;
+    if args.with_parent {
+        wait_for_parent();
+    } else {
+        wait_for_interrupt()?;
+    }
+    finish(server)
+}
+
+fn wait_for_parent() {
+    let mut byte = [0];
+    // Whatever it is, an end or an error: nobody holds the other side any more.
+    while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
+}
+
+fn wait_for_interrupt() -> Result<(), Failure> {
+    let (told, interrupted) = std::sync::mpsc::channel();
+    ctrlc::set_handler(move || {
+        let _ = told.send(());
+    })
+    .map_err(Failure::new)?;
+    let _ = interrupted.recv();
+    Ok(())
+}
+
+fn finish(server: RunningServer) -> Result<(), Failure> {
+    let statistics = server.statistics();
+    eprintln!(
+        "served {} requests on {} connections",
+        statistics.requests, statistics.accepted
+    );
+    if server.shutdown() {
+        return Ok(());
+    }
+    // Clients that read no more are cut off.
+    std::thread::sleep(Duration::from_millis(10));
+    Err(Failure::new("some answers could not be delivered before the end"))
+}

@@ -1,0 +1,67 @@
+//! A server in a process of its own, for `demo` and `perf`: started from this very program, gone when its owner is.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use crate::commands::Failure;
+
+/// A server process. It listens on a port of its own choice and ends when this value is dropped, or with this process, however that
+/// ends: its standard input closes then.
+#[derive(Debug)]
+pub struct ServerProcess {
+    child: Child,
+    address: String,
+}
+
+impl ServerProcess {
+    /// Starts `dunlin serve SERVICE` with further arguments.
+    ///
+    /// # Errors
+    /// When the process cannot be started or does not begin to listen.
+    pub fn start(service: &str, arguments: &[String]) -> Result<Self, Failure> {
+        let program = std::env::current_exe()?;
+        let mut child = Command::new(program)
+            .args(["serve", service, "--listen", "dunlin://127.0.0.1:0", "--with-parent"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(output) = child.stdout.take() {
+            BufReader::new(output).read_line(&mut line)?;
+        }
+        match line.trim().strip_prefix("listening on ") {
+            Some(address) => Ok(Self { child, address: address.to_string() }),
+            None => {
+                let _ = child.kill();
+                let status = child.wait()?;
+                Err(Failure::new(format!("the server process did not start: {status}")))
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Ends it with grace and waits for it.
+    ///
+    /// # Errors
+    /// When it ends otherwise than asked.
+    pub fn stop(mut self) -> Result<(), Failure> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait()?;
+        if !status.success() {
+            return Err(Failure::new(format!("the server process ended with {status}")));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}

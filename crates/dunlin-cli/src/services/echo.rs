@@ -1,0 +1,26 @@
+//! The echo service: what was sent comes back, and a measuring call whose response has any size.
+
+use dunlin::{HandlerError, HandlerId, ServerBuilder};
+
+/// Answers with the request's own bytes.
+pub const ECHO: HandlerId = 1;
+/// Answers with as many bytes as the first four bytes of the request say, little endian. For measuring.
+pub const MEASURE: HandlerId = 2;
+
+/// Adds the handlers.
+pub fn on(server: ServerBuilder) -> ServerBuilder {
+    server.handle(ECHO, |request, reply| reply.write(request.payload())).handle(
+        MEASURE,
+        |request, reply| {
+            let Some((size, _)) = request.payload().split_first_chunk::<4>() else {
+                return Err(HandlerError::new(1, "the first four bytes say how long the response is"));
+            };
+            let size = u32::from_le_bytes(*size) as usize;
+            let copied = size.min(request.payload().len());
+            if size == copied {
+                return reply.write(&request.payload()[..size]);
+            }
+            reply.in_place(size).map(drop)
+        },
+    )
+}

@@ -1,0 +1,5 @@
+//! The services that `dunlin serve` offers.
+
+pub mod child;
+pub mod echo;
+pub mod kv;

@@ -1,0 +1,40 @@
+//! What several test files use.
+#![allow(dead_code)]
+
+use dunlin::{Client, RunningServer, Server};
+
+/// The handler that sends back what it gets.
+pub const ECHO: u16 = 1;
+
+/// An echo server in this process, and a client of it.
+pub fn echo() -> (RunningServer, Client) {
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .serve()
+        .unwrap();
+    let client = Client::connect(&server.address().to_string()).unwrap();
+    (server, client)
+}
+
+/// Bytes that differ for each seed and place.
+pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+/// Waits until `holds`, for at most 20 s.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = std::time::Instant::now();
+    while !holds() {
+        assert!(started.elapsed().as_secs() < 20, "not within 20 s: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
