@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, Completion, CompletionChannel, CompletionOpcode, CompletionQueue, ConnectAttributes,
+    Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes,
     Device, EndpointAddress, Notify, Operation, Payload, Placement, PostErrorKind, QueuePair,
     QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey,
     Segment, SendFlags, SendRequest, Transport, VerbsError,
@@ -628,10 +628,5 @@ impl<D: Device> RingChannel<D> {
     /// Ends the channel: the peer sees it.
     pub(crate) fn close(&mut self) {
         self.queue_pair.to_error();
-    }
-
-    /// Wakes whoever sleeps on this channel in this process.
-    pub(crate) fn wake_local(&self) {
-        self.wake.wake();
     }
 }

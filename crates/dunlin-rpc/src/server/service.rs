@@ -18,9 +18,9 @@ use crate::error::ServeError;
 /// What a service is made of.
 #[derive(Clone)]
 pub(crate) struct ServiceSetup {
-    pub(crate) handlers: HandlerTable,
-    pub(crate) channel: ChannelConfig,
-    pub(crate) pollers: usize,
+    pub(super) handlers: HandlerTable,
+    pub(super) channel: ChannelConfig,
+    pub(super) pollers: usize,
     pub(crate) workers: usize,
     pub(crate) max_connections: usize,
     pub(crate) affinity: Option<usize>,

@@ -4,10 +4,10 @@
 use dunlin::{Client, RunningServer, Server};
 
 /// The handler that sends back what it gets.
-pub const ECHO: u16 = 1;
+pub(crate) const ECHO: u16 = 1;
 
 /// An echo server in this process, and a client of it.
-pub fn echo() -> (RunningServer, Client) {
+pub(crate) fn echo() -> (RunningServer, Client) {
     let server = Server::bind("dunlin://127.0.0.1:0")
         .unwrap()
         .handle(ECHO, |request, reply| reply.write(request.payload()))
@@ -18,7 +18,7 @@ pub fn echo() -> (RunningServer, Client) {
 }
 
 /// Bytes that differ for each seed and place.
-pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..length)
         .map(|_| {
@@ -31,7 +31,7 @@ pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Waits until `holds`, for at most 20 s.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = std::time::Instant::now();
     while !holds() {
         assert!(started.elapsed().as_secs() < 20, "not within 20 s: {what}");
