@@ -13,6 +13,8 @@ use dunlin_verbs::{
     Segment, SendFlags, SendRequest, Transport,
 };
 
+pub mod process;
+
 pub const SIZE: usize = 64 << 10;
 
 /// One side of a connection.
