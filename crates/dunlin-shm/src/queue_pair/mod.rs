@@ -318,3 +318,11 @@ impl ShmQueuePair {
         Ok(())
     }
 }
+
+#[cfg(test)]
+impl ShmQueuePair {
+    /// The port that the peer may write.
+    pub(crate) fn port_for_tests(&self) -> Arc<PortMap> {
+        Arc::clone(self.port.as_ref().unwrap())
+    }
+}
