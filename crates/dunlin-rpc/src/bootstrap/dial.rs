@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
@@ -16,6 +17,10 @@ use super::wire::{self, MAX_FRAME};
 
 const GREETING: &str = "waiting for its hello";
 const OPENING: &str = "waiting for its reply to the open request";
+
+/// Between two questions to a busy server: the first pause, doubled until the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(160);
 
 /// What a client has and wants.
 #[derive(Clone, Debug)]
@@ -77,11 +82,30 @@ pub(super) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, BootstrapErr
     Ok(all)
 }
 
-/// Reaches a server, checks that it knows the secret and learns which device was chosen.
+/// Reaches a server, checks that it knows the secret and learns which device was chosen. A server that is busy is
+/// asked again for as long as the timeout allows.
 ///
 /// # Errors
 /// Says which step failed, and what would help.
 pub fn dial(address: &Address, config: &DialConfig) -> Result<Dialed, BootstrapError> {
+    let deadline = Instant::now() + config.timeout;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match dial_once(address, config, deadline) {
+            Err(BootstrapError::Busy { .. }) if Instant::now() + pause < deadline => {
+                thread::sleep(pause);
+                pause = (pause * 2).min(LAST_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn dial_once(
+    address: &Address,
+    config: &DialConfig,
+    deadline: Instant,
+) -> Result<Dialed, BootstrapError> {
     let mut nonce = [0; NONCE_BYTES];
     getrandom::fill(&mut nonce).map_err(|error| BootstrapError::Io {
         call: "getting random numbers",
@@ -95,7 +119,6 @@ pub fn dial(address: &Address, config: &DialConfig) -> Result<Dialed, BootstrapE
     };
     let frame = wire::encode_client_hello(&hello).map_err(BootstrapError::Limit)?;
 
-    let deadline = Instant::now() + config.timeout;
     let stream = connect(address, config.timeout, deadline)?;
     // Only a delay is lost when it fails.
     let _ = stream.set_nodelay(true);

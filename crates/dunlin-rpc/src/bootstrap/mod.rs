@@ -25,6 +25,7 @@ mod error;
 mod handshake;
 mod host;
 mod message;
+mod pending;
 mod refusal;
 mod secret;
 mod selection;

@@ -140,24 +140,40 @@ fn more_than_the_limit_are_told_that_it_is_busy() {
         max_pending: 3,
         ..serving()
     });
-    let held: Vec<_> = (0..3).map(|_| server.stranger()).collect();
-    server.wait_for("three accepted", |counts| counts.accepted == 3);
-    let error = dial(server.address(), &dialing()).unwrap_err();
+    let held: Vec<_> = (0..3)
+        .map(|_| dial(server.address(), &dialing()).unwrap())
+        .collect();
+    let mut impatient = dialing();
+    impatient.timeout = Duration::from_millis(300);
+    let error = dial(server.address(), &impatient).unwrap_err();
     assert!(
         matches!(error, BootstrapError::Busy { limit: 3, .. }),
         "{error}"
     );
-    server.wait_for("one busy", |counts| counts.busy == 1);
-    drop(held);
-    server.wait_for("the three gone", |counts| counts.closed == 3);
-    // A handshake leaves the list a moment after it is counted.
-    let reply = loop {
-        match server.open(&dialing()) {
-            Err(BootstrapError::Busy { .. }) => std::thread::yield_now(),
-            other => break other,
-        }
-    };
-    reply.unwrap();
+    assert!(server.acceptor.counters().busy >= 1);
+
+    // Who has time is served when there is room.
+    std::thread::scope(|scope| {
+        let patient = scope.spawn(|| server.is_well(&dialing()));
+        let before = server.acceptor.counters().busy;
+        server.wait_for("asked again", |counts| counts.busy > before);
+        drop(held);
+        patient.join().unwrap();
+    });
+}
+
+#[test]
+fn silence_takes_nobodys_place() {
+    let server = Server::new(AcceptorConfig {
+        max_pending: 3,
+        ..serving()
+    });
+    let mut silent: Vec<_> = (0..30).map(|_| server.stranger()).collect();
+    server.wait_for("all accepted", |counts| counts.accepted == 30);
+    // All places are taken for a minute, by clients that say nothing: they have to make room.
+    (0..10).for_each(|_| server.is_well(&dialing()));
+    is_closed(&mut silent[0]);
+    assert_eq!(server.acceptor.counters().too_slow, 0);
 }
 
 /// Times that a thread has been switched to and clock ticks that it has used, and whether it sleeps.
