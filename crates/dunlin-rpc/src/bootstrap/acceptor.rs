@@ -14,6 +14,7 @@ use super::address::Address;
 use super::counters::{Counters, Counts, Ending};
 use super::error::BootstrapError;
 use super::handshake;
+use super::limits;
 use super::message::{OpenReply, OpenRequest};
 use super::pending::{Pending, Place};
 use super::refusal::Refusal;
@@ -71,7 +72,7 @@ impl Acceptor {
     /// # Errors
     /// When the address is not known, not of this host or in use, or a limit of the configuration is broken.
     pub fn bind(address: &Address, mut config: AcceptorConfig) -> Result<Self, BootstrapError> {
-        wire::check_capabilities(&config.capabilities).map_err(BootstrapError::Limit)?;
+        limits::check_capabilities(&config.capabilities).map_err(BootstrapError::Limit)?;
         config.max_frame = config.max_frame.min(MAX_FRAME);
         let wrong = |source: io::Error| match source.kind() {
             ErrorKind::AddrInUse => BootstrapError::AddressInUse {
