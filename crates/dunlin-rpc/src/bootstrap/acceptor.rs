@@ -1,11 +1,10 @@
 //! The server's side of the port: the accept loop, and the limits on what strangers can hold of it.
 
-use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +14,9 @@ use super::address::Address;
 use super::counters::{Counters, Counts, Ending};
 use super::error::BootstrapError;
 use super::handshake;
+use super::limits;
 use super::message::{OpenReply, OpenRequest};
+use super::pending::{Pending, Place};
 use super::refusal::Refusal;
 use super::secret::Secret;
 use super::selection::Capability;
@@ -37,7 +38,8 @@ pub struct AcceptorConfig {
     pub capabilities: Vec<Capability>,
     /// Time from the TCP connection to the open request; the reply has as long again to go out. 5 s.
     pub handshake_timeout: Duration,
-    /// Handshakes under way at once, each of which has a thread; more are refused as busy. 64.
+    /// Handshakes under way at once, each of which has a thread. A newcomer above it takes the place of a client
+    /// that has connected and said nothing, if there is one, and is refused as busy otherwise. 64.
     pub max_pending: u32,
     /// Largest frame that is read, in bytes. 16 KiB, which also is the most.
     pub max_frame: usize,
@@ -64,43 +66,13 @@ pub struct Acceptor {
     counters: Counters,
 }
 
-/// The handshakes under way: at most `max_pending`.
-#[derive(Debug, Default)]
-struct Pending(Mutex<HashMap<u64, Arc<TcpStream>>>);
-
-impl Pending {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<TcpStream>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets every handshake that waits for its client end now; a reply can still go out.
-    fn hurry(&self) {
-        for stream in self.lock().values() {
-            // Fails when the client is gone, which ends the handshake as well.
-            let _ = stream.shutdown(Shutdown::Read);
-        }
-    }
-}
-
-/// Takes a handshake off the list however its thread ends.
-struct Entry<'a> {
-    pending: &'a Pending,
-    id: u64,
-}
-
-impl Drop for Entry<'_> {
-    fn drop(&mut self) {
-        self.pending.lock().remove(&self.id);
-    }
-}
-
 impl Acceptor {
     /// Binds the port. Port 0 lets the system pick one; [`Acceptor::local_address`] says which.
     ///
     /// # Errors
     /// When the address is not known, not of this host or in use, or a limit of the configuration is broken.
     pub fn bind(address: &Address, mut config: AcceptorConfig) -> Result<Self, BootstrapError> {
-        wire::check_capabilities(&config.capabilities).map_err(BootstrapError::Limit)?;
+        limits::check_capabilities(&config.capabilities).map_err(BootstrapError::Limit)?;
         config.max_frame = config.max_frame.min(MAX_FRAME);
         let wrong = |source: io::Error| match source.kind() {
             ErrorKind::AddrInUse => BootstrapError::AddressInUse {
@@ -148,53 +120,31 @@ impl Acceptor {
         on_open: impl Fn(OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync,
     ) -> Result<(), BootstrapError> {
         let pending = Pending::default();
-        thread::scope(|scope| {
-            let mut next_id = 0;
-            loop {
-                match self.next(stop) {
-                    Ok(Some(stream)) => {
-                        self.counters.accepted.fetch_add(1, Relaxed);
-                        let stream = Arc::new(stream);
-                        if !self.enter(&pending, next_id, &stream) {
-                            self.turn_away(&stream);
-                            continue;
-                        }
-                        let entry = Entry {
-                            pending: &pending,
-                            id: next_id,
-                        };
-                        next_id += 1;
-                        let ours = Arc::clone(&stream);
-                        let on_open = &on_open;
-                        let handshake = move || {
-                            let _entry = entry;
-                            self.handshake(&ours, stop, on_open);
-                        };
-                        let name = "dunlin-bootstrap".to_owned();
-                        if let Err(error) = thread::Builder::new()
-                            .name(name)
-                            .spawn_scoped(scope, handshake)
-                        {
-                            tracing::warn!(%error, "no thread for a handshake");
-                            self.turn_away(&stream);
-                        }
-                    }
-                    outcome => {
-                        pending.hurry();
-                        return outcome.map(|_| ());
-                    }
+        thread::scope(|scope| loop {
+            let stream = match self.next(stop) {
+                Ok(Some(stream)) => stream,
+                outcome => {
+                    pending.hurry();
+                    return outcome.map(|_| ());
                 }
+            };
+            self.counters.accepted.fetch_add(1, Relaxed);
+            let place = match pending.enter(self.config.max_pending, stream) {
+                Ok(place) => place,
+                Err(stream) => {
+                    self.turn_away(&stream);
+                    continue;
+                }
+            };
+            let client = Arc::clone(&place.client);
+            let on_open = &on_open;
+            let handshake = move || self.handshake(&place, stop, on_open);
+            let thread = thread::Builder::new().name("dunlin-bootstrap".to_owned());
+            if let Err(error) = thread.spawn_scoped(scope, handshake) {
+                tracing::warn!(%error, "no thread for a handshake");
+                self.turn_away(&client.stream);
             }
         })
-    }
-
-    fn enter(&self, pending: &Pending, id: u64, stream: &Arc<TcpStream>) -> bool {
-        let mut pending = pending.lock();
-        let free = pending.len() < self.config.max_pending as usize;
-        if free {
-            pending.insert(id, Arc::clone(stream));
-        }
-        free
     }
 
     /// The next client, or none once stopped.
@@ -254,7 +204,7 @@ impl Acceptor {
 
     fn handshake(
         &self,
-        stream: &TcpStream,
+        place: &Place<'_>,
         stop: &StopHandle,
         on_open: &(impl Fn(OpenRequest) -> Result<OpenReply, Refusal> + Sync),
     ) {
@@ -264,7 +214,7 @@ impl Acceptor {
                 Err(Refusal::Failed)
             })
         };
-        let ending = handshake::serve(stream, &self.config, stop, guarded);
+        let ending = handshake::serve(&place.client, &self.config, stop, guarded);
         match &ending {
             Ending::Version { theirs } => {
                 tracing::info!(ours = wire::VERSION, theirs, "a client of another version");

@@ -1,12 +1,14 @@
 //! One handshake, on the server's side.
 
 use std::net::TcpStream;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::acceptor::AcceptorConfig;
 use super::counters::Ending;
 use super::message::{
     ClientHello, ClientOpen, OpenReply, OpenRequest, Outcome, ServerHello, NONCE_BYTES,
 };
+use super::pending::Client;
 use super::refusal::Refusal;
 use super::secret::{Role, Transcript};
 use super::selection::{choose, Choice};
@@ -51,16 +53,17 @@ pub(super) fn refuse_at_once(stream: &TcpStream, refusal: Refusal) {
 
 /// Speaks with one client to the end.
 pub(super) fn serve(
-    stream: &TcpStream,
+    client: &Client,
     config: &AcceptorConfig,
     stop: &StopHandle,
     on_open: impl FnOnce(OpenRequest) -> Result<OpenReply, Refusal>,
 ) -> Ending {
+    let stream = &client.stream;
     // Only a delay is lost when it fails.
     let _ = stream.set_nodelay(true);
     let frames = FrameStream::new(stream, config.handshake_timeout, config.max_frame);
     let mut transcript = Transcript::new();
-    let choice = match greet(&frames, config, stop, &mut transcript) {
+    let choice = match greet(client, &frames, config, stop, &mut transcript) {
         Ok(choice) => choice,
         Err(ending) => return ending,
     };
@@ -95,14 +98,16 @@ fn decide(config: &AcceptorConfig, stop: &StopHandle, hello: &ClientHello) -> Ou
 
 /// Hello and hello.
 fn greet(
+    client: &Client,
     frames: &FrameStream<'_>,
     config: &AcceptorConfig,
     stop: &StopHandle,
     transcript: &mut Transcript,
 ) -> Result<Choice, Ending> {
     let frame = frames.receive_hello()?;
-    let client = match wire::parse_client_hello(&frame) {
-        Ok(client) => client,
+    client.greeted.store(true, Relaxed);
+    let theirs = match wire::parse_client_hello(&frame) {
+        Ok(theirs) => theirs,
         Err(error @ ParseError::Version { .. }) => {
             // It will see our version in it, and if not, the connection closed.
             let _ = frames.send(&wire::version_frame());
@@ -114,7 +119,7 @@ fn greet(
 
     let mut nonce = [0; NONCE_BYTES];
     let outcome = match getrandom::fill(&mut nonce) {
-        Ok(()) => decide(config, stop, &client),
+        Ok(()) => decide(config, stop, &theirs),
         Err(error) => {
             tracing::error!(%error, "no random numbers");
             Outcome::Refused(Refusal::Failed)

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::{MAX_KNOWN, TEXT_BYTES};
 use super::selection::NoCommonDevice;
-use super::wire::TEXT_BYTES;
 
 /// The answer of a server that does not open a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -87,7 +87,7 @@ impl Refusal {
         };
         match &mut self {
             Self::UnknownPreset { asked, known } => {
-                known.truncate(super::wire::MAX_KNOWN);
+                known.truncate(MAX_KNOWN);
                 known.iter_mut().for_each(trim);
                 trim(asked);
             }

@@ -14,18 +14,15 @@
 //! Messages are in postcard's encoding. A frame that does not end where its message ends is refused, and so is
 //! one with too many entries or with names that are too long or not printable.
 
-use std::collections::BTreeMap;
-
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
+use super::limits::{check_client_hello, check_open, check_reply, check_server_hello};
+pub use super::limits::{MAX_CAPABILITIES, MAX_KNOWN, MAX_PARAMETERS, NAME_BYTES, TEXT_BYTES};
 pub use super::message::{
     ClientHello, ClientOpen, Outcome, Proved, ServerHello, ServerReply, NONCE_BYTES,
 };
-use super::message::{OpenReply, OpenRequest};
-use super::refusal::Refusal;
 use super::secret::{Proof, PROOF_BYTES};
-use super::selection::Capability;
 
 /// How both hellos begin. The zero and the byte above 127 tell it from any text.
 pub const MAGIC: [u8; 8] = *b"\x89DUNLIN\0";
@@ -34,19 +31,8 @@ pub const VERSION: u16 = 1;
 /// Bytes of magic and version.
 pub const PREFIX_BYTES: usize = MAGIC.len() + 2;
 
-/// Largest frame, in bytes: more than every limit below taken together.
+/// Largest frame, in bytes: more than all the limits of a message together come to.
 pub const MAX_FRAME: usize = 16 * 1024;
-/// Most devices that a side can name.
-pub const MAX_CAPABILITIES: usize = 16;
-/// Most numbers in an open request or reply.
-pub const MAX_PARAMETERS: usize = 64;
-/// Most presets that a refusal can list.
-pub const MAX_KNOWN: usize = 16;
-/// Longest name of a device, preset or number, in bytes.
-pub const NAME_BYTES: usize = 64;
-/// Longest text of a refusal, in bytes.
-pub const TEXT_BYTES: usize = 256;
-
 /// Why bytes are not the frame they should be, or a message cannot become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -82,7 +68,7 @@ pub enum ParseError {
     },
 }
 
-/// A frame as it goes out, and the words in it that proofs are made of.
+/// Magic and version.
 fn prefix() -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -131,103 +117,6 @@ pub(super) fn check_prefix(bytes: &[u8]) -> Result<&[u8], ParseError> {
     match u16::from_le_bytes(*version) {
         VERSION => Ok(rest),
         theirs => Err(ParseError::Version { theirs }),
-    }
-}
-
-fn check_name(what: &'static str, name: &str) -> Result<(), ParseError> {
-    let printable = name.bytes().all(|byte| byte.is_ascii_graphic());
-    if name.is_empty() || name.len() > NAME_BYTES || !printable {
-        return Err(ParseError::Name { what });
-    }
-    Ok(())
-}
-
-fn check_text(what: &'static str, text: &str) -> Result<(), ParseError> {
-    if text.len() > TEXT_BYTES || text.chars().any(char::is_control) {
-        return Err(ParseError::Name { what });
-    }
-    Ok(())
-}
-
-fn check_count(what: &'static str, count: usize, limit: usize) -> Result<(), ParseError> {
-    if count > limit {
-        return Err(ParseError::TooMany { what, limit });
-    }
-    Ok(())
-}
-
-pub(super) fn check_capabilities(capabilities: &[Capability]) -> Result<(), ParseError> {
-    check_count("devices", capabilities.len(), MAX_CAPABILITIES)?;
-    capabilities
-        .iter()
-        .try_for_each(|one| check_name("device name", &one.device))
-}
-
-fn check_parameters(parameters: &BTreeMap<String, u64>) -> Result<(), ParseError> {
-    check_count("parameters", parameters.len(), MAX_PARAMETERS)?;
-    parameters
-        .keys()
-        .try_for_each(|name| check_name("parameter name", name))
-}
-
-fn check_refusal(refusal: &Refusal) -> Result<(), ParseError> {
-    match refusal {
-        Refusal::NoCommonDevice(error) => {
-            check_capabilities(&error.client)?;
-            check_capabilities(&error.server)?;
-            error
-                .asked
-                .iter()
-                .try_for_each(|name| check_name("device name", name))
-        }
-        Refusal::UnknownPreset { asked, known } => {
-            check_count("presets", known.len(), MAX_KNOWN)?;
-            known
-                .iter()
-                .chain([asked])
-                .try_for_each(|name| check_text("preset", name))
-        }
-        Refusal::Limit { name, .. } => check_text("limit", name),
-        Refusal::Rejected { message } => check_text("message", message),
-        _ => Ok(()),
-    }
-}
-
-fn check_client_hello(hello: &ClientHello) -> Result<(), ParseError> {
-    check_capabilities(&hello.capabilities)?;
-    hello
-        .preference
-        .iter()
-        .try_for_each(|name| check_name("device name", name))
-}
-
-fn check_server_hello(hello: &ServerHello) -> Result<(), ParseError> {
-    match &hello.outcome {
-        Outcome::Accepted(choice) => {
-            check_name("device name", &choice.client_device)?;
-            check_name("device name", &choice.server_device)
-        }
-        Outcome::Refused(refusal) => check_refusal(refusal),
-    }
-}
-
-fn check_request(request: &OpenRequest) -> Result<(), ParseError> {
-    check_name("device name", &request.device)?;
-    check_name("preset", &request.preset)?;
-    check_parameters(&request.parameters)
-}
-
-fn check_open(open: &ClientOpen) -> Result<(), ParseError> {
-    match open {
-        ClientOpen::Open(request) => check_request(request),
-        ClientOpen::WrongSecret => Ok(()),
-    }
-}
-
-fn check_reply(reply: &ServerReply) -> Result<(), ParseError> {
-    match reply {
-        Outcome::Accepted(OpenReply { parameters, .. }) => check_parameters(parameters),
-        Outcome::Refused(refusal) => check_refusal(refusal),
     }
 }
 

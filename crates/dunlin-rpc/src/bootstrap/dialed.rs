@@ -1,0 +1,155 @@
+//! What the client does with a server that it has reached: believe it or not, and open.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::address::Address;
+use super::error::BootstrapError;
+use super::message::{ClientOpen, OpenReply, OpenRequest, Outcome, Proved, ServerHello};
+use super::secret::{Role, Secret, Transcript};
+use super::selection::Choice;
+use super::stream::{FrameStream, StreamError};
+use super::wire::{self, MAX_FRAME};
+
+const OPENING: &str = "waiting for its reply to the open request";
+
+/// A server that was reached and has proved itself: the device is chosen, and the server waits for the open request,
+/// for as long as its `handshake_timeout` allows.
+#[derive(Debug)]
+pub struct Dialed {
+    pub(super) stream: TcpStream,
+    pub(super) conversation: Conversation,
+    pub(super) choice: Choice,
+}
+
+/// What every step needs.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub(super) address: Address,
+    pub(super) secret: Option<Secret>,
+    pub(super) timeout: Duration,
+    pub(super) transcript: Transcript,
+}
+
+impl Conversation {
+    pub(super) fn failed(&self, error: StreamError, during: &'static str) -> BootstrapError {
+        let address = self.address.clone();
+        match error {
+            StreamError::Timeout => BootstrapError::Timeout {
+                address,
+                timeout: self.timeout,
+                during,
+            },
+            StreamError::Closed => BootstrapError::Closed { address, during },
+            StreamError::NotDunlin => BootstrapError::NotDunlin { address },
+            StreamError::TooLong => {
+                let what = format!("a frame is longer than {MAX_FRAME} bytes");
+                BootstrapError::Protocol { address, what }
+            }
+            StreamError::Io { call, source } => BootstrapError::Io { call, source },
+        }
+    }
+
+    /// Reads the server's hello, and believes it only with its proof.
+    pub(super) fn greeted(&mut self, sent: &[u8], answer: &[u8]) -> Result<Choice, BootstrapError> {
+        let wrong = |error| BootstrapError::from_parse(&self.address, error);
+        let words = wire::check_prefix(answer)
+            .and_then(wire::split_proof)
+            .map_err(wrong)?
+            .1;
+        let Proved { proof, message } = wire::parse_server_hello(answer).map_err(wrong)?;
+        let ServerHello {
+            secret_required,
+            outcome,
+            ..
+        } = message;
+        let address = self.address.clone();
+        let choice = match outcome {
+            Outcome::Refused(refusal) => {
+                return Err(BootstrapError::from_refusal(&address, refusal));
+            }
+            Outcome::Accepted(choice) => choice,
+        };
+        self.transcript.add(sent);
+        self.transcript.add(words);
+        match (&self.secret, secret_required) {
+            (None, true) => Err(BootstrapError::SecretRequired { address }),
+            (Some(_), false) => Err(BootstrapError::SecretUnexpected { address }),
+            (None, false) => Ok(choice),
+            (Some(secret), true) => match proof {
+                Some(proof) if secret.verifies(Role::ServerHello, &self.transcript, &proof) => {
+                    Ok(choice)
+                }
+                _ => Err(BootstrapError::WrongSecret { address }),
+            },
+        }
+    }
+}
+
+impl Dialed {
+    /// The client's device that was chosen.
+    pub fn device(&self) -> &str {
+        &self.choice.client_device
+    }
+
+    /// The server's device that was chosen, by the server's name for it.
+    pub fn server_device(&self) -> &str {
+        &self.choice.server_device
+    }
+
+    /// Why this device was chosen.
+    pub fn why(&self) -> &'static str {
+        self.choice.reason.as_str()
+    }
+
+    /// The whole choice.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Tells the server what to open, waits for its answer, and closes the TCP connection. The request's device is
+    /// filled in with the one that was chosen.
+    ///
+    /// # Errors
+    /// When the server refuses, goes away, does not answer in time, or a limit is broken.
+    pub fn open(mut self, mut request: OpenRequest) -> Result<OpenReply, BootstrapError> {
+        request.device.clone_from(&self.choice.server_device);
+        let open = ClientOpen::Open(request);
+        let words = wire::open_words(&open).map_err(BootstrapError::Limit)?;
+        let Conversation {
+            address,
+            secret,
+            timeout,
+            transcript,
+        } = &mut self.conversation;
+        transcript.add(&words);
+        let proof = secret
+            .as_ref()
+            .map(|secret| secret.prove(Role::ClientOpen, transcript));
+
+        let frames = FrameStream::new(&self.stream, *timeout, MAX_FRAME);
+        let sent = frames.send(&wire::with_proof(proof.as_ref(), &words));
+        let answer = match (frames.receive(), sent) {
+            // A server that has lost its patience does not wait for our request.
+            (Ok(answer), _) => answer,
+            (Err(_), Err(error)) | (Err(error), Ok(())) => {
+                return Err(self.conversation.failed(error, OPENING));
+            }
+        };
+        let wrong = |error| BootstrapError::from_parse(address, error);
+        let words = wire::split_proof(&answer).map_err(wrong)?.1;
+        transcript.add(words);
+        let Proved { proof, message } = wire::parse_open_reply(&answer).map_err(wrong)?;
+        match (message, secret) {
+            (Outcome::Refused(refusal), _) => Err(BootstrapError::from_refusal(address, refusal)),
+            (Outcome::Accepted(reply), None) => Ok(reply),
+            (Outcome::Accepted(reply), Some(secret)) => match proof {
+                Some(proof) if secret.verifies(Role::ServerReply, transcript, &proof) => Ok(reply),
+                _ => Err(BootstrapError::Protocol {
+                    address: address.clone(),
+                    what: "its reply was changed on the way".to_owned(),
+                }),
+            },
+        }
+    }
+}

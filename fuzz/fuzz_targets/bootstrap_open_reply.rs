@@ -1,0 +1,14 @@
+//! `parse_open_reply`: no bytes make it panic, and what it takes is written and read again as the same.
+#![no_main]
+
+use dunlin_rpc::bootstrap::wire::{encode_open_reply, parse_open_reply, MAX_FRAME};
+
+libfuzzer_sys::fuzz_target!(|frame: &[u8]| {
+    if frame.len() > MAX_FRAME {
+        return;
+    }
+    if let Ok(message) = parse_open_reply(frame) {
+        let again = encode_open_reply(&message).expect("what was taken keeps the limits");
+        assert_eq!(parse_open_reply(&again), Ok(message));
+    }
+});
