@@ -31,8 +31,11 @@ pub struct Bounds {
     pub latency_ns: f64,
     /// The bare ring's rate with as many outstanding; no more than one copy of each payload allows.
     pub rate_per_s: f64,
-    /// One copy of that size, again and again.
+    /// One copy of that size by one core, again and again: what the ratio of bandwidth is made with.
     pub bytes_per_s: f64,
+    /// The same, each copy read by the other core before the next: what a receiver that looks at all of it
+    /// leaves. No ratio is made with it.
+    pub handed_over_bytes_per_s: f64,
 }
 
 /// Measured over limit.
@@ -95,6 +98,7 @@ fn look(setting: &Setting) -> io::Result<Look> {
     let size = setting.size.max(1) as f64;
     let round_trip_ns = ring::round_trip(LIMIT_SLICE).p50.max(1) as f64;
     let bytes_per_s = copy::hot(setting.size, LIMIT_SLICE)?;
+    let handed_over_bytes_per_s = copy::handed_over(setting.size, LIMIT_SLICE)?;
     let mut rate_per_s = ring::pipelined(setting.outstanding, LIMIT_SLICE);
     let mut latency_ns = round_trip_ns;
     if setting.size > SLOT_BYTES {
@@ -109,6 +113,7 @@ fn look(setting: &Setting) -> io::Result<Look> {
             latency_ns,
             rate_per_s,
             bytes_per_s,
+            handed_over_bytes_per_s,
         },
         round_trip_ns,
     })
@@ -167,6 +172,7 @@ pub fn interleave<E: From<io::Error>>(
         latency_ns: of(|p| p.bounds.latency_ns)[1],
         rate_per_s: of(|p| p.bounds.rate_per_s)[1],
         bytes_per_s: of(|p| p.bounds.bytes_per_s)[1],
+        handed_over_bytes_per_s: of(|p| p.bounds.handed_over_bytes_per_s)[1],
     };
     let pairs = Pairs {
         counted: counted.len(),
@@ -196,6 +202,7 @@ fn pair(slice: &Tally, before: Look, after: Look) -> Pair {
         latency_ns: mean(|b| b.latency_ns),
         rate_per_s: mean(|b| b.rate_per_s),
         bytes_per_s: mean(|b| b.bytes_per_s),
+        handed_over_bytes_per_s: mean(|b| b.handed_over_bytes_per_s),
     };
     let ratio = Ratio {
         latency: slice.latencies.percentiles().p50 as f64 / bounds.latency_ns,
@@ -227,6 +234,7 @@ mod tests {
             latency_ns: round_trip_ns,
             rate_per_s: 1e6,
             bytes_per_s: 1e9,
+            handed_over_bytes_per_s: 5e8,
         };
         Look {
             bounds,
@@ -296,7 +304,12 @@ mod tests {
                 "{report}"
             );
         }
-        for key in ["latency_ns", "rate_per_s", "bytes_per_s"] {
+        for key in [
+            "latency_ns",
+            "rate_per_s",
+            "bytes_per_s",
+            "handed_over_bytes_per_s",
+        ] {
             assert!(
                 report["limits"][key]
                     .as_f64()

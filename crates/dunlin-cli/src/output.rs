@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{presets::UTF8_HORIZONTAL_ONLY, CellAlignment, Table};
+use comfy_table::{presets::UTF8_BORDERS_ONLY, CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ pub fn print_report(report: &Report, json: bool) -> io::Result<()> {
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
-        .load_style(UTF8_HORIZONTAL_ONLY)
+        .load_style(UTF8_BORDERS_ONLY)
         .set_header(header.iter().copied());
     for (index, column) in table.column_iter_mut().enumerate() {
         if index > 0 {

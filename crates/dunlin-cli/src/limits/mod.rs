@@ -7,6 +7,7 @@
 pub mod copy;
 pub mod duel;
 pub mod line;
+mod probes;
 #[allow(unsafe_code)]
 pub mod raw;
 pub mod ring;

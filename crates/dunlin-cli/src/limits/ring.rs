@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use super::duel::{duel, rate_per_s, round_trips, Wait};
-use super::raw::{ring_pair, spsc, Answerer, Caller, Payload};
+use super::raw::{ring_pair, spsc, Caller, Payload};
 use crate::histogram::Percentiles;
 
 /// What the bare server does: it reads the whole request and writes a whole response.
@@ -13,17 +13,9 @@ fn echo(request: &Payload) -> Payload {
     *request
 }
 
-fn serve(mut answerer: Answerer, wait: &mut Wait<'_>) {
-    loop {
-        if !answerer.serve(echo) && !wait.again() {
-            return;
-        }
-    }
-}
-
 /// The round trip of one request at a time.
 pub fn round_trip(duration: Duration) -> Percentiles {
-    let (mut caller, answerer) = ring_pair(64);
+    let (mut caller, mut answerer) = ring_pair(64);
     duel(
         |wait| {
             round_trips(duration, || {
@@ -38,42 +30,54 @@ pub fn round_trip(duration: Duration) -> Percentiles {
                 }
             })
         },
-        |wait| serve(answerer, wait),
+        |wait| loop {
+            if !answerer.serve(echo) && !wait.again() {
+                return;
+            }
+        },
     )
 }
 
 /// Requests a second with `outstanding` of them under way.
+///
+/// Both sides work by batches, and write each batch with its first slot last: of all that was tried,
+/// this is what the machine allows most of.
 pub fn pipelined(outstanding: usize, duration: Duration) -> f64 {
-    let outstanding = outstanding.max(1);
-    let (mut caller, answerer) = ring_pair(slots_for(outstanding));
+    let outstanding = outstanding.max(1) as u64;
+    let together = (outstanding / 2).clamp(1, 16);
+    let (mut caller, mut answerer) = ring_pair(outstanding.next_power_of_two().max(1024) as usize);
     duel(
-        |wait| rate_per_s(duration, || batch(&mut caller, outstanding as u64, wait)),
-        |wait| serve(answerer, wait),
+        |wait| {
+            rate_per_s(duration, || {
+                batches(&mut caller, outstanding, together, wait)
+            })
+        },
+        |wait| loop {
+            if answerer.serve_many(together, echo) == 0 && !wait.again() {
+                return;
+            }
+        },
     )
 }
 
-/// Some hundreds of responses, each followed by the request that takes its place.
-fn batch(caller: &mut Caller, outstanding: u64, wait: &mut Wait<'_>) -> u64 {
+/// Some hundreds of responses, and batches of requests that take their places.
+fn batches(caller: &mut Caller, outstanding: u64, together: u64, wait: &mut Wait<'_>) -> u64 {
     let mut received = 0;
     while received < 512 {
-        while caller.outstanding() < outstanding {
-            caller.send(&[received; 7]);
+        while caller.outstanding() + together <= outstanding {
+            caller.send_many(together, |position| [position; 7]);
         }
-        let before = received;
-        while let Some(response) = caller.receive() {
-            black_box(response);
-            received += 1;
-        }
-        if received == before {
-            wait.again();
+        let batch_end = received + together;
+        while received < batch_end {
+            if let Some(response) = caller.receive() {
+                black_box(response);
+                received += 1;
+            } else {
+                wait.again();
+            }
         }
     }
     received
-}
-
-/// A ring no larger than it must be stays in the nearest cache.
-fn slots_for(outstanding: usize) -> usize {
-    outstanding.next_power_of_two().max(64)
 }
 
 /// Messages of 64 B a second through one ring, published `together` at a time.

@@ -2,7 +2,8 @@
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 
@@ -198,19 +199,19 @@ pub fn offloaded(outstanding: usize, duration: Duration) -> io::Result<f64> {
 /// Bytes a second received in one direction, in segments of `stride` with both offloads.
 pub fn one_way_bytes_per_s(stride: usize, duration: Duration) -> io::Result<f64> {
     let (mut client, mut server) = endpoints()?;
-    let received = std::sync::atomic::AtomicU64::new(0);
-    let started = std::time::Instant::now();
+    let received = AtomicU64::new(0);
+    let started = Instant::now();
     duel(
         |wait| {
             rate_per_s(duration, || {
                 client.send_segments(BUFFER / 2 / stride * stride, stride, wait);
-                1
+                u64::from(received.load(Relaxed) > 0)
             })
         },
         |wait| loop {
             match server.receive_segments(wait) {
                 Some(got) => {
-                    received.fetch_add(got.length as u64, std::sync::atomic::Ordering::Relaxed);
+                    received.fetch_add(got.length as u64, Relaxed);
                 }
                 None if !wait.goes_on() => return,
                 None => {}

@@ -1,0 +1,129 @@
+//! The command as a user calls it: what it prints, and the code it ends with. No test asserts a time.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn dunlin(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .args(arguments)
+        .output()
+        .expect("dunlin runs")
+}
+
+/// Standard output as the one JSON object it must be.
+fn object(output: &Output) -> Value {
+    let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");
+    let value: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert!(value.is_object(), "{text}");
+    value
+}
+
+#[test]
+fn limits_are_one_object_of_positive_figures() {
+    let output = dunlin(&["perf", "limits", "--seconds", "1", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let report = object(&output);
+    for key in ["rate_per_s", "bytes_per_s", "seconds"] {
+        assert!(
+            report[key].as_f64().is_some_and(|figure| figure > 0.0),
+            "{key}: {report}"
+        );
+    }
+    for key in ["p50", "p99", "p999", "max"] {
+        assert!(
+            report["latency_ns"][key].as_u64().is_some_and(|ns| ns > 0),
+            "{key}: {report}"
+        );
+    }
+    for key in [
+        "errors",
+        "device",
+        "preset",
+        "threads",
+        "outstanding",
+        "size",
+    ] {
+        assert!(report.get(key).is_some(), "{key}: {report}");
+    }
+    let limits = report["limits"].as_object().expect("limits");
+    for (name, figure) in limits {
+        let positive = figure
+            .as_f64()
+            .is_some_and(|figure| figure > 0.0 && figure.is_finite());
+        assert!(positive, "{name}: {figure}");
+    }
+    for name in [
+        "line_round_trip_p50_ns",
+        "ring_round_trip_p50_ns",
+        "ring_pipelined_8_per_s",
+        "ring_pipelined_64_per_s",
+        "spsc_by_1_per_s",
+        "spsc_by_128_per_s",
+        "copy_hot_1m_bytes_per_s",
+        "copy_cold_64m_bytes_per_s",
+        "udp_round_trip_p50_ns",
+        "udp_plain_64_per_s",
+        "udp_offload_128_per_s",
+        "tcp_round_trip_p50_ns",
+        "tcp_1m_bytes_per_s",
+    ] {
+        assert!(limits.contains_key(name), "{name}: {limits:?}");
+    }
+}
+
+#[test]
+fn doctor_looks_and_is_content_with_any_machine() {
+    let output = dunlin(&["doctor"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("huge pages"));
+
+    let output = dunlin(&["doctor", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let examined = object(&output);
+    let findings = examined["findings"].as_array().expect("findings");
+    assert!(!findings.is_empty());
+    for finding in findings {
+        assert!(["ok", "warn", "missing"].contains(&finding["state"].as_str().unwrap()));
+        // Whatever is not as it should be comes with what to do about it.
+        assert_eq!(
+            finding["state"] == "ok",
+            finding.get("advice").is_none(),
+            "{finding}"
+        );
+    }
+}
+
+#[test]
+fn bad_usage_is_exit_code_2_and_says_why_on_standard_error() {
+    for arguments in [
+        &["no-such-command"][..],
+        &["perf", "limits", "--no-such-option"],
+        &["perf", "limits", "--seconds", "0"],
+        &["perf", "limits", "--seconds", "NaN"],
+        &["perf", "limits", "--seconds", "soon"],
+        &["perf"],
+        &[],
+    ] {
+        let output = dunlin(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}: {output:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn help_teaches_by_examples() {
+    for arguments in [
+        &["--help"][..],
+        &["perf", "limits", "--help"],
+        &["doctor", "--help"],
+    ] {
+        let output = dunlin(arguments);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains("Examples:"),
+            "{output:?}"
+        );
+    }
+}
