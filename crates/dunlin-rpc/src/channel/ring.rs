@@ -102,7 +102,8 @@ pub(crate) struct RingChannel<D: Device> {
     /// Longest payload that the peer takes in its ring, and at all.
     peer_eager_bytes: usize,
     peer_longest: usize,
-    /// Lines of our inbox that the peer knows to be consumed.
+    /// Lines of our inbox that the peer was told to be consumed by a WRITE of its own. Tags tell it too, but only when it
+    /// reads them, and a peer that waits for room does not read.
     told_consumed: u64,
     /// Requests since the last signaled one.
     unsignaled: u32,
@@ -326,7 +327,6 @@ impl<D: Device> RingChannel<D> {
         let consumed = self.inbox.consumed();
         let header = Header { length: payload.len() as u32, handler, kind, call };
         self.outbox.push(header, payload, consumed);
-        self.told_consumed = consumed;
     }
 
     /// Puts the descriptor of a payload in `buffer` into the batch.
@@ -517,7 +517,7 @@ impl<D: Device> RingChannel<D> {
         self.inbox.has_arrival(self.inlet.memory())
     }
 
-    /// Tells the peer what was consumed, if it has not been told for a quarter of the ring (RB²'s lazy push) and no message carries it.
+    /// Tells the peer what was consumed, once for each quarter of the ring (RB²'s lazy push).
     #[inline]
     pub(crate) fn tell_consumed(&mut self) -> Result<(), ChannelError> {
         let untold = self.inbox.consumed() - self.told_consumed;
