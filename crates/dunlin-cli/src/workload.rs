@@ -13,12 +13,20 @@ pub struct Zipf {
 impl Zipf {
     /// Over `entries` keys with skew `theta` (above 0, below 1).
     pub fn new(entries: u32, theta: f64) -> Self {
-        let zeta: f64 = (1..=u64::from(entries)).map(|i| (i as f64).powf(-theta)).sum();
+        let zeta: f64 = (1..=u64::from(entries))
+            .map(|i| (i as f64).powf(-theta))
+            .sum();
         let zeta_two = 1.0 + 0.5f64.powf(theta);
         let alpha = 1.0 / (1.0 - theta);
         let n = f64::from(entries);
         let eta = (1.0 - (2.0 / n).powf(1.0 - theta)) / (1.0 - zeta_two / zeta);
-        Self { entries, theta, alpha, zeta, eta }
+        Self {
+            entries,
+            theta,
+            alpha,
+            zeta,
+            eta,
+        }
     }
 
     /// The rank that a uniform `u` of 0 to 1 stands for; 0 is the most frequent.
@@ -74,7 +82,11 @@ impl Mix {
                 }
             })
             .collect();
-        Self { reads, choices, at: 0 }
+        Self {
+            reads,
+            choices,
+            at: 0,
+        }
     }
 
     /// The share of reads.

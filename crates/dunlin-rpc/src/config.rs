@@ -19,7 +19,9 @@ pub enum WaitMode {
 impl Default for WaitMode {
     /// 50 µs of polling: above a round trip on any RDMA network, and a hundredth of a per cent of a core at ten wake-ups a second.
     fn default() -> Self {
-        Self::Doze { spin: Duration::from_micros(50) }
+        Self::Doze {
+            spin: Duration::from_micros(50),
+        }
     }
 }
 
@@ -100,10 +102,34 @@ mod tests {
     fn defaults_are_valid_and_errors_name_the_limit() {
         assert_eq!(ChannelConfig::default().validate(), Ok(()));
         let wrong = [
-            (ChannelConfig { ring_bytes: 100_000, ..Default::default() }, "ring_bytes"),
-            (ChannelConfig { eager_bytes: 60_000, ..Default::default() }, "eager_bytes"),
-            (ChannelConfig { max_message_bytes: 5, ..Default::default() }, "max_message_bytes"),
-            (ChannelConfig { max_outstanding: 0, ..Default::default() }, "max_outstanding"),
+            (
+                ChannelConfig {
+                    ring_bytes: 100_000,
+                    ..Default::default()
+                },
+                "ring_bytes",
+            ),
+            (
+                ChannelConfig {
+                    eager_bytes: 60_000,
+                    ..Default::default()
+                },
+                "eager_bytes",
+            ),
+            (
+                ChannelConfig {
+                    max_message_bytes: 5,
+                    ..Default::default()
+                },
+                "max_message_bytes",
+            ),
+            (
+                ChannelConfig {
+                    max_outstanding: 0,
+                    ..Default::default()
+                },
+                "max_outstanding",
+            ),
         ];
         for (config, name) in wrong {
             assert!(config.validate().unwrap_err().starts_with(name));

@@ -157,7 +157,11 @@ const MESSAGE_BYTES: usize = 1000;
 
 impl WireFailure {
     pub(crate) fn new(reason: FailureReason, number: u32, message: impl Into<String>) -> Self {
-        Self { reason, number, message: message.into() }
+        Self {
+            reason,
+            number,
+            message: message.into(),
+        }
     }
 
     /// The payload.
@@ -185,21 +189,27 @@ impl WireFailure {
             _ => return None,
         };
         let message = String::from_utf8_lossy(message).into_owned();
-        Some(Self { reason, number: u32::from_le_bytes([a, b, c, d]), message })
+        Some(Self {
+            reason,
+            number: u32::from_le_bytes([a, b, c, d]),
+            message,
+        })
     }
 
     /// What the caller sees.
     pub(crate) fn into_call_error(self) -> CallError {
         match self.reason {
             FailureReason::UnknownHandler => CallError::UnknownHandler(self.number as HandlerId),
-            FailureReason::TooLong => {
-                CallError::TooLong { bytes: 0, limit: self.number as usize }
-            }
+            FailureReason::TooLong => CallError::TooLong {
+                bytes: 0,
+                limit: self.number as usize,
+            },
             FailureReason::Overloaded => CallError::Overloaded(self.message),
             FailureReason::ShuttingDown => CallError::ShuttingDown,
-            FailureReason::Handler => {
-                CallError::Handler { code: self.number, message: self.message }
-            }
+            FailureReason::Handler => CallError::Handler {
+                code: self.number,
+                message: self.message,
+            },
             FailureReason::Panicked => CallError::HandlerPanicked,
         }
     }

@@ -16,7 +16,9 @@ mod fabric;
 mod preset;
 mod server;
 
-pub use client::{Batch, CallFuture, Client, ClientBuilder, ConnectionInfo, Pipeline, Reply, RequestBuffer};
+pub use client::{
+    Batch, CallFuture, Client, ClientBuilder, ConnectionInfo, Pipeline, Reply, RequestBuffer,
+};
 pub use config::{ChannelConfig, WaitMode};
 pub use devices::{available, DeviceReport};
 pub use error::{CallError, ConnectError, ServeError};

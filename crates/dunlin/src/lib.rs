@@ -26,7 +26,9 @@
 //! Every call has a deadline, every limit has a name ([`ChannelConfig`]) and an error ([`CallError`]).
 #![forbid(unsafe_code)]
 
-pub use dunlin_rpc::bootstrap::{Address, AddressError, BootstrapError, Refusal, Secret, SecretError};
+pub use dunlin_rpc::bootstrap::{
+    Address, AddressError, BootstrapError, Refusal, Secret, SecretError,
+};
 pub use dunlin_rpc::{
     available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ConnectError,
     ConnectionInfo, DeviceReport, HandlerError, HandlerId, Pipeline, Preset, Reply, Request,

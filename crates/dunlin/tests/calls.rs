@@ -13,12 +13,24 @@ use dunlin::{CallError, ChannelConfig, Client, HandlerError, Server};
 fn payloads_of_all_sizes_come_back_unchanged() {
     let (server, client) = common::echo();
     let eager = ChannelConfig::default().eager_bytes;
-    let sizes = (0..=200)
-        .chain([1000, eager - 1, eager, eager + 1, 2 * eager, 65_536, 1 << 20, 16 << 20]);
+    let sizes = (0..=200).chain([
+        1000,
+        eager - 1,
+        eager,
+        eager + 1,
+        2 * eager,
+        65_536,
+        1 << 20,
+        16 << 20,
+    ]);
     for size in sizes {
         let payload = pattern(size, size as u64);
         let reply = client.call(ECHO, &payload).unwrap();
-        assert!(*reply == *payload, "{size} bytes came back as {}", reply.len());
+        assert!(
+            *reply == *payload,
+            "{size} bytes came back as {}",
+            reply.len()
+        );
     }
     assert!(server.shutdown());
 }
@@ -39,12 +51,18 @@ fn a_message_over_the_limit_is_an_error_and_harms_nothing() {
     let (_server, client) = common::echo();
     let limit = ChannelConfig::default().max_message_bytes;
     match client.call(ECHO, &vec![0; limit + 1]) {
-        Err(CallError::TooLong { bytes, limit: named }) => {
+        Err(CallError::TooLong {
+            bytes,
+            limit: named,
+        }) => {
             assert_eq!((bytes, named), (limit + 1, limit));
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(client.buffer(limit + 1), Err(CallError::TooLong { .. })));
+    assert!(matches!(
+        client.buffer(limit + 1),
+        Err(CallError::TooLong { .. })
+    ));
     assert_eq!(&*client.call(ECHO, b"still here").unwrap(), b"still here");
 }
 
@@ -56,11 +74,20 @@ fn a_response_over_the_callers_limit_is_an_error() {
         .handle(2, |_, reply| reply.in_place(100_000).map(drop))
         .serve()
         .unwrap();
-    let config = ChannelConfig { max_message_bytes: 50_000, ..Default::default() };
-    let client = Client::builder().channel(config).connect(&server.address().to_string()).unwrap();
+    let config = ChannelConfig {
+        max_message_bytes: 50_000,
+        ..Default::default()
+    };
+    let client = Client::builder()
+        .channel(config)
+        .connect(&server.address().to_string())
+        .unwrap();
     for handler in [1, 2] {
         let ended = client.call(handler, b"");
-        assert!(matches!(ended, Err(CallError::TooLong { limit: 50_000, .. })), "{ended:?}");
+        assert!(
+            matches!(ended, Err(CallError::TooLong { limit: 50_000, .. })),
+            "{ended:?}"
+        );
     }
 }
 
@@ -81,10 +108,22 @@ fn handlers_may_fail_panic_or_be_missing() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(client.call(3, b""), Err(CallError::HandlerPanicked)));
-    assert!(matches!(client.call(4, b""), Err(CallError::HandlerPanicked)));
-    assert!(matches!(client.call(999, b""), Err(CallError::UnknownHandler(999))));
-    assert!(matches!(client.call(999, &[0; 100_000]), Err(CallError::UnknownHandler(999))));
+    assert!(matches!(
+        client.call(3, b""),
+        Err(CallError::HandlerPanicked)
+    ));
+    assert!(matches!(
+        client.call(4, b""),
+        Err(CallError::HandlerPanicked)
+    ));
+    assert!(matches!(
+        client.call(999, b""),
+        Err(CallError::UnknownHandler(999))
+    ));
+    assert!(matches!(
+        client.call(999, &[0; 100_000]),
+        Err(CallError::UnknownHandler(999))
+    ));
     assert_eq!(&*client.call(ECHO, b"alive").unwrap(), b"alive");
 }
 
@@ -101,7 +140,10 @@ fn a_batch_gives_each_call_its_own_answer() {
     for (payload, answer) in payloads.iter().zip(&answers) {
         assert_eq!(&**answer.as_ref().unwrap(), &payload[..]);
     }
-    assert!(matches!(answers.last(), Some(Err(CallError::UnknownHandler(12)))));
+    assert!(matches!(
+        answers.last(),
+        Some(Err(CallError::UnknownHandler(12)))
+    ));
 }
 
 #[test]
@@ -185,7 +227,10 @@ fn a_deadline_ends_the_wait_and_not_the_connection() {
     assert!(matches!(ended, Err(CallError::DeadlineExceeded { after }) if after == deadline));
     // The late answer must not be taken for that of a later call.
     for i in 0..2000u32 {
-        assert_eq!(&*client.call(ECHO, &i.to_le_bytes()).unwrap(), &i.to_le_bytes());
+        assert_eq!(
+            &*client.call(ECHO, &i.to_le_bytes()).unwrap(),
+            &i.to_le_bytes()
+        );
     }
     assert_eq!(&*client.call(2, b"").unwrap(), b"late");
 }
@@ -193,7 +238,10 @@ fn a_deadline_ends_the_wait_and_not_the_connection() {
 #[test]
 fn futures_work_under_tokio() {
     let (_server, client) = common::echo();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let tasks: Vec<_> = (0..200u64)
             .map(|i| {
@@ -230,7 +278,10 @@ fn dropping_a_future_cancels_its_call_alone() {
         let kept = client.call_async(2, b"");
         drop(dropped);
         let echoed = client.call_async(ECHO, &round.to_le_bytes());
-        assert_eq!(&*futures_executor::block_on(echoed).unwrap(), &round.to_le_bytes());
+        assert_eq!(
+            &*futures_executor::block_on(echoed).unwrap(),
+            &round.to_le_bytes()
+        );
         assert_eq!(&*futures_executor::block_on(kept).unwrap(), b"slow");
     }
     assert!(ran.load(Ordering::Relaxed) >= 20);
@@ -251,5 +302,8 @@ fn a_future_keeps_its_deadline() {
         .connect(&server.address().to_string())
         .unwrap();
     let ended = futures_executor::block_on(client.call_async(1, b""));
-    assert!(matches!(ended, Err(CallError::DeadlineExceeded { .. })), "{ended:?}");
+    assert!(
+        matches!(ended, Err(CallError::DeadlineExceeded { .. })),
+        "{ended:?}"
+    );
 }

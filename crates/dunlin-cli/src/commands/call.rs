@@ -35,7 +35,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let client = args.connect.connect(&args.address)?;
     if args.verbose {
         let info = client.info();
-        eprintln!("{} ({}), {} pages, preset {}", info.device, info.why, info.pages, info.preset);
+        eprintln!(
+            "{} ({}), {} pages, preset {}",
+            info.device, info.why, info.pages, info.preset
+        );
     }
     let reply = client.call(args.handler, &payload).map_err(Failure::new)?;
     let mut output = std::io::stdout();

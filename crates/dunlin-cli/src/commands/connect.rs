@@ -35,7 +35,10 @@ impl Options {
     pub fn builder(&self) -> Result<ClientBuilder, Failure> {
         let deadline = Duration::try_from_secs_f64(self.deadline)
             .map_err(|error| Failure::usage(format!("--deadline: {error}")))?;
-        let preset = self.preset.parse().map_err(|e| Failure::usage(format!("--preset: {e}")))?;
+        let preset = self
+            .preset
+            .parse()
+            .map_err(|e| Failure::usage(format!("--preset: {e}")))?;
         let mut builder = Client::builder().preset(preset).deadline(deadline);
         if let Some(device) = &self.device {
             builder = builder.device(device);

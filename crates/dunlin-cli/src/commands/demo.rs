@@ -63,7 +63,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
     let bar = output::progress_bar();
     bar.set_message("loading");
-    let mut load = Load { tally: Tally::default(), loading: true };
+    let mut load = Load {
+        tally: Tally::default(),
+        loading: true,
+    };
     for entry in 0..args.entries {
         let request = put_request(&key(entry), &[b'v'; VALUE_BYTES]);
         load.send(&mut pipeline, PUT, &request, args.outstanding as usize)?;
@@ -75,7 +78,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let load_errors = load.tally.errors;
 
     bar.set_message("YCSB B");
-    let mut run = Load { tally: Tally::default(), loading: false };
+    let mut run = Load {
+        tally: Tally::default(),
+        loading: false,
+    };
     let mut mix = Mix::new(READ_SHARE, Zipf::new(args.entries, SKEW), 42);
     let update_value = [b'u'; VALUE_BYTES];
     let start = now_ns();
@@ -167,16 +173,22 @@ impl Load {
         let sampled = self.tally.operations % SAMPLE == 0;
         let tag = if sampled { now_ns() } else { u64::MAX };
         while pipeline.outstanding() >= outstanding
-            || !pipeline.submit(handler, request, tag).map_err(Failure::new)?
+            || !pipeline
+                .submit(handler, request, tag)
+                .map_err(Failure::new)?
         {
-            pipeline.wait(|tag, answer| self.take(tag, answer)).map_err(Failure::new)?;
+            pipeline
+                .wait(|tag, answer| self.take(tag, answer))
+                .map_err(Failure::new)?;
         }
         Ok(())
     }
 
     fn finish(&mut self, pipeline: &mut Pipeline) -> Result<(), Failure> {
         while pipeline.outstanding() > 0 {
-            pipeline.wait(|tag, answer| self.take(tag, answer)).map_err(Failure::new)?;
+            pipeline
+                .wait(|tag, answer| self.take(tag, answer))
+                .map_err(Failure::new)?;
         }
         Ok(())
     }

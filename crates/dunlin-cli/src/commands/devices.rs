@@ -8,7 +8,9 @@ use crate::output;
 
 /// See which devices there are and what they can do
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  dunlin devices\n  dunlin devices --json | jq '.devices[].name'")]
+#[command(
+    after_help = "Examples:\n  dunlin devices\n  dunlin devices --json | jq '.devices[].name'"
+)]
 pub struct Args {
     /// Print one JSON object
     #[arg(long)]
@@ -78,7 +80,10 @@ impl From<&DeviceAttributes> for Attributes {
 }
 
 fn names(verbs: Verbs) -> Vec<String> {
-    verbs.iter_names().map(|(name, _)| name.to_lowercase().replace('_', " ")).collect()
+    verbs
+        .iter_names()
+        .map(|(name, _)| name.to_lowercase().replace('_', " "))
+        .collect()
 }
 
 /// Looks and prints.

@@ -68,14 +68,20 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         Action::Put { key, value } => {
             if key.len() > kv::MAX_KEY_BYTES {
-                let words = format!("a key of {} bytes; at most {}", key.len(), kv::MAX_KEY_BYTES);
+                let words = format!(
+                    "a key of {} bytes; at most {}",
+                    key.len(),
+                    kv::MAX_KEY_BYTES
+                );
                 return Err(Failure::usage(words));
             }
             let request = kv::put_request(key.as_bytes(), value.as_bytes());
             client.call(kv::PUT, &request).map_err(Failure::new)?;
         }
         Action::Del { key } => {
-            let reply = client.call(kv::DELETE, key.as_bytes()).map_err(Failure::new)?;
+            let reply = client
+                .call(kv::DELETE, key.as_bytes())
+                .map_err(Failure::new)?;
             if *reply != [1] {
                 return Err(missing(key));
             }

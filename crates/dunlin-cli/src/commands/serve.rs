@@ -31,7 +31,11 @@ pub struct Args {
     #[arg(value_enum)]
     service: Service,
     /// Address to listen on; port 0 picks a free one, and the first line of output says which
-    #[arg(long, default_value = "dunlin://127.0.0.1:7400", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        default_value = "dunlin://127.0.0.1:7400",
+        value_name = "ADDRESS"
+    )]
     listen: String,
     /// Serve over this device alone (see `dunlin devices`)
     #[arg(long)]
@@ -63,7 +67,9 @@ pub fn read_secret(file: &PathBuf) -> Result<Secret, Failure> {
 
 /// Serves.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut server = Server::bind(&args.listen).map_err(Failure::usage)?.pollers(args.pollers);
+    let mut server = Server::bind(&args.listen)
+        .map_err(Failure::usage)?
+        .pollers(args.pollers);
     server = match args.service {
         Service::Kv => kv::on(server),
         Service::Echo => echo::on(server),
@@ -119,5 +125,7 @@ fn finish(server: RunningServer) -> Result<(), Failure> {
     }
     // Clients that read no more are cut off.
     std::thread::sleep(Duration::from_millis(10));
-    Err(Failure::new("some answers could not be delivered before the end"))
+    Err(Failure::new(
+        "some answers could not be delivered before the end",
+    ))
 }

@@ -21,7 +21,13 @@ impl ServerProcess {
     pub fn start(service: &str, arguments: &[String]) -> Result<Self, Failure> {
         let program = std::env::current_exe()?;
         let mut child = Command::new(program)
-            .args(["serve", service, "--listen", "dunlin://127.0.0.1:0", "--with-parent"])
+            .args([
+                "serve",
+                service,
+                "--listen",
+                "dunlin://127.0.0.1:0",
+                "--with-parent",
+            ])
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -31,11 +37,16 @@ impl ServerProcess {
             BufReader::new(output).read_line(&mut line)?;
         }
         match line.trim().strip_prefix("listening on ") {
-            Some(address) => Ok(Self { child, address: address.to_string() }),
+            Some(address) => Ok(Self {
+                child,
+                address: address.to_string(),
+            }),
             None => {
                 let _ = child.kill();
                 let status = child.wait()?;
-                Err(Failure::new(format!("the server process did not start: {status}")))
+                Err(Failure::new(format!(
+                    "the server process did not start: {status}"
+                )))
             }
         }
     }
@@ -53,7 +64,9 @@ impl ServerProcess {
         drop(self.child.stdin.take());
         let status = self.child.wait()?;
         if !status.success() {
-            return Err(Failure::new(format!("the server process ended with {status}")));
+            return Err(Failure::new(format!(
+                "the server process ended with {status}"
+            )));
         }
         Ok(())
     }

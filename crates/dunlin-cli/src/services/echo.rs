@@ -9,11 +9,14 @@ pub const MEASURE: HandlerId = 2;
 
 /// Adds the handlers.
 pub fn on(server: ServerBuilder) -> ServerBuilder {
-    server.handle(ECHO, |request, reply| reply.write(request.payload())).handle(
-        MEASURE,
-        |request, reply| {
+    server
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .handle(MEASURE, |request, reply| {
             let Some((size, _)) = request.payload().split_first_chunk::<4>() else {
-                return Err(HandlerError::new(1, "the first four bytes say how long the response is"));
+                return Err(HandlerError::new(
+                    1,
+                    "the first four bytes say how long the response is",
+                ));
             };
             let size = u32::from_le_bytes(*size) as usize;
             let copied = size.min(request.payload().len());
@@ -21,6 +24,5 @@ pub fn on(server: ServerBuilder) -> ServerBuilder {
                 return reply.write(&request.payload()[..size]);
             }
             reply.in_place(size).map(drop)
-        },
-    )
+        })
 }

@@ -28,16 +28,21 @@ type Map = Arc<Mutex<BTreeMap<Box<[u8]>, Box<[u8]>>>>;
 /// Adds the handlers, over an empty map.
 pub fn on(server: ServerBuilder) -> ServerBuilder {
     let map = Map::default();
-    let (gets, puts, deletes, scans) =
-        (Arc::clone(&map), Arc::clone(&map), Arc::clone(&map), map);
+    let (gets, puts, deletes, scans) = (Arc::clone(&map), Arc::clone(&map), Arc::clone(&map), map);
     server
-        .handle(GET, move |request, reply| get(&gets, request.payload(), reply))
-        .handle(PUT, move |request, reply| put(&puts, request.payload(), reply))
+        .handle(GET, move |request, reply| {
+            get(&gets, request.payload(), reply)
+        })
+        .handle(PUT, move |request, reply| {
+            put(&puts, request.payload(), reply)
+        })
         .handle(DELETE, move |request, reply| {
             let removed = lock(&deletes).remove(request.payload()).is_some();
             reply.write(&[u8::from(removed)])
         })
-        .handle(SCAN, move |request, reply| scan(&scans, request.payload(), reply))
+        .handle(SCAN, move |request, reply| {
+            scan(&scans, request.payload(), reply)
+        })
 }
 
 fn lock(map: &Map) -> std::sync::MutexGuard<'_, BTreeMap<Box<[u8]>, Box<[u8]>>> {
@@ -55,8 +60,9 @@ fn get(map: &Map, key: &[u8], reply: &mut Responder<'_>) -> Result<(), HandlerEr
 }
 
 fn put(map: &Map, payload: &[u8], reply: &mut Responder<'_>) -> Result<(), HandlerError> {
-    let (length, rest) =
-        payload.split_first_chunk::<2>().ok_or_else(|| malformed("no key length"))?;
+    let (length, rest) = payload
+        .split_first_chunk::<2>()
+        .ok_or_else(|| malformed("no key length"))?;
     let (key, value) = rest
         .split_at_checked(usize::from(u16::from_le_bytes(*length)))
         .ok_or_else(|| malformed("the key is shorter than its length"))?;
@@ -76,8 +82,9 @@ fn put(map: &Map, payload: &[u8], reply: &mut Responder<'_>) -> Result<(), Handl
 }
 
 fn scan(map: &Map, payload: &[u8], reply: &mut Responder<'_>) -> Result<(), HandlerError> {
-    let (most, first) =
-        payload.split_first_chunk::<4>().ok_or_else(|| malformed("no number of entries"))?;
+    let (most, first) = payload
+        .split_first_chunk::<4>()
+        .ok_or_else(|| malformed("no number of entries"))?;
     let most = u32::from_le_bytes(*most) as usize;
     let mut sent = 0;
     let map = lock(map);
@@ -131,8 +138,12 @@ pub fn scan_entries(
     while let Some(([a, b, c, d, e, f], after)) = rest.split_first_chunk::<6>() {
         let key_length = usize::from(u16::from_le_bytes([*a, *b]));
         let value_length = u32::from_le_bytes([*c, *d, *e, *f]) as usize;
-        let Some((key, after)) = after.split_at_checked(key_length) else { break };
-        let Some((value, after)) = after.split_at_checked(value_length) else { break };
+        let Some((key, after)) = after.split_at_checked(key_length) else {
+            break;
+        };
+        let Some((value, after)) = after.split_at_checked(value_length) else {
+            break;
+        };
         entries.push((key.to_vec(), value.to_vec()));
         rest = after;
     }

@@ -39,8 +39,16 @@ struct Free<R> {
 impl<D: Device> BufferPool<D> {
     /// An empty pool.
     pub(crate) fn new(device: &D, domain: &D::ProtectionDomain, purpose: Purpose) -> Arc<Self> {
-        let free = Mutex::new(Free { by_size: Vec::new(), bytes: 0 });
-        Arc::new(Self { device: device.clone(), domain: domain.clone(), purpose, free })
+        let free = Mutex::new(Free {
+            by_size: Vec::new(),
+            bytes: 0,
+        });
+        Arc::new(Self {
+            device: device.clone(),
+            domain: domain.clone(),
+            purpose,
+            free,
+        })
     }
 
     /// A buffer of at least `length` bytes whose first `length` bytes are in use.
@@ -65,7 +73,11 @@ impl<D: Device> BufferPool<D> {
                 self.device.allocate_region(&self.domain, size, access)?
             }
         };
-        Ok(Buffer { region, length, pool: Arc::clone(self) })
+        Ok(Buffer {
+            region,
+            length,
+            pool: Arc::clone(self),
+        })
     }
 
     fn give_back(&self, region: &D::Region) {
@@ -144,7 +156,10 @@ mod lend {
     impl<D: Device> Landed<D> {
         /// The caller has polled the successful completion of the only work request that names the buffer.
         pub(crate) fn after_completion(buffer: Buffer<D>) -> Self {
-            assert!(buffer.pool.purpose == Purpose::Landing, "only landing buffers are private");
+            assert!(
+                buffer.pool.purpose == Purpose::Landing,
+                "only landing buffers are private"
+            );
             Self(buffer)
         }
     }
@@ -169,13 +184,19 @@ mod lend {
 
     impl<D: Device> BytesMut for Buffer<D> {
         fn bytes_ref(&self) -> &[u8] {
-            assert!(self.pool.purpose == Purpose::Export, "landing buffers are read when landed");
+            assert!(
+                self.pool.purpose == Purpose::Export,
+                "landing buffers are read when landed"
+            );
             // SAFETY: as in `bytes_mut`: nobody but the owner writes an export buffer.
             unsafe { self.region.memory().slice(0, self.length) }
         }
 
         fn bytes_mut(&mut self) -> &mut [u8] {
-            assert!(self.pool.purpose == Purpose::Export, "landing buffers are written by READ alone");
+            assert!(
+                self.pool.purpose == Purpose::Export,
+                "landing buffers are written by READ alone"
+            );
             // SAFETY: an export buffer is never the target of a work request, peers may only read it, and `&mut self` is its
             // only owner.
             unsafe { self.region.memory().slice_mut(0, self.length) }

@@ -39,7 +39,13 @@ impl Inbox {
     pub(crate) fn new(start: usize, lines: usize, eager_bytes: usize) -> Self {
         debug_assert!(lines.is_power_of_two());
         let message = vec![0; line::lines_for(eager_bytes) * BODY_BYTES].into_boxed_slice();
-        Self { start, shift: lines.trailing_zeros(), head: 0, eager_bytes, message }
+        Self {
+            start,
+            shift: lines.trailing_zeros(),
+            head: 0,
+            eager_bytes,
+            message,
+        }
     }
 
     /// Lines consumed.
@@ -63,7 +69,9 @@ impl Inbox {
     /// The tag of the line at `position`, if that line has arrived.
     #[inline]
     fn arrived(&self, memory: &Memory, position: u64) -> Option<u64> {
-        let tag = memory.atomic_u64(self.offset(position) + BODY_BYTES).load(Ordering::Acquire);
+        let tag = memory
+            .atomic_u64(self.offset(position) + BODY_BYTES)
+            .load(Ordering::Acquire);
         (tag as u32 == line::lap(position, self.shift)).then_some(tag)
     }
 
@@ -88,7 +96,9 @@ impl Inbox {
         let header = Header::decode(u64::from_le(low), u64::from_le(call))
             .ok_or(ChannelError::Violation("a message header is malformed"))?;
         if header.length as usize > self.eager_bytes {
-            return Err(ChannelError::Violation("a message in the ring is longer than agreed"));
+            return Err(ChannelError::Violation(
+                "a message in the ring is longer than agreed",
+            ));
         }
         let lines = line::lines_for(header.length as usize);
         for i in 1..lines {
@@ -97,12 +107,20 @@ impl Inbox {
                 None => return Ok(None),
             }
         }
-        for (i, target) in self.message.chunks_exact_mut(BODY_BYTES).take(lines).enumerate() {
+        for (i, target) in self
+            .message
+            .chunks_exact_mut(BODY_BYTES)
+            .take(lines)
+            .enumerate()
+        {
             let mask = (1u64 << self.shift) - 1;
             let from = self.start + ((self.head + i as u64) & mask) as usize * LINE_BYTES;
             memory.read(from, target);
         }
         self.head += lines as u64;
-        Ok(Some(Arrival { header, peer_consumed: (tag >> 32) as u32 }))
+        Ok(Some(Arrival {
+            header,
+            peer_consumed: (tag >> 32) as u32,
+        }))
     }
 }

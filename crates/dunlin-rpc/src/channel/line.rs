@@ -143,7 +143,11 @@ impl Descriptor {
             word.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(word)
         };
-        Some(Self { address: word(0), length: word(8), key: word(16) as u32 })
+        Some(Self {
+            address: word(0),
+            length: word(8),
+            key: word(16) as u32,
+        })
     }
 }
 

@@ -79,7 +79,9 @@ impl Outbox {
     pub(crate) fn peer_consumed(&mut self, low: u32) -> Result<(), ChannelError> {
         let more = u64::from(low.wrapping_sub(self.consumed_by_peer as u32));
         if more > self.tail - self.batched as u64 - self.consumed_by_peer {
-            return Err(ChannelError::Violation("it claims to have read what was never sent"));
+            return Err(ChannelError::Violation(
+                "it claims to have read what was never sent",
+            ));
         }
         self.consumed_by_peer += more;
         Ok(())
@@ -102,8 +104,9 @@ impl Outbox {
         let word = line::tag(line::lap(position, shift), consumed);
         first[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
         let mut at = position;
-        for (target, part) in
-            rest.chunks_exact_mut(LINE_BYTES).zip(payload[in_first..].chunks(BODY_BYTES))
+        for (target, part) in rest
+            .chunks_exact_mut(LINE_BYTES)
+            .zip(payload[in_first..].chunks(BODY_BYTES))
         {
             at += 1;
             target[..part.len()].copy_from_slice(part);
@@ -123,8 +126,17 @@ impl Outbox {
         let lines = self.batched.min(until_end);
         let bytes = &self.batch[..self.batched * LINE_BYTES];
         let (first, second) = bytes.split_at(lines * LINE_BYTES);
-        let second = (!second.is_empty()).then_some(Piece { offset: 0, bytes: second });
-        (Piece { offset: first_line * LINE_BYTES, bytes: first }, second)
+        let second = (!second.is_empty()).then_some(Piece {
+            offset: 0,
+            bytes: second,
+        });
+        (
+            Piece {
+                offset: first_line * LINE_BYTES,
+                bytes: first,
+            },
+            second,
+        )
     }
 
     /// The batch was written.

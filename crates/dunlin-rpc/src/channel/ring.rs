@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes,
-    Device, EndpointAddress, Notify, Operation, Payload, Placement, PostErrorKind, QueuePair,
-    QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey,
-    Segment, SendFlags, SendRequest, Transport, VerbsError,
+    Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes, Device,
+    EndpointAddress, Notify, Operation, Payload, Placement, PostErrorKind, QueuePair,
+    QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, Region, RemoteAddress,
+    RemoteKey, Segment, SendFlags, SendRequest, Transport, VerbsError,
 };
 
 use super::buffers::{Buffer, BufferPool, Purpose};
@@ -144,7 +144,9 @@ impl<D: Device> UnconnectedRing<D> {
         )?;
         let entries = SEND_REQUESTS + RECEIVES;
         let completions = device.create_completion_queue(entries, Some(wake))?;
-        let inline_bytes = attributes.max_inline_bytes.min(Outbox::batch_bytes(config.eager_bytes));
+        let inline_bytes = attributes
+            .max_inline_bytes
+            .min(Outbox::batch_bytes(config.eager_bytes));
         let mut queue_pair = device.create_queue_pair(
             &domain,
             &QueuePairConfig {
@@ -198,41 +200,65 @@ impl<D: Device> UnconnectedRing<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<RingChannel<D>, VerbsError> {
-        let Self { mut queue_pair, completions, wake, inlet, config, .. } = self;
+        let Self {
+            mut queue_pair,
+            completions,
+            wake,
+            inlet,
+            config,
+            ..
+        } = self;
         let number = |name: &'static str, most: usize| {
             let value = parameters.get(name).copied().ok_or_else(|| {
-                VerbsError::Peer(format!("it did not say its {name}: not a ring of this version"))
+                VerbsError::Peer(format!(
+                    "it did not say its {name}: not a ring of this version"
+                ))
             })?;
-            usize::try_from(value).ok().filter(|&v| v <= most).ok_or_else(|| {
-                VerbsError::Peer(format!("its {name} is {value}, more than {most}"))
-            })
+            usize::try_from(value)
+                .ok()
+                .filter(|&v| v <= most)
+                .ok_or_else(|| VerbsError::Peer(format!("its {name} is {value}, more than {most}")))
         };
         let lines = number(parameter::LINES, 1 << 20)?;
         if !lines.is_power_of_two() || lines < 64 {
-            return Err(VerbsError::Peer(format!("its ring has {lines} lines: not a power of two")));
+            return Err(VerbsError::Peer(format!(
+                "its ring has {lines} lines: not a power of two"
+            )));
         }
         let eager = number(parameter::EAGER, lines * LINE_BYTES / 4)?;
         let longest = number(parameter::LONGEST, 1 << 30)?;
         let key = number(parameter::KEY, u32::MAX as usize)?;
         let address = number(parameter::ADDRESS, usize::MAX)?;
-        let timeouts = ConnectAttributes { timeout_ns: 500_000_000, ..Default::default() };
+        let timeouts = ConnectAttributes {
+            timeout_ns: 500_000_000,
+            ..Default::default()
+        };
         queue_pair.to_ready_to_receive(Some(peer), timeouts)?;
         queue_pair.to_ready_to_send()?;
         for _ in 0..RECEIVES {
-            let wake_up = ReceiveRequest { id: QUIET, segments: &[] };
-            queue_pair.post_receive(&[wake_up]).map_err(|e| VerbsError::Peer(e.to_string()))?;
+            let wake_up = ReceiveRequest {
+                id: QUIET,
+                segments: &[],
+            };
+            queue_pair
+                .post_receive(&[wake_up])
+                .map_err(|e| VerbsError::Peer(e.to_string()))?;
         }
         let eager = eager.min(config.eager_bytes);
         let staging = (self.inline_bytes < Outbox::batch_bytes(eager))
             .then(|| {
                 let length = lines * LINE_BYTES;
-                self.device.allocate_region(&self.domain, length, Access::LOCAL_WRITE)
+                self.device
+                    .allocate_region(&self.domain, length, Access::LOCAL_WRITE)
             })
             .transpose()?;
         Ok(RingChannel {
             inbox: Inbox::new(RING_AT, config.ring_bytes / LINE_BYTES, config.eager_bytes),
             outbox: Outbox::new(lines, eager),
-            peer_inlet: RemoteAddress { address: address as u64, key: RemoteKey(key as u32) },
+            peer_inlet: RemoteAddress {
+                address: address as u64,
+                key: RemoteKey(key as u32),
+            },
             peer_eager_bytes: eager,
             peer_longest: longest,
             queue_pair,
@@ -288,7 +314,9 @@ impl<D: Device> RingChannel<D> {
 
     /// An export buffer for a payload of `length` bytes.
     pub(crate) fn export(&self, length: usize) -> Result<Buffer<D>, ChannelError> {
-        self.exports.take(length).map_err(|e| ChannelError::Memory(e.to_string()))
+        self.exports
+            .take(length)
+            .map_err(|e| ChannelError::Memory(e.to_string()))
     }
 
     /// Whether `buffer` was exported by this channel.
@@ -313,7 +341,11 @@ impl<D: Device> RingChannel<D> {
             return Ok(true);
         }
         self.flush()?;
-        let told = self.inlet.memory().atomic_u64(CONSUMED_AT).load(Ordering::Acquire);
+        let told = self
+            .inlet
+            .memory()
+            .atomic_u64(CONSUMED_AT)
+            .load(Ordering::Acquire);
         // The tags may have brought a later count than this word; a count never goes back.
         if (told as u32).wrapping_sub(self.outbox.known_consumed() as u32) as i32 > 0 {
             self.outbox.peer_consumed(told as u32)?;
@@ -325,15 +357,23 @@ impl<D: Device> RingChannel<D> {
     #[inline]
     pub(crate) fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
         let consumed = self.inbox.consumed();
-        let header = Header { length: payload.len() as u32, handler, kind, call };
+        let header = Header {
+            length: payload.len() as u32,
+            handler,
+            kind,
+            call,
+        };
         self.outbox.push(header, payload, consumed);
     }
 
     /// Puts the descriptor of a payload in `buffer` into the batch.
     pub(crate) fn push_long(&mut self, kind: Kind, handler: u16, call: u64, buffer: &Buffer<D>) {
         let remote = buffer.region().remote();
-        let descriptor =
-            Descriptor { address: remote.address, length: buffer.len() as u64, key: remote.key.0 };
+        let descriptor = Descriptor {
+            address: remote.address,
+            length: buffer.len() as u64,
+            key: remote.key.0,
+        };
         self.push(kind, handler, call, &descriptor.encode());
     }
 
@@ -349,18 +389,31 @@ impl<D: Device> RingChannel<D> {
         for piece in std::iter::once(first).chain(second) {
             let Piece { offset, bytes } = piece;
             let signal = self.unsignaled + 1 >= SIGNAL_EVERY;
-            let flags = if signal { SendFlags::SIGNALED } else { SendFlags::empty() };
-            let write = Operation::Write { remote: ring.plus(offset as u64), immediate: None };
+            let flags = if signal {
+                SendFlags::SIGNALED
+            } else {
+                SendFlags::empty()
+            };
+            let write = Operation::Write {
+                remote: ring.plus(offset as u64),
+                immediate: None,
+            };
             let posted = match &self.staging {
                 Some(staging) if bytes.len() > self.inline_bytes => {
                     staging.memory().write(offset, bytes);
-                    let segment = [Segment { region: staging, offset, length: bytes.len() }];
+                    let segment = [Segment {
+                        region: staging,
+                        offset,
+                        length: bytes.len(),
+                    }];
                     let payload = Payload::Segments(&segment);
-                    self.queue_pair.post_send(&[SendRequest::new(QUIET, write, payload, flags)])
+                    self.queue_pair
+                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
                 }
                 _ => {
                     let payload = Payload::Inline(bytes);
-                    self.queue_pair.post_send(&[SendRequest::new(QUIET, write, payload, flags)])
+                    self.queue_pair
+                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
                 }
             };
             if let Err(error) = posted {
@@ -377,7 +430,11 @@ impl<D: Device> RingChannel<D> {
             }
         }
         self.outbox.written();
-        let sleep = self.inlet.memory().atomic_u64(SLEEP_AT).load(Ordering::Relaxed);
+        let sleep = self
+            .inlet
+            .memory()
+            .atomic_u64(SLEEP_AT)
+            .load(Ordering::Relaxed);
         if sleep != self.woken {
             self.wake_peer(sleep)?;
         }
@@ -387,9 +444,17 @@ impl<D: Device> RingChannel<D> {
     #[cold]
     fn wake_peer(&mut self, sleep: u64) -> Result<(), ChannelError> {
         self.woken = sleep;
-        let operation = Operation::Write { remote: self.peer_inlet, immediate: Some(0) };
+        let operation = Operation::Write {
+            remote: self.peer_inlet,
+            immediate: Some(0),
+        };
         let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
-        self.post(SendRequest::new(QUIET, operation, Payload::Inline(&[]), flags))
+        self.post(SendRequest::new(
+            QUIET,
+            operation,
+            Payload::Inline(&[]),
+            flags,
+        ))
     }
 
     fn post(
@@ -397,7 +462,9 @@ impl<D: Device> RingChannel<D> {
         request: SendRequest<'_, D::Region, D::AddressHandle>,
     ) -> Result<(), ChannelError> {
         self.reserve(1)?;
-        self.queue_pair.post_send(&[request]).map_err(|e| ChannelError::QueuePair(e.to_string()))?;
+        self.queue_pair
+            .post_send(&[request])
+            .map_err(|e| ChannelError::QueuePair(e.to_string()))?;
         self.note_signaled();
         Ok(())
     }
@@ -470,7 +537,10 @@ impl<D: Device> RingChannel<D> {
         match completion.opcode {
             CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteWithImmediate => {
                 self.asleep = false;
-                let wake_up = ReceiveRequest { id: QUIET, segments: &[] };
+                let wake_up = ReceiveRequest {
+                    id: QUIET,
+                    segments: &[],
+                };
                 self.queue_pair
                     .post_receive(&[wake_up])
                     .map_err(|e| ChannelError::QueuePair(e.to_string()))
@@ -481,7 +551,10 @@ impl<D: Device> RingChannel<D> {
                     self.retired = done;
                 }
                 if completion.id != QUIET {
-                    let found = self.fetches.iter().position(|f| f.posted && f.id == completion.id);
+                    let found = self
+                        .fetches
+                        .iter()
+                        .position(|f| f.posted && f.id == completion.id);
                     if let Some(index) = found {
                         let Fetch { id, buffer, .. } = self.fetches.remove(index);
                         self.fetched.push(Fetched { id, buffer });
@@ -495,7 +568,11 @@ impl<D: Device> RingChannel<D> {
     /// Takes the next message.
     #[inline]
     pub(crate) fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
-        let Some(Arrival { header, peer_consumed }) = self.inbox.receive(self.inlet.memory())? else {
+        let Some(Arrival {
+            header,
+            peer_consumed,
+        }) = self.inbox.receive(self.inlet.memory())?
+        else {
             return Ok(None);
         };
         // A tag may be older than the count that the peer wrote by itself.
@@ -528,7 +605,11 @@ impl<D: Device> RingChannel<D> {
         let word = self.told_consumed.to_le_bytes();
         self.write_word(CONSUMED_AT, &word)?;
         // The peer may sleep for want of room rather than of messages.
-        let sleep = self.inlet.memory().atomic_u64(SLEEP_AT).load(Ordering::Relaxed);
+        let sleep = self
+            .inlet
+            .memory()
+            .atomic_u64(SLEEP_AT)
+            .load(Ordering::Relaxed);
         if sleep != self.woken {
             self.wake_peer(sleep)?;
         }
@@ -537,7 +618,10 @@ impl<D: Device> RingChannel<D> {
 
     fn write_word(&mut self, at: usize, word: &[u8]) -> Result<(), ChannelError> {
         let remote = self.peer_inlet.plus(at as u64);
-        let operation = Operation::Write { remote, immediate: None };
+        let operation = Operation::Write {
+            remote,
+            immediate: None,
+        };
         let request =
             SendRequest::new(QUIET, operation, Payload::Inline(word), SendFlags::SIGNALED);
         self.post(request)
@@ -548,17 +632,27 @@ impl<D: Device> RingChannel<D> {
     /// # Errors
     /// When the descriptor is not one, or names more than this side takes.
     pub(crate) fn fetch(&mut self, id: u64, descriptor: &[u8]) -> Result<(), ChannelError> {
-        let descriptor = Descriptor::decode(descriptor)
-            .ok_or(ChannelError::Violation("a long message without a descriptor"))?;
+        let descriptor = Descriptor::decode(descriptor).ok_or(ChannelError::Violation(
+            "a long message without a descriptor",
+        ))?;
         let length = usize::try_from(descriptor.length)
             .ok()
             .filter(|&length| length <= self.config.max_message_bytes)
             .ok_or(ChannelError::Violation("a message longer than agreed"))?;
-        let buffer =
-            self.landings.take(length).map_err(|e| ChannelError::Memory(e.to_string()))?;
-        let remote =
-            RemoteAddress { address: descriptor.address, key: RemoteKey(descriptor.key) };
-        self.fetches.push(Fetch { id, buffer, remote, posted: false });
+        let buffer = self
+            .landings
+            .take(length)
+            .map_err(|e| ChannelError::Memory(e.to_string()))?;
+        let remote = RemoteAddress {
+            address: descriptor.address,
+            key: RemoteKey(descriptor.key),
+        };
+        self.fetches.push(Fetch {
+            id,
+            buffer,
+            remote,
+            posted: false,
+        });
         self.post_fetches()
     }
 
@@ -573,10 +667,16 @@ impl<D: Device> RingChannel<D> {
             }
             let fetch = &self.fetches[i];
             let length = fetch.buffer.len();
-            let segment = [Segment { region: fetch.buffer.region(), offset: 0, length }];
+            let segment = [Segment {
+                region: fetch.buffer.region(),
+                offset: 0,
+                length,
+            }];
             let request = SendRequest::new(
                 fetch.id,
-                Operation::Read { remote: fetch.remote },
+                Operation::Read {
+                    remote: fetch.remote,
+                },
                 Payload::Segments(&segment),
                 SendFlags::SIGNALED,
             );

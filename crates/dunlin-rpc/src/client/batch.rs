@@ -21,13 +21,19 @@ pub struct Batch<'a> {
 
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Core").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Core")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(core: &'a Arc<Core>) -> Self {
-        Self { core, calls: Vec::new(), deadline: core.recipe.deadline }
+        Self {
+            core,
+            calls: Vec::new(),
+            deadline: core.recipe.deadline,
+        }
     }
 
     /// Adds a call.
@@ -48,10 +54,17 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// When there is no connection, so that nothing was sent.
     pub fn send(self) -> Result<Vec<Result<Reply, CallError>>, CallError> {
-        let Self { core, calls, deadline } = self;
+        let Self {
+            core,
+            calls,
+            deadline,
+        } = self;
         let wait = core.recipe.channel.wait;
         thread_lane::with(core, |lane| {
-            let mut gathered = Gathered { results: Vec::new(), missing: calls.len() };
+            let mut gathered = Gathered {
+                results: Vec::new(),
+                missing: calls.len(),
+            };
             gathered.results.resize_with(calls.len(), || None);
             let mut waiter = Waiter::new(wait, deadline);
             let mut out = Vec::with_capacity(calls.len());

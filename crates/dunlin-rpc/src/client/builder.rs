@@ -87,7 +87,10 @@ impl ClientBuilder {
     pub fn connect(self, address: &str) -> Result<Client, ConnectError> {
         self.channel.validate().map_err(ConnectError::Setting)?;
         let fabrics = devices::fabrics(self.device.as_deref()).map_err(|available| {
-            ConnectError::NoDevice { asked: self.device.clone().unwrap_or_default(), available }
+            ConnectError::NoDevice {
+                asked: self.device.clone().unwrap_or_default(),
+                available,
+            }
         })?;
         let capabilities = devices::capabilities(&fabrics)
             .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
@@ -124,7 +127,10 @@ impl Recipe {
         let dialed = dial(&self.address, &self.dial)?;
         let device = dialed.device().to_string();
         let why = dialed.why().to_string();
-        let failed = |source| ConnectError::Device { device: device.clone(), source };
+        let failed = |source| ConnectError::Device {
+            device: device.clone(),
+            source,
+        };
         let fabric = self
             .fabrics
             .iter()
@@ -141,8 +147,18 @@ impl Recipe {
             endpoint: opening.address(),
             parameters: opening.parameters(),
         })?;
-        let lane = opening.connect(&reply.endpoint, &reply.parameters).map_err(failed)?;
+        let lane = opening
+            .connect(&reply.endpoint, &reply.parameters)
+            .map_err(failed)?;
         let pages = fabric.attributes().page_kind.to_string();
-        Ok((lane, ConnectionInfo { device, why, pages, preset: self.preset }))
+        Ok((
+            lane,
+            ConnectionInfo {
+                device,
+                why,
+                pages,
+                preset: self.preset,
+            },
+        ))
     }
 }

@@ -73,9 +73,14 @@ impl Calls {
 
 impl Sink for Calls {
     fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
-        let Some(slot @ Slot::Out { .. }) = self.slots.get_mut(tag as usize) else { return };
+        let Some(slot @ Slot::Out { .. }) = self.slots.get_mut(tag as usize) else {
+            return;
+        };
         let done = Slot::Done(result.map(Reply::new));
-        if let Slot::Out { waker: Some(waker), .. } = std::mem::replace(slot, done) {
+        if let Slot::Out {
+            waker: Some(waker), ..
+        } = std::mem::replace(slot, done)
+        {
             waker.wake();
         }
     }
@@ -155,7 +160,11 @@ impl AsyncLane {
             quiet = matches!(lane.poll(calls), Ok(0));
         }
         quiet = quiet && lane.check(calls).is_ok() && lane.outstanding() == before;
-        let timeout = if before > 0 { LONGEST_SLEEP } else { 5 * LONGEST_SLEEP };
+        let timeout = if before > 0 {
+            LONGEST_SLEEP
+        } else {
+            5 * LONGEST_SLEEP
+        };
         drop(inner);
         if quiet && !self.ending.load(Ordering::Acquire) && self.sleeper.sleep(timeout).is_err() {
             std::thread::sleep(DEADLINE_STEP);
@@ -175,7 +184,13 @@ impl Calls {
 
     fn expire(&mut self, now: Instant, lane: &mut dyn Lane) {
         for tag in 0..self.slots.len() {
-            if let Slot::Out { call, deadline, after, .. } = self.slots[tag] {
+            if let Slot::Out {
+                call,
+                deadline,
+                after,
+                ..
+            } = self.slots[tag]
+            {
                 if deadline <= now {
                     lane.abandon(call);
                     self.complete(tag as u64, Err(CallError::DeadlineExceeded { after }));
@@ -187,7 +202,10 @@ impl Calls {
 
 /// The client's lane for futures, made anew when there is none that can be used.
 fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
-    let mut place = core.asynchronous.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut place = core
+        .asynchronous
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     if core.closed.load(Ordering::Acquire) {
         return Err(CallError::Closed);
     }
@@ -202,7 +220,10 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
     let (lane, _) = core.recipe.open().map_err(connect)?;
     let lane = Arc::new(AsyncLane {
         sleeper: lane.sleeper(),
-        inner: Mutex::new(Inner { lane, calls: Calls::default() }),
+        inner: Mutex::new(Inner {
+            lane,
+            calls: Calls::default(),
+        }),
         sleeping: AtomicBool::new(false),
         ending: AtomicBool::new(false),
     });
@@ -211,7 +232,9 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
     std::thread::Builder::new()
         .name("dunlin-client".into())
         .spawn(move || driven.drive(wait))
-        .map_err(|error| CallError::ConnectionLost { why: format!("no thread: {error}") })?;
+        .map_err(|error| CallError::ConnectionLost {
+            why: format!("no thread: {error}"),
+        })?;
     *place = Some(Arc::clone(&lane));
     Ok(lane)
 }
@@ -244,8 +267,12 @@ fn send(
             return Err(error);
         }
     };
-    inner.calls.slots[tag] =
-        Slot::Out { call, deadline: Instant::now() + deadline, after: deadline, waker: None };
+    inner.calls.slots[tag] = Slot::Out {
+        call,
+        deadline: Instant::now() + deadline,
+        after: deadline,
+        waker: None,
+    };
     drop(inner);
     lane.rouse();
     Ok((lane, tag))
@@ -315,7 +342,10 @@ impl Future for CallFuture {
                 let lane = Arc::clone(lane);
                 let tag = *tag;
                 let mut inner = lane.lock();
-                let Inner { lane: engine, calls } = &mut *inner;
+                let Inner {
+                    lane: engine,
+                    calls,
+                } = &mut *inner;
                 if matches!(calls.slots[tag], Slot::Out { .. }) {
                     // The answer may be there already; a loss is reported through the slot.
                     let _ = engine.poll(calls);
@@ -345,9 +375,14 @@ impl Future for CallFuture {
 
 impl Drop for CallFuture {
     fn drop(&mut self) {
-        let State::Out { lane, tag } = &self.0 else { return };
+        let State::Out { lane, tag } = &self.0 else {
+            return;
+        };
         let mut inner = lane.lock();
-        let Inner { lane: engine, calls } = &mut *inner;
+        let Inner {
+            lane: engine,
+            calls,
+        } = &mut *inner;
         if let Slot::Out { call, .. } = calls.slots[*tag] {
             engine.abandon(call);
         }

@@ -120,10 +120,22 @@ impl<D: Device> RingLane<D> {
     pub(crate) fn new(channel: RingChannel<D>) -> Self {
         let most = channel.config().max_outstanding;
         let slots = (0..most)
-            .map(|_| Slot { generation: 0, state: State::Free, tag: 0, export: None })
+            .map(|_| Slot {
+                generation: 0,
+                state: State::Free,
+                tag: 0,
+                export: None,
+            })
             .collect();
         let free = (0..most as u32).rev().collect();
-        Self { channel, slots, free, releases: Vec::new(), leaving: false, lost: false }
+        Self {
+            channel,
+            slots,
+            free,
+            releases: Vec::new(),
+            leaving: false,
+            lost: false,
+        }
     }
 
     fn slot_of(&mut self, call: CallId) -> Option<usize> {
@@ -146,7 +158,9 @@ impl<D: Device> RingLane<D> {
     }
 
     fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
-        let error = CallError::ConnectionLost { why: error.to_string() };
+        let error = CallError::ConnectionLost {
+            why: error.to_string(),
+        };
         if !self.lost {
             self.lost = true;
             self.channel.close();
@@ -164,7 +178,9 @@ impl<D: Device> RingLane<D> {
     fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
         let mut taken = 0;
         while taken < POLL_BUDGET {
-            let Some(header) = self.channel.receive()? else { break };
+            let Some(header) = self.channel.receive()? else {
+                break;
+            };
             taken += 1;
             self.dispatch(header, sink)?;
         }
@@ -200,7 +216,9 @@ impl<D: Device> RingLane<D> {
                 let mut descriptor = [0; crate::channel::line::DESCRIPTOR_BYTES];
                 let payload = self.channel.payload(header);
                 if payload.len() != descriptor.len() {
-                    return Err(ChannelError::Violation("a long message without a descriptor"));
+                    return Err(ChannelError::Violation(
+                        "a long message without a descriptor",
+                    ));
                 }
                 descriptor.copy_from_slice(payload);
                 self.channel.fetch(header.call, &descriptor)?;
@@ -214,7 +232,8 @@ impl<D: Device> RingLane<D> {
     }
 
     fn answered(&mut self, call: CallId) -> Result<usize, ChannelError> {
-        self.slot_of(call).ok_or(ChannelError::Violation("an answer to no call of ours"))
+        self.slot_of(call)
+            .ok_or(ChannelError::Violation("an answer to no call of ours"))
     }
 
     fn take_fetched(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
@@ -255,24 +274,36 @@ impl<D: Device> Lane for RingLane<D> {
             return Err(CallError::ShuttingDown);
         }
         if self.lost {
-            return Err(CallError::ConnectionLost { why: "it was lost before".into() });
+            return Err(CallError::ConnectionLost {
+                why: "it was lost before".into(),
+            });
         }
         let length = match body {
             Body::Bytes(bytes) => bytes.len(),
             Body::Buffer(buffer) => buffer.bytes_ref().len(),
         };
         let eager = self.channel.eager_bytes();
-        let in_ring =
-            if length <= eager { length } else { crate::channel::line::DESCRIPTOR_BYTES };
+        let in_ring = if length <= eager {
+            length
+        } else {
+            crate::channel::line::DESCRIPTOR_BYTES
+        };
         if length > self.channel.longest() {
-            return Err(CallError::TooLong { bytes: length, limit: self.channel.longest() });
+            return Err(CallError::TooLong {
+                bytes: length,
+                limit: self.channel.longest(),
+            });
         }
-        let lost = |error: ChannelError| CallError::ConnectionLost { why: error.to_string() };
+        let lost = |error: ChannelError| CallError::ConnectionLost {
+            why: error.to_string(),
+        };
         if !self.channel.make_room(in_ring).map_err(lost)? {
             return Ok(None);
         }
         let Some(&index) = self.free.last() else {
-            return Err(CallError::TooManyOutstanding { limit: self.slots.len() });
+            return Err(CallError::TooManyOutstanding {
+                limit: self.slots.len(),
+            });
         };
         let slot = &mut self.slots[index as usize];
         let call = u64::from(index) | u64::from(slot.generation) << 32;
@@ -283,11 +314,13 @@ impl<D: Device> Lane for RingLane<D> {
             Body::Bytes(bytes) => {
                 let export = self.channel.export(length).map_err(lost)?;
                 export.fill(bytes);
-                self.channel.push_long(Kind::LongRequest, handler, call, &export);
+                self.channel
+                    .push_long(Kind::LongRequest, handler, call, &export);
                 slot.export = Some(export);
             }
             Body::Buffer(buffer) if length <= eager => {
-                self.channel.push(Kind::Request, handler, call, buffer.bytes_ref());
+                self.channel
+                    .push(Kind::Request, handler, call, buffer.bytes_ref());
             }
             Body::Buffer(_) => {
                 let Body::Buffer(buffer) = std::mem::replace(body, Body::Bytes(&[])) else {
@@ -303,7 +336,8 @@ impl<D: Device> Lane for RingLane<D> {
                     }
                     Err(_) => unreachable!("a client keeps to one device"),
                 };
-                self.channel.push_long(Kind::LongRequest, handler, call, &export);
+                self.channel
+                    .push_long(Kind::LongRequest, handler, call, &export);
                 slot.export = Some(export);
             }
         }
@@ -315,7 +349,9 @@ impl<D: Device> Lane for RingLane<D> {
 
     #[inline]
     fn flush(&mut self) -> Result<(), CallError> {
-        self.channel.flush().map_err(|e| CallError::ConnectionLost { why: e.to_string() })
+        self.channel
+            .flush()
+            .map_err(|e| CallError::ConnectionLost { why: e.to_string() })
     }
 
     #[inline]
@@ -324,7 +360,9 @@ impl<D: Device> Lane for RingLane<D> {
     }
 
     fn abandon(&mut self, call: CallId) {
-        let Some(index) = self.slot_of(call) else { return };
+        let Some(index) = self.slot_of(call) else {
+            return;
+        };
         self.slots[index].state = State::Abandoned;
         // Only a courtesy: when there is no room the server simply answers in vain.
         if matches!(self.channel.make_room(0), Ok(true)) {
@@ -335,7 +373,10 @@ impl<D: Device> Lane for RingLane<D> {
 
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
         if length > self.channel.longest() {
-            return Err(CallError::TooLong { bytes: length, limit: self.channel.longest() });
+            return Err(CallError::TooLong {
+                bytes: length,
+                limit: self.channel.longest(),
+            });
         }
         let buffer = self
             .channel
@@ -354,7 +395,11 @@ impl<D: Device> Lane for RingLane<D> {
     }
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        let progress = self.channel.progress().and_then(|()| self.take_fetched(sink)).map(drop);
+        let progress = self
+            .channel
+            .progress()
+            .and_then(|()| self.take_fetched(sink))
+            .map(drop);
         progress.map_err(|error| {
             // What the server sent before it went is still an answer.
             while let Ok(Some(header)) = self.channel.receive() {

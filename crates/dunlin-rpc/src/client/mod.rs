@@ -63,7 +63,9 @@ pub(crate) struct Core {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("info", &self.core.info).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("info", &self.core.info)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,7 +139,11 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Client::call`].
-    pub fn call_buffer(&self, handler: HandlerId, request: RequestBuffer) -> Result<Reply, CallError> {
+    pub fn call_buffer(
+        &self,
+        handler: HandlerId,
+        request: RequestBuffer,
+    ) -> Result<Reply, CallError> {
         self.one_call(self.core.recipe.deadline, handler, Body::Buffer(request.0))
     }
 
@@ -217,8 +223,11 @@ impl Core {
         for lane in lanes.iter().filter_map(Weak::upgrade) {
             lane.close();
         }
-        let asynchronous =
-            self.asynchronous.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let asynchronous = self
+            .asynchronous
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(lane) = asynchronous {
             lane.close();
         }

@@ -22,7 +22,9 @@ pub struct Pipeline {
 
 impl std::fmt::Debug for Pipeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pipeline").field("outstanding", &self.outstanding()).finish_non_exhaustive()
+        f.debug_struct("Pipeline")
+            .field("outstanding", &self.outstanding())
+            .finish_non_exhaustive()
     }
 }
 
@@ -42,7 +44,11 @@ impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
 
 impl Pipeline {
     pub(super) fn new(lane: Box<dyn Lane>, recipe: &Recipe) -> Self {
-        Self { lane, wait: recipe.channel.wait, deadline: recipe.deadline }
+        Self {
+            lane,
+            wait: recipe.channel.wait,
+            deadline: recipe.deadline,
+        }
     }
 
     /// Calls that are out.
@@ -55,7 +61,12 @@ impl Pipeline {
     /// # Errors
     /// When the call cannot be sent at all.
     #[inline]
-    pub fn submit(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Result<bool, CallError> {
+    pub fn submit(
+        &mut self,
+        handler: HandlerId,
+        payload: &[u8],
+        tag: u64,
+    ) -> Result<bool, CallError> {
         self.put(handler, Body::Bytes(payload), tag)
     }
 

@@ -13,7 +13,10 @@ const INLINE_BYTES: usize = 120;
 pub struct Reply(Place);
 
 enum Place {
-    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
+    Inline {
+        length: u8,
+        bytes: [u8; INLINE_BYTES],
+    },
     Heap(Box<[u8]>),
     Landed(Box<dyn Bytes>),
 }
@@ -25,7 +28,10 @@ impl Reply {
             Answer::Short(source) if source.len() <= INLINE_BYTES => {
                 let mut bytes = [0; INLINE_BYTES];
                 bytes[..source.len()].copy_from_slice(source);
-                Self(Place::Inline { length: source.len() as u8, bytes })
+                Self(Place::Inline {
+                    length: source.len() as u8,
+                    bytes,
+                })
             }
             Answer::Short(source) => Self(Place::Heap(source.into())),
             Answer::Long(landed) => Self(Place::Landed(landed)),

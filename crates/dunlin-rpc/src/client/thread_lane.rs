@@ -16,7 +16,10 @@ pub(super) struct ThreadLane {
 
 impl ThreadLane {
     pub(super) fn close(&self) {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.place
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
     }
 }
 
@@ -33,28 +36,39 @@ thread_local! {
 /// This thread's lane of the client, which may be empty.
 #[inline]
 fn of(core: &Arc<Core>) -> Rc<Arc<ThreadLane>> {
-    LANES.with_borrow_mut(|lanes| match lanes.iter().find(|entry| entry.core == core.id) {
-        Some(entry) => Rc::clone(&entry.lane),
-        None => enter(core, lanes),
-    })
+    LANES.with_borrow_mut(
+        |lanes| match lanes.iter().find(|entry| entry.core == core.id) {
+            Some(entry) => Rc::clone(&entry.lane),
+            None => enter(core, lanes),
+        },
+    )
 }
 
 #[cold]
 fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Arc<ThreadLane>> {
     lanes.retain(|entry| entry.client.strong_count() > 0);
-    let lane = Arc::new(ThreadLane { place: Mutex::new(None) });
+    let lane = Arc::new(ThreadLane {
+        place: Mutex::new(None),
+    });
     let mut known = core.lanes.lock().unwrap_or_else(PoisonError::into_inner);
     known.retain(|lane| lane.strong_count() > 0);
     known.push(Arc::downgrade(&lane));
     let lane = Rc::new(lane);
-    let entry = Entry { core: core.id, client: Arc::downgrade(core), lane: Rc::clone(&lane) };
+    let entry = Entry {
+        core: core.id,
+        client: Arc::downgrade(core),
+        lane: Rc::clone(&lane),
+    };
     lanes.push(entry);
     lane
 }
 
 /// Makes `lane` this thread's.
 pub(super) fn adopt(core: &Arc<Core>, lane: Box<dyn Lane>) {
-    *of(core).place.lock().unwrap_or_else(PoisonError::into_inner) = Some(lane);
+    *of(core)
+        .place
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = Some(lane);
 }
 
 /// Does something with this thread's lane, which is made first if there is none or it is lost.
@@ -77,6 +91,9 @@ fn renew<'a>(core: &Core, place: &'a mut Place) -> Result<&'a mut Box<dyn Lane>,
     if core.closed.load(Ordering::Acquire) {
         return Err(CallError::Closed);
     }
-    let (lane, _) = core.recipe.open().map_err(|error| CallError::Connect(Arc::new(error)))?;
+    let (lane, _) = core
+        .recipe
+        .open()
+        .map_err(|error| CallError::Connect(Arc::new(error)))?;
     Ok(place.insert(lane))
 }

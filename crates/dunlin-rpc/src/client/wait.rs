@@ -29,7 +29,14 @@ impl Waiter {
     /// For at most `limit`, counted from the first look at the clock: a call that is answered at once never looks.
     #[inline]
     pub(super) fn new(mode: WaitMode, limit: Duration) -> Self {
-        Self { mode, limit, polls: 0, clocks: 0, started: None, idle_since: None }
+        Self {
+            mode,
+            limit,
+            polls: 0,
+            clocks: 0,
+            started: None,
+            idle_since: None,
+        }
     }
 
     /// After a poll that took something.
@@ -43,7 +50,11 @@ impl Waiter {
     /// # Errors
     /// The deadline, or the loss of the lane.
     #[inline]
-    pub(super) fn idle(&mut self, lane: &mut dyn Lane, sink: &mut dyn Sink) -> Result<(), CallError> {
+    pub(super) fn idle(
+        &mut self,
+        lane: &mut dyn Lane,
+        sink: &mut dyn Sink,
+    ) -> Result<(), CallError> {
         self.polls += 1;
         if self.polls % POLLS_PER_CLOCK != 0 {
             std::hint::spin_loop();
@@ -95,7 +106,9 @@ impl Waiter {
         }
         let slept = lane.sleeper().sleep(left.min(LONGEST_SLEEP));
         if let Err(error) = slept {
-            return Err(CallError::ConnectionLost { why: error.to_string() });
+            return Err(CallError::ConnectionLost {
+                why: error.to_string(),
+            });
         }
         lane.check(sink)
     }

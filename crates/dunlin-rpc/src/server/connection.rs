@@ -64,7 +64,10 @@ impl<D: Device> Exporter for Arc<BufferPool<D>> {
     fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
         match self.take(length) {
             Ok(buffer) => Ok(Box::new(buffer)),
-            Err(error) => Err(HandlerError::new(0, format!("no memory for the response: {error}"))),
+            Err(error) => Err(HandlerError::new(
+                0,
+                format!("no memory for the response: {error}"),
+            )),
         }
     }
 }
@@ -111,7 +114,9 @@ impl<D: Device> Connection<D> {
             if !self.backlog.is_empty() || !self.channel.make_room(self.channel.eager_bytes())? {
                 break;
             }
-            let Some(header) = self.channel.receive()? else { break };
+            let Some(header) = self.channel.receive()? else {
+                break;
+            };
             taken += 1;
             self.dispatch(header, context)?;
         }
@@ -131,7 +136,10 @@ impl<D: Device> Connection<D> {
         let mut taken = 0;
         while let Some(fetched) = self.channel.take_fetched() {
             taken += 1;
-            let found = self.fetching.iter().position(|&(call, _)| call == fetched.id);
+            let found = self
+                .fetching
+                .iter()
+                .position(|&(call, _)| call == fetched.id);
             let Some(index) = found else { continue };
             let (call, handler) = self.fetching.swap_remove(index);
             let landed = Landed::after_completion(fetched.buffer);
@@ -149,7 +157,10 @@ impl<D: Device> Connection<D> {
             Kind::Request => self.run_short(header, context),
             Kind::LongRequest => self.begin_long(header, context),
             Kind::Release => {
-                if let Some(index) = self.exported.iter().position(|&(call, _)| call == header.call)
+                if let Some(index) = self
+                    .exported
+                    .iter()
+                    .position(|&(call, _)| call == header.call)
                 {
                     let (_, buffer) = self.exported.swap_remove(index);
                     self.exported_bytes -= buffer.len();
@@ -186,7 +197,11 @@ impl<D: Device> Connection<D> {
                     exporter: self.channel.exports(),
                 };
                 let payload = self.channel.payload(header);
-                let request = Request { handler: header.handler, payload, connection: self.id };
+                let request = Request {
+                    handler: header.handler,
+                    payload,
+                    connection: self.id,
+                };
                 let result = execute(function.as_ref(), &request, &mut responder);
                 let long = responder.long;
                 self.answer_inline(call, result, long)
@@ -200,7 +215,10 @@ impl<D: Device> Connection<D> {
     }
 
     fn fail_unknown(&mut self, call: u64, handler: HandlerId) -> Result<(), ChannelError> {
-        self.fail(call, WireFailure::new(FailureReason::UnknownHandler, handler.into(), ""))
+        self.fail(
+            call,
+            WireFailure::new(FailureReason::UnknownHandler, handler.into(), ""),
+        )
     }
 
     #[inline]
@@ -245,7 +263,9 @@ impl<D: Device> Connection<D> {
         let mut descriptor = [0; DESCRIPTOR_BYTES];
         let payload = self.channel.payload(header);
         if payload.len() != descriptor.len() {
-            return Err(ChannelError::Violation("a long message without a descriptor"));
+            return Err(ChannelError::Violation(
+                "a long message without a descriptor",
+            ));
         }
         descriptor.copy_from_slice(payload);
         self.fetching.push((call, header.handler));
@@ -275,14 +295,16 @@ impl<D: Device> Connection<D> {
                     longest: self.channel.longest(),
                     exporter: self.channel.exports(),
                 };
-                let request = Request { handler, payload: landed.bytes(), connection: self.id };
+                let request = Request {
+                    handler,
+                    payload: landed.bytes(),
+                    connection: self.id,
+                };
                 let result = execute(function.as_ref(), &request, &mut responder);
                 let long = responder.long;
                 self.answer_inline(call, result, long)
             }
-            Some(Execution::Worker(_)) => {
-                self.hand_out(call, handler, Box::new(landed), context)
-            }
+            Some(Execution::Worker(_)) => self.hand_out(call, handler, Box::new(landed), context),
             None => self.fail_unknown(call, handler),
         }
     }
@@ -375,8 +397,7 @@ impl<D: Device> Connection<D> {
                     self.export(call, export);
                 }
                 Err(error) => {
-                    let failure =
-                        WireFailure::new(FailureReason::Overloaded, 0, error.to_string());
+                    let failure = WireFailure::new(FailureReason::Overloaded, 0, error.to_string());
                     self.push_failure(call, &failure);
                 }
             },

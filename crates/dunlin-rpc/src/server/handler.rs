@@ -45,11 +45,19 @@ pub struct HandlerError {
 impl HandlerError {
     /// An error with a number for programs and words for people; at most 1000 bytes of words travel.
     pub fn new(code: u32, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), too_long: false }
+        Self {
+            code,
+            message: message.into(),
+            too_long: false,
+        }
     }
 
     pub(super) fn into_failure(self) -> WireFailure {
-        let reason = if self.too_long { FailureReason::TooLong } else { FailureReason::Handler };
+        let reason = if self.too_long {
+            FailureReason::TooLong
+        } else {
+            FailureReason::Handler
+        };
         WireFailure::new(reason, self.code, self.message)
     }
 }
@@ -70,7 +78,9 @@ pub struct Responder<'a> {
 
 impl fmt::Debug for Responder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Responder").field("longest", &self.longest).finish_non_exhaustive()
+        f.debug_struct("Responder")
+            .field("longest", &self.longest)
+            .finish_non_exhaustive()
     }
 }
 
@@ -109,8 +119,15 @@ impl Responder<'_> {
 
     #[cold]
     fn too_long(&self, bytes: usize) -> HandlerError {
-        let message = format!("a response of {bytes} bytes; the caller takes {}", self.longest);
-        HandlerError { code: self.longest as u32, message, too_long: true }
+        let message = format!(
+            "a response of {bytes} bytes; the caller takes {}",
+            self.longest
+        );
+        HandlerError {
+            code: self.longest as u32,
+            message,
+            too_long: true,
+        }
     }
 }
 
@@ -152,13 +169,21 @@ impl HandlerTable {
 
     /// Whether any handler runs on workers.
     pub(super) fn needs_workers(&self) -> bool {
-        self.by_id.iter().flatten().any(|execution| matches!(execution, Execution::Worker(_)))
+        self.by_id
+            .iter()
+            .flatten()
+            .any(|execution| matches!(execution, Execution::Worker(_)))
     }
 }
 
 impl fmt::Debug for HandlerTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ids = self.by_id.iter().enumerate().filter(|(_, e)| e.is_some()).map(|(id, _)| id);
+        let ids = self
+            .by_id
+            .iter()
+            .enumerate()
+            .filter(|(_, e)| e.is_some())
+            .map(|(id, _)| id);
         f.debug_set().entries(ids).finish()
     }
 }

@@ -18,8 +18,7 @@ pub use handler::{HandlerError, Request, Responder};
 pub use statistics::ServerStatistics;
 
 use crate::bootstrap::{
-    Acceptor, AcceptorConfig, Address, Counts, OpenReply, OpenRequest, Refusal,
-    Secret, StopHandle,
+    Acceptor, AcceptorConfig, Address, Counts, OpenReply, OpenRequest, Refusal, Secret, StopHandle,
 };
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
@@ -173,9 +172,11 @@ impl ServerBuilder {
                 return Err(ServeError::Setting(words));
             }
         }
-        let fabrics = devices::fabrics(self.device.as_deref()).map_err(|available| {
-            ServeError::NoDevice { asked: self.device.clone().unwrap_or_default(), available }
-        })?;
+        let fabrics =
+            devices::fabrics(self.device.as_deref()).map_err(|available| ServeError::NoDevice {
+                asked: self.device.clone().unwrap_or_default(),
+                available,
+            })?;
         let capabilities = devices::capabilities(&fabrics)?;
         let config = AcceptorConfig {
             secret: self.secret,
@@ -194,21 +195,33 @@ impl ServerBuilder {
         };
         let services = fabrics
             .iter()
-            .map(|fabric| Ok((fabric.attributes().name.clone(), fabric.serve(setup.clone())?)))
+            .map(|fabric| {
+                Ok((
+                    fabric.attributes().name.clone(),
+                    fabric.serve(setup.clone())?,
+                ))
+            })
             .collect::<Result<Vec<_>, ServeError>>()?;
         let services: Services = Arc::new(services);
         let stop = StopHandle::new()?;
-        let thread = std::thread::Builder::new().name("dunlin-accept".into()).spawn({
-            let (acceptor, services, stop) =
-                (Arc::clone(&acceptor), Arc::clone(&services), stop.clone());
-            move || {
-                let opened = acceptor.run(&stop, |request| open(&services, &request));
-                if let Err(error) = opened {
-                    tracing::error!(%error, "the server takes no more clients");
+        let thread = std::thread::Builder::new()
+            .name("dunlin-accept".into())
+            .spawn({
+                let (acceptor, services, stop) =
+                    (Arc::clone(&acceptor), Arc::clone(&services), stop.clone());
+                move || {
+                    let opened = acceptor.run(&stop, |request| open(&services, &request));
+                    if let Err(error) = opened {
+                        tracing::error!(%error, "the server takes no more clients");
+                    }
                 }
-            }
-        })?;
-        Ok(RunningServer { acceptor, services, stop, thread: Some(thread) })
+            })?;
+        Ok(RunningServer {
+            acceptor,
+            services,
+            stop,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -217,8 +230,14 @@ type Services = Arc<Vec<(String, Box<dyn Service>)>>;
 /// Opens a connection for a client that has proved itself.
 fn open(services: &Services, request: &OpenRequest) -> Result<OpenReply, Refusal> {
     if request.preset.parse::<Preset>().is_err() {
-        let known = Preset::ALL.iter().map(|preset| preset.name().to_string()).collect();
-        return Err(Refusal::UnknownPreset { asked: request.preset.clone(), known });
+        let known = Preset::ALL
+            .iter()
+            .map(|preset| preset.name().to_string())
+            .collect();
+        return Err(Refusal::UnknownPreset {
+            asked: request.preset.clone(),
+            known,
+        });
     }
     let service = services.iter().find(|(name, _)| *name == request.device);
     let (_, service) =
@@ -226,7 +245,10 @@ fn open(services: &Services, request: &OpenRequest) -> Result<OpenReply, Refusal
     let (endpoint, parameters) = service
         .accept(&request.endpoint, &request.parameters)
         .map_err(|error| Refusal::rejected(error.to_string()))?;
-    Ok(OpenReply { endpoint, parameters })
+    Ok(OpenReply {
+        endpoint,
+        parameters,
+    })
 }
 
 /// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace.
@@ -257,7 +279,10 @@ impl RunningServer {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.services.iter().map(|(_, service)| service.connections()).sum()
+        self.services
+            .iter()
+            .map(|(_, service)| service.connections())
+            .sum()
     }
 
     /// What was counted so far.

@@ -51,7 +51,10 @@ impl<D: Device> PollerHandle<D> {
     }
 
     pub(super) fn send(&self, mail: Mail<D>) {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        self.mail
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(mail);
         self.has_mail.store(true, Ordering::Release);
         self.wake.wake();
     }
@@ -71,7 +74,12 @@ pub(super) struct Poller<D: Device> {
 
 impl<D: Device> Poller<D> {
     pub(super) fn new(handle: Arc<PollerHandle<D>>, context: Context, wait: WaitMode) -> Self {
-        Self { handle, context, connections: Vec::new(), wait }
+        Self {
+            handle,
+            context,
+            connections: Vec::new(),
+            wait,
+        }
     }
 
     /// Serves until the server ends.
@@ -133,13 +141,22 @@ impl<D: Device> Poller<D> {
     #[cold]
     fn take_mail(&mut self) -> usize {
         self.handle.has_mail.store(false, Ordering::Relaxed);
-        let mail =
-            std::mem::take(&mut *self.handle.mail.lock().unwrap_or_else(PoisonError::into_inner));
+        let mail = std::mem::take(
+            &mut *self
+                .handle
+                .mail
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         let count = mail.len();
         for letter in mail {
             match letter {
                 Mail::Adopt(connection) => self.connections.push(*connection),
-                Mail::Finished(Finished { connection, call, outcome }) => {
+                Mail::Finished(Finished {
+                    connection,
+                    call,
+                    outcome,
+                }) => {
                     let found = self.connections.iter().position(|c| c.id == connection);
                     // A client that left does not need its answer.
                     let Some(index) = found else { continue };

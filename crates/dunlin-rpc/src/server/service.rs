@@ -60,7 +60,14 @@ pub(crate) struct RingService<D: Device> {
 
 impl<D: Device> RingService<D> {
     pub(crate) fn start(device: D, setup: ServiceSetup) -> Result<Self, ServeError> {
-        let ServiceSetup { handlers, channel, pollers, workers, max_connections, affinity } = setup;
+        let ServiceSetup {
+            handlers,
+            channel,
+            pollers,
+            workers,
+            max_connections,
+            affinity,
+        } = setup;
         let handles = (0..pollers)
             .map(|_| Ok(PollerHandle::new(device.create_completion_channel()?)))
             .collect::<Result<Vec<_>, VerbsError>>()?;
@@ -75,7 +82,9 @@ impl<D: Device> RingService<D> {
             threads.extend(workers);
         }
         let running = Arc::new(AtomicUsize::new(pollers));
-        let counters: Vec<_> = (0..pollers).map(|_| Arc::new(Counters::default())).collect();
+        let counters: Vec<_> = (0..pollers)
+            .map(|_| Arc::new(Counters::default()))
+            .collect();
         for (i, handle) in handles.iter().enumerate() {
             let context = Context {
                 handlers: handlers.clone(),
@@ -141,7 +150,10 @@ impl<D: Device> Service for RingService<D> {
     }
 
     fn connections(&self) -> usize {
-        self.pollers.iter().map(|poller| poller.connections.load(Ordering::Relaxed)).sum()
+        self.pollers
+            .iter()
+            .map(|poller| poller.connections.load(Ordering::Relaxed))
+            .sum()
     }
 
     fn count(&self, sum: &mut ServerStatistics) {

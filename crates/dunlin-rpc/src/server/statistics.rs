@@ -39,7 +39,8 @@ impl Counters {
 
     pub(super) fn closed(&self, violation: bool) {
         self.closed.fetch_add(1, Ordering::Relaxed);
-        self.violations.fetch_add(u64::from(violation), Ordering::Relaxed);
+        self.violations
+            .fetch_add(u64::from(violation), Ordering::Relaxed);
     }
 
     pub(super) fn add_to(&self, sum: &mut ServerStatistics) {

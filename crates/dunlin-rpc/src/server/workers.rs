@@ -87,7 +87,11 @@ fn work(queue: &Receiver<Job>, deliver: &(impl Fn(usize, Finished) + ?Sized)) {
             (Ok(()), Some(buffer)) => Outcome::Long(buffer),
             (Err(failure), _) => Outcome::Failure(failure),
         };
-        let finished = Finished { connection: job.connection, call: job.call, outcome };
+        let finished = Finished {
+            connection: job.connection,
+            call: job.call,
+            outcome,
+        };
         deliver(job.poller, finished);
     }
 }

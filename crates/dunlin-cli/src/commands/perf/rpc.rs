@@ -71,16 +71,27 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             Some(ServerProcess::start("echo", &arguments)?)
         }
     };
-    let address = args.address.as_deref().or(server.as_ref().map(ServerProcess::address));
+    let address = args
+        .address
+        .as_deref()
+        .or(server.as_ref().map(ServerProcess::address));
     let address = address.unwrap_or_default();
     let client = args.connect.connect(address)?;
     let load = Load {
         size: args.size as usize,
-        response: args.response_size.unwrap_or(if args.size <= 4096 { args.size } else { 64 }),
+        response: args
+            .response_size
+            .unwrap_or(if args.size <= 4096 { args.size } else { 64 }),
         outstanding: args.outstanding as usize,
     };
     let threads = (0..usize::from(args.threads))
-        .map(|i| Loader::start(&client, load, (i == 0).then(|| cores.first().copied()).flatten()))
+        .map(|i| {
+            Loader::start(
+                &client,
+                load,
+                (i == 0).then(|| cores.first().copied()).flatten(),
+            )
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let setting = Setting {
         device: client.info().device.clone(),
@@ -154,23 +165,29 @@ impl Loader {
         let (begin, begins) = channel::<Duration>();
         let (tell, end) = channel();
         let client = client.clone();
-        let thread = std::thread::Builder::new().name("dunlin-load".into()).spawn(move || {
-            if let Some(core) = core {
-                affinity::pin(core);
-            }
-            let mut pipeline = None;
-            for slice in begins {
-                let tally = if load.outstanding == 1 && load.size <= LONG_BYTES {
-                    one_by_one(&client, load, slice)
-                } else {
-                    many(&client, &mut pipeline, load, slice)
-                };
-                if tell.send(tally).is_err() {
-                    return;
+        let thread = std::thread::Builder::new()
+            .name("dunlin-load".into())
+            .spawn(move || {
+                if let Some(core) = core {
+                    affinity::pin(core);
                 }
-            }
-        })?;
-        Ok(Self { begin: Some(begin), end, thread: Some(thread) })
+                let mut pipeline = None;
+                for slice in begins {
+                    let tally = if load.outstanding == 1 && load.size <= LONG_BYTES {
+                        one_by_one(&client, load, slice)
+                    } else {
+                        many(&client, &mut pipeline, load, slice)
+                    };
+                    if tell.send(tally).is_err() {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self {
+            begin: Some(begin),
+            end,
+            thread: Some(thread),
+        })
     }
 
     fn begin(&self, slice: Duration) -> Result<(), Failure> {
@@ -179,7 +196,10 @@ impl Loader {
     }
 
     fn end(&self) -> Result<Tally, Failure> {
-        self.end.recv().map_err(|_| thread_gone())?.map_err(Failure::new)
+        self.end
+            .recv()
+            .map_err(|_| thread_gone())?
+            .map_err(Failure::new)
     }
 }
 
@@ -253,8 +273,16 @@ fn many(
     };
     let mut payload = vec![7; load.size];
     payload[..4].copy_from_slice(&load.response.to_le_bytes());
-    let mut run = Run { tally: Tally::default(), load, timing: true };
-    let mut warm = Run { tally: Tally::default(), load, timing: false };
+    let mut run = Run {
+        tally: Tally::default(),
+        load,
+        timing: true,
+    };
+    let mut warm = Run {
+        tally: Tally::default(),
+        load,
+        timing: false,
+    };
     for _ in 0..WARM_UP.min(load.outstanding) {
         send(pipeline, &payload, u64::MAX)?;
         pipeline.wait(|tag, result| warm.take(tag, result))?;
@@ -266,7 +294,11 @@ fn many(
         for _ in 0..STRIDE {
             while pipeline.outstanding() < load.outstanding {
                 sent += 1;
-                let tag = if sent % SAMPLE == 0 { now_ns() } else { u64::MAX };
+                let tag = if sent % SAMPLE == 0 {
+                    now_ns()
+                } else {
+                    u64::MAX
+                };
                 if !send(pipeline, &payload, tag)? {
                     break;
                 }
