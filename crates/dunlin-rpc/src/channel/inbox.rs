@@ -66,6 +66,13 @@ impl Inbox {
         self.start + (position & mask) as usize * LINE_BYTES
     }
 
+    /// Lines from the next message to the end of the ring.
+    #[inline]
+    fn lines_until_end(&self) -> usize {
+        let mask = (1u64 << self.shift) - 1;
+        (mask + 1 - (self.head & mask)) as usize
+    }
+
     /// The tag of the line at `position`, if that line has arrived.
     #[inline]
     fn arrived(&self, memory: &Memory, position: u64) -> Option<u64> {
@@ -107,15 +114,12 @@ impl Inbox {
                 None => return Ok(None),
             }
         }
-        for (i, target) in self
-            .message
-            .chunks_exact_mut(BODY_BYTES)
-            .take(lines)
-            .enumerate()
-        {
-            let mask = (1u64 << self.shift) - 1;
-            let from = self.start + ((self.head + i as u64) & mask) as usize * LINE_BYTES;
-            memory.read(from, target);
+        let until_end = self.lines_until_end().min(lines);
+        let target = &mut self.message[..lines * BODY_BYTES];
+        let (first, second) = target.split_at_mut(until_end * BODY_BYTES);
+        memory.read_strided::<BODY_BYTES, LINE_BYTES>(offset, first);
+        if !second.is_empty() {
+            memory.read_strided::<BODY_BYTES, LINE_BYTES>(self.start, second);
         }
         self.head += lines as u64;
         Ok(Some(Arrival {

@@ -7,6 +7,27 @@ use super::ChannelError;
 
 /// Lines gathered before they are written, at least: room for the longest message in the ring and then some.
 const BATCH_LINES: usize = 64;
+/// Lines after which a batch is written without waiting for more: the peer has work then.
+const FULL_LINES: usize = 32;
+
+/// Copies up to a body, in moves of fixed sizes that overlap: a call of `memcpy` costs more than so few bytes do.
+#[inline]
+fn copy_short(target: &mut [u8], source: &[u8]) {
+    #[inline]
+    fn both_ends<const N: usize>(target: &mut [u8], source: &[u8]) {
+        let last = source.len() - N;
+        target[..N].copy_from_slice(&source[..N]);
+        target[last..last + N].copy_from_slice(&source[last..]);
+    }
+    match source.len() {
+        0 => {}
+        1..4 => target[..source.len()].copy_from_slice(source),
+        4..8 => both_ends::<4>(target, source),
+        8..16 => both_ends::<8>(target, source),
+        16..32 => both_ends::<16>(target, source),
+        _ => both_ends::<32>(target, source),
+    }
+}
 
 /// The sending half.
 #[derive(Debug)]
@@ -65,7 +86,7 @@ impl Outbox {
     /// Whether `lines` more fit into the batch.
     #[inline]
     pub(crate) fn batch_fits(&self, lines: usize) -> bool {
-        (self.batched + lines) * LINE_BYTES <= self.batch.len()
+        self.batched < FULL_LINES && (self.batched + lines) * LINE_BYTES <= self.batch.len()
     }
 
     /// Whether anything waits to be written.
@@ -100,17 +121,22 @@ impl Outbox {
         let (first, rest) = target.split_at_mut(LINE_BYTES);
         first[..HEADER_BYTES].copy_from_slice(&header.encode());
         let in_first = payload.len().min(BODY_BYTES - HEADER_BYTES);
-        first[HEADER_BYTES..HEADER_BYTES + in_first].copy_from_slice(&payload[..in_first]);
+        let (head, tail) = payload.split_at(in_first);
+        copy_short(&mut first[HEADER_BYTES..BODY_BYTES], head);
         let word = line::tag(line::lap(position, shift), consumed);
         first[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
         let mut at = position;
-        for (target, part) in rest
-            .chunks_exact_mut(LINE_BYTES)
-            .zip(payload[in_first..].chunks(BODY_BYTES))
-        {
+        let mut parts = tail.chunks_exact(BODY_BYTES);
+        let mut targets = rest.chunks_exact_mut(LINE_BYTES);
+        for (part, target) in parts.by_ref().zip(targets.by_ref()) {
             at += 1;
-            target[..part.len()].copy_from_slice(part);
+            target[..BODY_BYTES].copy_from_slice(part);
             let word = line::tag(line::lap(at, shift), consumed);
+            target[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
+        }
+        if let Some(target) = targets.next() {
+            copy_short(&mut target[..BODY_BYTES], parts.remainder());
+            let word = line::tag(line::lap(at + 1, shift), consumed);
             target[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
         }
         self.tail += lines as u64;

@@ -340,6 +340,21 @@ impl<D: Device> RingChannel<D> {
         if self.outbox.room() >= lines {
             return Ok(true);
         }
+        self.look_for_room(lines)
+    }
+
+    /// Whether a message with `payload` bytes will find room; unlike [`RingChannel::make_room`] it leaves the batch alone.
+    #[inline]
+    pub(crate) fn has_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
+        let lines = line::lines_for(payload);
+        if self.outbox.room() >= lines {
+            return Ok(true);
+        }
+        self.look_for_room(lines)
+    }
+
+    #[cold]
+    fn look_for_room(&mut self, lines: usize) -> Result<bool, ChannelError> {
         self.flush()?;
         let told = self
             .inlet

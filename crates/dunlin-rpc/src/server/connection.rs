@@ -111,7 +111,7 @@ impl<D: Device> Connection<D> {
         }
         while taken < POLL_BUDGET {
             // Room first: a request that is taken is answered.
-            if !self.backlog.is_empty() || !self.channel.make_room(self.channel.eager_bytes())? {
+            if !self.backlog.is_empty() || !self.channel.has_room(self.channel.eager_bytes())? {
                 break;
             }
             let Some(header) = self.channel.receive()? else {
