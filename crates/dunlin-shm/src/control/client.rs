@@ -345,6 +345,6 @@ fn peer_region(
         access,
         base,
         length,
-        mapping: Arc::new(mapping),
+        mapping,
     })
 }

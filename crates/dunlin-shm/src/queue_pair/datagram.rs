@@ -70,7 +70,7 @@ impl Executor {
     /// Sends one datagram. What cannot be delivered is lost, and that is success.
     pub(crate) fn execute_datagram(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
         let done = Step::Done(work.length);
-        let (Some(target), Operation::Send { immediate }) = (work.target, work.operation) else {
+        let (Some(target), &Operation::Send { immediate }) = (work.target(), work.operation) else {
             return done;
         };
         let mut place = self.datagrams.find(target);

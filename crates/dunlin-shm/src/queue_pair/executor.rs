@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::{
@@ -34,7 +33,7 @@ pub(crate) struct PeerRegion {
     pub(crate) access: Access,
     pub(crate) base: u64,
     pub(crate) length: u64,
-    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) mapping: Mapping,
 }
 
 /// An answer of the control thread.
@@ -203,6 +202,38 @@ impl Executor {
         })
     }
 
+    /// A plain WRITE to a region that is mapped already; `false`, and nothing done, where it takes more than that.
+    #[inline(always)]
+    pub(crate) fn write_at_once(
+        &self,
+        remote: &RemoteAddress,
+        length: usize,
+        copy: impl FnOnce(*mut u8),
+    ) -> bool {
+        let Some(outbound) = &self.outbound else {
+            return false;
+        };
+        let key = remote.key.0;
+        let Some(Some(region)) = self.regions.get(key_index(key)) else {
+            return false;
+        };
+        let offset = remote.address.wrapping_sub(region.base);
+        let there = outbound.port.state().load(Ordering::Relaxed);
+        if region.key != key
+            || !region.access.contains(Access::REMOTE_WRITE)
+            || offset > region.length
+            || length as u64 > region.length - offset
+            || there.wrapping_sub(QueuePairState::ReadyToReceive as u32) > 3
+            || !outbound.table.holds(key)
+        {
+            return false;
+        }
+        // SAFETY: the offset is within the mapping.
+        copy(unsafe { region.mapping.start().as_ptr().add(offset as usize) });
+        fence(Ordering::Release);
+        true
+    }
+
     /// Carries out one request, or the next part of it.
     #[inline(always)]
     pub(crate) fn execute(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
@@ -228,7 +259,7 @@ impl Executor {
             Operation::Write {
                 remote,
                 immediate: None,
-            } => match self.find(pair, remote, work.length as u64, Access::REMOTE_WRITE) {
+            } => match self.find(pair, *remote, work.length as u64, Access::REMOTE_WRITE) {
                 Ok(target) => {
                     place(work.source, target);
                     Step::Done(work.length)
@@ -240,8 +271,9 @@ impl Executor {
         }
     }
 
+    #[inline(never)]
     fn execute_other(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
-        let result = match work.operation {
+        let result = match *work.operation {
             Operation::Send { immediate } => self.send(pair, work, immediate),
             Operation::Write { remote, immediate } => {
                 self.write_with_immediate(pair, work, remote, immediate.unwrap_or(0))
@@ -563,16 +595,26 @@ fn unreliable_or(pair: &Shared, work: &Work<'_>, status: CompletionStatus) -> St
 /// Writes the bytes at their place, visible in ascending order, and before whatever this queue pair does next.
 #[inline(always)]
 fn place(source: Source<'_>, mut target: *mut u8) {
-    source.each(|from, length| {
-        let distance = (target as usize).abs_diff(from as usize);
-        if distance < length {
-            // SAFETY: both ranges were checked; they are the same memory.
-            unsafe { std::ptr::copy(from, target, length) };
-        } else {
-            // SAFETY: both ranges were checked and do not overlap.
-            unsafe { copy_in_order(from, target, length) };
-        }
-        target = target.wrapping_add(length);
-    });
+    if let Source::Inline(bytes) = source {
+        // SAFETY: `find` checked the range; inline bytes are ordinary memory of the poster and never a mapped region's.
+        unsafe { copy_in_order(bytes.as_ptr(), target, bytes.len()) };
+    } else {
+        source.each(|from, length| {
+            place_piece(from, target, length);
+            target = target.wrapping_add(length);
+        });
+    }
     fence(Ordering::Release);
+}
+
+#[inline(always)]
+pub(super) fn place_piece(from: *const u8, target: *mut u8, length: usize) {
+    let distance = (target as usize).abs_diff(from as usize);
+    if distance < length {
+        // SAFETY: both ranges were checked; they are the same memory.
+        unsafe { std::ptr::copy(from, target, length) };
+    } else {
+        // SAFETY: both ranges were checked and do not overlap.
+        unsafe { copy_in_order(from, target, length) };
+    }
 }
