@@ -1,7 +1,9 @@
 //! The executor: carries out send requests, in order, as far as they go.
 
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::{
@@ -33,7 +35,30 @@ pub(crate) struct PeerRegion {
     pub(crate) access: Access,
     pub(crate) base: u64,
     pub(crate) length: u64,
-    pub(crate) mapping: Mapping,
+    start: NonNull<u8>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: `start` is the start of the mapping, which may move between threads and which the value keeps.
+unsafe impl Send for PeerRegion {}
+
+impl PeerRegion {
+    pub(crate) fn new(
+        key: u32,
+        access: Access,
+        base: u64,
+        length: u64,
+        mapping: Arc<Mapping>,
+    ) -> Self {
+        Self {
+            key,
+            access,
+            base,
+            length,
+            start: mapping.start(),
+            _mapping: mapping,
+        }
+    }
 }
 
 /// An answer of the control thread.
@@ -45,6 +70,8 @@ pub(crate) enum Mail {
     Region(u32, Option<PeerRegion>),
     /// The port of a datagram's destination, or a refusal.
     Datagram(super::work::Target, Option<Outbound>),
+    /// A device that datagrams may have gone to is no more.
+    Gone([u8; 16]),
 }
 
 /// How far a request came.
@@ -229,7 +256,7 @@ impl Executor {
             return false;
         }
         // SAFETY: the offset is within the mapping.
-        copy(unsafe { region.mapping.start().as_ptr().add(offset as usize) });
+        copy(unsafe { region.start.as_ptr().add(offset as usize) });
         fence(Ordering::Release);
         true
     }
@@ -237,9 +264,9 @@ impl Executor {
     /// Carries out one request, or the next part of it.
     #[inline(always)]
     pub(crate) fn execute(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
-        if !work.source.usable(pair.domain) {
+        let Some(_in_use) = work.source.begin_use(pair.domain) else {
             return Step::Fail(CompletionStatus::LocalProtection);
-        }
+        };
         if pair.transport == Transport::UnreliableDatagram {
             return self.execute_datagram(pair, work);
         }
@@ -477,7 +504,7 @@ impl Executor {
                     return Err(Step::Fail(CompletionStatus::RemoteAccess));
                 }
                 // SAFETY: the offset is within the mapping.
-                return Ok(unsafe { region.mapping.start().as_ptr().add(offset as usize) });
+                return Ok(unsafe { region.start.as_ptr().add(offset as usize) });
             }
         }
         self.find_slowly(pair, remote, length, access)
@@ -563,6 +590,7 @@ impl Executor {
                         self.refused = Some(key);
                         continue;
                     };
+                    self.unmap_revoked();
                     let index = key_index(key);
                     if self.regions.len() <= index {
                         self.regions.resize_with(index + 1, || None);
@@ -570,6 +598,19 @@ impl Executor {
                     self.regions[index] = Some(region);
                 }
                 Mail::Datagram(target, outbound) => self.datagrams.answered(target, outbound),
+                Mail::Gone(uid) => self.datagrams.forget(uid),
+            }
+        }
+    }
+
+    /// Lets go of the peer's regions whose keys were taken back.
+    fn unmap_revoked(&mut self) {
+        let Some(outbound) = &self.outbound else {
+            return;
+        };
+        for region in &mut self.regions {
+            if matches!(region, Some(region) if !outbound.table.holds(region.key)) {
+                *region = None;
             }
         }
     }

@@ -7,7 +7,7 @@ use dunlin_verbs::{
 };
 
 use crate::device::ShmAddressHandle;
-use crate::receive::OwnedSegment;
+use crate::receive::{InUse, OwnedSegment};
 use crate::region::ShmRegion;
 
 /// Where a datagram goes.
@@ -47,17 +47,18 @@ impl Source<'_> {
         }
     }
 
-    /// Whether all regions are of this domain and still registered.
+    /// Holds the regions for a copy; `None` when one is of another domain or no longer registered.
     #[inline(always)]
-    pub(crate) fn usable(&self, domain: u64) -> bool {
+    pub(crate) fn begin_use(&self, domain: u64) -> Option<InUse<'_>> {
         match self {
-            Source::Inline(_) => true,
+            Source::Inline(_) => InUse::begin(&[], domain),
+            // Borrowed from the poster, whose handles keep the registrations.
             Source::Borrowed(segments) => segments
                 .iter()
-                .all(|segment| segment.region.region().domain == domain),
-            Source::Owned(segments) => segments
-                .iter()
-                .all(|segment| segment.region.domain == domain && !segment.region.ended()),
+                .all(|segment| segment.region.region().domain == domain)
+                .then(|| InUse::begin(&[], domain))
+                .flatten(),
+            Source::Owned(segments) => InUse::begin(segments, domain),
         }
     }
 
