@@ -1,6 +1,7 @@
 //! Other devices' questions to us.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use dunlin_verbs::{Access, QueuePairState, Transport};
@@ -262,8 +263,7 @@ impl Session {
         }
         {
             let mut link = lock(&pair.link);
-            port.state()
-                .store(pair.state() as u32, std::sync::atomic::Ordering::SeqCst);
+            port.state().store(pair.state() as u32, Ordering::SeqCst);
             link.ports.push(Arc::clone(&port));
         }
         pair.receive_cq.arm_port(&port);
@@ -296,21 +296,21 @@ fn attach_port(
     target: u32,
 ) -> Option<Answer> {
     let pair = core.queue_pair(target)?;
-    let mut link = lock(&pair.link);
+    let link = lock(&pair.link);
     if pair.transport == Transport::UnreliableDatagram {
         return None;
     }
     if matches!(pair.state(), QueuePairState::Reset | QueuePairState::Init) {
         return Some(Answer::Park);
     }
-    if !is_peer(&link, asking) || link.attached || !receives(pair.state()) {
+    let (file, port) = link.own.as_ref()?;
+    // The peer may ask again, when it was reset before it had the answer; but not once it has sent something.
+    let fresh = port.tail().load(Ordering::Relaxed) == 0;
+    if !is_peer(&link, asking) || !fresh || !receives(pair.state()) {
         tracing::debug!(queue_pair = target, "a stranger asked for a port");
         return None;
     }
-    let (file, port) = link.own.as_ref()?;
-    let answer = say_port(core, &pair, request, file, port.geometry());
-    link.attached = answer.is_some();
-    answer
+    say_port(core, &pair, request, file, port.geometry())
 }
 
 fn say_port(

@@ -280,7 +280,7 @@ impl Executor {
         };
         let there = outbound.port.state().load(Ordering::Relaxed);
         if there.wrapping_sub(QueuePairState::ReadyToReceive as u32) > 3 {
-            return unreliable_or(pair, work, CompletionStatus::RetryExceeded);
+            return self.not_receiving(pair, work, there);
         }
         match work.operation {
             Operation::Write {
@@ -552,6 +552,23 @@ impl Executor {
         Err(Step::Wait(Reason::Peer))
     }
 
+    /// The peer's queue pair takes nothing. If it was reset before we sent anything it may be connecting to us again: the port we
+    /// have is of its earlier life.
+    #[cold]
+    fn not_receiving(&mut self, pair: &Shared, work: &Work<'_>, there: u32) -> Step {
+        let fresh = self.outbound.as_ref().is_some_and(Outbound::is_fresh);
+        if there != QueuePairState::Reset as u32 || !fresh {
+            return unreliable_or(pair, work, CompletionStatus::RetryExceeded);
+        }
+        self.outbound = None;
+        self.regions.clear();
+        self.attach_again = Some(Instant::now());
+        match self.attach(pair) {
+            Some(step) if pair.transport == Transport::ReliableConnection => step,
+            _ => Step::Done(work.length),
+        }
+    }
+
     /// Looks for the peer's port; `None` when it is there.
     #[cold]
     fn attach(&mut self, pair: &Shared) -> Option<Step> {
@@ -580,7 +597,9 @@ impl Executor {
                 continue;
             }
             match mail {
-                Mail::Port(Some(outbound)) => self.outbound = Some(outbound),
+                Mail::Port(Some(outbound)) => {
+                    self.outbound.get_or_insert(outbound);
+                }
                 Mail::Port(None) => self.attach_again = Some(Instant::now() + ATTACH_AGAIN),
                 Mail::Region(key, region) => {
                     if self.asked == Some(key) {
