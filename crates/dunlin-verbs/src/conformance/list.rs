@@ -54,6 +54,8 @@ macro_rules! conformance_behaviours {
                 missing_queue_pair_access,
                 foreign_protection_domain,
                 revoked_region,
+            }
+            local_protection {
                 segment_outside_region,
                 read_into_constant_region,
                 local_region_of_another_domain,

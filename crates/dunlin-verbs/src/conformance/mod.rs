@@ -29,6 +29,7 @@ mod fixture;
 pub mod inline;
 pub mod limits;
 mod list;
+pub mod local_protection;
 mod message;
 pub mod one_sided;
 pub mod ordering;
