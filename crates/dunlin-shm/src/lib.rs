@@ -1,1 +1,46 @@
 //! The shared-memory device of Dunlin: a software RNIC between processes of one host.
+//!
+//! Regions are sealed memory files that a peer maps when it was granted them. One-sided verbs are loads, stores and atomics
+//! of the initiating thread on that mapping: as on hardware, the other side's processor has no part in it. Messages cross
+//! in a *port*, a ring in memory of the receiver that its one connected peer may write. Descriptors, and the news that a
+//! peer died, travel over a unix socket that one *control thread* per device serves; it sleeps when there is nothing to do.
+//!
+//! What a peer can write is never trusted: it is read once, checked, then used, and nothing that the owner relies on is
+//! kept in memory that the peer may write.
+//!
+//! What differs from hardware:
+//! - completions of RECEIVEs are made when their queue is polled, so they cannot overrun it;
+//! - with a shared receive queue the receiver matches messages to RECEIVEs when it polls: the sender's SEND completes while the
+//!   message waits, and an empty queue is back-pressure, not a receiver-not-ready error;
+//! - a connected queue pair whose peer process dies goes to error at once, also when it is idle.
+// `--cfg loom` is for the model checker; the workspace's lints do not know it.
+#![allow(unexpected_cfgs)]
+
+mod channel;
+mod completion_queue;
+mod completion_ring;
+mod config;
+mod control;
+mod core;
+mod device;
+mod gate;
+mod handover;
+mod mapping;
+mod port;
+mod queue_pair;
+mod receive;
+mod region;
+mod region_table;
+mod shared_receive;
+mod sync;
+
+pub use channel::ShmCompletionChannel;
+pub use completion_queue::ShmCompletionQueue;
+pub use config::ShmConfig;
+pub use control::message::{Message, MessageError, MESSAGE_BYTES};
+pub use device::{ShmAddressHandle, ShmDevice, ShmProtectionDomain};
+pub use queue_pair::ShmQueuePair;
+pub use region::ShmRegion;
+pub use shared_receive::ShmSharedReceiveQueue;
+
+pub(crate) use mapping::system;

@@ -1,0 +1,43 @@
+//! The settings of a device: its limits, each with a default.
+
+use std::time::Duration;
+
+/// How a [`crate::ShmDevice`] is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShmConfig {
+    /// The device's name for people.
+    pub name: String,
+    /// Regions registered at once, at most 4096.
+    pub max_regions: usize,
+    /// Bytes registered at once.
+    pub max_registered_bytes: usize,
+    /// Queue pairs at once, at most 4096.
+    pub max_queue_pairs: usize,
+    /// Data bytes of the port of a connected queue pair; a power of two of at least 4096.
+    pub port_bytes: usize,
+    /// Data bytes of the port of one sender to a UD queue pair; a power of two of at least 8192.
+    pub datagram_port_bytes: usize,
+    /// Senders to one UD queue pair.
+    pub max_datagram_senders: usize,
+    /// Sessions that other devices may have open to this one.
+    pub max_sessions: usize,
+    /// Time in which a peer's control thread must answer.
+    pub control_timeout: Duration,
+}
+
+impl Default for ShmConfig {
+    fn default() -> Self {
+        Self {
+            name: "shm".to_owned(),
+            max_regions: 4096,
+            max_registered_bytes: 4 << 30,
+            max_queue_pairs: 4096,
+            port_bytes: 256 << 10,
+            datagram_port_bytes: 64 << 10,
+            max_datagram_senders: 256,
+            max_sessions: 1024,
+            control_timeout: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Our questions to other devices, and the news that one of them is gone.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use dunlin_verbs::{Access, AsyncEvent, EndpointAddress};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::core::{lock, Core};
+use crate::mapping::map_foreign;
+use crate::port::{Geometry, Outbound, PortMap};
+use crate::queue_pair::{Mail, PeerRegion, Shared, Target};
+use crate::region_table::PeerTable;
+
+use super::message::{Message, VERSION};
+use super::socket::{address, same_user, Broken, Socket};
+
+/// Sessions to other devices.
+#[derive(Debug)]
+pub(super) struct Client {
+    core: Arc<Core>,
+    sessions: Vec<Session>,
+}
+
+#[derive(Debug)]
+struct Session {
+    uid: [u8; 16],
+    socket: Socket,
+    requests: HashMap<u32, Request>,
+    next: u32,
+    table: Option<PeerTable>,
+}
+
+#[derive(Debug)]
+struct Request {
+    pair: Weak<Shared>,
+    incarnation: u32,
+    wish: Wish,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Port,
+    Region(u32),
+    Datagram(Target),
+}
+
+impl Request {
+    fn refuse(self) {
+        let mail = match self.wish {
+            Wish::Port => Mail::Port(None),
+            Wish::Region(key) => Mail::Region(key, None),
+            Wish::Datagram(target) => Mail::Datagram(target, None),
+        };
+        self.answer(mail);
+    }
+
+    fn answer(self, mail: Mail) {
+        if let Some(pair) = self.pair.upgrade() {
+            pair.deliver(self.incarnation, mail);
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self {
+            core,
+            sessions: Vec::new(),
+        }
+    }
+
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &Socket> {
+        self.sessions.iter().map(|session| &session.socket)
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        pair: Weak<Shared>,
+        incarnation: u32,
+        remote: &EndpointAddress,
+    ) {
+        let target = remote.queue_pair;
+        self.ask(
+            pair,
+            incarnation,
+            remote.gid,
+            Wish::Port,
+            |pair, request| Message::AttachPort {
+                request,
+                requester: pair.number,
+                token: pair.token,
+                target,
+            },
+        );
+    }
+
+    pub(super) fn map(
+        &mut self,
+        pair: Weak<Shared>,
+        incarnation: u32,
+        remote: &EndpointAddress,
+        key: u32,
+    ) {
+        let target = remote.queue_pair;
+        let wish = Wish::Region(key);
+        self.ask(pair, incarnation, remote.gid, wish, |pair, request| {
+            Message::MapRegion {
+                request,
+                requester: pair.number,
+                token: pair.token,
+                target,
+                key,
+            }
+        });
+    }
+
+    pub(super) fn datagram(&mut self, pair: Weak<Shared>, incarnation: u32, target: Target) {
+        let wish = Wish::Datagram(target);
+        self.ask(pair, incarnation, target.gid, wish, |pair, request| {
+            Message::AttachDatagram {
+                request,
+                requester: pair.number,
+                target: target.number,
+                queue_key: target.queue_key,
+            }
+        });
+    }
+
+    fn ask(
+        &mut self,
+        pair: Weak<Shared>,
+        incarnation: u32,
+        uid: [u8; 16],
+        wish: Wish,
+        message: impl FnOnce(&Shared, u32) -> Message,
+    ) {
+        let Some(asking) = pair.upgrade() else { return };
+        let request = Request {
+            pair,
+            incarnation,
+            wish,
+        };
+        let index = match self.session(uid) {
+            Ok(index) => index,
+            Err(errno) => {
+                tracing::debug!(%errno, "no session to the peer");
+                return request.refuse();
+            }
+        };
+        let session = &mut self.sessions[index];
+        let number = session.next;
+        session.next = number.wrapping_add(1);
+        session.requests.insert(number, request);
+        let message = message(&asking, number);
+        if session.socket.send(&message, Vec::new()).is_err() {
+            self.lose(index);
+        }
+    }
+
+    /// The session to a device, opened if need be.
+    fn session(&mut self, uid: [u8; 16]) -> Result<usize, Errno> {
+        if let Some(index) = self.sessions.iter().position(|s| s.uid == uid) {
+            return Ok(index);
+        }
+        let file = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        rustix::net::connect(&file, &address(uid)?)?;
+        if !same_user(file.as_fd()) {
+            return Err(Errno::ACCESS);
+        }
+        let mut socket = Socket::new(file);
+        let hello = Message::Hello {
+            version: VERSION,
+            uid: self.core.uid,
+        };
+        socket
+            .send(&hello, Vec::new())
+            .map_err(|Broken| Errno::CONNRESET)?;
+        self.sessions.push(Session {
+            uid,
+            socket,
+            requests: HashMap::new(),
+            next: 0,
+            table: None,
+        });
+        Ok(self.sessions.len() - 1)
+    }
+
+    /// Deals with the sessions whose sockets are ready.
+    pub(super) fn handle(&mut self, ready: &[bool]) {
+        for index in (0..ready.len()).rev().filter(|&index| ready[index]) {
+            if self.sessions[index].handle(&self.core).is_err() {
+                self.lose(index);
+            }
+        }
+    }
+
+    /// The peer is gone: so are its queue pairs.
+    fn lose(&mut self, index: usize) {
+        let session = self.sessions.swap_remove(index);
+        self.core.push_event(AsyncEvent::PeerGone(session.uid));
+        for pair in self.core.all_queue_pairs() {
+            let connected = lock(&pair.link)
+                .remote
+                .is_some_and(|remote| remote.gid == session.uid);
+            if connected {
+                pair.enter_error();
+            }
+        }
+        for request in session.requests.into_values() {
+            request.refuse();
+        }
+    }
+}
+
+impl Session {
+    fn handle(&mut self, core: &Core) -> Result<(), Broken> {
+        self.socket.flush()?;
+        while let Some((message, files)) = self.socket.receive()? {
+            self.take(core, message, files)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, core: &Core, message: Message, files: Vec<OwnedFd>) -> Result<(), Broken> {
+        let number = match message {
+            Message::Port { request, .. }
+            | Message::Region { request, .. }
+            | Message::Refused { request } => request,
+            Message::Closed { request, requester } => {
+                self.peer_closed(core, request, requester);
+                return Ok(());
+            }
+            _ => return Err(Broken),
+        };
+        let request = self.requests.remove(&number).ok_or(Broken)?;
+        match (message, request.wish) {
+            (
+                Message::Port {
+                    lengths,
+                    data_bytes,
+                    shared_receive,
+                    ..
+                },
+                Wish::Port | Wish::Datagram(_),
+            ) => {
+                let geometry = Geometry {
+                    lengths,
+                    data_bytes,
+                    shared_receive,
+                };
+                match self.outbound(geometry, files) {
+                    Ok(outbound) => attached(request, number, outbound),
+                    Err(errno) => {
+                        tracing::debug!(%errno, "a peer's port cannot be mapped");
+                        request.refuse();
+                    }
+                }
+            }
+            (
+                Message::Region {
+                    access,
+                    base,
+                    length,
+                    ..
+                },
+                Wish::Region(key),
+            ) => {
+                let access = Access::from_bits_truncate(access);
+                let region = peer_region(key, access, base, length, &files);
+                request.answer(Mail::Region(key, region));
+            }
+            _ => request.refuse(),
+        }
+        Ok(())
+    }
+
+    fn outbound(&mut self, geometry: Geometry, files: Vec<OwnedFd>) -> Result<Outbound, Errno> {
+        let mut files = files.into_iter();
+        let (Some(port), Some(table)) = (files.next(), files.next()) else {
+            return Err(Errno::INVAL);
+        };
+        let table = match &self.table {
+            Some(table) => table.clone(),
+            None => {
+                let table = PeerTable::map(table.as_fd())?;
+                self.table.insert(table).clone()
+            }
+        };
+        let port = PortMap::map(port.as_fd(), geometry)?;
+        Ok(Outbound::new(Arc::new(port), table, files.next()))
+    }
+
+    /// A queue pair of the peer is gone; ours that was connected to it has no use any more.
+    fn peer_closed(&self, core: &Core, request: u32, requester: u32) {
+        let Some(pair) = core.queue_pair(requester) else {
+            return;
+        };
+        let connected = {
+            let link = lock(&pair.link);
+            link.attach_request == Some(request)
+                && link.remote.is_some_and(|remote| remote.gid == self.uid)
+        };
+        if connected {
+            pair.enter_error();
+        }
+    }
+}
+
+/// The answer to an attach. The request's number is kept, to tell a late word about an earlier life of the queue pair.
+fn attached(request: Request, number: u32, outbound: Outbound) {
+    if let Wish::Datagram(target) = request.wish {
+        return request.answer(Mail::Datagram(target, Some(outbound)));
+    }
+    if let Some(pair) = request.pair.upgrade() {
+        let mut link = lock(&pair.link);
+        if pair.incarnation() == request.incarnation {
+            link.attach_request = Some(number);
+        }
+    }
+    request.answer(Mail::Port(Some(outbound)));
+}
+
+fn peer_region(
+    key: u32,
+    access: Access,
+    base: u64,
+    length: u64,
+    files: &[OwnedFd],
+) -> Option<PeerRegion> {
+    let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    let bytes = usize::try_from(length).ok()?;
+    let mapping = map_foreign(files.first()?.as_fd(), bytes, writable)
+        .inspect_err(|errno| tracing::debug!(%errno, key, "a peer's region cannot be mapped"))
+        .ok()?;
+    Some(PeerRegion {
+        key,
+        access,
+        base,
+        length,
+        mapping: Arc::new(mapping),
+    })
+}

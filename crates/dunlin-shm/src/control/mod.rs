@@ -1,0 +1,246 @@
+//! The control thread, the "firmware" of the device: sessions with other devices, and work that nobody polls for.
+//!
+//! It sleeps in `poll` until a command, a peer, or the timer of a request that was left over wakes it.
+
+mod client;
+pub(crate) mod message;
+mod server;
+mod socket;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dunlin_verbs::{EndpointAddress, VerbsError};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::channel::{consume, create_event, raise};
+use crate::core::{lock, Core};
+use crate::mapping::system;
+use crate::queue_pair::{Shared, Target};
+
+use client::Client;
+use server::Server;
+
+/// First and longest pause between looks at requests that were left over.
+const TICK_MIN: Duration = Duration::from_micros(50);
+const TICK_MAX: Duration = Duration::from_millis(2);
+
+/// What the control thread is asked to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Get the port of the peer.
+    Attach {
+        pair: Weak<Shared>,
+        incarnation: u32,
+        remote: EndpointAddress,
+    },
+    /// Get the region of a key.
+    Map {
+        pair: Weak<Shared>,
+        incarnation: u32,
+        remote: EndpointAddress,
+        key: u32,
+    },
+    /// Get a port to a UD queue pair.
+    Datagram {
+        pair: Weak<Shared>,
+        incarnation: u32,
+        target: Target,
+    },
+    /// The queue pair of this number knows its peer now.
+    Ready(u32),
+    /// The queue pair of this number is gone.
+    Closed(u32),
+    /// Go on with what a queue pair left over, until nothing is left.
+    Watch(Weak<Shared>),
+}
+
+/// The way to the control thread.
+#[derive(Debug)]
+pub(crate) struct ControlQueue {
+    commands: Mutex<VecDeque<Command>>,
+    event: OwnedFd,
+    stopped: AtomicBool,
+}
+
+impl ControlQueue {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Ok(Self {
+            commands: Mutex::new(VecDeque::with_capacity(64)),
+            event: create_event()?,
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn push(&self, command: Command) {
+        lock(&self.commands).push_back(command);
+        raise(&self.event);
+    }
+
+    /// Has the control thread go on with what `pair` left over.
+    pub(crate) fn watch(&self, pair: &Arc<Shared>) {
+        if !pair.watched.swap(true, Ordering::SeqCst) {
+            self.push(Command::Watch(Arc::downgrade(pair)));
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        raise(&self.event);
+    }
+}
+
+/// Starts the control thread of a device.
+pub(crate) fn start(core: &Arc<Core>) -> Result<JoinHandle<()>, VerbsError> {
+    let listener = listen(core).map_err(system("listening on the device's socket"))?;
+    let core = Arc::clone(core);
+    std::thread::Builder::new()
+        .name("dunlin-shm".to_owned())
+        .spawn(move || {
+            Control {
+                client: Client::new(Arc::clone(&core)),
+                server: Server::new(Arc::clone(&core)),
+                core,
+                listener,
+                watched: Vec::new(),
+                tick: TICK_MIN,
+            }
+            .run();
+        })
+        .map_err(|source| VerbsError::System {
+            call: "spawning the control thread",
+            source,
+        })
+}
+
+fn listen(core: &Core) -> Result<OwnedFd, Errno> {
+    let listener = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    rustix::net::bind(&listener, &socket::address(core.uid)?)?;
+    rustix::net::listen(&listener, 128)?;
+    Ok(listener)
+}
+
+struct Control {
+    core: Arc<Core>,
+    listener: OwnedFd,
+    client: Client,
+    server: Server,
+    watched: Vec<Weak<Shared>>,
+    tick: Duration,
+}
+
+impl Control {
+    fn run(mut self) {
+        loop {
+            self.obey();
+            if self.core.control.stopped.load(Ordering::SeqCst) {
+                return;
+            }
+            self.look_after();
+            if let Err(errno) = self.wait() {
+                tracing::error!(%errno, "the control thread cannot wait");
+                std::thread::sleep(TICK_MAX);
+            }
+        }
+    }
+
+    /// Carries out the commands that came.
+    fn obey(&mut self) {
+        loop {
+            let Some(command) = lock(&self.core.control.commands).pop_front() else {
+                return;
+            };
+            match command {
+                Command::Attach {
+                    pair,
+                    incarnation,
+                    remote,
+                } => self.client.attach(pair, incarnation, &remote),
+                Command::Map {
+                    pair,
+                    incarnation,
+                    remote,
+                    key,
+                } => self.client.map(pair, incarnation, &remote, key),
+                Command::Datagram {
+                    pair,
+                    incarnation,
+                    target,
+                } => self.client.datagram(pair, incarnation, target),
+                Command::Ready(number) => self.server.ready(number),
+                Command::Closed(number) => self.server.closed(number),
+                Command::Watch(pair) => {
+                    self.watched.push(pair);
+                    self.tick = TICK_MIN;
+                }
+            }
+        }
+    }
+
+    /// Goes on with requests that were left over.
+    fn look_after(&mut self) {
+        self.watched.retain(|pair| {
+            let Some(pair) = pair.upgrade() else {
+                return false;
+            };
+            pair.try_progress();
+            if pair.send.is_shared() {
+                return true;
+            }
+            pair.watched.store(false, Ordering::SeqCst);
+            // Work left over between the two lines above found the flag up: keep looking.
+            pair.send.is_shared() && !pair.watched.swap(true, Ordering::SeqCst)
+        });
+        self.tick = (self.tick * 2).min(TICK_MAX);
+    }
+
+    /// Sleeps until something happens, and deals with what came from peers.
+    fn wait(&mut self) -> Result<(), Errno> {
+        let timeout = (!self.watched.is_empty()).then(|| Timespec {
+            tv_sec: 0,
+            tv_nsec: self.tick.subsec_nanos().into(),
+        });
+        let mut descriptors = vec![
+            PollFd::new(&self.core.control.event, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
+        let sockets = self.server.sockets().chain(self.client.sockets());
+        descriptors.extend(sockets.map(|socket| {
+            let mut flags = PollFlags::IN;
+            if socket.wants_write() {
+                flags |= PollFlags::OUT;
+            }
+            PollFd::from_borrowed_fd(socket.file(), flags)
+        }));
+        match poll(&mut descriptors, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let ready: Vec<bool> = descriptors
+            .iter()
+            .map(|descriptor| !descriptor.revents().is_empty())
+            .collect();
+        drop(descriptors);
+        let servers = self.server.sockets().count();
+        if ready[0] {
+            let _ = consume(&self.core.control.event);
+        }
+        self.client.handle(&ready[2 + servers..]);
+        self.server.handle(&ready[2..2 + servers]);
+        if ready[1] {
+            self.server.accept(&self.listener);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,371 @@
+//! Other devices' questions to us.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use dunlin_verbs::{Access, QueuePairState, Transport};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use crate::core::{lock, Core};
+use crate::port::{Geometry, Inbound, PortMap};
+use crate::queue_pair::{Link, Shared};
+
+use super::message::{Message, VERSION};
+use super::socket::{same_user, Broken, Socket};
+
+/// Questions of one session that may wait for a queue pair to know its peer.
+const PARKED_MAX: usize = 4096;
+
+/// Sessions that other devices opened.
+#[derive(Debug)]
+pub(super) struct Server {
+    core: Arc<Core>,
+    sessions: Vec<Session>,
+}
+
+#[derive(Debug)]
+struct Session {
+    socket: Socket,
+    uid: Option<[u8; 16]>,
+    parked: Vec<Message>,
+    /// Connected queue pairs of ours whose ports this peer has: ours, its, and the number of its request.
+    attached: Vec<(u32, u32, u32)>,
+    /// Ports for datagrams: ours, its.
+    datagrams: Vec<(u32, u32, Arc<PortMap>)>,
+}
+
+/// What becomes of a question.
+enum Answer {
+    Say(Message, Vec<OwnedFd>),
+    Park,
+}
+
+impl Server {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self {
+            core,
+            sessions: Vec::new(),
+        }
+    }
+
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &Socket> {
+        self.sessions.iter().map(|session| &session.socket)
+    }
+
+    /// Takes the sessions that wait to be opened.
+    pub(super) fn accept(&mut self, listener: &OwnedFd) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(file) = rustix::net::accept_with(listener, flags) {
+            if self.sessions.len() >= self.core.config.max_sessions || !same_user(file.as_fd()) {
+                tracing::warn!("a session was turned away");
+                continue;
+            }
+            self.sessions.push(Session {
+                socket: Socket::new(file),
+                uid: None,
+                parked: Vec::new(),
+                attached: Vec::new(),
+                datagrams: Vec::new(),
+            });
+        }
+    }
+
+    /// Deals with the sessions whose sockets are ready.
+    pub(super) fn handle(&mut self, ready: &[bool]) {
+        for index in (0..ready.len()).rev().filter(|&index| ready[index]) {
+            if self.sessions[index].handle(&self.core).is_err() {
+                let session = self.sessions.swap_remove(index);
+                for (number, _, port) in &session.datagrams {
+                    close_datagram_port(&self.core, *number, port);
+                }
+            }
+        }
+    }
+
+    /// A queue pair knows its peer now: answers who waited for that.
+    pub(super) fn ready(&mut self, number: u32) {
+        for session in &mut self.sessions {
+            let (now, later) = std::mem::take(&mut session.parked)
+                .into_iter()
+                .partition(|message| {
+                    matches!(message, Message::AttachPort { target, .. } if *target == number)
+                });
+            session.parked = later;
+            for message in Vec::from_iter::<Vec<Message>>(now) {
+                // A broken socket is noticed again by the next poll.
+                let _ = session.answer(&self.core, message);
+            }
+        }
+    }
+
+    /// A queue pair is gone: tells who was connected to it.
+    pub(super) fn closed(&mut self, number: u32) {
+        self.ready(number);
+        for session in &mut self.sessions {
+            let gone: Vec<_> = session
+                .attached
+                .iter()
+                .filter(|attached| attached.0 == number)
+                .copied()
+                .collect();
+            session.attached.retain(|attached| attached.0 != number);
+            session.datagrams.retain(|port| port.0 != number);
+            for (_, requester, request) in gone {
+                let _ = session
+                    .socket
+                    .send(&Message::Closed { request, requester }, Vec::new());
+            }
+        }
+    }
+}
+
+impl Session {
+    fn handle(&mut self, core: &Core) -> Result<(), Broken> {
+        self.socket.flush()?;
+        while let Some((message, _files)) = self.socket.receive()? {
+            match (message, self.uid) {
+                (Message::Hello { version, uid }, None) if version == VERSION => {
+                    self.uid = Some(uid);
+                }
+                (
+                    Message::AttachPort { .. }
+                    | Message::AttachDatagram { .. }
+                    | Message::MapRegion { .. },
+                    Some(_),
+                ) => self.answer(core, message)?,
+                _ => return Err(Broken),
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, core: &Core, message: Message) -> Result<(), Broken> {
+        let uid = self.uid.ok_or(Broken)?;
+        let (request, answer) = match message {
+            Message::AttachPort {
+                request,
+                requester,
+                token,
+                target,
+            } => {
+                let asking = (uid, requester, token);
+                let answer = attach_port(core, asking, request, target);
+                if let Some(Answer::Say(..)) = answer {
+                    self.attached.push((target, requester, request));
+                }
+                (request, answer)
+            }
+            Message::AttachDatagram {
+                request,
+                requester,
+                target,
+                queue_key,
+            } => {
+                let answer = self.attach_datagram(core, request, requester, target, queue_key);
+                (request, answer)
+            }
+            Message::MapRegion {
+                request,
+                requester,
+                token,
+                target,
+                key,
+            } => {
+                let asking = (uid, requester, token);
+                (request, map_region(core, asking, request, target, key))
+            }
+            _ => return Err(Broken),
+        };
+        match answer {
+            Some(Answer::Say(message, files)) => self.socket.send(&message, files),
+            Some(Answer::Park) if self.parked.len() < PARKED_MAX => {
+                self.parked.push(message);
+                Ok(())
+            }
+            _ => self.socket.send(&Message::Refused { request }, Vec::new()),
+        }
+    }
+
+    fn attach_datagram(
+        &mut self,
+        core: &Core,
+        request: u32,
+        requester: u32,
+        target: u32,
+        queue_key: u32,
+    ) -> Option<Answer> {
+        let pair = core.queue_pair(target)?;
+        if pair.transport != Transport::UnreliableDatagram
+            || pair.queue_key != queue_key
+            || !receives(pair.state())
+        {
+            return None;
+        }
+        // A queue pair that asks again has lost its port.
+        self.datagrams.retain(|(ours, its, port)| {
+            let again = (*ours, *its) == (target, requester);
+            if again {
+                close_datagram_port(core, *ours, port);
+            }
+            !again
+        });
+        let geometry = Geometry {
+            lengths: 1,
+            data_bytes: core.config.datagram_port_bytes as u32,
+            shared_receive: true,
+        };
+        let (file, port) = PortMap::create(geometry).ok()?;
+        let port = Arc::new(port);
+        let added = pair.receive.enter(|receive| {
+            if receive.inbound.len() >= core.config.max_datagram_senders {
+                return false;
+            }
+            receive
+                .inbound
+                .push(Inbound::new(Arc::clone(&port), requester));
+            true
+        });
+        if !added {
+            tracing::warn!(queue_pair = target, "too many senders of datagrams");
+            return None;
+        }
+        {
+            let mut link = lock(&pair.link);
+            port.state()
+                .store(pair.state() as u32, std::sync::atomic::Ordering::SeqCst);
+            link.ports.push(Arc::clone(&port));
+        }
+        pair.receive_cq.arm_port(&port);
+        self.datagrams.push((target, requester, port));
+        say_port(core, &pair, request, &file, geometry)
+    }
+}
+
+fn receives(state: QueuePairState) -> bool {
+    matches!(
+        state,
+        QueuePairState::ReadyToReceive
+            | QueuePairState::ReadyToSend
+            | QueuePairState::SendQueueDrained
+            | QueuePairState::SendQueueError
+    )
+}
+
+/// Whether the asking queue pair is the one that ours was told to talk to.
+fn is_peer(link: &Link, (uid, requester, token): ([u8; 16], u32, u64)) -> bool {
+    link.remote.is_some_and(|remote| {
+        remote.gid == uid && remote.queue_pair == requester && remote.token == token
+    })
+}
+
+fn attach_port(
+    core: &Core,
+    asking: ([u8; 16], u32, u64),
+    request: u32,
+    target: u32,
+) -> Option<Answer> {
+    let pair = core.queue_pair(target)?;
+    let mut link = lock(&pair.link);
+    if pair.transport == Transport::UnreliableDatagram {
+        return None;
+    }
+    if matches!(pair.state(), QueuePairState::Reset | QueuePairState::Init) {
+        return Some(Answer::Park);
+    }
+    if !is_peer(&link, asking) || link.attached || !receives(pair.state()) {
+        tracing::debug!(queue_pair = target, "a stranger asked for a port");
+        return None;
+    }
+    let (file, port) = link.own.as_ref()?;
+    let answer = say_port(core, &pair, request, file, port.geometry());
+    link.attached = answer.is_some();
+    answer
+}
+
+fn say_port(
+    core: &Core,
+    pair: &Shared,
+    request: u32,
+    file: &OwnedFd,
+    geometry: Geometry,
+) -> Option<Answer> {
+    let mut files = vec![file.try_clone().ok()?];
+    files.push(core.table.file().try_clone_to_owned().ok()?);
+    if let Some(channel) = pair.receive_cq.channel() {
+        files.push(channel.event().try_clone().ok()?);
+    }
+    let message = Message::Port {
+        request,
+        lengths: geometry.lengths,
+        data_bytes: geometry.data_bytes,
+        shared_receive: geometry.shared_receive,
+    };
+    Some(Answer::Say(message, files))
+}
+
+fn map_region(
+    core: &Core,
+    asking: ([u8; 16], u32, u64),
+    request: u32,
+    target: u32,
+    key: u32,
+) -> Option<Answer> {
+    let pair = core.queue_pair(target)?;
+    let granted = {
+        let link = lock(&pair.link);
+        if !is_peer(&link, asking) {
+            return None;
+        }
+        link.access
+    };
+    let region = core.region(key)?;
+    if region.domain != pair.domain || region.ended() {
+        return None;
+    }
+    let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let granted = granted & region.access & remote;
+    if granted.is_empty() {
+        return None;
+    }
+    let file = region.file.as_ref()?;
+    let writable = granted.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    let file = if writable {
+        file.try_clone().ok()?
+    } else {
+        read_only(file).ok()?
+    };
+    let message = Message::Region {
+        request,
+        access: granted.bits(),
+        base: region.base,
+        length: region.memory.len() as u64,
+    };
+    Some(Answer::Say(message, vec![file]))
+}
+
+/// A descriptor of the same file that cannot write.
+fn read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(
+        format!("/proc/self/fd/{}", file.as_raw_fd()),
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+/// Takes a sender's port away from a UD queue pair.
+fn close_datagram_port(core: &Core, number: u32, port: &Arc<PortMap>) {
+    let Some(pair) = core.queue_pair(number) else {
+        return;
+    };
+    lock(&pair.link)
+        .ports
+        .retain(|other| !Arc::ptr_eq(other, port));
+    pair.receive.enter(|receive| {
+        receive
+            .inbound
+            .retain(|inbound| !Arc::ptr_eq(&inbound.port, port));
+    });
+    pair.receive_cq.changed();
+}

@@ -1,0 +1,338 @@
+//! The device: opening it, and making everything else.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use dunlin_verbs::{
+    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
+    QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError,
+};
+
+use crate::channel::ShmCompletionChannel;
+use crate::completion_queue::ShmCompletionQueue;
+use crate::config::ShmConfig;
+use crate::control::{self, ControlQueue};
+use crate::core::Core;
+use crate::mapping::system;
+use crate::queue_pair::{Limits, Parts, Shared, ShmQueuePair};
+use crate::receive::{ReceiveRing, ReceiveSource};
+use crate::region::{huge_pages, transparent_pages, ShmRegion};
+use crate::region_table::{RegionTable, KEY_INDICES};
+use crate::shared_receive::ShmSharedReceiveQueue;
+
+/// The largest datagram.
+pub(crate) const MTU_BYTES: usize = 4096;
+/// The longest message.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 1 << 30;
+const MAX_REQUESTS: usize = 1 << 16;
+const MAX_SEGMENTS: usize = 32;
+const MAX_INLINE_BYTES: usize = 64 << 10;
+const MAX_COMPLETIONS: usize = 1 << 22;
+
+/// A software RNIC between processes of this host. Clones are handles on the same device.
+#[derive(Clone, Debug)]
+pub struct ShmDevice {
+    handle: Arc<Handle>,
+}
+
+/// Ends the control thread when the last object of the device is gone.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Handle {
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.control.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Protection domain: regions and queue pairs of one domain work together.
+#[derive(Clone, Debug)]
+pub struct ShmProtectionDomain {
+    id: u64,
+    device: [u8; 16],
+    _device: Arc<Handle>,
+}
+
+/// Where datagrams go: the device of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShmAddressHandle {
+    gid: [u8; 16],
+}
+
+impl ShmAddressHandle {
+    #[inline]
+    pub(crate) fn gid(&self) -> [u8; 16] {
+        self.gid
+    }
+}
+
+impl ShmDevice {
+    /// Opens a device and starts its control thread.
+    ///
+    /// # Errors
+    /// When a setting is out of its range, or a system call fails.
+    pub fn open(config: ShmConfig) -> Result<Self, VerbsError> {
+        check(&config)?;
+        let mut uid = [0; 16];
+        getrandom::fill(&mut uid).map_err(|error| VerbsError::System {
+            call: "getrandom for the device's identifier",
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        let table = RegionTable::new().map_err(system("memfd of the region table"))?;
+        let control = ControlQueue::new().map_err(system("eventfd of the control thread"))?;
+        let attributes = attributes(&config);
+        let core = Arc::new(Core::new(config, attributes, uid, table, control));
+        let thread = control::start(&core)?;
+        Ok(Self {
+            handle: Arc::new(Handle {
+                core,
+                thread: Some(thread),
+            }),
+        })
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.handle.core()
+    }
+
+    fn check_domain(&self, domain: &ShmProtectionDomain) -> Result<(), VerbsError> {
+        if domain.device == self.core().uid {
+            return Ok(());
+        }
+        Err(VerbsError::Invalid {
+            argument: "domain",
+            why: "of another device".to_owned(),
+        })
+    }
+}
+
+fn check(config: &ShmConfig) -> Result<(), VerbsError> {
+    let invalid = |argument, why: &str| {
+        Err(VerbsError::Invalid {
+            argument,
+            why: why.to_owned(),
+        })
+    };
+    if config.max_regions == 0 || config.max_regions > KEY_INDICES {
+        return invalid("max_regions", "1 to 4096");
+    }
+    if config.max_queue_pairs == 0 || config.max_queue_pairs > 4096 {
+        return invalid("max_queue_pairs", "1 to 4096");
+    }
+    let port = |bytes: usize, least| bytes.is_power_of_two() && (least..=1 << 30).contains(&bytes);
+    if !port(config.port_bytes, 4096) {
+        return invalid("port_bytes", "a power of two from 4096 to 1 GiB");
+    }
+    if !port(config.datagram_port_bytes, 8192) {
+        return invalid("datagram_port_bytes", "a power of two from 8192 to 1 GiB");
+    }
+    Ok(())
+}
+
+fn attributes(config: &ShmConfig) -> DeviceAttributes {
+    let connected =
+        Verbs::SEND | Verbs::WRITE | Verbs::WRITE_WITH_IMMEDIATE | Verbs::SHARED_RECEIVE;
+    DeviceAttributes {
+        name: config.name.clone(),
+        transports: TransportSet {
+            rc: connected | Verbs::READ | Verbs::ATOMIC,
+            uc: connected,
+            ud: Verbs::SEND | Verbs::SHARED_RECEIVE,
+        },
+        placement: Placement::InOrder,
+        max_queue_pairs: config.max_queue_pairs,
+        max_send_requests: MAX_REQUESTS,
+        max_receive_requests: MAX_REQUESTS,
+        max_segments: MAX_SEGMENTS,
+        max_inline_bytes: MAX_INLINE_BYTES,
+        max_completions: MAX_COMPLETIONS,
+        max_regions: config.max_regions,
+        max_registered_bytes: config.max_registered_bytes,
+        max_message_bytes: MAX_MESSAGE_BYTES,
+        mtu_bytes: MTU_BYTES,
+        max_shared_receive_requests: MAX_REQUESTS,
+        timestamps: false,
+        page_kind: if huge_pages() {
+            PageKind::Huge
+        } else if transparent_pages() {
+            PageKind::Transparent
+        } else {
+            PageKind::Base
+        },
+        raw_memory_remote: false,
+    }
+}
+
+fn within(resource: &'static str, asked: usize, limit: usize) -> Result<(), VerbsError> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(VerbsError::Limit {
+        resource,
+        asked,
+        available: limit,
+        limit,
+    })
+}
+
+impl Device for ShmDevice {
+    type ProtectionDomain = ShmProtectionDomain;
+    type Region = ShmRegion;
+    type CompletionChannel = ShmCompletionChannel;
+    type CompletionQueue = ShmCompletionQueue;
+    type AddressHandle = ShmAddressHandle;
+    type QueuePair = ShmQueuePair;
+    type SharedReceiveQueue = ShmSharedReceiveQueue;
+
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.core().attributes
+    }
+
+    fn create_protection_domain(&self) -> Result<ShmProtectionDomain, VerbsError> {
+        Ok(ShmProtectionDomain {
+            id: self.core().next_domain(),
+            device: self.core().uid,
+            _device: Arc::clone(&self.handle),
+        })
+    }
+
+    fn allocate_region(
+        &self,
+        domain: &ShmProtectionDomain,
+        length: usize,
+        access: Access,
+    ) -> Result<ShmRegion, VerbsError> {
+        self.check_domain(domain)?;
+        ShmRegion::allocate(&self.handle, domain.id, length, access)
+    }
+
+    unsafe fn register_raw(
+        &self,
+        domain: &ShmProtectionDomain,
+        start: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<ShmRegion, VerbsError> {
+        self.check_domain(domain)?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { ShmRegion::raw(&self.handle, domain.id, start, length, access) }
+    }
+
+    fn create_completion_channel(&self) -> Result<ShmCompletionChannel, VerbsError> {
+        ShmCompletionChannel::new()
+    }
+
+    fn create_completion_queue(
+        &self,
+        entries: usize,
+        channel: Option<&ShmCompletionChannel>,
+    ) -> Result<ShmCompletionQueue, VerbsError> {
+        within("max_completions", entries, MAX_COMPLETIONS)?;
+        Ok(ShmCompletionQueue::new(&self.handle, entries, channel))
+    }
+
+    fn create_queue_pair(
+        &self,
+        domain: &ShmProtectionDomain,
+        config: &QueuePairConfig<'_, ShmCompletionQueue, ShmSharedReceiveQueue>,
+    ) -> Result<ShmQueuePair, VerbsError> {
+        self.check_domain(domain)?;
+        within("max_send_requests", config.send_requests, MAX_REQUESTS)?;
+        within("max_segments", config.segments, MAX_SEGMENTS)?;
+        within("max_inline_bytes", config.inline_bytes, MAX_INLINE_BYTES)?;
+        let source = match config.receive_queue {
+            ReceiveQueue::Own(requests) => {
+                within("max_receive_requests", requests, MAX_REQUESTS)?;
+                ReceiveSource::Own(ReceiveRing::new(requests, config.segments))
+            }
+            ReceiveQueue::Shared(queue) if queue.core().domain == domain.id => {
+                ReceiveSource::Shared(Arc::clone(queue.core()))
+            }
+            ReceiveQueue::Shared(_) => {
+                return Err(VerbsError::Invalid {
+                    argument: "receive_queue",
+                    why: "of another protection domain".to_owned(),
+                })
+            }
+        };
+        let send_cq = Arc::clone(config.send_completions.core());
+        let receive_cq = Arc::clone(config.receive_completions.core());
+        let core = self.core();
+        let shared = core.insert_queue_pair(|number| {
+            let send_place = send_cq.reserve();
+            let receive_place = receive_cq.reserve();
+            Ok(Shared::new(Parts {
+                core: Arc::clone(core),
+                number,
+                transport: config.transport,
+                domain: domain.id,
+                send_cq,
+                receive_cq,
+                send_place,
+                receive_place,
+                source,
+                segments: config.segments,
+                send_requests: config.send_requests,
+            }))
+        })?;
+        shared.send_cq.join(shared.send_place, &shared, false);
+        shared.receive_cq.join(shared.receive_place, &shared, true);
+        Ok(ShmQueuePair::new(
+            &self.handle,
+            shared,
+            Limits {
+                send_requests: config.send_requests,
+                segments: config.segments,
+                inline_bytes: config.inline_bytes,
+            },
+        ))
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        domain: &ShmProtectionDomain,
+        requests: usize,
+        segments: usize,
+    ) -> Result<ShmSharedReceiveQueue, VerbsError> {
+        self.check_domain(domain)?;
+        within("max_shared_receive_requests", requests, MAX_REQUESTS)?;
+        within("max_segments", segments, MAX_SEGMENTS)?;
+        Ok(ShmSharedReceiveQueue::new(
+            &self.handle,
+            domain.id,
+            requests.max(1),
+            segments,
+        ))
+    }
+
+    fn create_address_handle(
+        &self,
+        domain: &ShmProtectionDomain,
+        address: &EndpointAddress,
+    ) -> Result<ShmAddressHandle, VerbsError> {
+        self.check_domain(domain)?;
+        if address.gid == [0; 16] || address.lid != 0 {
+            return Err(VerbsError::Address(
+                "not of a device in shared memory".to_owned(),
+            ));
+        }
+        Ok(ShmAddressHandle { gid: address.gid })
+    }
+
+    fn poll_async_event(&self) -> Option<AsyncEvent> {
+        self.core().pop_event()
+    }
+}

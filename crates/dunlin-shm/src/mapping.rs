@@ -1,0 +1,145 @@
+//! Memory files and their mappings: created and sealed here, checked before they are mapped when a peer sent them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use dunlin_verbs::VerbsError;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// The smallest page.
+pub(crate) const PAGE_BYTES: usize = 4096;
+/// A huge page of x86-64.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Turns an errno into the error of the wall.
+pub(crate) fn system(call: &'static str) -> impl Fn(Errno) -> VerbsError {
+    move |errno| VerbsError::System {
+        call,
+        source: errno.into(),
+    }
+}
+
+/// A mapped range; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and all access goes through raw copies and atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `length` bytes of `file`, shared.
+    pub(crate) fn shared(
+        file: BorrowedFd<'_>,
+        length: usize,
+        writable: bool,
+    ) -> Result<Self, Errno> {
+        let protection = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        }?;
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { start, length })
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn advise(&self, advice: Advice) -> Result<(), Errno> {
+        // SAFETY: the range is this mapping, and the advices used here (huge pages, populate) keep its contents.
+        unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.length, advice) }
+    }
+
+    /// The 8 bytes at `offset` as an atomic.
+    #[inline(always)]
+    pub(crate) fn u64(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset % 8 == 0 && offset + 8 <= self.length);
+        // SAFETY: callers pass aligned offsets inside the mapping (fixed layout, or masked by a power of two).
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+
+    /// The 4 bytes at `offset` as an atomic.
+    #[inline(always)]
+    pub(crate) fn u32(&self, offset: usize) -> &AtomicU32 {
+        debug_assert!(offset % 4 == 0 && offset + 4 <= self.length);
+        // SAFETY: as in `u64`.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `shared` and nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// A memory file of `length` zeroed bytes, not sealed yet.
+pub(crate) fn create_file(name: &str, length: usize, huge: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    if huge {
+        flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    }
+    let file = rustix::fs::memfd_create(name, flags)?;
+    rustix::fs::ftruncate(&file, length as u64)?;
+    Ok(file)
+}
+
+/// Seals the size for good, and with `read_only` every later writable mapping too.
+pub(crate) fn seal(file: BorrowedFd<'_>, read_only: bool) -> Result<(), Errno> {
+    let mut seals = SealFlags::SHRINK | SealFlags::GROW;
+    if read_only {
+        seals |= SealFlags::FUTURE_WRITE;
+    }
+    rustix::fs::fcntl_add_seals(file, seals | SealFlags::SEAL)
+}
+
+/// A sealed file of ours and its mapping.
+pub(crate) fn create_sealed(
+    name: &str,
+    length: usize,
+    read_only_for_peers: bool,
+) -> Result<(OwnedFd, Mapping), Errno> {
+    let file = create_file(name, length, false)?;
+    let mapping = Mapping::shared(file.as_fd(), length, true)?;
+    seal(file.as_fd(), read_only_for_peers)?;
+    Ok((file, mapping))
+}
+
+/// Maps a file that a peer sent, after checking that it can never become shorter than `length`: a truncated file
+/// would kill us with SIGBUS.
+pub(crate) fn map_foreign(
+    file: BorrowedFd<'_>,
+    length: usize,
+    writable: bool,
+) -> Result<Mapping, Errno> {
+    let seals = rustix::fs::fcntl_get_seals(file)?;
+    let size = rustix::fs::fstat(file)?.st_size;
+    if length == 0
+        || !seals.contains(SealFlags::SHRINK)
+        || usize::try_from(size).map_or(true, |size| size < length)
+    {
+        return Err(Errno::INVAL);
+    }
+    Mapping::shared(file, length, writable)
+}

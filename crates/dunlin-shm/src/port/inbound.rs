@@ -1,0 +1,68 @@
+//! The receiving end of a port.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use super::{Nonsense, PortMap, Record, RECORD_HEADER_BYTES};
+
+/// What the receiver knows of its own port.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    pub(crate) port: Arc<PortMap>,
+    /// The sender's queue pair.
+    pub(crate) source: u32,
+    head: u64,
+}
+
+impl Inbound {
+    pub(crate) fn new(port: Arc<PortMap>, source: u32) -> Self {
+        Self {
+            port,
+            source,
+            head: 0,
+        }
+    }
+
+    /// Bytes of records taken so far.
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// The next record, if one is there. It stays until [`Inbound::take`].
+    #[inline]
+    pub(crate) fn peek(&self) -> Result<Option<Record>, Nonsense> {
+        let tail = self.port.tail().load(Ordering::Acquire);
+        let there = tail.wrapping_sub(self.head);
+        if there == 0 {
+            return Ok(None);
+        }
+        if there > self.port.data_bytes() || there % RECORD_HEADER_BYTES != 0 {
+            return Err(Nonsense);
+        }
+        // Each word is read once; what is decided below rests on these copies.
+        let words = [
+            self.port.word(self.head).load(Ordering::Relaxed),
+            self.port.word(self.head + 8).load(Ordering::Relaxed),
+        ];
+        let record = Record::decode(words).ok_or(Nonsense)?;
+        if record.ring_bytes() > there {
+            return Err(Nonsense);
+        }
+        Ok(Some(record))
+    }
+
+    /// Where the bytes of a record that [`Inbound::peek`] returned are.
+    #[inline]
+    pub(crate) fn bytes(&self, record: &Record) -> [(*const u8, usize); 2] {
+        self.port
+            .pieces(self.head + RECORD_HEADER_BYTES, record.bytes as usize)
+            .map(|(start, length)| (start.cast_const(), length))
+    }
+
+    /// Gives the room of that record back to the sender.
+    #[inline]
+    pub(crate) fn take(&mut self, record: &Record) {
+        self.head = self.head.wrapping_add(record.ring_bytes());
+        self.port.head().store(self.head, Ordering::Release);
+    }
+}

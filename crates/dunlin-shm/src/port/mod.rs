@@ -1,0 +1,172 @@
+//! Ports: where messages for a queue pair arrive.
+//!
+//! A port is one memory file, made by the receiver and mapped by its one sender: a page of control words, a ring with the
+//! lengths of the posted RECEIVEs, and a ring of records. Who writes which word:
+//!
+//! | offset | word | writer |
+//! |---|---|---|
+//! | 0 | tail: bytes of records published | sender |
+//! | 64 | head: bytes of records taken | receiver |
+//! | 128 | state of the receiving queue pair | receiver |
+//! | 192 | posted: RECEIVEs posted so far | receiver |
+//! | 256 | armed: 1 wakes at the next message, 2 at a solicited one | receiver sets, sender clears |
+//!
+//! The sender could write all of it. The receiver therefore keeps its own copies of what it writes, and each side checks
+//! what it reads. Nonsense costs the queue pair that read it, and nothing else.
+
+mod inbound;
+mod outbound;
+mod record;
+
+pub(crate) use inbound::Inbound;
+pub(crate) use outbound::Outbound;
+pub(crate) use record::{Record, RecordKind, RECORD_HEADER_BYTES};
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::io::Errno;
+
+use crate::mapping::{create_sealed, map_foreign, Mapping, PAGE_BYTES};
+
+const TAIL: usize = 0;
+const HEAD: usize = 64;
+const STATE: usize = 128;
+const POSTED: usize = 192;
+const ARMED: usize = 256;
+const LENGTHS: usize = PAGE_BYTES;
+
+/// `armed`: the next message raises the event.
+pub(crate) const ARMED_NEXT: u32 = 1;
+/// `armed`: the next solicited message raises the event.
+pub(crate) const ARMED_SOLICITED: u32 = 2;
+
+/// The peer wrote something into shared words that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense;
+
+/// The shape of a port, as its owner tells it to the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    /// Entries of the ring of RECEIVE lengths, a power of two.
+    pub(crate) lengths: u32,
+    /// Bytes of the record ring, a power of two.
+    pub(crate) data_bytes: u32,
+    /// RECEIVEs come from a shared queue: the sender cannot see them.
+    pub(crate) shared_receive: bool,
+}
+
+impl Geometry {
+    /// The size of the file, if the shape is a lawful one.
+    pub(crate) fn file_bytes(self) -> Option<usize> {
+        let lawful = self.lengths.is_power_of_two()
+            && self.lengths <= 1 << 20
+            && self.data_bytes.is_power_of_two()
+            && (4096..=1 << 30).contains(&self.data_bytes);
+        lawful.then(|| self.data_offset() + self.data_bytes as usize)
+    }
+
+    fn data_offset(self) -> usize {
+        LENGTHS + (self.lengths as usize * 4).next_multiple_of(PAGE_BYTES)
+    }
+}
+
+/// A mapped port.
+#[derive(Debug)]
+pub(crate) struct PortMap {
+    mapping: Mapping,
+    geometry: Geometry,
+    data_offset: usize,
+}
+
+impl PortMap {
+    /// A port of ours and the descriptor that its sender gets.
+    pub(crate) fn create(geometry: Geometry) -> Result<(OwnedFd, Self), Errno> {
+        let bytes = geometry.file_bytes().ok_or(Errno::INVAL)?;
+        let (file, mapping) = create_sealed("dunlin-shm-port", bytes, false)?;
+        Ok((file, Self::over(mapping, geometry)))
+    }
+
+    /// Maps the port of a peer.
+    pub(crate) fn map(file: BorrowedFd<'_>, geometry: Geometry) -> Result<Self, Errno> {
+        let bytes = geometry.file_bytes().ok_or(Errno::INVAL)?;
+        Ok(Self::over(
+            map_foreign(file.as_fd(), bytes, true)?,
+            geometry,
+        ))
+    }
+
+    fn over(mapping: Mapping, geometry: Geometry) -> Self {
+        Self {
+            data_offset: geometry.data_offset(),
+            mapping,
+            geometry,
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    #[inline(always)]
+    pub(crate) fn tail(&self) -> &AtomicU64 {
+        self.mapping.u64(TAIL)
+    }
+
+    #[inline(always)]
+    fn head(&self) -> &AtomicU64 {
+        self.mapping.u64(HEAD)
+    }
+
+    /// The published state of the receiving queue pair.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> &AtomicU32 {
+        self.mapping.u32(STATE)
+    }
+
+    /// RECEIVEs posted so far.
+    #[inline(always)]
+    pub(crate) fn posted(&self) -> &AtomicU64 {
+        self.mapping.u64(POSTED)
+    }
+
+    /// Whether the receiver sleeps.
+    #[inline(always)]
+    pub(crate) fn armed(&self) -> &AtomicU32 {
+        self.mapping.u32(ARMED)
+    }
+
+    /// The length of the RECEIVE with this running number.
+    #[inline(always)]
+    pub(crate) fn receive_length(&self, number: u64) -> &AtomicU32 {
+        let index = number as usize & (self.geometry.lengths as usize - 1);
+        self.mapping.u32(LENGTHS + index * 4)
+    }
+
+    #[inline(always)]
+    fn data_bytes(&self) -> u64 {
+        self.geometry.data_bytes.into()
+    }
+
+    /// The word at running position `at` of the record ring.
+    #[inline(always)]
+    fn word(&self, at: u64) -> &AtomicU64 {
+        let offset = at as usize & (self.geometry.data_bytes as usize - 8);
+        self.mapping.u64(self.data_offset + offset)
+    }
+
+    /// The pieces of `length` bytes of the ring at running position `at`: up to its end, and from its beginning.
+    #[inline(always)]
+    fn pieces(&self, at: u64, length: usize) -> [(*mut u8, usize); 2] {
+        let size = self.geometry.data_bytes as usize;
+        debug_assert!(length <= size);
+        let offset = at as usize & (size - 1);
+        let first = length.min(size - offset);
+        // SAFETY: the ring is `size` bytes from `data_offset` inside the mapping, and `offset < size`.
+        let (start, here) = unsafe {
+            let start = self.mapping.start().as_ptr().add(self.data_offset);
+            (start, start.add(offset))
+        };
+        [(here, first), (start, length - first)]
+    }
+}

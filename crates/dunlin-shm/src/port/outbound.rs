@@ -1,0 +1,118 @@
+//! The sending end of a port.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{fence, Ordering};
+use std::sync::Arc;
+
+use crate::channel::raise;
+use crate::region_table::PeerTable;
+
+use super::{Nonsense, PortMap, Record, ARMED_NEXT, ARMED_SOLICITED, RECORD_HEADER_BYTES};
+
+/// What one sender knows of the port of its peer.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    pub(crate) port: Arc<PortMap>,
+    pub(crate) table: PeerTable,
+    wake: Option<OwnedFd>,
+    tail: u64,
+    head: u64,
+    sent: u64,
+    posted: u64,
+}
+
+impl Outbound {
+    pub(crate) fn new(port: Arc<PortMap>, table: PeerTable, wake: Option<OwnedFd>) -> Self {
+        Self {
+            port,
+            table,
+            wake,
+            tail: 0,
+            head: 0,
+            sent: 0,
+            posted: 0,
+        }
+    }
+
+    /// Whether a RECEIVE waits for the next message.
+    #[inline]
+    pub(crate) fn receiver_ready(&mut self) -> Result<bool, Nonsense> {
+        if self.port.geometry().shared_receive || self.posted != self.sent {
+            return Ok(true);
+        }
+        let posted = self.port.posted().load(Ordering::Acquire);
+        if posted.wrapping_sub(self.sent) > u64::from(self.port.geometry().lengths) {
+            return Err(Nonsense);
+        }
+        self.posted = posted;
+        Ok(posted != self.sent)
+    }
+
+    /// Bytes that the RECEIVE for the next message takes.
+    #[inline]
+    pub(crate) fn receive_length(&self) -> u64 {
+        if self.port.geometry().shared_receive {
+            return u64::MAX;
+        }
+        self.port
+            .receive_length(self.sent)
+            .load(Ordering::Relaxed)
+            .into()
+    }
+
+    /// The most bytes that one record may carry now, if that is at least `wanted`, else the same after a fresh look at the head.
+    /// `None` when there is not even room for a header.
+    #[inline]
+    pub(crate) fn room(&mut self, wanted: u64) -> Result<Option<u64>, Nonsense> {
+        let size = self.port.data_bytes();
+        let mut free = size - (self.tail - self.head);
+        if free < wanted + 2 * RECORD_HEADER_BYTES {
+            let head = self.port.head().load(Ordering::Acquire);
+            let moved = head.wrapping_sub(self.head);
+            if moved > self.tail - self.head || head % RECORD_HEADER_BYTES != 0 {
+                return Err(Nonsense);
+            }
+            self.head = head;
+            free = size - (self.tail - head);
+        }
+        Ok(free.checked_sub(RECORD_HEADER_BYTES))
+    }
+
+    /// Publishes one record, for which there is [`Outbound::room`]; `fill` writes its bytes into the pieces of the ring.
+    #[inline]
+    pub(crate) fn publish(&mut self, record: Record, fill: impl FnOnce([(*mut u8, usize); 2])) {
+        debug_assert!(self.tail - self.head + record.ring_bytes() <= self.port.data_bytes());
+        let [first, second] = record.encode();
+        self.port.word(self.tail).store(first, Ordering::Relaxed);
+        self.port
+            .word(self.tail + 8)
+            .store(second, Ordering::Relaxed);
+        if record.bytes > 0 {
+            fill(
+                self.port
+                    .pieces(self.tail + RECORD_HEADER_BYTES, record.bytes as usize),
+            );
+        }
+        self.tail += record.ring_bytes();
+        // All or nothing: a sender that dies before this store has sent nothing.
+        self.port.tail().store(self.tail, Ordering::Release);
+        if !record.more {
+            self.sent = self.sent.wrapping_add(1);
+            self.wake(record.solicited);
+        }
+    }
+
+    /// Wakes a receiver that sleeps.
+    #[inline]
+    fn wake(&self, solicited: bool) {
+        let Some(event) = &self.wake else { return };
+        fence(Ordering::SeqCst);
+        match self.port.armed().load(Ordering::Relaxed) {
+            ARMED_NEXT => {}
+            ARMED_SOLICITED if solicited => {}
+            _ => return,
+        }
+        self.port.armed().store(0, Ordering::Relaxed);
+        raise(event);
+    }
+}

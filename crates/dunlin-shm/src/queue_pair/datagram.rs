@@ -1,0 +1,135 @@
+//! UD: datagrams to any queue pair, each through a port of its own.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::{Operation, QueuePairState, SendFlags};
+
+use crate::control::Command;
+use crate::port::{Outbound, Record, RecordKind};
+
+use super::executor::{Executor, Reason, Step};
+use super::shared::Shared;
+use super::work::{Target, Work};
+
+/// Destinations that one queue pair keeps open.
+const DESTINATIONS_MAX: usize = 4096;
+/// A destination that refused is asked again after this.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+/// Entries of the table from a destination's number to its place.
+const HINTS: usize = 256;
+
+/// The destinations of a queue pair.
+#[derive(Debug, Default)]
+pub(crate) struct Datagrams {
+    destinations: Vec<(Target, Way)>,
+    hints: Vec<u16>,
+}
+
+/// The way to a destination.
+#[derive(Debug)]
+enum Way {
+    Asked,
+    Open(Outbound),
+    Refused(Instant),
+}
+
+impl Datagrams {
+    #[inline]
+    fn find(&mut self, target: Target) -> Option<usize> {
+        let hint = target.number as usize % HINTS;
+        if let Some(&place) = self.hints.get(hint) {
+            if matches!(self.destinations.get(usize::from(place)), Some((known, _)) if *known == target)
+            {
+                return Some(place.into());
+            }
+        }
+        let place = self
+            .destinations
+            .iter()
+            .position(|(known, _)| *known == target)?;
+        if self.hints.is_empty() {
+            self.hints = vec![0; HINTS];
+        }
+        self.hints[hint] = place as u16;
+        Some(place)
+    }
+
+    /// Takes in the answer about a destination.
+    pub(crate) fn answered(&mut self, target: Target, outbound: Option<Outbound>) {
+        if let Some(place) = self.find(target) {
+            self.destinations[place].1 = match outbound {
+                Some(outbound) => Way::Open(outbound),
+                None => Way::Refused(Instant::now()),
+            };
+        }
+    }
+}
+
+impl Executor {
+    /// Sends one datagram. What cannot be delivered is lost, and that is success.
+    pub(crate) fn execute_datagram(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
+        let done = Step::Done(work.length);
+        let (Some(target), Operation::Send { immediate }) = (work.target, work.operation) else {
+            return done;
+        };
+        let mut place = self.datagrams.find(target);
+        if !matches!(place, Some(at) if matches!(self.datagrams.destinations[at].1, Way::Open(_))) {
+            self.read_mail(pair);
+            place = self.datagrams.find(target);
+        }
+        let Some(place) = place else {
+            if self.datagrams.destinations.len() >= DESTINATIONS_MAX {
+                return done;
+            }
+            self.datagrams.destinations.push((target, Way::Asked));
+            return ask(pair, target);
+        };
+        let way = &mut self.datagrams.destinations[place].1;
+        match way {
+            Way::Asked => Step::Wait(Reason::Peer),
+            Way::Refused(at) if at.elapsed() < ASK_AGAIN => done,
+            Way::Refused(_) => {
+                *way = Way::Asked;
+                ask(pair, target)
+            }
+            Way::Open(outbound) => {
+                let there = outbound.port.state().load(Ordering::Relaxed);
+                if there.wrapping_sub(QueuePairState::ReadyToReceive as u32) > 3 {
+                    *way = Way::Refused(Instant::now());
+                    return done;
+                }
+                let record = Record {
+                    kind: if immediate.is_some() {
+                        RecordKind::SendImmediate
+                    } else {
+                        RecordKind::Send
+                    },
+                    solicited: work.flags.contains(SendFlags::SOLICITED),
+                    more: false,
+                    bytes: work.length as u32,
+                    total: work.length as u32,
+                    immediate: immediate.unwrap_or(0),
+                };
+                match outbound.room(work.length as u64) {
+                    Ok(Some(room)) if room >= work.length as u64 => {
+                        outbound.publish(record, |pieces| work.source.gather(0, pieces));
+                    }
+                    Ok(_) => {}
+                    Err(_) => *way = Way::Refused(Instant::now()),
+                }
+                done
+            }
+        }
+    }
+}
+
+#[cold]
+fn ask(pair: &Shared, target: Target) -> Step {
+    pair.core.control.push(Command::Datagram {
+        pair: pair.me.clone(),
+        incarnation: pair.incarnation(),
+        target,
+    });
+    Step::Wait(Reason::Peer)
+}

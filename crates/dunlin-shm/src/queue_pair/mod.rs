@@ -1,0 +1,320 @@
+//! Queue pairs.
+
+mod datagram;
+mod executor;
+mod post;
+mod shared;
+mod work;
+
+pub(crate) use executor::{Mail, PeerRegion};
+pub(crate) use shared::{Link, Parts, Shared};
+pub(crate) use work::Target;
+
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
+    QueuePairState, ReceiveRequest, SendRequest, Transport, VerbsError,
+};
+
+use crate::control::Command;
+use crate::core::lock;
+use crate::device::{Handle, ShmAddressHandle, MTU_BYTES};
+use crate::mapping::system;
+use crate::port::{Geometry, Inbound, PortMap};
+use crate::receive::{check_receive, ReceiveSource};
+use crate::region::ShmRegion;
+
+/// A queue pair of the shared-memory device.
+#[derive(Debug)]
+pub struct ShmQueuePair {
+    shared: Arc<Shared>,
+    limits: Limits,
+    /// Entries of the send queue taken so far.
+    posted: u32,
+    /// What `posted` was at the last reset: all before it is given back.
+    reset_at: u32,
+    /// The port where the lengths of RECEIVEs are published.
+    port: Option<Arc<PortMap>>,
+    received: u64,
+    _device: Arc<Handle>,
+}
+
+/// What one request may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) send_requests: usize,
+    pub(crate) segments: usize,
+    pub(crate) inline_bytes: usize,
+}
+
+impl ShmQueuePair {
+    pub(crate) fn new(device: &Arc<Handle>, shared: Arc<Shared>, limits: Limits) -> Self {
+        Self {
+            shared,
+            limits,
+            posted: 0,
+            reset_at: 0,
+            port: None,
+            received: 0,
+            _device: Arc::clone(device),
+        }
+    }
+
+    fn check_move(&self, to: QueuePairState) -> Result<QueuePairState, VerbsError> {
+        let from = self.shared.state();
+        if from.may_move(to, self.shared.transport) {
+            return Ok(from);
+        }
+        Err(self.no_transition(from, to))
+    }
+
+    fn no_transition(&self, from: QueuePairState, to: QueuePairState) -> VerbsError {
+        VerbsError::Transition {
+            queue_pair: self.shared.number,
+            from,
+            to,
+        }
+    }
+
+    fn change(&self, from: QueuePairState, to: QueuePairState) -> Result<(), VerbsError> {
+        if self.shared.change_state(from, to) {
+            return Ok(());
+        }
+        Err(self.no_transition(self.shared.state(), to))
+    }
+
+    /// A fresh port for a fresh connection.
+    fn open_port(&mut self) -> Result<(), VerbsError> {
+        let shared = &self.shared;
+        let (lengths, shared_receive) = match &shared.source {
+            ReceiveSource::Own(ring) => (ring.capacity() as u32, false),
+            ReceiveSource::Shared(_) => (1, true),
+        };
+        let geometry = Geometry {
+            lengths,
+            data_bytes: shared.core.config.port_bytes as u32,
+            shared_receive,
+        };
+        let (file, port) =
+            PortMap::create(geometry).map_err(system("memfd of a queue pair's port"))?;
+        let port = Arc::new(port);
+        self.received = 0;
+        self.port = Some(Arc::clone(&port));
+        let mut link = lock(&shared.link);
+        link.ports.push(Arc::clone(&port));
+        link.own = Some((file, port));
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        let shared = &self.shared;
+        shared.begin_reset();
+        // SAFETY: we are the owner, and not inside the executor.
+        let mut held = unsafe { shared.send.owner_lock() };
+        held.with(executor::Executor::reset);
+        if shared.send.is_shared() {
+            shared
+                .send_cq
+                .left_over
+                .fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+        }
+        held.give_back();
+        shared
+            .receive
+            .enter(|receive| receive.reset(&shared.source));
+        shared.receive_cq.changed();
+        self.port = None;
+        self.received = 0;
+        self.reset_at = self.posted;
+    }
+}
+
+impl Drop for ShmQueuePair {
+    fn drop(&mut self) {
+        self.reset();
+        let shared = &self.shared;
+        shared.send_cq.leave(shared.send_place);
+        shared.receive_cq.leave(shared.receive_place);
+        shared.core.remove_queue_pair(shared.number);
+        shared.core.control.push(Command::Closed(shared.number));
+    }
+}
+
+impl QueuePair for ShmQueuePair {
+    type Region = ShmRegion;
+    type AddressHandle = ShmAddressHandle;
+
+    fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    fn transport(&self) -> Transport {
+        self.shared.transport
+    }
+
+    fn state(&self) -> QueuePairState {
+        self.shared.state()
+    }
+
+    fn address(&self) -> EndpointAddress {
+        EndpointAddress {
+            gid: self.shared.core.uid,
+            lid: 0,
+            mtu_bytes: MTU_BYTES as u32,
+            queue_pair: self.shared.number,
+            packet_sequence: 0,
+            queue_key: self.shared.queue_key,
+            token: self.shared.token,
+        }
+    }
+
+    fn to_init(&mut self, access: Access) -> Result<(), VerbsError> {
+        let from = self.check_move(QueuePairState::Init)?;
+        if from == QueuePairState::Reset && self.shared.transport != Transport::UnreliableDatagram {
+            self.open_port()?;
+        }
+        lock(&self.shared.link).access = access;
+        self.change(from, QueuePairState::Init)
+    }
+
+    fn to_ready_to_receive(
+        &mut self,
+        remote: Option<&EndpointAddress>,
+        attributes: ConnectAttributes,
+    ) -> Result<(), VerbsError> {
+        let from = self.check_move(QueuePairState::ReadyToReceive)?;
+        let connected = self.shared.transport != Transport::UnreliableDatagram;
+        if connected != remote.is_some() {
+            return Err(VerbsError::Address(if connected {
+                "a connected queue pair needs its peer's address".to_owned()
+            } else {
+                "a datagram queue pair has no peer".to_owned()
+            }));
+        }
+        if let Some(remote) = remote {
+            if remote.queue_pair == 0 || remote.lid != 0 || remote.gid == [0; 16] {
+                return Err(VerbsError::Address(
+                    "not of a queue pair in shared memory".to_owned(),
+                ));
+            }
+        }
+        let shared = Arc::clone(&self.shared);
+        {
+            let mut link = lock(&shared.link);
+            link.remote = remote.copied();
+            link.attributes = attributes;
+        }
+        // SAFETY: we are the owner, and not inside the executor.
+        unsafe { shared.send.owner_lock() }.with(|executor| executor.connect(&shared));
+        if let (Some(port), Some(remote)) = (&self.port, remote) {
+            let inbound = Inbound::new(Arc::clone(port), remote.queue_pair);
+            shared
+                .receive
+                .enter(|receive| receive.inbound.push(inbound));
+            shared.receive_cq.arm_port(port);
+        }
+        self.change(from, QueuePairState::ReadyToReceive)?;
+        if let Some(remote) = remote {
+            shared.core.control.push(Command::Attach {
+                pair: Arc::downgrade(&shared),
+                incarnation: shared.incarnation(),
+                remote: *remote,
+            });
+        }
+        shared.core.control.push(Command::Ready(shared.number));
+        Ok(())
+    }
+
+    fn to_ready_to_send(&mut self) -> Result<(), VerbsError> {
+        let from = self.check_move(QueuePairState::ReadyToSend)?;
+        self.change(from, QueuePairState::ReadyToSend)?;
+        self.shared.progress();
+        Ok(())
+    }
+
+    fn to_send_queue_drained(&mut self) -> Result<(), VerbsError> {
+        let from = self.check_move(QueuePairState::SendQueueDrained)?;
+        self.change(from, QueuePairState::SendQueueDrained)
+    }
+
+    fn to_error(&mut self) {
+        if self.shared.state() == QueuePairState::Reset {
+            self.shared
+                .change_state(QueuePairState::Reset, QueuePairState::Error);
+        }
+        self.shared.enter_error();
+    }
+
+    fn to_reset(&mut self) {
+        self.reset();
+    }
+
+    #[inline]
+    fn post_send(
+        &mut self,
+        requests: &[SendRequest<'_, ShmRegion, ShmAddressHandle>],
+    ) -> Result<(), PostError> {
+        for (index, request) in requests.iter().enumerate() {
+            self.post_one(request)
+                .map_err(|kind| PostError { index, kind })?;
+        }
+        Ok(())
+    }
+
+    fn post_receive(
+        &mut self,
+        requests: &[ReceiveRequest<'_, ShmRegion>],
+    ) -> Result<(), PostError> {
+        for (index, request) in requests.iter().enumerate() {
+            self.receive_one(request)
+                .map_err(|kind| PostError { index, kind })?;
+        }
+        Ok(())
+    }
+}
+
+impl ShmQueuePair {
+    fn receive_one(
+        &mut self,
+        request: &ReceiveRequest<'_, ShmRegion>,
+    ) -> Result<(), PostErrorKind> {
+        let shared = &self.shared;
+        let state = shared.state();
+        if !state.takes_receives() {
+            return Err(PostErrorKind::State(state));
+        }
+        let ReceiveSource::Own(ring) = &shared.source else {
+            return Err(PostErrorKind::Verb(shared.transport));
+        };
+        check_receive(request, self.limits.segments)?;
+        if shared.transport == Transport::UnreliableDatagram && ring.is_empty() {
+            // What came before there was a RECEIVE is lost, as on a wire.
+            shared.receive.enter(|receive| {
+                if !receive.is_active() {
+                    receive.drop_unreceived();
+                }
+            });
+        }
+        // SAFETY: `&mut self` makes us the one poster.
+        if !unsafe { ring.post(request) } {
+            return Err(PostErrorKind::Full {
+                limit: ring.limit(),
+            });
+        }
+        if let Some(port) = &self.port {
+            let length: usize = request.segments.iter().map(|segment| segment.length).sum();
+            port.receive_length(self.received).store(
+                u32::try_from(length).unwrap_or(u32::MAX),
+                std::sync::atomic::Ordering::Relaxed,
+            );
+            self.received += 1;
+            port.posted()
+                .store(self.received, std::sync::atomic::Ordering::Release);
+        }
+        if state == QueuePairState::Error {
+            shared.receive_cq.signal(true);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! Posting sends: the checks, and the fast path.
+
+use std::sync::atomic::Ordering;
+
+use dunlin_verbs::{
+    Access, CompletionStatus, Operation, Payload, PostErrorKind, QueuePairState, SendFlags,
+    SendRequest, Transport,
+};
+
+use crate::device::{ShmAddressHandle, MAX_MESSAGE_BYTES, MTU_BYTES};
+use crate::region::ShmRegion;
+
+use super::executor::Step;
+use super::work::Work;
+use super::ShmQueuePair;
+
+type Request<'a> = SendRequest<'a, ShmRegion, ShmAddressHandle>;
+
+impl ShmQueuePair {
+    #[inline(always)]
+    pub(super) fn post_one(&mut self, request: &Request<'_>) -> Result<(), PostErrorKind> {
+        let state = self.shared.state();
+        if state != QueuePairState::ReadyToSend && !state.takes_sends() {
+            return Err(PostErrorKind::State(state));
+        }
+        let length = self.check(request)?;
+        self.take_entry()?;
+        let work = Work::new(request, length, self.posted);
+        if state != QueuePairState::ReadyToSend {
+            self.post_in_order(&work);
+            return Ok(());
+        }
+        let shared = &*self.shared;
+        // SAFETY: `&mut self` makes us the owner.
+        match unsafe {
+            shared
+                .send
+                .owned(|executor| executor.execute(shared, &work))
+        } {
+            Some(Step::Done(bytes)) => {
+                if request.flags.contains(SendFlags::SIGNALED) {
+                    shared.complete(&work, CompletionStatus::Success, bytes);
+                }
+            }
+            Some(Step::Fail(status)) => shared.fail(&work, status),
+            Some(Step::Wait(_)) => self.leave_over(&work),
+            None => self.post_in_order(&work),
+        }
+        Ok(())
+    }
+
+    /// Takes an entry of the send queue; it comes back when a completion at or after it is polled.
+    #[inline(always)]
+    fn take_entry(&mut self) -> Result<(), PostErrorKind> {
+        let retired = self.shared.retired.0.load(Ordering::Acquire);
+        // Entries of before a reset are given back, whatever the poller has seen of them.
+        let given_back = if retired.wrapping_sub(self.reset_at) as i32 > 0 {
+            retired
+        } else {
+            self.reset_at
+        };
+        let limit = self.limits.send_requests;
+        if self.posted.wrapping_sub(given_back) as usize >= limit {
+            return Err(PostErrorKind::Full { limit });
+        }
+        self.posted = self.posted.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Keeps a request that could not be finished, and shares the executor with whoever can go on.
+    #[cold]
+    fn leave_over(&self, work: &Work<'_>) {
+        let shared = &*self.shared;
+        // SAFETY: `&mut self` of the caller makes us the owner.
+        unsafe { shared.send.owned(|executor| executor.leave_over(work)) };
+        shared.send_cq.left_over.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: as above, and we are out of the executor.
+        unsafe { shared.send.share() };
+        // An answer or an error that came while we were at it found nobody to go on.
+        shared.progress();
+        if shared.send.is_shared() {
+            shared.core.control.watch(&self.shared);
+        }
+    }
+
+    /// Posts behind what is left over, or where nothing is started.
+    #[cold]
+    fn post_in_order(&self, work: &Work<'_>) {
+        let shared = &*self.shared;
+        if let Some(mut held) = shared.send.lock() {
+            held.with(|executor| executor.leave_over(work));
+            shared.run(held);
+            return;
+        }
+        match shared.state() {
+            QueuePairState::ReadyToSend => {
+                // What was left over has been finished meanwhile.
+                // SAFETY: `&mut self` of the caller makes us the owner.
+                match unsafe { shared.send.owned(|executor| executor.execute(shared, work)) } {
+                    Some(Step::Done(bytes)) => {
+                        if work.flags.contains(SendFlags::SIGNALED) {
+                            shared.complete(work, CompletionStatus::Success, bytes);
+                        }
+                    }
+                    Some(Step::Fail(status)) => shared.fail(work, status),
+                    _ => self.leave_over(work),
+                }
+            }
+            QueuePairState::SendQueueDrained => self.leave_over(work),
+            _ => shared.complete(work, CompletionStatus::Flushed, 0),
+        }
+    }
+
+    /// Checks a request and says how long it is.
+    #[inline(always)]
+    fn check(&self, request: &Request<'_>) -> Result<usize, PostErrorKind> {
+        let transport = self.shared.transport;
+        let not_carried = PostErrorKind::Verb(transport);
+        let length = match request.payload {
+            Payload::Inline(bytes) => {
+                if bytes.len() > self.limits.inline_bytes {
+                    return Err(PostErrorKind::Inline {
+                        bytes: bytes.len(),
+                        limit: self.limits.inline_bytes,
+                    });
+                }
+                bytes.len()
+            }
+            Payload::Segments(_) => self.check_segments(request)?,
+        };
+        let limit = if transport == Transport::UnreliableDatagram {
+            MTU_BYTES
+        } else {
+            MAX_MESSAGE_BYTES
+        };
+        if length > limit {
+            return Err(PostErrorKind::Length {
+                bytes: length,
+                limit,
+            });
+        }
+        if request.destination.is_some() != (transport == Transport::UnreliableDatagram) {
+            return Err(not_carried);
+        }
+        let carried = match request.operation {
+            Operation::Send { .. } => true,
+            Operation::Write { .. } => transport != Transport::UnreliableDatagram,
+            Operation::Read { .. } => {
+                transport == Transport::ReliableConnection
+                    && matches!(request.payload, Payload::Segments(_))
+            }
+            Operation::CompareAndSwap { .. } | Operation::FetchAndAdd { .. } => {
+                transport == Transport::ReliableConnection
+                    && length == 8
+                    && matches!(request.payload, Payload::Segments([_]))
+            }
+        };
+        if carried {
+            Ok(length)
+        } else {
+            Err(not_carried)
+        }
+    }
+
+    #[inline]
+    fn check_segments(&self, request: &Request<'_>) -> Result<usize, PostErrorKind> {
+        let Payload::Segments(segments) = request.payload else {
+            return Ok(0);
+        };
+        if segments.len() > self.limits.segments {
+            return Err(PostErrorKind::Segments {
+                count: segments.len(),
+                limit: self.limits.segments,
+            });
+        }
+        let written = !matches!(
+            request.operation,
+            Operation::Send { .. } | Operation::Write { .. }
+        );
+        let mut length = 0;
+        for (index, segment) in segments.iter().enumerate() {
+            let region = segment.region.region();
+            if !region.memory.contains(segment.offset, segment.length)
+                || (written && !region.access.contains(Access::LOCAL_WRITE))
+            {
+                return Err(PostErrorKind::Segment(index));
+            }
+            length += segment.length;
+        }
+        Ok(length)
+    }
+}

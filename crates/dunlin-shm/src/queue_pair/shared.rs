@@ -1,0 +1,250 @@
+//! What a queue pair shares with completion queues and the control thread.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use dunlin_verbs::{
+    Access, CompletionStatus, ConnectAttributes, EndpointAddress, QueuePairState, Transport,
+};
+
+use crate::completion_queue::{Entry, QueueCore};
+use crate::core::{lock, Core};
+use crate::gate::Gate;
+use crate::handover::{Handover, Held};
+use crate::port::PortMap;
+use crate::receive::{ReceiveSource, ReceiveState};
+
+use super::executor::{Executor, Mail};
+use super::work::Work;
+
+/// Keeps a word that another thread writes off its neighbours' cache line.
+#[repr(align(64))]
+#[derive(Debug)]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// What was agreed with the peer, and the ports of this queue pair.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) remote: Option<EndpointAddress>,
+    pub(crate) attributes: ConnectAttributes,
+    pub(crate) access: Access,
+    /// The port of a connected queue pair and its descriptor.
+    pub(crate) own: Option<(OwnedFd, Arc<PortMap>)>,
+    /// Whether the peer has our port; only one sender may.
+    pub(crate) attached: bool,
+    /// The request by which we got the peer's port.
+    pub(crate) attach_request: Option<u32>,
+    /// All ports that publish our state.
+    pub(crate) ports: Vec<Arc<PortMap>>,
+}
+
+/// The queue pair.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) me: Weak<Shared>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) number: u32,
+    pub(crate) transport: Transport,
+    pub(crate) domain: u64,
+    pub(crate) token: u64,
+    pub(crate) queue_key: u32,
+    state: AtomicU32,
+    incarnation: AtomicU32,
+    pub(crate) send: Handover<Executor>,
+    pub(crate) send_cq: Arc<QueueCore>,
+    pub(crate) receive_cq: Arc<QueueCore>,
+    pub(crate) send_place: u32,
+    pub(crate) receive_place: u32,
+    pub(crate) receive: Gate<ReceiveState>,
+    pub(crate) source: ReceiveSource,
+    pub(crate) link: Mutex<Link>,
+    mailbox: Mutex<Vec<(u32, Mail)>>,
+    pub(crate) watched: AtomicBool,
+    /// Entries of the send queue given back, as the poller of its completions found.
+    pub(crate) retired: Line<AtomicU32>,
+}
+
+/// The parts of [`Shared`] that its maker chooses.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) core: Arc<Core>,
+    pub(crate) number: u32,
+    pub(crate) transport: Transport,
+    pub(crate) domain: u64,
+    pub(crate) send_cq: Arc<QueueCore>,
+    pub(crate) receive_cq: Arc<QueueCore>,
+    pub(crate) send_place: u32,
+    pub(crate) receive_place: u32,
+    pub(crate) source: ReceiveSource,
+    pub(crate) segments: usize,
+    pub(crate) send_requests: usize,
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            core: parts.core,
+            number: parts.number,
+            transport: parts.transport,
+            domain: parts.domain,
+            token: crate::core::random_u64(),
+            queue_key: crate::core::random_u64() as u32,
+            state: AtomicU32::new(QueuePairState::Reset as u32),
+            incarnation: AtomicU32::new(0),
+            send: Handover::new(Executor::new(parts.send_requests)),
+            send_cq: parts.send_cq,
+            receive_cq: parts.receive_cq,
+            send_place: parts.send_place,
+            receive_place: parts.receive_place,
+            receive: Gate::new(ReceiveState::new(parts.segments)),
+            source: parts.source,
+            link: Mutex::new(Link {
+                remote: None,
+                attributes: ConnectAttributes::default(),
+                access: Access::empty(),
+                own: None,
+                attached: false,
+                attach_request: None,
+                ports: Vec::new(),
+            }),
+            mailbox: Mutex::new(Vec::new()),
+            watched: AtomicBool::new(false),
+            retired: Line(AtomicU32::new(0)),
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn state(&self) -> QueuePairState {
+        QueuePairState::from_number(self.state.load(Ordering::Acquire))
+            .unwrap_or(QueuePairState::Error)
+    }
+
+    #[inline(always)]
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.incarnation.load(Ordering::Acquire)
+    }
+
+    /// Moves from `from` to `to`, unless the state is another by now; tells the senders to our ports.
+    pub(crate) fn change_state(&self, from: QueuePairState, to: QueuePairState) -> bool {
+        let link = lock(&self.link);
+        let changed = self
+            .state
+            .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
+        if changed {
+            for port in &link.ports {
+                port.state().store(to as u32, Ordering::SeqCst);
+            }
+        }
+        changed
+    }
+
+    /// To Error from wherever it is but Reset, and wakes who waits for completions; flushing is left to the next
+    /// [`Shared::progress`] and to polling. `false` when it was there already.
+    pub(crate) fn mark_error(&self) -> bool {
+        self.mark(QueuePairState::Error)
+    }
+
+    fn mark(&self, to: QueuePairState) -> bool {
+        loop {
+            let from = self.state();
+            if matches!(from, QueuePairState::Reset | QueuePairState::Error) || from == to {
+                return false;
+            }
+            if self.change_state(from, to) {
+                fence(Ordering::SeqCst);
+                self.send_cq.signal(true);
+                self.receive_cq.signal(true);
+                return true;
+            }
+        }
+    }
+
+    /// To Error, and flushes the sends that were left over. Not for a caller that holds the executor.
+    pub(crate) fn enter_error(&self) {
+        self.mark_error();
+        self.progress();
+    }
+
+    /// Reset: nothing of this life is reported or delivered any more.
+    pub(crate) fn begin_reset(&self) {
+        self.incarnation.fetch_add(1, Ordering::SeqCst);
+        let mut link = lock(&self.link);
+        self.state
+            .store(QueuePairState::Reset as u32, Ordering::SeqCst);
+        for port in link.ports.drain(..) {
+            port.state()
+                .store(QueuePairState::Reset as u32, Ordering::SeqCst);
+        }
+        link.own = None;
+        link.attached = false;
+        link.attach_request = None;
+        link.remote = None;
+        drop(link);
+        lock(&self.mailbox).clear();
+    }
+
+    /// Reports the end of `work`.
+    #[inline]
+    pub(crate) fn complete(&self, work: &Work<'_>, status: CompletionStatus, bytes: usize) {
+        self.send_cq.push(Entry {
+            id: work.id,
+            bytes,
+            status,
+            opcode: work.opcode(),
+            number: self.number,
+            member: self.send_place,
+            incarnation: self.incarnation(),
+            posted: work.posted,
+        });
+    }
+
+    /// Reports the failure of `work` and moves to the error state of the transport.
+    #[cold]
+    pub(crate) fn fail(&self, work: &Work<'_>, status: CompletionStatus) {
+        tracing::debug!(queue_pair = self.number, id = work.id, %status, "request failed");
+        self.complete(work, status, 0);
+        self.mark(match self.transport {
+            Transport::ReliableConnection => QueuePairState::Error,
+            _ => QueuePairState::SendQueueError,
+        });
+    }
+
+    /// Goes on with what was left over, if the executor is free.
+    pub(crate) fn try_progress(&self) {
+        if let Some(held) = self.send.try_lock() {
+            self.run(held);
+        }
+    }
+
+    /// Goes on with what was left over.
+    pub(crate) fn progress(&self) {
+        fence(Ordering::SeqCst);
+        if self.send.is_shared() {
+            if let Some(held) = self.send.lock() {
+                self.run(held);
+            }
+        }
+    }
+
+    /// Runs the executor; gives it back to the owner when nothing is left.
+    pub(crate) fn run(&self, mut held: Held<'_, Executor>) {
+        if held.with(|executor| executor.run(self)) {
+            self.send_cq.left_over.fetch_sub(1, Ordering::SeqCst);
+            held.give_back();
+        }
+    }
+
+    /// Puts an answer of the control thread where the executor finds it.
+    pub(crate) fn deliver(&self, incarnation: u32, mail: Mail) {
+        lock(&self.mailbox).push((incarnation, mail));
+        self.progress();
+    }
+
+    /// What the control thread has answered.
+    pub(crate) fn take_mail(&self) -> Vec<(u32, Mail)> {
+        std::mem::take(&mut *lock(&self.mailbox))
+    }
+}

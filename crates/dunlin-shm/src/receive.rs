@@ -1,0 +1,444 @@
+//! Posted RECEIVEs and the messages that fill them.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, AsyncEvent, Completion, CompletionOpcode, CompletionStatus, PostErrorKind,
+    ReceiveRequest, Transport, GRH_BYTES,
+};
+
+use crate::port::{Inbound, Nonsense, Record, RecordKind};
+use crate::queue_pair::Shared;
+use crate::region::{RegionCore, ShmRegion};
+use crate::shared_receive::SharedReceiveCore;
+
+/// A piece of a region, held by a posted request.
+#[derive(Debug)]
+pub(crate) struct OwnedSegment {
+    pub(crate) region: Arc<RegionCore>,
+    pub(crate) offset: usize,
+    pub(crate) length: usize,
+}
+
+/// A posted RECEIVE.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiveSlot {
+    pub(crate) id: u64,
+    pub(crate) capacity: u64,
+    pub(crate) segments: Vec<OwnedSegment>,
+}
+
+impl ReceiveSlot {
+    pub(crate) fn with_segments(segments: usize) -> Self {
+        Self {
+            id: 0,
+            capacity: 0,
+            segments: Vec::with_capacity(segments),
+        }
+    }
+
+    /// Takes over a checked request.
+    pub(crate) fn fill(&mut self, request: &ReceiveRequest<'_, ShmRegion>) {
+        self.id = request.id;
+        self.capacity = 0;
+        self.segments.clear();
+        for segment in request.segments {
+            self.capacity += segment.length as u64;
+            self.segments.push(OwnedSegment {
+                region: Arc::clone(segment.region.region()),
+                offset: segment.offset,
+                length: segment.length,
+            });
+        }
+    }
+
+    /// Copies `length` bytes to position `at` of the buffer; the caller has checked the capacity.
+    fn scatter(&self, mut at: usize, mut from: *const u8, mut length: usize) {
+        for segment in &self.segments {
+            if length == 0 {
+                return;
+            }
+            if at >= segment.length {
+                at -= segment.length;
+                continue;
+            }
+            let piece = length.min(segment.length - at);
+            // SAFETY: the segment was checked against its region when it was posted, and the region is alive; `from` has
+            // `length` bytes in the port.
+            unsafe {
+                let to = segment.region.memory.start().as_ptr();
+                std::ptr::copy(from, to.add(segment.offset + at), piece);
+                from = from.add(piece);
+            }
+            length -= piece;
+            at = 0;
+        }
+    }
+
+    fn usable(&self, domain: u64) -> bool {
+        self.segments
+            .iter()
+            .all(|segment| !segment.region.ended() && segment.region.domain == domain)
+    }
+}
+
+/// Whether a RECEIVE may be posted to a queue that takes `segments` segments.
+pub(crate) fn check_receive(
+    request: &ReceiveRequest<'_, ShmRegion>,
+    segments: usize,
+) -> Result<(), PostErrorKind> {
+    if request.segments.len() > segments {
+        return Err(PostErrorKind::Segments {
+            count: request.segments.len(),
+            limit: segments,
+        });
+    }
+    for (index, segment) in request.segments.iter().enumerate() {
+        let region = segment.region.region();
+        if !region.memory.contains(segment.offset, segment.length)
+            || !region.access.contains(Access::LOCAL_WRITE)
+        {
+            return Err(PostErrorKind::Segment(index));
+        }
+    }
+    Ok(())
+}
+
+/// The ring of posted RECEIVEs of one queue pair: its owner posts, whoever holds the gate takes.
+#[derive(Debug)]
+pub(crate) struct ReceiveRing {
+    slots: Box<[UnsafeCell<ReceiveSlot>]>,
+    limit: usize,
+    head: AtomicU64,
+    tail: AtomicU64,
+}
+
+// SAFETY: a slot belongs to the poster until the release store of the tail, then to the taker until the release store of the
+// head; both ends are used by one thread at a time.
+unsafe impl Sync for ReceiveRing {}
+
+impl ReceiveRing {
+    pub(crate) fn new(limit: usize, segments: usize) -> Self {
+        Self {
+            slots: (0..limit.max(1).next_power_of_two())
+                .map(|_| UnsafeCell::new(ReceiveSlot::with_segments(segments)))
+                .collect(),
+            limit,
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Posts; `false` when the ring is full.
+    ///
+    /// # Safety
+    /// Only the queue pair's owner calls this.
+    pub(crate) unsafe fn post(&self, request: &ReceiveRequest<'_, ShmRegion>) -> bool {
+        let tail = self.tail.load(Ordering::Relaxed);
+        if tail - self.head.load(Ordering::Acquire) >= self.limit as u64 {
+            return false;
+        }
+        let index = tail as usize & (self.slots.len() - 1);
+        // SAFETY: the slot is free, and there is one poster.
+        unsafe { &mut *self.slots[index].get() }.fill(request);
+        self.tail.store(tail + 1, Ordering::Release);
+        true
+    }
+
+    /// Takes the oldest RECEIVE, in exchange for an empty slot.
+    ///
+    /// # Safety
+    /// Only the holder of the queue pair's receive gate calls this.
+    unsafe fn take(&self, into: &mut ReceiveSlot) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        if head == self.tail.load(Ordering::Acquire) {
+            return false;
+        }
+        let index = head as usize & (self.slots.len() - 1);
+        // SAFETY: the slot is full, and there is one taker.
+        std::mem::swap(unsafe { &mut *self.slots[index].get() }, into);
+        self.head.store(head + 1, Ordering::Release);
+        true
+    }
+}
+
+/// Where a queue pair takes its RECEIVEs from.
+#[derive(Debug)]
+pub(crate) enum ReceiveSource {
+    /// Its own ring.
+    Own(ReceiveRing),
+    /// A queue that it shares.
+    Shared(Arc<SharedReceiveCore>),
+}
+
+/// The receiving side of a queue pair, behind its gate.
+#[derive(Debug)]
+pub(crate) struct ReceiveState {
+    /// The ports it receives from: one when connected, one for each sender on UD.
+    pub(crate) inbound: Vec<Inbound>,
+    current: ReceiveSlot,
+    active: bool,
+    received: u64,
+    /// Receiving itself failed: what is still in the port is not delivered.
+    broken: bool,
+}
+
+/// Why no more completions come out of a port.
+enum Stop {
+    /// Nothing there, or no RECEIVE for it, or no room for completions.
+    Idle,
+    /// The peer wrote nonsense.
+    Nonsense,
+    /// The last completion was an error of this queue pair.
+    Failed,
+}
+
+impl ReceiveState {
+    pub(crate) fn new(segments: usize) -> Self {
+        Self {
+            inbound: Vec::new(),
+            current: ReceiveSlot::with_segments(segments),
+            active: false,
+            received: 0,
+            broken: false,
+        }
+    }
+
+    /// Forgets everything, as a reset does.
+    pub(crate) fn reset(&mut self, source: &ReceiveSource) {
+        self.inbound.clear();
+        self.active = false;
+        self.received = 0;
+        self.broken = false;
+        self.current.segments.clear();
+        if let ReceiveSource::Own(ring) = source {
+            // SAFETY: we are behind the gate.
+            while unsafe { ring.take(&mut self.current) } {
+                self.current.segments.clear();
+            }
+        }
+    }
+
+    /// Drops the datagrams that came while no RECEIVE was posted.
+    pub(crate) fn drop_unreceived(&mut self) {
+        self.inbound.retain_mut(|inbound| loop {
+            match inbound.peek() {
+                Ok(Some(record)) => inbound.take(&record),
+                Ok(None) => return true,
+                Err(Nonsense) => return false,
+            }
+        });
+    }
+
+    /// Makes completions of what has arrived in one port. Returns how many, and whether the queue pair is to fail.
+    pub(crate) fn drain(
+        &mut self,
+        pair: &Shared,
+        port: usize,
+        out: &mut [Completion],
+    ) -> (usize, bool) {
+        if self.broken || port >= self.inbound.len() {
+            return (0, false);
+        }
+        let mut made = 0;
+        let stop = loop {
+            if made == out.len() {
+                break Stop::Idle;
+            }
+            match self.step(pair, port) {
+                Ok(Some(completion)) => {
+                    out[made] = completion;
+                    made += 1;
+                    if !completion.is_success() {
+                        break Stop::Failed;
+                    }
+                }
+                Ok(None) => break Stop::Idle,
+                Err(stop) => break stop,
+            }
+        };
+        match stop {
+            Stop::Idle => (made, false),
+            Stop::Nonsense if pair.transport == Transport::UnreliableDatagram => {
+                // Only this sender loses its way in.
+                self.inbound.swap_remove(port);
+                pair.receive_cq.changed();
+                (made, false)
+            }
+            Stop::Nonsense => {
+                pair.core
+                    .push_event(AsyncEvent::QueuePairFatal(pair.number));
+                self.broken = true;
+                (made, true)
+            }
+            Stop::Failed => {
+                self.broken = true;
+                (made, true)
+            }
+        }
+    }
+
+    /// Completions for RECEIVEs that will not be filled any more.
+    pub(crate) fn flush(&mut self, pair: &Shared, out: &mut [Completion]) -> usize {
+        let mut made = 0;
+        while made < out.len() {
+            if !self.active {
+                let ReceiveSource::Own(ring) = &pair.source else {
+                    break;
+                };
+                // SAFETY: we are behind the gate.
+                if !unsafe { ring.take(&mut self.current) } {
+                    break;
+                }
+            }
+            out[made] = self.complete(pair, CompletionStatus::Flushed, CompletionOpcode::Receive);
+            made += 1;
+        }
+        made
+    }
+
+    /// Whether [`ReceiveState::flush`] would find something.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Takes a RECEIVE for a message that begins.
+    fn begin(&mut self, pair: &Shared) -> bool {
+        self.received = 0;
+        self.active = match &pair.source {
+            // SAFETY: we are behind the gate.
+            ReceiveSource::Own(ring) => unsafe { ring.take(&mut self.current) },
+            ReceiveSource::Shared(queue) => queue.take(&mut self.current),
+        };
+        self.active
+    }
+
+    fn complete(
+        &mut self,
+        pair: &Shared,
+        status: CompletionStatus,
+        opcode: CompletionOpcode,
+    ) -> Completion {
+        self.active = false;
+        self.current.segments.clear();
+        Completion {
+            id: self.current.id,
+            status,
+            opcode,
+            queue_pair: pair.number,
+            ..Completion::EMPTY
+        }
+    }
+
+    /// Takes records until one completion is made.
+    fn step(&mut self, pair: &Shared, port: usize) -> Result<Option<Completion>, Stop> {
+        let datagram = pair.transport == Transport::UnreliableDatagram;
+        loop {
+            let Some(record) = self.inbound[port].peek().map_err(|_| Stop::Nonsense)? else {
+                return Ok(None);
+            };
+            if !self.active && !self.begin(pair) {
+                if datagram {
+                    self.inbound[port].take(&record);
+                    continue;
+                }
+                return match pair.source {
+                    ReceiveSource::Shared(_) => Ok(None),
+                    // The sender counts our RECEIVEs: it sent one message too many.
+                    ReceiveSource::Own(_) => Err(Stop::Nonsense),
+                };
+            }
+            if let Some(completion) = self.accept(pair, port, record, datagram)? {
+                return Ok(Some(completion));
+            }
+        }
+    }
+
+    /// Puts one record into the current RECEIVE.
+    fn accept(
+        &mut self,
+        pair: &Shared,
+        port: usize,
+        record: Record,
+        datagram: bool,
+    ) -> Result<Option<Completion>, Stop> {
+        let immediate = (record.kind != RecordKind::Send).then_some(record.immediate);
+        let header = if datagram { GRH_BYTES as u64 } else { 0 };
+        match record.kind {
+            RecordKind::WriteImmediate if !datagram && self.received == 0 => {
+                if record.bytes != 0 || record.more {
+                    return Err(Stop::Nonsense);
+                }
+                self.inbound[port].take(&record);
+                let mut completion = self.complete(
+                    pair,
+                    CompletionStatus::Success,
+                    CompletionOpcode::ReceiveWriteWithImmediate,
+                );
+                completion.bytes = record.total as usize;
+                completion.immediate = immediate;
+                return Ok(Some(completion));
+            }
+            RecordKind::Send | RecordKind::SendImmediate => {}
+            RecordKind::TooLong if !datagram => {
+                self.inbound[port].take(&record);
+                let status = CompletionStatus::LocalLength;
+                return Ok(Some(self.complete(pair, status, CompletionOpcode::Receive)));
+            }
+            _ => return Err(Stop::Nonsense),
+        }
+        let end = self.received + u64::from(record.bytes);
+        let whole = end == u64::from(record.total);
+        if end > u64::from(record.total)
+            || whole == record.more
+            || (record.more && (record.bytes == 0 || datagram))
+        {
+            return Err(Stop::Nonsense);
+        }
+        if u64::from(record.total) + header > self.current.capacity {
+            self.inbound[port].take(&record);
+            if datagram {
+                // A datagram that does not fit is dropped with its RECEIVE's place kept.
+                return Ok(None);
+            }
+            let status = CompletionStatus::LocalLength;
+            return Ok(Some(self.complete(pair, status, CompletionOpcode::Receive)));
+        }
+        if !self.current.usable(pair.domain) {
+            self.inbound[port].take(&record);
+            let status = CompletionStatus::LocalProtection;
+            return Ok(Some(self.complete(pair, status, CompletionOpcode::Receive)));
+        }
+        let mut at = (self.received + header) as usize;
+        for (start, length) in self.inbound[port].bytes(&record) {
+            self.current.scatter(at, start, length);
+            at += length;
+        }
+        self.inbound[port].take(&record);
+        self.received = end;
+        if !whole {
+            return Ok(None);
+        }
+        let source = self.inbound[port].source;
+        let mut completion =
+            self.complete(pair, CompletionStatus::Success, CompletionOpcode::Receive);
+        completion.bytes = (end + header) as usize;
+        completion.immediate = immediate;
+        completion.source_queue_pair = datagram.then_some(source);
+        Ok(Some(completion))
+    }
+}

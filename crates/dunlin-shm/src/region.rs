@@ -1,0 +1,264 @@
+//! Registered memory.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, LocalKey, Memory, PageKind, Region, RemoteAddress, RemoteKey, VerbsError,
+};
+use rustix::mm::Advice;
+
+use crate::core::{random_u64, Core};
+use crate::device::Handle;
+use crate::mapping::{create_file, seal, system, Mapping, HUGE_PAGE_BYTES, PAGE_BYTES};
+
+/// A registered region; clones name the same registration.
+#[derive(Clone, Debug)]
+pub struct ShmRegion {
+    handle: Arc<RegionHandle>,
+}
+
+/// Ends the registration when the last user handle is gone; work requests hold the [`RegionCore`] only.
+#[derive(Debug)]
+struct RegionHandle {
+    region: Arc<RegionCore>,
+    _device: Arc<Handle>,
+}
+
+/// The memory and what was granted on it.
+#[derive(Debug)]
+pub(crate) struct RegionCore {
+    core: Arc<Core>,
+    pub(crate) domain: u64,
+    pub(crate) memory: Memory,
+    pub(crate) file: Option<OwnedFd>,
+    _mapping: Option<Mapping>,
+    pub(crate) access: Access,
+    pub(crate) key: u32,
+    pub(crate) base: u64,
+    page_kind: PageKind,
+    reserved: usize,
+    ended: AtomicBool,
+}
+
+impl RegionCore {
+    /// Whether the registration has ended.
+    #[inline(always)]
+    pub(crate) fn ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for RegionCore {
+    fn drop(&mut self) {
+        self.core.release_bytes(self.reserved);
+    }
+}
+
+impl Drop for RegionHandle {
+    fn drop(&mut self) {
+        let region = &self.region;
+        region.ended.store(true, Ordering::SeqCst);
+        region.core.table.revoke(region.key);
+        region.core.remove_region(region.key);
+    }
+}
+
+/// Whether the kernel merges pages of shared memory into huge ones when it is asked to.
+pub(crate) fn transparent_pages() -> bool {
+    std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+        .is_ok_and(|text| !text.contains("[never]") && !text.contains("[deny]"))
+}
+
+/// Whether reserved huge pages are free.
+pub(crate) fn huge_pages() -> bool {
+    std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+        .is_ok_and(|text| text.trim().parse::<u64>().is_ok_and(|count| count > 0))
+}
+
+fn map_pages(length: usize) -> Result<(OwnedFd, Mapping, PageKind), VerbsError> {
+    if length >= HUGE_PAGE_BYTES && huge_pages() {
+        let bytes = length.next_multiple_of(HUGE_PAGE_BYTES);
+        let huge = create_file("dunlin-shm-region", bytes, true).and_then(|file| {
+            let mapping = Mapping::shared(file.as_fd(), bytes, true)?;
+            Ok((file, mapping))
+        });
+        if let Ok((file, mapping)) = huge {
+            return Ok((file, mapping, PageKind::Huge));
+        }
+    }
+    let bytes = length.next_multiple_of(PAGE_BYTES);
+    let file = create_file("dunlin-shm-region", bytes, false)
+        .map_err(system("memfd_create for a region"))?;
+    let mapping = Mapping::shared(file.as_fd(), bytes, true).map_err(system("mmap of a region"))?;
+    let mut kind = PageKind::Base;
+    if bytes >= HUGE_PAGE_BYTES
+        && transparent_pages()
+        && mapping.advise(Advice::LinuxHugepage).is_ok()
+    {
+        kind = PageKind::Transparent;
+    }
+    // Registered memory is there: a page that could not be had later would be a SIGBUS.
+    mapping
+        .advise(Advice::LinuxPopulateWrite)
+        .map_err(system("allocation of a region's pages"))?;
+    Ok((file, mapping, kind))
+}
+
+impl ShmRegion {
+    pub(crate) fn allocate(
+        device: &Arc<Handle>,
+        domain: u64,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        check_length(length)?;
+        let core = device.core();
+        core.reserve_bytes(length)?;
+        let release = Release(core, length);
+        let (file, mapping, page_kind) = map_pages(length)?;
+        // A region that no peer may write is sealed so: our own mapping is the last writable one.
+        let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        seal(file.as_fd(), !writable).map_err(system("sealing a region"))?;
+        // SAFETY: the mapping is page-aligned, at least `length` bytes, and lives in the same struct as the window.
+        let memory = unsafe { Memory::new(mapping.start(), length) };
+        let region = Self::register(
+            device,
+            domain,
+            memory,
+            access,
+            page_kind,
+            Some((file, mapping)),
+        )?;
+        std::mem::forget(release);
+        Ok(region)
+    }
+
+    /// Registers memory of the caller, for local use.
+    ///
+    /// # Safety
+    /// As for [`dunlin_verbs::Device::register_raw`].
+    pub(crate) unsafe fn raw(
+        device: &Arc<Handle>,
+        domain: u64,
+        start: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        check_length(length)?;
+        if access.is_remote() {
+            return Err(VerbsError::Unsupported {
+                device: device.core().attributes.name.clone(),
+                what: "remote access to memory that it did not allocate".to_owned(),
+            });
+        }
+        if start.as_ptr() as usize % 8 != 0 {
+            return Err(VerbsError::Invalid {
+                argument: "start",
+                why: "not a multiple of 8".to_owned(),
+            });
+        }
+        let core = device.core();
+        core.reserve_bytes(length)?;
+        let release = Release(core, length);
+        // SAFETY: aligned as checked; valid for as long as the region lives by the caller's promise.
+        let memory = unsafe { Memory::new(start, length) };
+        let region = Self::register(device, domain, memory, access, PageKind::Base, None)?;
+        std::mem::forget(release);
+        Ok(region)
+    }
+
+    fn register(
+        device: &Arc<Handle>,
+        domain: u64,
+        memory: Memory,
+        access: Access,
+        page_kind: PageKind,
+        shared: Option<(OwnedFd, Mapping)>,
+    ) -> Result<Self, VerbsError> {
+        let core = device.core();
+        let (file, mapping) = match shared {
+            Some((file, mapping)) => (Some(file), Some(mapping)),
+            None => (None, None),
+        };
+        // Not the address in this process: a peer need not learn that.
+        let base = random_u64() & 0x3fff_ffff_f000;
+        let reserved = memory.len();
+        let region = core.insert_region(|key| {
+            Arc::new(RegionCore {
+                core: Arc::clone(core),
+                domain,
+                memory,
+                file,
+                _mapping: mapping,
+                access,
+                key,
+                base,
+                page_kind,
+                reserved,
+                ended: AtomicBool::new(false),
+            })
+        })?;
+        if access.is_remote() {
+            core.table.publish(region.key);
+        }
+        Ok(Self {
+            handle: Arc::new(RegionHandle {
+                region,
+                _device: Arc::clone(device),
+            }),
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn region(&self) -> &Arc<RegionCore> {
+        &self.handle.region
+    }
+}
+
+fn check_length(length: usize) -> Result<(), VerbsError> {
+    if length == 0 || length > isize::MAX as usize / 2 {
+        return Err(VerbsError::Invalid {
+            argument: "length",
+            why: format!("{length} bytes cannot be registered"),
+        });
+    }
+    Ok(())
+}
+
+/// Gives reserved bytes back when a registration fails half-way.
+struct Release<'a>(&'a Core, usize);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.release_bytes(self.1);
+    }
+}
+
+impl Region for ShmRegion {
+    #[inline(always)]
+    fn memory(&self) -> &Memory {
+        &self.handle.region.memory
+    }
+
+    fn access(&self) -> Access {
+        self.handle.region.access
+    }
+
+    fn local_key(&self) -> LocalKey {
+        LocalKey(self.handle.region.key)
+    }
+
+    fn remote(&self) -> RemoteAddress {
+        RemoteAddress {
+            address: self.handle.region.base,
+            key: RemoteKey(self.handle.region.key),
+        }
+    }
+
+    fn page_kind(&self) -> PageKind {
+        self.handle.region.page_kind
+    }
+}

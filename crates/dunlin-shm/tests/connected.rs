@@ -1,0 +1,234 @@
+//! RC and UC between two devices of one process.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{pair_of, quiet};
+use dunlin_verbs::{
+    CompletionOpcode, CompletionStatus, Operation, QueuePair, QueuePairState, Region, Transport,
+};
+
+fn read(side: &common::Side, offset: usize, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    side.region.memory().read(offset, &mut bytes);
+    bytes
+}
+
+#[test]
+fn write_read_and_atomics() {
+    let (mut a, mut b) = pair_of(Transport::ReliableConnection);
+    let write = |remote| Operation::Write {
+        remote,
+        immediate: None,
+    };
+    a.post_inline(1, write(b.remote(100)), b"hello");
+    let sent = a.sent();
+    assert_eq!((sent.id, sent.status), (1, CompletionStatus::Success));
+    assert_eq!(read(&b, 100, 5), b"hello");
+
+    b.region.memory().write(200, b"from b");
+    a.post(
+        2,
+        Operation::Read {
+            remote: b.remote(200),
+        },
+        10,
+        6,
+    );
+    assert!(a.sent().is_success());
+    assert_eq!(read(&a, 10, 6), b"from b");
+
+    b.region
+        .memory()
+        .atomic_u64(800)
+        .store(40, std::sync::atomic::Ordering::SeqCst);
+    a.post(
+        3,
+        Operation::FetchAndAdd {
+            remote: b.remote(800),
+            add: 2,
+        },
+        0,
+        8,
+    );
+    assert!(a.sent().is_success());
+    assert_eq!(read(&a, 0, 8), 40u64.to_ne_bytes());
+    a.post(
+        4,
+        Operation::CompareAndSwap {
+            remote: b.remote(800),
+            compare: 42,
+            swap: 7,
+        },
+        0,
+        8,
+    );
+    assert!(a.sent().is_success());
+    assert_eq!(read(&a, 0, 8), 42u64.to_ne_bytes());
+    assert_eq!(read(&b, 800, 8), 7u64.to_ne_bytes());
+
+    b.post_inline(5, write(a.remote(0)), b"back");
+    assert!(b.sent().is_success());
+    assert_eq!(read(&a, 0, 4), b"back");
+}
+
+#[test]
+fn messages_arrive_in_order_with_their_immediates() {
+    for transport in [
+        Transport::ReliableConnection,
+        Transport::UnreliableConnection,
+    ] {
+        let (mut a, mut b) = pair_of(transport);
+        for i in 0..8 {
+            b.receive(i, i as usize * 1000, 1000);
+        }
+        a.post_inline(1, Operation::Send { immediate: None }, b"first");
+        a.post_inline(
+            2,
+            Operation::Send {
+                immediate: Some(77),
+            },
+            b"second",
+        );
+        let remote = b.remote(5000);
+        a.post_inline(
+            3,
+            Operation::Write {
+                remote,
+                immediate: Some(78),
+            },
+            b"third",
+        );
+        for _ in 0..3 {
+            assert!(a.sent().is_success());
+        }
+        let first = b.received();
+        assert_eq!((first.id, first.bytes, first.immediate), (0, 5, None));
+        let second = b.received();
+        assert_eq!(
+            (second.id, second.bytes, second.immediate),
+            (1, 6, Some(77))
+        );
+        assert_eq!(second.opcode, CompletionOpcode::Receive);
+        let third = b.received();
+        assert_eq!((third.id, third.bytes, third.immediate), (2, 5, Some(78)));
+        assert_eq!(third.opcode, CompletionOpcode::ReceiveWriteWithImmediate);
+        assert_eq!(read(&b, 0, 5), b"first");
+        assert_eq!(read(&b, 1000, 6), b"second");
+        assert_eq!(read(&b, 5000, 5), b"third");
+        quiet(&mut b.receives);
+    }
+}
+
+#[test]
+fn a_receiver_that_is_late_is_waited_for() {
+    let (mut a, mut b) = pair_of(Transport::ReliableConnection);
+    a.post_inline(1, Operation::Send { immediate: None }, b"early");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    quiet(&mut a.sends);
+    b.receive(9, 0, 64);
+    assert!(a.sent().is_success());
+    assert_eq!(b.received().id, 9);
+    assert_eq!(read(&b, 0, 5), b"early");
+}
+
+#[test]
+fn too_long_a_message_is_an_error_on_both_sides() {
+    let (mut a, mut b) = pair_of(Transport::ReliableConnection);
+    b.receive(1, 0, 4);
+    b.receive(2, 0, 4);
+    a.post_inline(7, Operation::Send { immediate: None }, b"longer");
+    assert_eq!(a.sent().status, CompletionStatus::RemoteInvalidRequest);
+    assert_eq!(b.received().status, CompletionStatus::LocalLength);
+    assert_eq!(b.received().status, CompletionStatus::Flushed);
+    assert_eq!(a.pair.state(), QueuePairState::Error);
+    assert_eq!(b.pair.state(), QueuePairState::Error);
+    a.post_inline(8, Operation::Send { immediate: None }, b"x");
+    assert_eq!(a.sent().status, CompletionStatus::Flushed);
+}
+
+#[test]
+fn bad_keys_and_ranges_are_refused() {
+    for offset in [common::SIZE as u64 - 3, u64::MAX - 1, common::SIZE as u64] {
+        let (mut a, mut b) = pair_of(Transport::ReliableConnection);
+        let write = |remote| Operation::Write {
+            remote,
+            immediate: None,
+        };
+        a.post_inline(1, write(b.remote(0)), b"good");
+        assert!(a.sent().is_success());
+        a.post_inline(2, write(b.remote(offset)), b"evil");
+        assert_eq!(a.sent().status, CompletionStatus::RemoteAccess);
+        assert_eq!(a.pair.state(), QueuePairState::Error);
+        quiet(&mut b.receives);
+    }
+    let (mut a, b) = pair_of(Transport::ReliableConnection);
+    let mut remote = b.remote(0);
+    remote.key.0 ^= 0x5000;
+    a.post_inline(
+        1,
+        Operation::Write {
+            remote,
+            immediate: None,
+        },
+        b"x",
+    );
+    assert_eq!(a.sent().status, CompletionStatus::RemoteAccess);
+}
+
+#[test]
+fn large_messages_cross_in_pieces() {
+    let (mut a, mut b) = pair_of(Transport::ReliableConnection);
+    let big = 3 << 20;
+    let all = common::all();
+    use dunlin_verbs::{Device, Payload, ReceiveRequest, Segment, SendFlags, SendRequest};
+    let from = a.device.allocate_region(&a.domain, big, all).unwrap();
+    let to = b.device.allocate_region(&b.domain, big, all).unwrap();
+    let pattern: Vec<u8> = (0..big).map(|i| (i * 31 / 7) as u8).collect();
+    from.memory().write(0, &pattern);
+    let segments = [
+        Segment {
+            region: &to,
+            offset: 0,
+            length: 1000,
+        },
+        Segment {
+            region: &to,
+            offset: 1000,
+            length: big - 1000,
+        },
+    ];
+    b.pair
+        .post_receive(&[ReceiveRequest {
+            id: 1,
+            segments: &segments,
+        }])
+        .unwrap();
+    let segments = [
+        Segment {
+            region: &from,
+            offset: 0,
+            length: 777,
+        },
+        Segment {
+            region: &from,
+            offset: 777,
+            length: big - 777,
+        },
+    ];
+    a.pair
+        .post_send(&[SendRequest::new(
+            2,
+            Operation::Send { immediate: None },
+            Payload::Segments(&segments),
+            SendFlags::SIGNALED,
+        )])
+        .unwrap();
+    let received = b.received();
+    assert!(received.is_success());
+    assert_eq!(received.bytes, big);
+    assert!(a.sent().is_success());
+    let mut bytes = vec![0; big];
+    to.memory().read(0, &mut bytes);
+    assert!(bytes == pattern);
+}

@@ -1,0 +1,85 @@
+//! UD: datagrams, their keys, and what is dropped.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{quiet, Side};
+use dunlin_verbs::{
+    Destination, Device, EndpointAddress, Operation, Payload, QueuePair, Region, SendFlags,
+    SendRequest, Transport, GRH_BYTES,
+};
+
+fn side() -> Side {
+    let mut side = Side::new(Transport::UnreliableDatagram);
+    let address = side.pair.address();
+    side.connect(&address);
+    side
+}
+
+fn send(side: &mut Side, id: u64, to: &EndpointAddress, queue_key: u32, bytes: &[u8]) {
+    let handle = side.device.create_address_handle(&side.domain, to).unwrap();
+    let mut request = SendRequest::new(
+        id,
+        Operation::Send { immediate: Some(9) },
+        Payload::Inline(bytes),
+        SendFlags::SIGNALED,
+    );
+    request.destination = Some(Destination {
+        handle: &handle,
+        queue_pair: to.queue_pair,
+        queue_key,
+    });
+    side.pair.post_send(&[request]).unwrap();
+    let sent = side.sent();
+    assert!(sent.is_success() && sent.id == id);
+}
+
+#[test]
+fn datagrams_arrive_behind_their_header_and_name_their_sender() {
+    let (mut a, mut b, mut c) = (side(), side(), side());
+    let to = b.pair.address();
+    for i in 0..4 {
+        b.receive(i, i as usize * 5000, 5000);
+    }
+    send(&mut a, 1, &to, to.queue_key, b"from a");
+    send(&mut c, 2, &to, to.queue_key, b"from c");
+    send(&mut a, 3, &to, to.queue_key, &[7; 4096]);
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let received = b.received();
+        assert!(received.is_success());
+        assert_eq!(received.immediate, Some(9));
+        let mut bytes = vec![0; received.bytes - GRH_BYTES];
+        b.region
+            .memory()
+            .read(received.id as usize * 5000 + GRH_BYTES, &mut bytes);
+        seen.push((received.source_queue_pair.unwrap(), bytes));
+    }
+    seen.sort();
+    let mut expected = vec![
+        (a.pair.number(), b"from a".to_vec()),
+        (a.pair.number(), vec![7; 4096]),
+        (c.pair.number(), b"from c".to_vec()),
+    ];
+    expected.sort();
+    assert_eq!(seen, expected);
+    quiet(&mut b.receives);
+}
+
+#[test]
+fn wrong_keys_and_missing_receives_are_silence() {
+    let (mut a, mut b) = (side(), side());
+    let to = b.pair.address();
+    // Nothing posted: dropped, also when a RECEIVE comes later.
+    send(&mut a, 1, &to, to.queue_key, b"dropped");
+    b.receive(1, 0, 200);
+    send(&mut a, 2, &to, to.queue_key ^ 1, b"wrong key");
+    let mut nobody = to;
+    nobody.queue_pair ^= 1 << 20;
+    send(&mut a, 3, &nobody, to.queue_key, b"nobody");
+    nobody.gid[3] ^= 1;
+    send(&mut a, 4, &nobody, to.queue_key, b"no device");
+    send(&mut a, 5, &to, to.queue_key, b"delivered");
+    assert_eq!(b.received().bytes, GRH_BYTES + 9);
+    quiet(&mut b.receives);
+}
