@@ -189,12 +189,13 @@ pub fn dropped_peer_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
             link.local.poll()
         });
         assert_eq!(second.id, 2);
-        let expected = if waiting {
-            CompletionStatus::Flushed
-        } else {
-            CompletionStatus::RetryExceeded
+        // A device that hears of the peer's end at once has moved the queue pair to error before the post.
+        let fits = match second.status {
+            CompletionStatus::Flushed => true,
+            CompletionStatus::RetryExceeded => !waiting,
+            _ => false,
         };
-        assert_eq!(second.status, expected);
+        assert!(fits, "{second:?}");
         assert_eq!(link.local.queue_pair.state(), QueuePairState::Error);
         stage.peer.receive(spare.remote, 1, &[]);
         spare.local.post(1, PLAIN, &[]);

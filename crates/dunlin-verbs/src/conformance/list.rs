@@ -96,6 +96,7 @@ macro_rules! conformance_behaviours {
                 drained_queue_holds_back,
                 reset_forgets,
                 reconnects_after_error,
+                resets_right_after_connecting,
             }
             datagram {
                 arrives_behind_header,

@@ -186,10 +186,19 @@ fn reconnect<D: Device>(stage: &mut Stage<D>, link: &mut Link<D>) {
         .expect("connects again");
 }
 
+/// One SEND to the peer.
+fn exchange<D: Device>(stage: &mut Stage<D>, link: &mut Link<D>, id: u64) {
+    stage.peer.receive(link.remote, id, &[]);
+    link.local.post(id, PLAIN, &[]);
+    stage.arrived(link, id);
+    stage.done(link, id);
+}
+
 /// Reset forgets what was posted, without completions; connected again the queue pairs work as new ones.
 pub fn reset_forgets<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
+    exchange(stage, &mut link, 77);
     let inbox = stage.blank(8);
     link.local.receive(1, &[piece(&inbox, 0, 8)]);
     link.local.post(2, PLAIN, &[]);
@@ -222,15 +231,30 @@ pub fn reset_forgets<D: Device>(stage: &mut Stage<D>) -> Outcome {
 pub fn reconnects_after_error<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut link = stage.link(RC);
+    exchange(stage, &mut link, 77);
     for round in 0..3 {
         link.local.post(round, PLAIN, &[]);
         link.local.queue_pair.to_error();
         stage.failed(&mut link, round);
         reconnect(stage, &mut link);
-        stage.peer.receive(link.remote, 50 + round, &[]);
-        link.local.post(50 + round, PLAIN, &[]);
-        stage.arrived(&mut link, 50 + round);
-        stage.done(&mut link, 50 + round);
+        exchange(stage, &mut link, 50 + round);
+    }
+    Ok(())
+}
+
+/// Resets right after connecting, before anything was sent, leave nothing behind that hinders the next connection.
+pub fn resets_right_after_connecting<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    stage.needs(RC, Verbs::SEND)?;
+    for round in 0..20 {
+        let mut link = stage.link(RC);
+        if round % 2 == 0 {
+            link.local.post(2, PLAIN, &[]);
+        }
+        for _ in 0..round % 4 {
+            reconnect(stage, &mut link);
+        }
+        reconnect(stage, &mut link);
+        exchange(stage, &mut link, round);
     }
     Ok(())
 }
