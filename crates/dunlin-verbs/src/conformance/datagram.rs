@@ -251,3 +251,42 @@ pub fn destination_must_fit<D: Device>(stage: &mut Stage<D>) -> Outcome {
     }
     Ok(())
 }
+
+/// A datagram may be inline.
+pub fn inline_datagram<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    let (mut link, handle) = pair(stage)?;
+    let most = stage.device.attributes().max_inline_bytes.min(64);
+    if most == 0 {
+        return Err(stage.lacks("inline payloads"));
+    }
+    let target = stage.peer.blank(GRH_BYTES + most);
+    stage
+        .peer
+        .receive(link.remote, 1, &[(target, 0, GRH_BYTES + most)]);
+    let mut bytes = pattern(5, most);
+    let mut request = datagram::<D>(1, PLAIN, &[], &handle, &link.remote_address);
+    request.payload = Payload::Inline(&bytes);
+    link.local.queue_pair.post_send(&[request]).expect("inline");
+    bytes.fill(0);
+    assert_eq!(stage.arrived(&mut link, 1).bytes, GRH_BYTES + most);
+    assert_eq!(stage.peer.read(target, GRH_BYTES, most), pattern(5, most));
+    stage.done(&mut link, 1);
+    Ok(())
+}
+
+/// Datagrams one after the other, over many turns of the queues, each find their RECEIVE.
+pub fn stream_of_datagrams<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    let (mut link, handle) = pair(stage)?;
+    let ours = stage.blank(8);
+    let target = stage.peer.blank(16 * 64);
+    for id in 0..300u64 {
+        let at = id as usize % 16 * 64;
+        stage.peer.receive(link.remote, id, &[(target, at, 48)]);
+        crate::Region::memory(&ours).write(0, &id.to_ne_bytes());
+        post(&mut link, id, PLAIN, &[piece(&ours, 0, 8)], &handle);
+        stage.arrived(&mut link, id);
+        assert_eq!(stage.peer.read_u64(target, at + GRH_BYTES), id);
+        stage.done(&mut link, id);
+    }
+    Ok(())
+}

@@ -255,3 +255,36 @@ pub fn room_for_an_atomic<D: Device>(stage: &mut Stage<D>) -> Outcome {
     assert_eq!(stage.peer.read_u64(cell, 0), 0);
     Ok(())
 }
+
+/// A message beyond `max_message_bytes` is refused when posted, or fails as [`crate::CompletionStatus::LocalLength`].
+pub fn message_length<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    stage.needs(RC, Verbs::WRITE)?;
+    let attributes = stage.device.attributes();
+    let (limit, count) = (attributes.max_message_bytes, attributes.max_segments.min(4));
+    let length = limit / count + 1;
+    if length > 64 << 20 || length > attributes.max_registered_bytes / 2 {
+        return Err(stage.lacks("limit of message bytes that memory here can exceed"));
+    }
+    let mut link = stage.link(RC);
+    // The same bytes over and over.
+    let ours = stage.blank(length);
+    let theirs = stage.peer.blank(8);
+    let pieces: Vec<Piece<'_, D>> = (0..count).map(|_| piece(&ours, 0, length)).collect();
+    let write = Operation::Write {
+        remote: theirs.at(0),
+        immediate: None,
+    };
+    let payload = Payload::Segments(&pieces);
+    let request = Request::<D>::new(1, write, payload, SendFlags::SIGNALED);
+    match link.local.queue_pair.post_send(&[request]) {
+        Err(error) => {
+            let bytes = count * length;
+            assert_eq!(error.kind, PostErrorKind::Length { bytes, limit });
+        }
+        Ok(()) => {
+            let status = stage.failed(&mut link, 1);
+            assert_eq!(status, crate::CompletionStatus::LocalLength);
+        }
+    }
+    Ok(())
+}

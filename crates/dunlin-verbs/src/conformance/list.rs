@@ -25,6 +25,7 @@ macro_rules! conformance_behaviours {
                 large_messages,
                 list_with_one_doorbell,
                 single_grants_suffice,
+                many_reads_at_once,
             }
             ordering {
                 sends_arrive_in_order,
@@ -60,6 +61,8 @@ macro_rules! conformance_behaviours {
                 read_into_constant_region,
                 local_region_of_another_domain,
                 region_dropped_while_posted,
+                receive_into_wrong_memory,
+                receive_region_dropped_while_posted,
             }
             errors {
                 failure_flushes_all,
@@ -105,6 +108,8 @@ macro_rules! conformance_behaviours {
                 undeliverable_vanishes,
                 many_senders,
                 destination_must_fit,
+                inline_datagram,
+                stream_of_datagrams,
             }
             completion {
                 selective_signaling,
@@ -135,6 +140,7 @@ macro_rules! conformance_behaviours {
                 refusal_in_the_middle,
                 verbs_of_a_transport,
                 room_for_an_atomic,
+                message_length,
             }
         }
     };

@@ -117,3 +117,72 @@ pub fn region_dropped_while_posted<D: Device>(stage: &mut Stage<D>) -> Outcome {
     }
     Ok(())
 }
+
+/// RECEIVEs bring bytes only into our own domain's regions with LOCAL_WRITE, and only inside them. Refusal when posted and
+/// [`CompletionStatus::LocalProtection`] when a message comes are both right; the memory stays as it is.
+pub fn receive_into_wrong_memory<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    stage.needs(RC, Verbs::SEND)?;
+    let other = stage.device.create_protection_domain().expect("a domain");
+    let foreign = (stage.device)
+        .allocate_region(&other, 64, Access::LOCAL_WRITE)
+        .expect("a region");
+    let (constant, small) = (stage.region(64, Access::empty()), stage.blank(64));
+    let message = stage.peer.blank(8);
+    stage.peer.write(message, 0, &[1; 8]);
+    let wrong = [
+        piece(&foreign, 0, 8),
+        piece(&constant, 0, 8),
+        piece(&small, 60, 8),
+        piece(&small, usize::MAX, 8),
+    ];
+    for segment in wrong {
+        let mut link = stage.link(RC);
+        let request = crate::ReceiveRequest {
+            id: 1,
+            segments: &[segment],
+        };
+        match link.local.queue_pair.post_receive(&[request]) {
+            Err(error) => assert_eq!(error.kind, PostErrorKind::Segment(0)),
+            Ok(()) => {
+                stage.peer.send(link.remote, 1, false, &[(message, 0, 8)]);
+                let status = stage.failed(&mut link, 1);
+                assert_eq!(status, CompletionStatus::LocalProtection);
+            }
+        }
+    }
+    for region in [&foreign, &constant, &small] {
+        let mut bytes = [1; 64];
+        region.memory().read(0, &mut bytes);
+        assert_eq!(bytes, [0; 64]);
+    }
+    Ok(())
+}
+
+/// Dropping our region while a RECEIVE that names it waits harms nothing: the RECEIVE completes, well or as
+/// [`CompletionStatus::LocalProtection`].
+pub fn receive_region_dropped_while_posted<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    stage.needs(RC, Verbs::SEND)?;
+    let mut link = stage.link(RC);
+    let message = stage.peer.blank(4096);
+    let inbox = stage.blank(4096);
+    link.local.receive(1, &[piece(&inbox, 0, 4096)]);
+    drop(inbox);
+    let successor = stage.blank(4096);
+    stage.peer.write(message, 0, &[1; 4096]);
+    stage
+        .peer
+        .send(link.remote, 1, false, &[(message, 0, 4096)]);
+    let completion = stage.ours(&mut link);
+    assert_eq!(completion.id, 1);
+    assert!(
+        matches!(
+            completion.status,
+            CompletionStatus::Success | CompletionStatus::LocalProtection
+        ),
+        "{completion:?}"
+    );
+    let mut bytes = [1; 4096];
+    successor.memory().read(0, &mut bytes);
+    assert!(bytes == [0; 4096], "the message came into another region");
+    Ok(())
+}

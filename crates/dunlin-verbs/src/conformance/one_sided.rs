@@ -239,3 +239,22 @@ pub fn single_grants_suffice<D: Device>(stage: &mut Stage<D>) -> Outcome {
     assert_eq!(stage.peer.read(written, 0, 64), vec![0; 64]);
     Ok(())
 }
+
+/// As many READs as the send queue holds are all answered, in order, whatever number the device keeps on the way at once.
+pub fn many_reads_at_once<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    stage.needs(RC, Verbs::READ)?;
+    let mut link = stage.link(RC);
+    let (theirs, ours) = (stage.peer.blank(32 * 100), stage.blank(32 * 100));
+    stage.peer.write(theirs, 0, &pattern(8, 32 * 100));
+    for id in 0..32 {
+        let at = id as usize * 100;
+        let remote = theirs.at(at);
+        let place = [piece(&ours, at, 100)];
+        link.local.post(id, Operation::Read { remote }, &place);
+    }
+    for id in 0..32 {
+        assert_eq!(stage.done(&mut link, id).bytes, 100);
+    }
+    assert_eq!(bytes_of(&ours, 0, 32 * 100), pattern(8, 32 * 100));
+    Ok(())
+}
