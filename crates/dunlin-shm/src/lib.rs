@@ -25,6 +25,8 @@ mod core;
 mod device;
 mod gate;
 mod handover;
+#[cfg(all(test, not(loom)))]
+mod hostile_tests;
 mod mapping;
 mod port;
 mod queue_pair;

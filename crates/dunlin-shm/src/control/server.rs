@@ -30,10 +30,19 @@ struct Session {
     socket: Socket,
     uid: Option<[u8; 16]>,
     parked: Vec<Message>,
-    /// Connected queue pairs of ours whose ports this peer has: ours, its, and the number of its request.
-    attached: Vec<(u32, u32, u32)>,
+    attached: Vec<Attached>,
     /// Ports for datagrams: ours, its.
     datagrams: Vec<(u32, u32, Arc<PortMap>)>,
+}
+
+/// A connected queue pair of ours whose port this peer has.
+#[derive(Clone, Copy, Debug)]
+struct Attached {
+    ours: u32,
+    incarnation: u32,
+    its: u32,
+    /// The number of its request.
+    request: u32,
 }
 
 /// What becomes of a question.
@@ -77,9 +86,7 @@ impl Server {
         for index in (0..ready.len()).rev().filter(|&index| ready[index]) {
             if self.sessions[index].handle(&self.core).is_err() {
                 let session = self.sessions.swap_remove(index);
-                for (number, _, port) in &session.datagrams {
-                    close_datagram_port(&self.core, *number, port);
-                }
+                session.end(&self.core);
             }
         }
     }
@@ -107,15 +114,17 @@ impl Server {
             let gone: Vec<_> = session
                 .attached
                 .iter()
-                .filter(|attached| attached.0 == number)
+                .filter(|attached| attached.ours == number)
                 .copied()
                 .collect();
-            session.attached.retain(|attached| attached.0 != number);
+            session.attached.retain(|attached| attached.ours != number);
             session.datagrams.retain(|port| port.0 != number);
-            for (_, requester, request) in gone {
-                let _ = session
-                    .socket
-                    .send(&Message::Closed { request, requester }, Vec::new());
+            for attached in gone {
+                let closed = Message::Closed {
+                    request: attached.request,
+                    requester: attached.its,
+                };
+                let _ = session.socket.send(&closed, Vec::new());
             }
         }
     }
@@ -152,8 +161,14 @@ impl Session {
             } => {
                 let asking = (uid, requester, token);
                 let answer = attach_port(core, asking, request, target);
-                if let Some(Answer::Say(..)) = answer {
-                    self.attached.push((target, requester, request));
+                if let (Some(Answer::Say(..)), Some(pair)) = (&answer, core.queue_pair(target)) {
+                    self.attached.retain(|attached| attached.ours != target);
+                    self.attached.push(Attached {
+                        ours: target,
+                        incarnation: pair.incarnation(),
+                        its: requester,
+                        request,
+                    });
                 }
                 (request, answer)
             }
@@ -185,6 +200,20 @@ impl Session {
                 Ok(())
             }
             _ => self.socket.send(&Message::Refused { request }, Vec::new()),
+        }
+    }
+
+    /// The peer is gone, and with it the queue pairs that were attached to ours.
+    fn end(self, core: &Core) {
+        for attached in &self.attached {
+            if let Some(pair) = core.queue_pair(attached.ours) {
+                if pair.incarnation() == attached.incarnation {
+                    pair.enter_error();
+                }
+            }
+        }
+        for (number, _, port) in &self.datagrams {
+            close_datagram_port(core, *number, port);
         }
     }
 

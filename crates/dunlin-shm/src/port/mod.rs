@@ -170,3 +170,16 @@ impl PortMap {
         [(here, first), (start, length - first)]
     }
 }
+
+#[cfg(test)]
+impl PortMap {
+    /// Words of 8 bytes in the whole port.
+    pub(crate) fn words_for_tests(&self) -> usize {
+        (self.data_offset + self.geometry.data_bytes as usize) / 8
+    }
+
+    /// One of them.
+    pub(crate) fn word_for_tests(&self, index: usize) -> &AtomicU64 {
+        self.mapping.u64(index * 8)
+    }
+}
