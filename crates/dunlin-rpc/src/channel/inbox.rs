@@ -10,6 +10,9 @@ use dunlin_verbs::Memory;
 use super::line::{self, Header, BODY_BYTES, HEADER_BYTES, LINE_BYTES};
 use super::ChannelError;
 
+/// Lines asked for ahead of the message that is being read.
+const PREFETCHED_LINES: u64 = 4;
+
 /// The receiving half.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -122,6 +125,10 @@ impl Inbox {
             memory.read_strided::<BODY_BYTES, LINE_BYTES>(self.start, second);
         }
         self.head += lines as u64;
+        // Messages come in batches: the lines after this message are probably there.
+        for ahead in 0..PREFETCHED_LINES {
+            memory.prefetch(self.offset(self.head + ahead));
+        }
         Ok(Some(Arrival {
             header,
             peer_consumed: (tag >> 32) as u32,

@@ -75,6 +75,7 @@ fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Own> {
 /// Makes `lane` this thread's.
 pub(super) fn adopt(core: &Arc<Core>, lane: Box<dyn Lane>) {
     *of(core)
+        .0
         .place
         .lock()
         .unwrap_or_else(PoisonError::into_inner) = Some(lane);
