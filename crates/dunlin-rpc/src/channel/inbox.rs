@@ -10,8 +10,8 @@ use dunlin_verbs::Memory;
 use super::line::{self, Header, BODY_BYTES, HEADER_BYTES, LINE_BYTES};
 use super::ChannelError;
 
-/// Lines asked for ahead of the message that is being read.
-const PREFETCHED_LINES: u64 = 4;
+/// How many lines beyond the message being read the processor is asked to fetch: a message of two lines on.
+const PREFETCHED_LINES: usize = 2;
 
 /// The receiving half.
 #[derive(Debug)]
@@ -63,32 +63,29 @@ impl Inbox {
         &self.message[HEADER_BYTES..HEADER_BYTES + header.length as usize]
     }
 
+    /// The tag of the line at `index` of the ring, if that line has arrived in `lap`.
     #[inline]
-    fn offset(&self, position: u64) -> usize {
-        let mask = (1u64 << self.shift) - 1;
-        self.start + (position & mask) as usize * LINE_BYTES
+    fn arrived(&self, memory: &Memory, index: usize, lap: u32) -> Option<u64> {
+        let at = self.start + index * LINE_BYTES + BODY_BYTES;
+        let tag = memory.atomic_u64(at).load(Ordering::Acquire);
+        (tag as u32 == lap).then_some(tag)
     }
 
-    /// Lines from the next message to the end of the ring.
+    /// Index and lap of the line that comes next.
     #[inline]
-    fn lines_until_end(&self) -> usize {
+    fn next(&self) -> (usize, u32) {
         let mask = (1u64 << self.shift) - 1;
-        (mask + 1 - (self.head & mask)) as usize
-    }
-
-    /// The tag of the line at `position`, if that line has arrived.
-    #[inline]
-    fn arrived(&self, memory: &Memory, position: u64) -> Option<u64> {
-        let tag = memory
-            .atomic_u64(self.offset(position) + BODY_BYTES)
-            .load(Ordering::Acquire);
-        (tag as u32 == line::lap(position, self.shift)).then_some(tag)
+        (
+            (self.head & mask) as usize,
+            line::lap(self.head, self.shift),
+        )
     }
 
     /// Whether the first line of a message is there.
     #[inline]
     pub(crate) fn has_arrival(&self, memory: &Memory) -> bool {
-        self.arrived(memory, self.head).is_some()
+        let (index, lap) = self.next();
+        self.arrived(memory, index, lap).is_some()
     }
 
     /// Takes the next message, if all its lines are there.
@@ -97,38 +94,54 @@ impl Inbox {
     /// When what is there is no message that this side would accept.
     #[inline]
     pub(crate) fn receive(&mut self, memory: &Memory) -> Result<Option<Arrival>, ChannelError> {
-        let Some(mut tag) = self.arrived(memory, self.head) else {
-            return Ok(None);
-        };
-        let offset = self.offset(self.head);
-        let low = memory.atomic_u64(offset).load(Ordering::Relaxed);
-        let call = memory.atomic_u64(offset + 8).load(Ordering::Relaxed);
-        let header = Header::decode(u64::from_le(low), u64::from_le(call))
-            .ok_or(ChannelError::Violation("a message header is malformed"))?;
+        let (index, lap) = self.next();
+        match self.arrived(memory, index, lap) {
+            Some(tag) => self.take(memory, index, lap, tag),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes the message whose first line is there.
+    #[inline]
+    fn take(
+        &mut self,
+        memory: &Memory,
+        index: usize,
+        lap: u32,
+        mut tag: u64,
+    ) -> Result<Option<Arrival>, ChannelError> {
+        let from = self.start + index * LINE_BYTES;
+        // From here on the first line is private, and what the peer does to it does not matter.
+        memory.read_strided::<BODY_BYTES, LINE_BYTES>(from, &mut self.message[..BODY_BYTES]);
+        let header = Header::read(&self.message)
+            .ok_or_else(|| ChannelError::violation("a message header is malformed"))?;
         if header.length as usize > self.eager_bytes {
-            return Err(ChannelError::Violation(
+            return Err(ChannelError::violation(
                 "a message in the ring is longer than agreed",
             ));
         }
         let lines = line::lines_for(header.length as usize);
+        let size = 1usize << self.shift;
         for i in 1..lines {
-            match self.arrived(memory, self.head + i as u64) {
+            let wraps = index + i >= size;
+            let (index, lap) = if wraps {
+                (index + i - size, lap.wrapping_add(1))
+            } else {
+                (index + i, lap)
+            };
+            match self.arrived(memory, index, lap) {
                 Some(last) => tag = last,
                 None => return Ok(None),
             }
-        }
-        let until_end = self.lines_until_end().min(lines);
-        let target = &mut self.message[..lines * BODY_BYTES];
-        let (first, second) = target.split_at_mut(until_end * BODY_BYTES);
-        memory.read_strided::<BODY_BYTES, LINE_BYTES>(offset, first);
-        if !second.is_empty() {
-            memory.read_strided::<BODY_BYTES, LINE_BYTES>(self.start, second);
+            let start = self.start + index * LINE_BYTES;
+            let target = &mut self.message[i * BODY_BYTES..(i + 1) * BODY_BYTES];
+            memory.read_strided::<BODY_BYTES, LINE_BYTES>(start, target);
         }
         self.head += lines as u64;
-        // Messages come in batches: the lines after this message are probably there.
-        for ahead in 0..PREFETCHED_LINES {
-            memory.prefetch(self.offset(self.head + ahead));
-        }
+        // Messages come in batches: the next one is probably there already.
+        let ahead = self.start + ((index + lines) & (size - 1)) * LINE_BYTES;
+        memory.prefetch(ahead + PREFETCHED_LINES * LINE_BYTES);
+        memory.prefetch(ahead + (PREFETCHED_LINES + 1) * LINE_BYTES);
         Ok(Some(Arrival {
             header,
             peer_consumed: (tag >> 32) as u32,

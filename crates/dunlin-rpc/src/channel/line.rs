@@ -99,9 +99,23 @@ impl Header {
         (u128::from(low) | u128::from(self.call) << 64).to_le_bytes()
     }
 
+    /// Reads the start of a message; `None` when it is not a header.
+    ///
+    /// # Panics
+    /// When there are fewer than [`HEADER_BYTES`].
+    #[inline]
+    pub(crate) fn read(message: &[u8]) -> Option<Self> {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&message[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        Self::decode(word(0), word(8))
+    }
+
     /// Reads what a peer wrote; `None` when it is not a header.
     #[inline]
-    pub(crate) fn decode(low: u64, call: u64) -> Option<Self> {
+    fn decode(low: u64, call: u64) -> Option<Self> {
         if low >> 56 != 0 {
             return None;
         }

@@ -100,7 +100,7 @@ impl Outbox {
     pub(crate) fn peer_consumed(&mut self, low: u32) -> Result<(), ChannelError> {
         let more = u64::from(low.wrapping_sub(self.consumed_by_peer as u32));
         if more > self.tail - self.batched as u64 - self.consumed_by_peer {
-            return Err(ChannelError::Violation(
+            return Err(ChannelError::violation(
                 "it claims to have read what was never sent",
             ));
         }

@@ -316,7 +316,7 @@ impl<D: Device> RingChannel<D> {
     pub(crate) fn export(&self, length: usize) -> Result<Buffer<D>, ChannelError> {
         self.exports
             .take(length)
-            .map_err(|e| ChannelError::Memory(e.to_string()))
+            .map_err(|e| ChannelError::memory(e.to_string()))
     }
 
     /// Whether `buffer` was exported by this channel.
@@ -432,7 +432,7 @@ impl<D: Device> RingChannel<D> {
                 }
             };
             if let Err(error) = posted {
-                let error = ChannelError::QueuePair(error.to_string());
+                let error = ChannelError::queue_pair(error.to_string());
                 self.broken = Some(error.clone());
                 return Err(error);
             }
@@ -479,7 +479,7 @@ impl<D: Device> RingChannel<D> {
         self.reserve(1)?;
         self.queue_pair
             .post_send(&[request])
-            .map_err(|e| ChannelError::QueuePair(e.to_string()))?;
+            .map_err(|e| ChannelError::queue_pair(e.to_string()))?;
         self.note_signaled();
         Ok(())
     }
@@ -525,7 +525,7 @@ impl<D: Device> RingChannel<D> {
             let count = self
                 .completions
                 .poll(&mut completions)
-                .map_err(|e| self.fail(ChannelError::QueuePair(e.to_string())))?;
+                .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))?;
             for completion in &completions[..count] {
                 self.complete(completion)?;
             }
@@ -534,7 +534,7 @@ impl<D: Device> RingChannel<D> {
             }
         }
         if self.queue_pair.state() == QueuePairState::Error {
-            let error = self.broken.clone().unwrap_or(ChannelError::PeerGone);
+            let error = self.broken.clone().unwrap_or_else(ChannelError::peer_gone);
             return Err(self.fail(error));
         }
         self.post_fetches()
@@ -546,7 +546,7 @@ impl<D: Device> RingChannel<D> {
 
     fn complete(&mut self, completion: &Completion) -> Result<(), ChannelError> {
         if !completion.is_success() {
-            let error = ChannelError::QueuePair(completion.status.to_string());
+            let error = ChannelError::queue_pair(completion.status.to_string());
             return Err(self.fail(error));
         }
         match completion.opcode {
@@ -558,7 +558,7 @@ impl<D: Device> RingChannel<D> {
                 };
                 self.queue_pair
                     .post_receive(&[wake_up])
-                    .map_err(|e| ChannelError::QueuePair(e.to_string()))
+                    .map_err(|e| ChannelError::queue_pair(e.to_string()))
             }
             _ => {
                 // Requests complete in order, so this is the oldest signaled one, and all before it are done.
@@ -647,17 +647,16 @@ impl<D: Device> RingChannel<D> {
     /// # Errors
     /// When the descriptor is not one, or names more than this side takes.
     pub(crate) fn fetch(&mut self, id: u64, descriptor: &[u8]) -> Result<(), ChannelError> {
-        let descriptor = Descriptor::decode(descriptor).ok_or(ChannelError::Violation(
-            "a long message without a descriptor",
-        ))?;
+        let descriptor = Descriptor::decode(descriptor)
+            .ok_or_else(|| ChannelError::violation("a long message without a descriptor"))?;
         let length = usize::try_from(descriptor.length)
             .ok()
             .filter(|&length| length <= self.config.max_message_bytes)
-            .ok_or(ChannelError::Violation("a message longer than agreed"))?;
+            .ok_or_else(|| ChannelError::violation("a message longer than agreed"))?;
         let buffer = self
             .landings
             .take(length)
-            .map_err(|e| ChannelError::Memory(e.to_string()))?;
+            .map_err(|e| ChannelError::memory(e.to_string()))?;
         let remote = RemoteAddress {
             address: descriptor.address,
             key: RemoteKey(descriptor.key),
@@ -699,7 +698,7 @@ impl<D: Device> RingChannel<D> {
                 Ok(()) => {}
                 Err(error) if matches!(error.kind, PostErrorKind::Full { .. }) => break,
                 Err(error) => {
-                    let error = ChannelError::QueuePair(error.to_string());
+                    let error = ChannelError::queue_pair(error.to_string());
                     return Err(self.fail(error));
                 }
             }
@@ -737,7 +736,7 @@ impl<D: Device> RingChannel<D> {
         }
         self.completions
             .request_notify(Notify::Next)
-            .map_err(|e| self.fail(ChannelError::QueuePair(e.to_string())))
+            .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))
     }
 
     /// Ends the channel: the peer sees it.
