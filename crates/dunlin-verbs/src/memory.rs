@@ -124,33 +124,6 @@ mod raw {
             }
         }
 
-        /// Copies pieces of `PIECE` bytes out of the region, the first from `offset` and each `STRIDE` bytes after the one before,
-        /// until `target` is full; its length is a multiple of `PIECE`.
-        ///
-        /// # Panics
-        /// When a piece leaves the window.
-        #[inline]
-        pub fn read_strided<const PIECE: usize, const STRIDE: usize>(
-            &self,
-            offset: usize,
-            target: &mut [u8],
-        ) {
-            const { assert!(PIECE > 0 && PIECE <= STRIDE, "pieces do not overlap") }
-            self.check(offset, target.len() / PIECE * STRIDE);
-            let mut at = offset;
-            for piece in target.chunks_exact_mut(PIECE) {
-                // SAFETY: all pieces were checked above; see `read`.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(
-                        self.start.as_ptr().add(at),
-                        piece.as_mut_ptr(),
-                        PIECE,
-                    );
-                }
-                at += STRIDE;
-            }
-        }
-
         /// Copies `source` into the region at `offset`, in no particular order of bytes.
         ///
         /// # Panics
@@ -165,17 +138,6 @@ mod raw {
                     self.start.as_ptr().add(offset),
                     source.len(),
                 );
-            }
-        }
-
-        /// Tells the processor that the cache line at `offset` will be read soon; nothing when it is outside.
-        #[inline]
-        pub fn prefetch(&self, offset: usize) {
-            #[cfg(target_arch = "x86_64")]
-            if offset < self.length {
-                use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-                // SAFETY: in bounds; a prefetch changes nothing.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.as_ptr().add(offset).cast()) }
             }
         }
 

@@ -8,6 +8,7 @@
 pub(crate) mod buffers;
 pub(crate) mod inbox;
 pub(crate) mod line;
+mod lines;
 pub(crate) mod outbox;
 pub(crate) mod ring;
 

@@ -33,7 +33,7 @@ fn copy_short(target: &mut [u8], source: &[u8]) {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// Encoded lines that are not written yet: `written .. tail`.
-    batch: Vec<u8>,
+    batch: Vec<[u8; LINE_BYTES]>,
     /// Lines in `batch`.
     batched: usize,
     /// Lines encoded since the start of the connection (RB²'s tail).
@@ -58,7 +58,7 @@ impl Outbox {
     pub(crate) fn new(lines: usize, eager_bytes: usize) -> Self {
         debug_assert!(lines.is_power_of_two());
         Self {
-            batch: vec![0; Self::batch_bytes(eager_bytes)],
+            batch: vec![[0; LINE_BYTES]; Self::batch_bytes(eager_bytes) / LINE_BYTES],
             batched: 0,
             tail: 0,
             consumed_by_peer: 0,
@@ -86,7 +86,7 @@ impl Outbox {
     /// Whether `lines` more fit into the batch.
     #[inline]
     pub(crate) fn batch_fits(&self, lines: usize) -> bool {
-        self.batched < FULL_LINES && (self.batched + lines) * LINE_BYTES <= self.batch.len()
+        self.batched < FULL_LINES && self.batched + lines <= self.batch.len()
     }
 
     /// Whether anything waits to be written.
@@ -114,30 +114,28 @@ impl Outbox {
         debug_assert_eq!(header.length as usize, payload.len());
         let lines = line::lines_for(payload.len());
         debug_assert!(lines <= self.room() && self.batch_fits(lines));
-        let start = self.batched * LINE_BYTES;
-        let target = &mut self.batch[start..start + lines * LINE_BYTES];
-        let shift = self.shift;
-        let position = self.tail;
-        let (first, rest) = target.split_at_mut(LINE_BYTES);
+        let target = &mut self.batch[self.batched..self.batched + lines];
+        let Some((first, rest)) = target.split_first_mut() else {
+            return;
+        };
+        let mut position = self.tail;
+        let mut tag = || {
+            let word = line::tag(line::lap(position, self.shift), consumed);
+            position += 1;
+            word.to_le_bytes()
+        };
+        let (head, tail) = payload.split_at(payload.len().min(BODY_BYTES - HEADER_BYTES));
         first[..HEADER_BYTES].copy_from_slice(&header.encode());
-        let in_first = payload.len().min(BODY_BYTES - HEADER_BYTES);
-        let (head, tail) = payload.split_at(in_first);
         copy_short(&mut first[HEADER_BYTES..BODY_BYTES], head);
-        let word = line::tag(line::lap(position, shift), consumed);
-        first[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
-        let mut at = position;
-        let mut parts = tail.chunks_exact(BODY_BYTES);
-        let mut targets = rest.chunks_exact_mut(LINE_BYTES);
-        for (part, target) in parts.by_ref().zip(targets.by_ref()) {
-            at += 1;
+        first[BODY_BYTES..].copy_from_slice(&tag());
+        let (parts, remainder) = tail.as_chunks::<BODY_BYTES>();
+        for (target, part) in rest.iter_mut().zip(parts) {
             target[..BODY_BYTES].copy_from_slice(part);
-            let word = line::tag(line::lap(at, shift), consumed);
-            target[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
+            target[BODY_BYTES..].copy_from_slice(&tag());
         }
-        if let Some(target) = targets.next() {
-            copy_short(&mut target[..BODY_BYTES], parts.remainder());
-            let word = line::tag(line::lap(at + 1, shift), consumed);
-            target[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
+        if let Some(target) = rest.get_mut(parts.len()) {
+            copy_short(&mut target[..BODY_BYTES], remainder);
+            target[BODY_BYTES..].copy_from_slice(&tag());
         }
         self.tail += lines as u64;
         self.batched += lines;
@@ -150,7 +148,7 @@ impl Outbox {
         let first_line = ((self.tail - self.batched as u64) & mask) as usize;
         let until_end = (1usize << self.shift) - first_line;
         let lines = self.batched.min(until_end);
-        let bytes = &self.batch[..self.batched * LINE_BYTES];
+        let bytes = self.batch[..self.batched].as_flattened();
         let (first, second) = bytes.split_at(lines * LINE_BYTES);
         let second = (!second.is_empty()).then_some(Piece {
             offset: 0,
