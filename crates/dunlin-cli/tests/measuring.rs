@@ -119,3 +119,61 @@ fn a_device_that_is_not_there_is_an_error_that_lists_those_that_are() {
         assert!(words.contains("shm"), "{words}");
     }
 }
+
+/// A measurement that has begun: the command and the process that answers it.
+fn measuring(test: &str) -> (std::process::Child, String) {
+    let child = Command::new(DUNLIN)
+        .args(["perf", "verbs", "--seconds", "120", "--test", test])
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("dunlin runs");
+    let own = child.id().to_string();
+    let answering = wait_for(|| {
+        let mut others = left_of_group(child.id());
+        others.retain(|process| *process != own);
+        // It is the second process once it carries the program's own arguments.
+        let process = others.pop()?;
+        let line = std::fs::read_to_string(format!("/proc/{process}/cmdline")).ok()?;
+        line.contains("verbs-peer").then_some(process)
+    });
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    (child, answering)
+}
+
+/// Waits for something that must come; a hang is a failure.
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("waited in vain");
+}
+
+#[test]
+fn the_process_that_answers_ends_with_the_one_that_measures() {
+    for test in ["write", "read", "send"] {
+        let (mut child, _) = measuring(test);
+        let group = child.id();
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        wait_for(|| left_of_group(group).is_empty().then_some(()));
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_is_an_error() {
+    for test in ["write", "read", "send", "atomic"] {
+        let (child, answering) = measuring(test);
+        let process = rustix::process::Pid::from_raw(answering.parse().expect("a number"));
+        let process = process.expect("not zero");
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("it runs");
+        let group = child.id();
+        let output = child.wait_with_output().expect("dunlin ends");
+        println!("{}", failure(&output, 1).trim());
+        assert_eq!(left_of_group(group), Vec::<String>::new(), "{test}");
+    }
+}

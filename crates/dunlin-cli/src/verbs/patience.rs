@@ -9,7 +9,7 @@ use crate::clock::now_ns;
 use crate::commands::Failure;
 
 /// A peer that says nothing for so long is gone.
-const LONGEST_NS: u64 = 5_000_000_000;
+const LONGEST_NS: u64 = 10_000_000_000;
 /// Looks between two looks at the clock.
 const STRIDE: u32 = 4096;
 
@@ -29,7 +29,7 @@ impl Patience {
     /// Between two looks at what is waited for: lets the device go on, and at times other processes too.
     ///
     /// # Errors
-    /// When the device reports a failure, or the peer has said nothing for five seconds.
+    /// When the device reports a failure, or the peer has said nothing for ten seconds.
     #[inline]
     pub fn wait<D: Device>(&mut self, endpoint: &mut Endpoint<D>) -> Result<(), Failure> {
         if self.looks % 16 == 0 {
@@ -41,18 +41,18 @@ impl Patience {
     /// The same for those who poll completions of sends themselves.
     ///
     /// # Errors
-    /// When the peer has said nothing for five seconds.
+    /// When the peer has said nothing for ten seconds.
     #[inline]
     pub fn pause<D: Device>(&mut self, endpoint: &Endpoint<D>) -> Result<(), Failure> {
         spin_loop();
-        self.looks = self.looks.wrapping_add(1).max(1);
+        self.looks = self.looks.wrapping_add(1);
         if self.looks % STRIDE == 0 {
             std::thread::yield_now();
             if endpoint.state() == QueuePairState::Error {
                 return Err(gone("its queue pair is in error"));
             }
             if self.waited_ns() > LONGEST_NS {
-                return Err(gone("nothing heard for 5 s"));
+                return Err(gone("nothing heard for 10 s"));
             }
         }
         Ok(())

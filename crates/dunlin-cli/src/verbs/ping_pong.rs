@@ -13,7 +13,7 @@ use crate::commands::Failure;
 use crate::report::Tally;
 
 /// An answer over an unreliable service that takes longer than this is lost.
-pub const LOST_NS: u64 = 100_000_000;
+pub const LOST_NS: u64 = 1_000_000_000;
 
 /// Round trips of WRITEs: each side polls the last byte of its memory.
 ///

@@ -1,9 +1,10 @@
-//! One side of a measurement: a queue pair with its memory, and the requests that the tests post.
+//! One side of a measurement: a queue pair with its memory and its peer.
+
+mod requests;
 
 use dunlin_verbs::{
-    Access, Completion, CompletionQueue, ConnectAttributes, Destination, Device, EndpointAddress,
-    Operation, Payload, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest,
-    Region, RemoteAddress, RemoteKey, Segment, SendFlags, SendRequest, Transport,
+    Access, ConnectAttributes, Device, EndpointAddress, Operation, QueuePair, QueuePairConfig,
+    QueuePairState, ReceiveQueue, Region, RemoteAddress, RemoteKey, Transport,
     ENDPOINT_ADDRESS_BYTES, GRH_BYTES,
 };
 use serde::{Deserialize, Serialize};
@@ -11,8 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::{Plan, Test};
 use crate::commands::Failure;
 
-/// Most requests in one list.
-pub const BATCH_MAX: usize = 16;
 /// Up to so many bytes travel in the request itself, as in perftest.
 const INLINE_BYTES: usize = 220;
 /// Of single requests one in so many is signaled.
@@ -239,166 +238,4 @@ impl<D: Device> Endpoint<D> {
         let old = self.region.memory().atomic_u64(OLD_AT);
         old.load(std::sync::atomic::Ordering::Acquire)
     }
-
-    /// Posts `count` requests with one doorbell. The last one carries `last` and is signaled with `id`.
-    ///
-    /// # Errors
-    /// When the queue pair does not take them.
-    pub fn post_list(&mut self, count: usize, last: Operation, id: u64) -> Result<(), Failure> {
-        self.post(count, last, id, SendFlags::SIGNALED, None)
-    }
-
-    /// Posts one request, signaled now and then; waits for room in the send queue.
-    ///
-    /// # Errors
-    /// When the queue pair does not take it, or an earlier one failed.
-    pub fn post_single(
-        &mut self,
-        operation: Operation,
-        message: Option<&[u8]>,
-    ) -> Result<(), Failure> {
-        let mut patience = super::patience::Patience::new();
-        while self.in_flight + 2 * SIGNAL_EVERY > self.send_requests {
-            patience.wait(self)?;
-        }
-        self.unsignaled += 1;
-        let (mut flags, mut worth) = (SendFlags::empty(), 0);
-        if self.unsignaled == SIGNAL_EVERY {
-            (flags, worth) = (SendFlags::SIGNALED, SIGNAL_EVERY as u64);
-            self.unsignaled = 0;
-        }
-        self.in_flight += 1;
-        self.post(1, operation, worth, flags, message)
-    }
-
-    fn post(
-        &mut self,
-        count: usize,
-        last: Operation,
-        id: u64,
-        flags: SendFlags,
-        message: Option<&[u8]>,
-    ) -> Result<(), Failure> {
-        let (offset, length) = match self.plan.test {
-            Test::Atomic => (OLD_AT, 8),
-            Test::Read => (self.in_at, self.plan.size),
-            Test::Write | Test::Send => (OUT_AT, self.plan.size),
-        };
-        let segments = [Segment {
-            region: &self.region,
-            offset,
-            length,
-        }];
-        let outgoing = matches!(self.plan.test, Test::Write | Test::Send);
-        let payload = match (message, &self.inline) {
-            (Some(message), _) => Payload::Inline(message),
-            (None, Some(inline)) if outgoing => Payload::Inline(inline),
-            _ => Payload::Segments(&segments),
-        };
-        let destination = self.peer.as_ref().and_then(|peer| {
-            Some(Destination {
-                handle: peer.handle.as_ref()?,
-                queue_pair: peer.address.queue_pair,
-                queue_key: peer.address.queue_key,
-            })
-        });
-        let plain = match last {
-            Operation::Send { .. } => Operation::Send { immediate: None },
-            other => other,
-        };
-        let mut requests = [SendRequest {
-            id: 0,
-            operation: plain,
-            payload,
-            flags: SendFlags::empty(),
-            destination,
-        }; BATCH_MAX];
-        let count = count.clamp(1, BATCH_MAX);
-        let end = &mut requests[count - 1];
-        (end.id, end.operation, end.flags) = (id, last, flags);
-        self.pair
-            .post_send(&requests[..count])
-            .map_err(Failure::new)
-    }
-
-    /// Takes completions of sends; the requests of [`Endpoint::post_single`] are given back.
-    ///
-    /// # Errors
-    /// When one failed.
-    pub fn reap(&mut self) -> Result<(), Failure> {
-        let mut retired = 0;
-        self.poll_sends(|worth| retired += worth as usize)?;
-        self.in_flight = self.in_flight.saturating_sub(retired);
-        Ok(())
-    }
-
-    /// Takes completions of sends and hands on their ids.
-    ///
-    /// # Errors
-    /// When one failed.
-    #[inline]
-    pub fn poll_sends(&mut self, mut each: impl FnMut(u64)) -> Result<(), Failure> {
-        let mut done = [Completion::EMPTY; 32];
-        let count = self.sends.poll(&mut done).map_err(Failure::new)?;
-        for completion in &done[..count] {
-            succeeded(completion)?;
-            each(completion.id);
-        }
-        Ok(())
-    }
-
-    /// Takes messages that came, posts their RECEIVEs again, and hands on their immediate data; says how many.
-    ///
-    /// # Errors
-    /// When one failed.
-    #[inline]
-    pub fn poll_receives(
-        &mut self,
-        mut each: impl FnMut(&Self, Option<u32>),
-    ) -> Result<usize, Failure> {
-        let mut came = [Completion::EMPTY; 32];
-        let count = self.receives.poll(&mut came).map_err(Failure::new)?;
-        for completion in &came[..count] {
-            succeeded(completion)?;
-            each(self, completion.immediate);
-        }
-        if count > 0 {
-            self.post_receives(count)?;
-        }
-        Ok(count)
-    }
-
-    /// All RECEIVEs name the same place: what comes is counted and not kept.
-    fn post_receives(&mut self, mut count: usize) -> Result<(), Failure> {
-        let header = match self.plan.service {
-            super::Service::Ud => GRH_BYTES,
-            _ => 0,
-        };
-        let segments = [Segment {
-            region: &self.region,
-            offset: self.in_at - header,
-            length: header + self.in_bytes,
-        }];
-        let requests = [ReceiveRequest {
-            id: 0,
-            segments: &segments,
-        }; BATCH_MAX];
-        while count > 0 {
-            let some = count.min(BATCH_MAX);
-            self.pair
-                .post_receive(&requests[..some])
-                .map_err(Failure::new)?;
-            count -= some;
-        }
-        Ok(())
-    }
-}
-
-#[inline]
-fn succeeded(completion: &Completion) -> Result<(), Failure> {
-    if completion.is_success() {
-        return Ok(());
-    }
-    let words = format!("a request failed: {}", completion.status);
-    Err(Failure::new(words).help("the peer process may have ended"))
 }
