@@ -214,8 +214,8 @@ mod raw {
     #[inline]
     pub unsafe fn copy_in_order(source: *const u8, target: *mut u8, length: usize) {
         let mut at = 0;
-        // SAFETY (whole body): every access is within `at .. at + step <= length` of both ranges. Volatile keeps the compiler
-        // from reordering or merging the stores, and x86-64 makes stores visible in program order.
+        // SAFETY (whole body): every access is within `at .. at + step <= length` of both ranges. The assembly keeps
+        // the compiler from reordering or merging the stores, and x86-64 makes stores visible in program order.
         #[cfg(target_arch = "x86_64")]
         // SAFETY: see above; SSE2 is part of every x86-64, and a prefetch may name any address.
         unsafe {
@@ -228,25 +228,29 @@ mod raw {
                     line += 64;
                 }
             }
-            #[repr(C, packed)]
-            struct Unaligned(__m128i);
             while at + 64 <= length {
                 let from = source.add(at).cast::<__m128i>();
-                let to = target.add(at).cast::<Unaligned>();
-                let (a, b) = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
-                let (c, d) = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));
-                to.write_volatile(Unaligned(a));
-                to.add(1).write_volatile(Unaligned(b));
-                to.add(2).write_volatile(Unaligned(c));
-                to.add(3).write_volatile(Unaligned(d));
+                std::arch::asm!(
+                    "movups [{to}], {a}",
+                    "movups [{to} + 16], {b}",
+                    "movups [{to} + 32], {c}",
+                    "movups [{to} + 48], {d}",
+                    to = in(reg) target.add(at),
+                    a = in(xmm_reg) _mm_loadu_si128(from),
+                    b = in(xmm_reg) _mm_loadu_si128(from.add(1)),
+                    c = in(xmm_reg) _mm_loadu_si128(from.add(2)),
+                    d = in(xmm_reg) _mm_loadu_si128(from.add(3)),
+                    options(nostack, preserves_flags),
+                );
                 at += 64;
             }
             while at + 16 <= length {
-                let value = _mm_loadu_si128(source.add(at).cast());
-                target
-                    .add(at)
-                    .cast::<Unaligned>()
-                    .write_volatile(Unaligned(value));
+                std::arch::asm!(
+                    "movups [{to}], {a}",
+                    to = in(reg) target.add(at),
+                    a = in(xmm_reg) _mm_loadu_si128(source.add(at).cast()),
+                    options(nostack, preserves_flags),
+                );
                 at += 16;
             }
         }

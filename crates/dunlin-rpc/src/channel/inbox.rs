@@ -9,8 +9,8 @@ use super::line::{self, Header, BODY_BYTES, HEADER_BYTES};
 use super::lines::Lines;
 use super::ChannelError;
 
-/// How many lines beyond the message being read the processor is asked to fetch: a message of two lines on.
-const PREFETCHED_LINES: u64 = 2;
+/// How many lines beyond the message being read the processor is asked to fetch: three messages of two lines on.
+const PREFETCHED_LINES: u64 = 6;
 
 /// The receiving half.
 #[derive(Debug)]

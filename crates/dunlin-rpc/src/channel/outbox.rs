@@ -7,6 +7,8 @@ use super::ChannelError;
 
 /// Lines gathered before they are written, at least: room for the longest message in the ring and then some.
 const BATCH_LINES: usize = 64;
+/// From this many lines on, the first line of a batch is written last.
+const HELD_BACK_LINES: usize = 4;
 /// Lines after which a batch is written without waiting for more: the peer has work then.
 const FULL_LINES: usize = 32;
 
@@ -141,26 +143,27 @@ impl Outbox {
         self.batched += lines;
     }
 
-    /// The batch as one or, at the end of the ring, two pieces.
+    /// The batch as contiguous pieces, in the order to write them: what stands before the end of the ring, what stands at its start, and
+    /// the first line last. The reader polls the first line, so while the others are written it does not take them away.
     #[inline]
-    pub(crate) fn pieces(&self) -> (Piece<'_>, Option<Piece<'_>>) {
+    pub(crate) fn pieces(&self) -> [Piece<'_>; 3] {
         let mask = (1u64 << self.shift) - 1;
-        let first_line = ((self.tail - self.batched as u64) & mask) as usize;
-        let until_end = (1usize << self.shift) - first_line;
-        let lines = self.batched.min(until_end);
-        let bytes = self.batch[..self.batched].as_flattened();
-        let (first, second) = bytes.split_at(lines * LINE_BYTES);
-        let second = (!second.is_empty()).then_some(Piece {
-            offset: 0,
-            bytes: second,
-        });
-        (
+        let first = ((self.tail - self.batched as u64) & mask) as usize;
+        let until_end = (1usize << self.shift) - first;
+        let lines = &self.batch[..self.batched];
+        let held_back = usize::from(self.batched >= HELD_BACK_LINES);
+        let (before_end, after) = lines.split_at(self.batched.min(until_end));
+        fn piece(line: usize, lines: &[[u8; LINE_BYTES]]) -> Piece<'_> {
             Piece {
-                offset: first_line * LINE_BYTES,
-                bytes: first,
-            },
-            second,
-        )
+                offset: line * LINE_BYTES,
+                bytes: lines.as_flattened(),
+            }
+        }
+        [
+            piece(first + held_back, &before_end[held_back..]),
+            piece(0, after),
+            piece(first, &before_end[..held_back]),
+        ]
     }
 
     /// The batch was written.

@@ -398,11 +398,12 @@ impl<D: Device> RingChannel<D> {
         if self.outbox.is_flushed() {
             return Ok(());
         }
-        self.reserve(3)?;
-        let (first, second) = self.outbox.pieces();
+        self.reserve(4)?;
         let ring = self.peer_inlet.plus(RING_AT as u64);
-        for piece in std::iter::once(first).chain(second) {
-            let Piece { offset, bytes } = piece;
+        for Piece { offset, bytes } in self.outbox.pieces() {
+            if bytes.is_empty() {
+                continue;
+            }
             let signal = self.unsignaled + 1 >= SIGNAL_EVERY;
             let flags = if signal {
                 SendFlags::SIGNALED
