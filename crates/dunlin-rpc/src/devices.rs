@@ -42,7 +42,10 @@ pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
     Ok(device)
 }
 
-fn open_all() -> Vec<(&'static str, Result<Arc<dyn Fabric>, VerbsError>)> {
+/// A device by name, open or not usable.
+type Opened = (&'static str, Result<Arc<dyn Fabric>, VerbsError>);
+
+fn open_all() -> Vec<Opened> {
     let shared_memory =
         shared_memory().map(|device| Arc::new(RingFabric(device)) as Arc<dyn Fabric>);
     vec![("shm", shared_memory)]

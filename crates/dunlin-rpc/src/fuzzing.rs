@@ -3,7 +3,7 @@
 use dunlin_verbs::{Access, Device, Memory, Region};
 
 use crate::channel::inbox::{Arrival, Inbox};
-use crate::channel::line::{self, Descriptor, Header, LINE_BYTES};
+use crate::channel::line::{self, Descriptor, Header, BODY_BYTES, HEADER_BYTES, LINE_BYTES};
 use crate::channel::outbox::Outbox;
 use crate::error::WireFailure;
 
@@ -87,10 +87,9 @@ impl FuzzedRing {
 /// # Panics
 /// When what was read is written as other bytes.
 pub fn header(bytes: &[u8]) {
-    if let Some((words, _)) = bytes.split_first_chunk::<16>() {
-        let both = u128::from_le_bytes(*words);
-        if let Some(header) = Header::decode(both as u64, (both >> 64) as u64) {
-            assert_eq!(&header.encode(), words);
+    if let Some((body, _)) = bytes.split_first_chunk::<BODY_BYTES>() {
+        if let Some(header) = Header::read(body) {
+            assert_eq!(header.encode(), body[..HEADER_BYTES]);
         }
     }
 }

@@ -122,8 +122,11 @@ impl QueueCore {
     pub(crate) fn arm_port(&self, port: &PortMap) {
         self.changed();
         fence(Ordering::SeqCst);
-        port.armed()
-            .store(self.armed.load(Ordering::SeqCst), Ordering::SeqCst);
+        let armed = self.armed.load(Ordering::SeqCst);
+        // Never down: a poller that found the port meanwhile may have armed it.
+        if armed != 0 {
+            port.armed().store(armed, Ordering::SeqCst);
+        }
     }
 
     /// Adds a completion. Failures wake a waiter of any kind.

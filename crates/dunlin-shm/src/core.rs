@@ -196,9 +196,10 @@ impl Core {
             .collect()
     }
 
+    /// Keeps an event, once.
     pub(crate) fn push_event(&self, event: AsyncEvent) {
         let mut events = lock(&self.events);
-        if events.len() < EVENTS_MAX {
+        if events.len() < EVENTS_MAX && !events.contains(&event) {
             events.push_back(event);
         }
     }

@@ -12,7 +12,10 @@
 //! - completions of RECEIVEs are made when their queue is polled, so they cannot overrun it;
 //! - with a shared receive queue the receiver matches messages to RECEIVEs when it polls: the sender's SEND completes while the
 //!   message waits, and an empty queue is back-pressure, not a receiver-not-ready error;
-//! - a connected queue pair whose peer process dies goes to error at once, also when it is idle.
+//! - a connected queue pair whose peer process dies goes to error at once, also when it is idle;
+//! - a SEND to a port without room waits, however many RECEIVEs are posted, until the receiver polls;
+//! - a request that cannot be finished when it is posted (the first use of a key, a receiver that is not ready) is copied to
+//!   the heap: only requests that are carried out at once are free of allocation.
 // `--cfg loom` is for the model checker; the workspace's lints do not know it.
 #![allow(unexpected_cfgs)]
 

@@ -14,6 +14,9 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 /// A huge page of x86-64.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Mappings of a peer's memory up to this size are populated at once.
+const POPULATE_BYTES_MAX: usize = 64 << 20;
+
 /// Turns an errno into the error of the wall.
 pub(crate) fn system(call: &'static str) -> impl Fn(Errno) -> VerbsError {
     move |errno| VerbsError::System {
@@ -63,6 +66,10 @@ impl Mapping {
 
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length
     }
 
     pub(crate) fn advise(&self, advice: Advice) -> Result<(), Errno> {
@@ -135,11 +142,29 @@ pub(crate) fn map_foreign(
 ) -> Result<Mapping, Errno> {
     let seals = rustix::fs::fcntl_get_seals(file)?;
     let size = rustix::fs::fstat(file)?.st_size;
-    if length == 0
-        || !seals.contains(SealFlags::SHRINK)
-        || usize::try_from(size).map_or(true, |size| size < length)
-    {
+    let size = usize::try_from(size).unwrap_or(0);
+    if length == 0 || !seals.contains(SealFlags::SHRINK) || size < length {
         return Err(Errno::INVAL);
     }
-    Mapping::shared(file, length, writable)
+    // Whole pages, also huge ones, so that unmapping takes the same length; not more, whatever the file's size.
+    let size = size.min(length.next_multiple_of(HUGE_PAGE_BYTES));
+    let mapping = Mapping::shared(file, size, writable)?;
+    if size <= POPULATE_BYTES_MAX {
+        // Saves the faults of the first accesses; if it fails they happen.
+        let _ = mapping.advise(if writable {
+            Advice::LinuxPopulateWrite
+        } else {
+            Advice::LinuxPopulateRead
+        });
+    }
+    Ok(mapping)
+}
+
+/// Names a file among all files that are open.
+pub(crate) type FileId = (u64, u64);
+
+/// The name of a file. As long as it is mapped no other file has it.
+pub(crate) fn file_id(file: BorrowedFd<'_>) -> Result<FileId, Errno> {
+    let status = rustix::fs::fstat(file)?;
+    Ok((status.st_dev, status.st_ino))
 }

@@ -22,6 +22,33 @@ pub(crate) struct OwnedSegment {
     pub(crate) length: usize,
 }
 
+/// Segments that are being copied to or from; the copy is over when this is dropped.
+#[derive(Debug)]
+pub(crate) struct InUse<'a>(&'a [OwnedSegment]);
+
+impl<'a> InUse<'a> {
+    /// `None` when a region is of another domain, or has ended.
+    #[inline]
+    pub(crate) fn begin(segments: &'a [OwnedSegment], domain: u64) -> Option<Self> {
+        for (index, segment) in segments.iter().enumerate() {
+            if segment.region.domain != domain || !segment.region.begin_use() {
+                drop(Self(&segments[..index]));
+                return None;
+            }
+        }
+        Some(Self(segments))
+    }
+}
+
+impl Drop for InUse<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        for segment in self.0 {
+            segment.region.end_use();
+        }
+    }
+}
+
 /// A posted RECEIVE.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveSlot {
@@ -75,12 +102,6 @@ impl ReceiveSlot {
             length -= piece;
             at = 0;
         }
-    }
-
-    fn usable(&self, domain: u64) -> bool {
-        self.segments
-            .iter()
-            .all(|segment| !segment.region.ended() && segment.region.domain == domain)
     }
 }
 
@@ -418,16 +439,17 @@ impl ReceiveState {
             let status = CompletionStatus::LocalLength;
             return Ok(Some(self.complete(pair, status, CompletionOpcode::Receive)));
         }
-        if !self.current.usable(pair.domain) {
+        let Some(in_use) = InUse::begin(&self.current.segments, pair.domain) else {
             self.inbound[port].take(&record);
             let status = CompletionStatus::LocalProtection;
             return Ok(Some(self.complete(pair, status, CompletionOpcode::Receive)));
-        }
+        };
         let mut at = (self.received + header) as usize;
         for (start, length) in self.inbound[port].bytes(&record) {
             self.current.scatter(at, start, length);
             at += length;
         }
+        drop(in_use);
         self.inbound[port].take(&record);
         self.received = end;
         if !whole {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use dunlin_verbs::{
@@ -41,6 +41,8 @@ pub(crate) struct RegionCore {
     page_kind: PageKind,
     reserved: usize,
     ended: AtomicBool,
+    /// Copies under way in memory that the caller owns and may free when the registration has ended.
+    in_use: AtomicUsize,
 }
 
 impl RegionCore {
@@ -48,6 +50,29 @@ impl RegionCore {
     #[inline(always)]
     pub(crate) fn ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Announces a copy in a region that a posted request names; `false` when the registration has ended. Our own memory lives as
+    /// long as this value, so only memory of the caller is counted.
+    #[inline(always)]
+    pub(crate) fn begin_use(&self) -> bool {
+        if self.file.is_some() {
+            return !self.ended();
+        }
+        self.in_use.fetch_add(1, Ordering::SeqCst);
+        if self.ended.load(Ordering::SeqCst) {
+            self.end_use();
+            return false;
+        }
+        true
+    }
+
+    /// The copy is over.
+    #[inline(always)]
+    pub(crate) fn end_use(&self) {
+        if self.file.is_none() {
+            self.in_use.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -63,6 +88,9 @@ impl Drop for RegionHandle {
         region.ended.store(true, Ordering::SeqCst);
         region.core.table.revoke(region.key);
         region.core.remove_region(region.key);
+        while region.in_use.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -199,6 +227,7 @@ impl ShmRegion {
                 page_kind,
                 reserved,
                 ended: AtomicBool::new(false),
+                in_use: AtomicUsize::new(0),
             })
         })?;
         if access.is_remote() {

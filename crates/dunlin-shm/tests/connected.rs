@@ -232,3 +232,60 @@ fn large_messages_cross_in_pieces() {
     to.memory().read(0, &mut bytes);
     assert!(bytes == pattern);
 }
+
+#[test]
+fn two_queue_pairs_of_one_device_and_one_with_itself() {
+    let mut a = common::Side::new(Transport::ReliableConnection);
+    let mut b = common::Side::on(&a.device, Transport::ReliableConnection);
+    let mut c = common::Side::on(&a.device, Transport::ReliableConnection);
+    let (at_a, at_b, at_c) = (a.pair.address(), b.pair.address(), c.pair.address());
+    a.connect(&at_b);
+    b.connect(&at_a);
+    c.connect(&at_c);
+    let send = Operation::Send { immediate: None };
+    b.receive(1, 0, 64);
+    a.post_inline(2, send, b"neighbour");
+    assert!(a.sent().is_success() && b.received().is_success());
+    assert_eq!(read(&b, 0, 9), b"neighbour");
+    c.receive(3, 0, 64);
+    c.post_inline(4, send, b"myself");
+    assert!(c.sent().is_success() && c.received().is_success());
+    assert_eq!(read(&c, 0, 6), b"myself");
+}
+
+#[test]
+fn a_request_outlives_its_region_with_an_error() {
+    use dunlin_verbs::{Device, ReceiveRequest, Segment};
+    let (mut a, mut b) = pair_of(Transport::ReliableConnection);
+    let mut memory = vec![0u64; 64];
+    let start = std::ptr::NonNull::new(memory.as_mut_ptr().cast()).unwrap();
+    let access = dunlin_verbs::Access::LOCAL_WRITE;
+    // SAFETY: the vector outlives the region and is not touched while it is registered.
+    let raw = unsafe { b.device.register_raw(&b.domain, start, 512, access) }.unwrap();
+    for id in 0..2 {
+        let segments = [Segment {
+            region: &raw,
+            offset: 0,
+            length: 64,
+        }];
+        b.pair
+            .post_receive(&[ReceiveRequest {
+                id,
+                segments: &segments,
+            }])
+            .unwrap();
+    }
+    let send = Operation::Send { immediate: None };
+    a.post_inline(1, send, &[1; 8]);
+    assert!(a.sent().is_success() && b.received().is_success());
+    drop(raw);
+    a.post_inline(2, send, &[2; 8]);
+    assert_eq!(b.received().status, CompletionStatus::LocalProtection);
+    assert_eq!(memory[0], u64::from_ne_bytes([1; 8]));
+    // SAFETY: as above; the call fails.
+    let remote = unsafe { b.device.register_raw(&b.domain, start, 512, common::all()) };
+    assert!(matches!(
+        remote,
+        Err(dunlin_verbs::VerbsError::Unsupported { .. })
+    ));
+}

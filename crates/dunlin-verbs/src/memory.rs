@@ -204,6 +204,9 @@ mod raw {
         }
     }
 
+    /// How far [`copy_in_order`] looks ahead: as many lines as a core fetches at a time.
+    const PREFETCHED_BYTES: usize = 16 * 64;
+
     /// Copies so that the bytes become visible in ascending order: [`crate::Placement::InOrder`] for devices that place by CPU.
     ///
     /// # Safety
@@ -214,9 +217,17 @@ mod raw {
         // SAFETY (whole body): every access is within `at .. at + step <= length` of both ranges. Volatile keeps the compiler
         // from reordering or merging the stores, and x86-64 makes stores visible in program order.
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: see above; SSE2 is part of every x86-64.
+        // SAFETY: see above; SSE2 is part of every x86-64, and a prefetch may name any address.
         unsafe {
-            use std::arch::x86_64::{__m128i, _mm_loadu_si128};
+            use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_prefetch, _MM_HINT_ET0};
+            // Asks for all lines at once: the stores would ask for one after the other, and each belongs to another core.
+            if length > 64 {
+                let mut line = 0;
+                while line < length.min(PREFETCHED_BYTES) {
+                    _mm_prefetch::<_MM_HINT_ET0>(target.add(line).cast());
+                    line += 64;
+                }
+            }
             #[repr(C, packed)]
             struct Unaligned(__m128i);
             while at + 64 <= length {

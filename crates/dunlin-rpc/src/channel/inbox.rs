@@ -3,12 +3,14 @@
 //! The peer may write any bytes at any time. So a message is looked at once, its length is checked against our own limits,
 //! and its payload is copied into private memory before anything else sees it.
 
-use std::sync::atomic::Ordering;
-
 use dunlin_verbs::Memory;
 
-use super::line::{self, Header, BODY_BYTES, HEADER_BYTES, LINE_BYTES};
+use super::line::{self, Header, BODY_BYTES, HEADER_BYTES};
+use super::lines::Lines;
 use super::ChannelError;
+
+/// How many lines beyond the message being read the processor is asked to fetch: a message of two lines on.
+const PREFETCHED_LINES: u64 = 2;
 
 /// The receiving half.
 #[derive(Debug)]
@@ -61,24 +63,21 @@ impl Inbox {
     }
 
     #[inline]
-    fn offset(&self, position: u64) -> usize {
-        let mask = (1u64 << self.shift) - 1;
-        self.start + (position & mask) as usize * LINE_BYTES
+    fn lines<'a>(&self, memory: &'a Memory) -> Lines<'a> {
+        Lines::new(memory, self.start, self.shift)
     }
 
     /// The tag of the line at `position`, if that line has arrived.
     #[inline]
-    fn arrived(&self, memory: &Memory, position: u64) -> Option<u64> {
-        let tag = memory
-            .atomic_u64(self.offset(position) + BODY_BYTES)
-            .load(Ordering::Acquire);
+    fn arrived(&self, lines: Lines<'_>, position: u64) -> Option<u64> {
+        let tag = lines.tag(position);
         (tag as u32 == line::lap(position, self.shift)).then_some(tag)
     }
 
     /// Whether the first line of a message is there.
     #[inline]
     pub(crate) fn has_arrival(&self, memory: &Memory) -> bool {
-        self.arrived(memory, self.head).is_some()
+        self.arrived(self.lines(memory), self.head).is_some()
     }
 
     /// Takes the next message, if all its lines are there.
@@ -87,37 +86,37 @@ impl Inbox {
     /// When what is there is no message that this side would accept.
     #[inline]
     pub(crate) fn receive(&mut self, memory: &Memory) -> Result<Option<Arrival>, ChannelError> {
-        let Some(mut tag) = self.arrived(memory, self.head) else {
+        let lines = self.lines(memory);
+        let Some(mut tag) = self.arrived(lines, self.head) else {
             return Ok(None);
         };
-        let offset = self.offset(self.head);
-        let low = memory.atomic_u64(offset).load(Ordering::Relaxed);
-        let call = memory.atomic_u64(offset + 8).load(Ordering::Relaxed);
-        let header = Header::decode(u64::from_le(low), u64::from_le(call))
-            .ok_or(ChannelError::Violation("a message header is malformed"))?;
+        let (bodies, _) = self.message.as_chunks_mut::<BODY_BYTES>();
+        let Some((first, rest)) = bodies.split_first_mut() else {
+            return Ok(None);
+        };
+        // From here on the first line is private, and what the peer does to it does not matter.
+        lines.body(self.head, first);
+        let header = Header::read(first)
+            .ok_or_else(|| ChannelError::violation("a message header is malformed"))?;
         if header.length as usize > self.eager_bytes {
-            return Err(ChannelError::Violation(
+            return Err(ChannelError::violation(
                 "a message in the ring is longer than agreed",
             ));
         }
-        let lines = line::lines_for(header.length as usize);
-        for i in 1..lines {
-            match self.arrived(memory, self.head + i as u64) {
-                Some(last) => tag = last,
-                None => return Ok(None),
+        let count = line::lines_for(header.length as usize);
+        let mut position = self.head;
+        for body in rest.iter_mut().take(count - 1) {
+            position += 1;
+            tag = lines.tag(position);
+            if tag as u32 != line::lap(position, self.shift) {
+                return Ok(None);
             }
+            lines.body(position, body);
         }
-        for (i, target) in self
-            .message
-            .chunks_exact_mut(BODY_BYTES)
-            .take(lines)
-            .enumerate()
-        {
-            let mask = (1u64 << self.shift) - 1;
-            let from = self.start + ((self.head + i as u64) & mask) as usize * LINE_BYTES;
-            memory.read(from, target);
-        }
-        self.head += lines as u64;
+        self.head = position + 1;
+        // Messages come in batches: the next ones are probably there already.
+        lines.prefetch(self.head + PREFETCHED_LINES);
+        lines.prefetch(self.head + PREFETCHED_LINES + 1);
         Ok(Some(Arrival {
             header,
             peer_consumed: (tag >> 32) as u32,

@@ -99,9 +99,17 @@ impl Header {
         (u128::from(low) | u128::from(self.call) << 64).to_le_bytes()
     }
 
+    /// Reads the first line's body; `None` when it does not begin with a header.
+    #[inline]
+    pub(crate) fn read(body: &[u8; BODY_BYTES]) -> Option<Self> {
+        let (low, rest) = body.split_first_chunk::<8>()?;
+        let (call, _) = rest.split_first_chunk::<8>()?;
+        Self::decode(u64::from_le_bytes(*low), u64::from_le_bytes(*call))
+    }
+
     /// Reads what a peer wrote; `None` when it is not a header.
     #[inline]
-    pub(crate) fn decode(low: u64, call: u64) -> Option<Self> {
+    fn decode(low: u64, call: u64) -> Option<Self> {
         if low >> 56 != 0 {
             return None;
         }

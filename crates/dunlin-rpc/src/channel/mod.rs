@@ -8,6 +8,7 @@
 pub(crate) mod buffers;
 pub(crate) mod inbox;
 pub(crate) mod line;
+mod lines;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
@@ -15,19 +16,54 @@ mod model_tests;
 pub(crate) mod outbox;
 pub(crate) mod ring;
 
-/// The peer broke the protocol, or the queue pair failed: the channel is of no more use.
+/// The peer broke the protocol, or the queue pair failed: the channel is of no more use. One word, because every step of a message
+/// may return it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ChannelError {
-    /// Bytes in our ring that an honest peer never writes.
+#[error("{0}")]
+pub(crate) struct ChannelError(Box<Fault>);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Fault {
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
-    /// The queue pair failed.
     #[error("the queue pair failed: {0}")]
     QueuePair(String),
-    /// The peer cannot be reached any more.
     #[error("the peer is gone")]
     PeerGone,
-    /// The device refused more memory for a long message.
     #[error("no memory for a long message: {0}")]
     Memory(String),
+}
+
+impl ChannelError {
+    /// Bytes in our ring that an honest peer never writes.
+    #[cold]
+    pub(crate) fn violation(what: &'static str) -> Self {
+        Self(Box::new(Fault::Violation(what)))
+    }
+
+    /// The queue pair failed.
+    #[cold]
+    pub(crate) fn queue_pair(why: String) -> Self {
+        Self(Box::new(Fault::QueuePair(why)))
+    }
+
+    /// The peer cannot be reached any more.
+    #[cold]
+    pub(crate) fn peer_gone() -> Self {
+        Self(Box::new(Fault::PeerGone))
+    }
+
+    /// The device refused more memory for a long message.
+    #[cold]
+    pub(crate) fn memory(why: String) -> Self {
+        Self(Box::new(Fault::Memory(why)))
+    }
+
+    pub(crate) fn is_violation(&self) -> bool {
+        matches!(*self.0, Fault::Violation(_))
+    }
+
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(*self.0, Fault::Memory(_))
+    }
 }

@@ -7,12 +7,33 @@ use super::ChannelError;
 
 /// Lines gathered before they are written, at least: room for the longest message in the ring and then some.
 const BATCH_LINES: usize = 64;
+/// Lines after which a batch is written without waiting for more: the peer has work then.
+const FULL_LINES: usize = 32;
+
+/// Copies up to a body, in moves of fixed sizes that overlap: a call of `memcpy` costs more than so few bytes do.
+#[inline]
+fn copy_short(target: &mut [u8], source: &[u8]) {
+    #[inline]
+    fn both_ends<const N: usize>(target: &mut [u8], source: &[u8]) {
+        let last = source.len() - N;
+        target[..N].copy_from_slice(&source[..N]);
+        target[last..last + N].copy_from_slice(&source[last..]);
+    }
+    match source.len() {
+        0 => {}
+        1..4 => target[..source.len()].copy_from_slice(source),
+        4..8 => both_ends::<4>(target, source),
+        8..16 => both_ends::<8>(target, source),
+        16..32 => both_ends::<16>(target, source),
+        _ => both_ends::<32>(target, source),
+    }
+}
 
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// Encoded lines that are not written yet: `written .. tail`.
-    batch: Vec<u8>,
+    batch: Vec<[u8; LINE_BYTES]>,
     /// Lines in `batch`.
     batched: usize,
     /// Lines encoded since the start of the connection (RB²'s tail).
@@ -37,7 +58,7 @@ impl Outbox {
     pub(crate) fn new(lines: usize, eager_bytes: usize) -> Self {
         debug_assert!(lines.is_power_of_two());
         Self {
-            batch: vec![0; Self::batch_bytes(eager_bytes)],
+            batch: vec![[0; LINE_BYTES]; Self::batch_bytes(eager_bytes) / LINE_BYTES],
             batched: 0,
             tail: 0,
             consumed_by_peer: 0,
@@ -65,7 +86,7 @@ impl Outbox {
     /// Whether `lines` more fit into the batch.
     #[inline]
     pub(crate) fn batch_fits(&self, lines: usize) -> bool {
-        (self.batched + lines) * LINE_BYTES <= self.batch.len()
+        self.batched < FULL_LINES && self.batched + lines <= self.batch.len()
     }
 
     /// Whether anything waits to be written.
@@ -79,7 +100,7 @@ impl Outbox {
     pub(crate) fn peer_consumed(&mut self, low: u32) -> Result<(), ChannelError> {
         let more = u64::from(low.wrapping_sub(self.consumed_by_peer as u32));
         if more > self.tail - self.batched as u64 - self.consumed_by_peer {
-            return Err(ChannelError::Violation(
+            return Err(ChannelError::violation(
                 "it claims to have read what was never sent",
             ));
         }
@@ -93,25 +114,28 @@ impl Outbox {
         debug_assert_eq!(header.length as usize, payload.len());
         let lines = line::lines_for(payload.len());
         debug_assert!(lines <= self.room() && self.batch_fits(lines));
-        let start = self.batched * LINE_BYTES;
-        let target = &mut self.batch[start..start + lines * LINE_BYTES];
-        let shift = self.shift;
-        let position = self.tail;
-        let (first, rest) = target.split_at_mut(LINE_BYTES);
+        let target = &mut self.batch[self.batched..self.batched + lines];
+        let Some((first, rest)) = target.split_first_mut() else {
+            return;
+        };
+        let mut position = self.tail;
+        let mut tag = || {
+            let word = line::tag(line::lap(position, self.shift), consumed);
+            position += 1;
+            word.to_le_bytes()
+        };
+        let (head, tail) = payload.split_at(payload.len().min(BODY_BYTES - HEADER_BYTES));
         first[..HEADER_BYTES].copy_from_slice(&header.encode());
-        let in_first = payload.len().min(BODY_BYTES - HEADER_BYTES);
-        first[HEADER_BYTES..HEADER_BYTES + in_first].copy_from_slice(&payload[..in_first]);
-        let word = line::tag(line::lap(position, shift), consumed);
-        first[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
-        let mut at = position;
-        for (target, part) in rest
-            .chunks_exact_mut(LINE_BYTES)
-            .zip(payload[in_first..].chunks(BODY_BYTES))
-        {
-            at += 1;
-            target[..part.len()].copy_from_slice(part);
-            let word = line::tag(line::lap(at, shift), consumed);
-            target[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
+        copy_short(&mut first[HEADER_BYTES..BODY_BYTES], head);
+        first[BODY_BYTES..].copy_from_slice(&tag());
+        let (parts, remainder) = tail.as_chunks::<BODY_BYTES>();
+        for (target, part) in rest.iter_mut().zip(parts) {
+            target[..BODY_BYTES].copy_from_slice(part);
+            target[BODY_BYTES..].copy_from_slice(&tag());
+        }
+        if let Some(target) = rest.get_mut(parts.len()) {
+            copy_short(&mut target[..BODY_BYTES], remainder);
+            target[BODY_BYTES..].copy_from_slice(&tag());
         }
         self.tail += lines as u64;
         self.batched += lines;
@@ -124,7 +148,7 @@ impl Outbox {
         let first_line = ((self.tail - self.batched as u64) & mask) as usize;
         let until_end = (1usize << self.shift) - first_line;
         let lines = self.batched.min(until_end);
-        let bytes = &self.batch[..self.batched * LINE_BYTES];
+        let bytes = self.batch[..self.batched].as_flattened();
         let (first, second) = bytes.split_at(lines * LINE_BYTES);
         let second = (!second.is_empty()).then_some(Piece {
             offset: 0,

@@ -326,7 +326,7 @@ impl<D: Device> RingChannel<D> {
     pub(crate) fn export(&self, length: usize) -> Result<Buffer<D>, ChannelError> {
         self.exports
             .take(length)
-            .map_err(|e| ChannelError::Memory(e.to_string()))
+            .map_err(|e| ChannelError::memory(e.to_string()))
     }
 
     /// Whether `buffer` was exported by this channel.
@@ -350,6 +350,21 @@ impl<D: Device> RingChannel<D> {
         if self.outbox.room() >= lines {
             return Ok(true);
         }
+        self.look_for_room(lines)
+    }
+
+    /// Whether a message with `payload` bytes will find room; unlike [`RingChannel::make_room`] it leaves the batch alone.
+    #[inline]
+    pub(crate) fn has_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
+        let lines = line::lines_for(payload);
+        if self.outbox.room() >= lines {
+            return Ok(true);
+        }
+        self.look_for_room(lines)
+    }
+
+    #[cold]
+    fn look_for_room(&mut self, lines: usize) -> Result<bool, ChannelError> {
         self.flush()?;
         let told = self
             .inlet
@@ -427,7 +442,7 @@ impl<D: Device> RingChannel<D> {
                 }
             };
             if let Err(error) = posted {
-                let error = ChannelError::QueuePair(error.to_string());
+                let error = ChannelError::queue_pair(error.to_string());
                 self.broken = Some(error.clone());
                 return Err(error);
             }
@@ -474,7 +489,7 @@ impl<D: Device> RingChannel<D> {
         self.reserve(1)?;
         self.queue_pair
             .post_send(&[request])
-            .map_err(|e| ChannelError::QueuePair(e.to_string()))?;
+            .map_err(|e| ChannelError::queue_pair(e.to_string()))?;
         self.note_signaled();
         Ok(())
     }
@@ -512,7 +527,7 @@ impl<D: Device> RingChannel<D> {
             }
             if started.elapsed() > RECLAIM {
                 let words = "the peer lets no request complete".to_owned();
-                return Err(self.fail(ChannelError::QueuePair(words)));
+                return Err(self.fail(ChannelError::queue_pair(words)));
             }
             std::hint::spin_loop();
         }
@@ -525,7 +540,7 @@ impl<D: Device> RingChannel<D> {
             let count = self
                 .completions
                 .poll(&mut completions)
-                .map_err(|e| self.fail(ChannelError::QueuePair(e.to_string())))?;
+                .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))?;
             for completion in &completions[..count] {
                 self.complete(completion)?;
             }
@@ -534,7 +549,7 @@ impl<D: Device> RingChannel<D> {
             }
         }
         if self.queue_pair.state() == QueuePairState::Error {
-            let error = self.broken.clone().unwrap_or(ChannelError::PeerGone);
+            let error = self.broken.clone().unwrap_or_else(ChannelError::peer_gone);
             return Err(self.fail(error));
         }
         self.post_fetches()
@@ -546,7 +561,7 @@ impl<D: Device> RingChannel<D> {
 
     fn complete(&mut self, completion: &Completion) -> Result<(), ChannelError> {
         if !completion.is_success() {
-            let error = ChannelError::QueuePair(completion.status.to_string());
+            let error = ChannelError::queue_pair(completion.status.to_string());
             return Err(self.fail(error));
         }
         match completion.opcode {
@@ -558,7 +573,7 @@ impl<D: Device> RingChannel<D> {
                 };
                 self.queue_pair
                     .post_receive(&[wake_up])
-                    .map_err(|e| ChannelError::QueuePair(e.to_string()))
+                    .map_err(|e| ChannelError::queue_pair(e.to_string()))
             }
             _ => {
                 // Requests complete in order, so this is the oldest signaled one, and all before it are done.
@@ -648,19 +663,18 @@ impl<D: Device> RingChannel<D> {
     /// When the descriptor is not one, or names more than this side takes.
     pub(crate) fn fetch(&mut self, id: u64, descriptor: &[u8]) -> Result<(), ChannelError> {
         if id == QUIET {
-            return Err(ChannelError::Violation("a call with a reserved number"));
+            return Err(ChannelError::violation("a call with a reserved number"));
         }
-        let descriptor = Descriptor::decode(descriptor).ok_or(ChannelError::Violation(
-            "a long message without a descriptor",
-        ))?;
+        let descriptor = Descriptor::decode(descriptor)
+            .ok_or_else(|| ChannelError::violation("a long message without a descriptor"))?;
         let length = usize::try_from(descriptor.length)
             .ok()
             .filter(|&length| length <= self.config.max_message_bytes)
-            .ok_or(ChannelError::Violation("a message longer than agreed"))?;
+            .ok_or_else(|| ChannelError::violation("a message longer than agreed"))?;
         let buffer = self
             .landings
             .take(length)
-            .map_err(|e| ChannelError::Memory(e.to_string()))?;
+            .map_err(|e| ChannelError::memory(e.to_string()))?;
         let remote = RemoteAddress {
             address: descriptor.address,
             key: RemoteKey(descriptor.key),
@@ -702,7 +716,7 @@ impl<D: Device> RingChannel<D> {
                 Ok(()) => {}
                 Err(error) if matches!(error.kind, PostErrorKind::Full { .. }) => break,
                 Err(error) => {
-                    let error = ChannelError::QueuePair(error.to_string());
+                    let error = ChannelError::queue_pair(error.to_string());
                     return Err(self.fail(error));
                 }
             }
@@ -740,7 +754,7 @@ impl<D: Device> RingChannel<D> {
         }
         self.completions
             .request_notify(Notify::Next)
-            .map_err(|e| self.fail(ChannelError::QueuePair(e.to_string())))
+            .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))
     }
 
     /// Ends the channel: the peer sees it.

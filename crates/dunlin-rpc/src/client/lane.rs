@@ -182,7 +182,7 @@ impl<D: Device> RingLane<D> {
 
     fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
         if self.lost {
-            return Err(ChannelError::PeerGone);
+            return Err(ChannelError::peer_gone());
         }
         let mut taken = 0;
         while taken < POLL_BUDGET {
@@ -214,7 +214,7 @@ impl<D: Device> RingLane<D> {
             Kind::Failure => {
                 let index = self.answered(header.call)?;
                 let failure = WireFailure::decode(self.channel.payload(header))
-                    .ok_or(ChannelError::Violation("a failure without a reason"))?;
+                    .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
                 if let Some(tag) = self.finish(index) {
                     sink.complete(tag, Err(failure.into_call_error()));
                 }
@@ -223,12 +223,12 @@ impl<D: Device> RingLane<D> {
                 let index = self.answered(header.call)?;
                 // Else one call of ours could make us fetch any number of times.
                 if std::mem::replace(&mut self.slots[index].fetching, true) {
-                    return Err(ChannelError::Violation("two answers to one call"));
+                    return Err(ChannelError::violation("two answers to one call"));
                 }
                 let mut descriptor = [0; crate::channel::line::DESCRIPTOR_BYTES];
                 let payload = self.channel.payload(header);
                 if payload.len() != descriptor.len() {
-                    return Err(ChannelError::Violation(
+                    return Err(ChannelError::violation(
                         "a long message without a descriptor",
                     ));
                 }
@@ -237,7 +237,7 @@ impl<D: Device> RingLane<D> {
             }
             Kind::Goodbye => self.leaving = true,
             Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel => {
-                return Err(ChannelError::Violation("a server that calls its client"));
+                return Err(ChannelError::violation("a server that calls its client"));
             }
         }
         Ok(())
@@ -245,7 +245,7 @@ impl<D: Device> RingLane<D> {
 
     fn answered(&mut self, call: CallId) -> Result<usize, ChannelError> {
         self.slot_of(call)
-            .ok_or(ChannelError::Violation("an answer to no call of ours"))
+            .ok_or_else(|| ChannelError::violation("an answer to no call of ours"))
     }
 
     fn take_fetched(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {

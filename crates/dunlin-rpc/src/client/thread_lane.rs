@@ -23,10 +23,19 @@ impl ThreadLane {
     }
 }
 
+/// A thread's hold on its lane. Counted without atomics, because every call takes one; the lane closes with the thread.
+struct Own(Arc<ThreadLane>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 struct Entry {
     core: u64,
     client: Weak<Core>,
-    lane: Rc<Arc<ThreadLane>>,
+    lane: Rc<Own>,
 }
 
 thread_local! {
@@ -35,7 +44,7 @@ thread_local! {
 
 /// This thread's lane of the client, which may be empty.
 #[inline]
-fn of(core: &Arc<Core>) -> Rc<Arc<ThreadLane>> {
+fn of(core: &Arc<Core>) -> Rc<Own> {
     LANES.with_borrow_mut(
         |lanes| match lanes.iter().find(|entry| entry.core == core.id) {
             Some(entry) => Rc::clone(&entry.lane),
@@ -45,7 +54,7 @@ fn of(core: &Arc<Core>) -> Rc<Arc<ThreadLane>> {
 }
 
 #[cold]
-fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Arc<ThreadLane>> {
+fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Own> {
     lanes.retain(|entry| entry.client.strong_count() > 0);
     let lane = Arc::new(ThreadLane {
         place: Mutex::new(None),
@@ -53,7 +62,7 @@ fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Arc<ThreadLane>> {
     let mut known = core.lanes.lock().unwrap_or_else(PoisonError::into_inner);
     known.retain(|lane| lane.strong_count() > 0);
     known.push(Arc::downgrade(&lane));
-    let lane = Rc::new(lane);
+    let lane = Rc::new(Own(lane));
     let entry = Entry {
         core: core.id,
         client: Arc::downgrade(core),
@@ -66,6 +75,7 @@ fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Arc<ThreadLane>> {
 /// Makes `lane` this thread's.
 pub(super) fn adopt(core: &Arc<Core>, lane: Box<dyn Lane>) {
     *of(core)
+        .0
         .place
         .lock()
         .unwrap_or_else(PoisonError::into_inner) = Some(lane);
@@ -78,7 +88,7 @@ pub(super) fn with<T>(
     action: impl FnOnce(&mut dyn Lane) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
     let lane = of(core);
-    let mut place = lane.place.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut place = lane.0.place.lock().unwrap_or_else(PoisonError::into_inner);
     match &mut *place {
         Some(lane) if lane.is_usable() => action(lane.as_mut()),
         _ => action(renew(core, &mut place)?.as_mut()),

@@ -113,7 +113,7 @@ impl<D: Device> Connection<D> {
         }
         while taken < POLL_BUDGET {
             // Room first: a request that is taken is answered.
-            if !self.backlog.is_empty() || !self.channel.make_room(self.channel.eager_bytes())? {
+            if !self.backlog.is_empty() || !self.channel.has_room(self.channel.eager_bytes())? {
                 break;
             }
             let Some(header) = self.channel.receive()? else {
@@ -176,7 +176,7 @@ impl<D: Device> Connection<D> {
                 Ok(())
             }
             Kind::Response | Kind::Failure | Kind::LongResponse | Kind::Goodbye => {
-                Err(ChannelError::Violation("a client that answers its server"))
+                Err(ChannelError::violation("a client that answers its server"))
             }
         }
     }
@@ -265,14 +265,15 @@ impl<D: Device> Connection<D> {
         let mut descriptor = [0; DESCRIPTOR_BYTES];
         let payload = self.channel.payload(header);
         if payload.len() != descriptor.len() {
-            return Err(ChannelError::Violation(
+            return Err(ChannelError::violation(
                 "a long message without a descriptor",
             ));
         }
         descriptor.copy_from_slice(payload);
         self.fetching.push((call, header.handler));
         match self.channel.fetch(call, &descriptor) {
-            Err(ChannelError::Memory(words)) => {
+            Err(error) if error.is_memory() => {
+                let words = error.to_string();
                 self.fetching.pop();
                 self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words))
             }

@@ -177,7 +177,7 @@ impl<D: Device> Poller<D> {
     #[cold]
     fn end(&mut self, index: usize, error: &ChannelError) {
         let mut connection = self.connections.swap_remove(index);
-        let violation = matches!(error, ChannelError::Violation(_));
+        let violation = error.is_violation();
         if violation {
             tracing::warn!(connection = connection.id, %error, "connection ended");
         } else {

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
-use dunlin_verbs::{Access, AsyncEvent, EndpointAddress};
+use dunlin_verbs::{Access, AsyncEvent, EndpointAddress, Transport};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::core::{lock, Core};
-use crate::mapping::map_foreign;
+use crate::mapping::{file_id, map_foreign, FileId, Mapping};
 use crate::port::{Geometry, Outbound, PortMap};
 use crate::queue_pair::{Mail, PeerRegion, Shared, Target};
 use crate::region_table::PeerTable;
@@ -31,6 +31,8 @@ struct Session {
     requests: HashMap<u32, Request>,
     next: u32,
     table: Option<PeerTable>,
+    /// The peer's regions that are mapped, by file and whether writable: queue pairs share them.
+    regions: HashMap<(FileId, bool), Weak<Mapping>>,
 }
 
 #[derive(Debug)]
@@ -147,6 +149,14 @@ impl Client {
             Ok(index) => index,
             Err(errno) => {
                 tracing::debug!(%errno, "no session to the peer");
+                if errno == Errno::CONNREFUSED && !matches!(request.wish, Wish::Datagram(_)) {
+                    // Nobody listens under its name, which is random and was given out by a device that lived.
+                    asking.enter_error();
+                }
+                if matches!(request.wish, Wish::Port) {
+                    // It will not come back.
+                    self.core.push_event(AsyncEvent::PeerGone(uid));
+                }
                 return request.refuse();
             }
         };
@@ -189,6 +199,7 @@ impl Client {
             requests: HashMap::new(),
             next: 0,
             table: None,
+            regions: HashMap::new(),
         });
         Ok(self.sessions.len() - 1)
     }
@@ -212,6 +223,8 @@ impl Client {
                 .is_some_and(|remote| remote.gid == session.uid);
             if connected {
                 pair.enter_error();
+            } else if pair.transport == Transport::UnreliableDatagram {
+                pair.deliver(pair.incarnation(), Mail::Gone(session.uid));
             }
         }
         for request in session.requests.into_values() {
@@ -274,7 +287,7 @@ impl Session {
                 Wish::Region(key),
             ) => {
                 let access = Access::from_bits_truncate(access);
-                let region = peer_region(key, access, base, length, &files);
+                let region = self.region(key, access, base, length, &files);
                 request.answer(Mail::Region(key, region));
             }
             _ => request.refuse(),
@@ -296,6 +309,38 @@ impl Session {
         };
         let port = PortMap::map(port.as_fd(), geometry)?;
         Ok(Outbound::new(Arc::new(port), table, files.next()))
+    }
+
+    /// Maps a region, or finds its file mapped.
+    fn region(
+        &mut self,
+        key: u32,
+        access: Access,
+        base: u64,
+        length: u64,
+        files: &[OwnedFd],
+    ) -> Option<PeerRegion> {
+        let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let bytes = usize::try_from(length).ok()?;
+        let file = files.first()?.as_fd();
+        let id = file_id(file).ok()?;
+        let known = self.regions.get(&(id, writable)).and_then(Weak::upgrade);
+        let mapping = match known.filter(|mapping| mapping.length() >= bytes) {
+            Some(mapping) => mapping,
+            None => {
+                let mapping = map_foreign(file, bytes, writable)
+                    .inspect_err(
+                        |errno| tracing::debug!(%errno, key, "a peer's region cannot be mapped"),
+                    )
+                    .ok()?;
+                let mapping = Arc::new(mapping);
+                self.regions.retain(|_, mapping| mapping.strong_count() > 0);
+                self.regions
+                    .insert((id, writable), Arc::downgrade(&mapping));
+                mapping
+            }
+        };
+        Some(PeerRegion::new(key, access, base, length, mapping))
     }
 
     /// A queue pair of the peer is gone; ours that was connected to it has no use any more.
@@ -326,25 +371,4 @@ fn attached(request: Request, number: u32, outbound: Outbound) {
         }
     }
     request.answer(Mail::Port(Some(outbound)));
-}
-
-fn peer_region(
-    key: u32,
-    access: Access,
-    base: u64,
-    length: u64,
-    files: &[OwnedFd],
-) -> Option<PeerRegion> {
-    let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-    let bytes = usize::try_from(length).ok()?;
-    let mapping = map_foreign(files.first()?.as_fd(), bytes, writable)
-        .inspect_err(|errno| tracing::debug!(%errno, key, "a peer's region cannot be mapped"))
-        .ok()?;
-    Some(PeerRegion {
-        key,
-        access,
-        base,
-        length,
-        mapping: Arc::new(mapping),
-    })
 }

@@ -1,6 +1,7 @@
 //! Other devices' questions to us.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use dunlin_verbs::{Access, QueuePairState, Transport};
@@ -30,10 +31,19 @@ struct Session {
     socket: Socket,
     uid: Option<[u8; 16]>,
     parked: Vec<Message>,
-    /// Connected queue pairs of ours whose ports this peer has: ours, its, and the number of its request.
-    attached: Vec<(u32, u32, u32)>,
+    attached: Vec<Attached>,
     /// Ports for datagrams: ours, its.
     datagrams: Vec<(u32, u32, Arc<PortMap>)>,
+}
+
+/// A connected queue pair of ours whose port this peer has.
+#[derive(Clone, Copy, Debug)]
+struct Attached {
+    ours: u32,
+    incarnation: u32,
+    its: u32,
+    /// The number of its request.
+    request: u32,
 }
 
 /// What becomes of a question.
@@ -77,9 +87,7 @@ impl Server {
         for index in (0..ready.len()).rev().filter(|&index| ready[index]) {
             if self.sessions[index].handle(&self.core).is_err() {
                 let session = self.sessions.swap_remove(index);
-                for (number, _, port) in &session.datagrams {
-                    close_datagram_port(&self.core, *number, port);
-                }
+                session.end(&self.core);
             }
         }
     }
@@ -107,15 +115,17 @@ impl Server {
             let gone: Vec<_> = session
                 .attached
                 .iter()
-                .filter(|attached| attached.0 == number)
+                .filter(|attached| attached.ours == number)
                 .copied()
                 .collect();
-            session.attached.retain(|attached| attached.0 != number);
+            session.attached.retain(|attached| attached.ours != number);
             session.datagrams.retain(|port| port.0 != number);
-            for (_, requester, request) in gone {
-                let _ = session
-                    .socket
-                    .send(&Message::Closed { request, requester }, Vec::new());
+            for attached in gone {
+                let closed = Message::Closed {
+                    request: attached.request,
+                    requester: attached.its,
+                };
+                let _ = session.socket.send(&closed, Vec::new());
             }
         }
     }
@@ -152,8 +162,14 @@ impl Session {
             } => {
                 let asking = (uid, requester, token);
                 let answer = attach_port(core, asking, request, target);
-                if let Some(Answer::Say(..)) = answer {
-                    self.attached.push((target, requester, request));
+                if let (Some(Answer::Say(..)), Some(pair)) = (&answer, core.queue_pair(target)) {
+                    self.attached.retain(|attached| attached.ours != target);
+                    self.attached.push(Attached {
+                        ours: target,
+                        incarnation: pair.incarnation(),
+                        its: requester,
+                        request,
+                    });
                 }
                 (request, answer)
             }
@@ -185,6 +201,20 @@ impl Session {
                 Ok(())
             }
             _ => self.socket.send(&Message::Refused { request }, Vec::new()),
+        }
+    }
+
+    /// The peer is gone, and with it the queue pairs that were attached to ours.
+    fn end(self, core: &Core) {
+        for attached in &self.attached {
+            if let Some(pair) = core.queue_pair(attached.ours) {
+                if pair.incarnation() == attached.incarnation {
+                    pair.enter_error();
+                }
+            }
+        }
+        for (number, _, port) in &self.datagrams {
+            close_datagram_port(core, *number, port);
         }
     }
 
@@ -233,8 +263,7 @@ impl Session {
         }
         {
             let mut link = lock(&pair.link);
-            port.state()
-                .store(pair.state() as u32, std::sync::atomic::Ordering::SeqCst);
+            port.state().store(pair.state() as u32, Ordering::SeqCst);
             link.ports.push(Arc::clone(&port));
         }
         pair.receive_cq.arm_port(&port);
@@ -267,21 +296,21 @@ fn attach_port(
     target: u32,
 ) -> Option<Answer> {
     let pair = core.queue_pair(target)?;
-    let mut link = lock(&pair.link);
+    let link = lock(&pair.link);
     if pair.transport == Transport::UnreliableDatagram {
         return None;
     }
     if matches!(pair.state(), QueuePairState::Reset | QueuePairState::Init) {
         return Some(Answer::Park);
     }
-    if !is_peer(&link, asking) || link.attached || !receives(pair.state()) {
+    let (file, port) = link.own.as_ref()?;
+    // The peer may ask again, when it was reset before it had the answer; but not once it has sent something.
+    let fresh = port.tail().load(Ordering::Relaxed) == 0;
+    if !is_peer(&link, asking) || !fresh || !receives(pair.state()) {
         tracing::debug!(queue_pair = target, "a stranger asked for a port");
         return None;
     }
-    let (file, port) = link.own.as_ref()?;
-    let answer = say_port(core, &pair, request, file, port.geometry());
-    link.attached = answer.is_some();
-    answer
+    say_port(core, &pair, request, file, port.geometry())
 }
 
 fn say_port(

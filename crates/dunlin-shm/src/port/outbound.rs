@@ -34,6 +34,11 @@ impl Outbound {
         }
     }
 
+    /// Whether nothing was sent yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.tail == 0
+    }
+
     /// Whether a RECEIVE waits for the next message.
     #[inline]
     pub(crate) fn receiver_ready(&mut self) -> Result<bool, Nonsense> {

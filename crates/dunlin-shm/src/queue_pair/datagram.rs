@@ -66,11 +66,18 @@ impl Datagrams {
     }
 }
 
+impl Datagrams {
+    /// Lets go of the ports of a device that is no more.
+    pub(crate) fn forget(&mut self, uid: [u8; 16]) {
+        self.destinations.retain(|(target, _)| target.gid != uid);
+    }
+}
+
 impl Executor {
     /// Sends one datagram. What cannot be delivered is lost, and that is success.
     pub(crate) fn execute_datagram(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
         let done = Step::Done(work.length);
-        let (Some(target), Operation::Send { immediate }) = (work.target, work.operation) else {
+        let (Some(target), &Operation::Send { immediate }) = (work.target(), work.operation) else {
             return done;
         };
         let mut place = self.datagrams.find(target);

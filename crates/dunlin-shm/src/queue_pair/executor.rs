@@ -1,6 +1,7 @@
 //! The executor: carries out send requests, in order, as far as they go.
 
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +35,30 @@ pub(crate) struct PeerRegion {
     pub(crate) access: Access,
     pub(crate) base: u64,
     pub(crate) length: u64,
-    pub(crate) mapping: Arc<Mapping>,
+    start: NonNull<u8>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: `start` is the start of the mapping, which may move between threads and which the value keeps.
+unsafe impl Send for PeerRegion {}
+
+impl PeerRegion {
+    pub(crate) fn new(
+        key: u32,
+        access: Access,
+        base: u64,
+        length: u64,
+        mapping: Arc<Mapping>,
+    ) -> Self {
+        Self {
+            key,
+            access,
+            base,
+            length,
+            start: mapping.start(),
+            _mapping: mapping,
+        }
+    }
 }
 
 /// An answer of the control thread.
@@ -46,6 +70,8 @@ pub(crate) enum Mail {
     Region(u32, Option<PeerRegion>),
     /// The port of a datagram's destination, or a refusal.
     Datagram(super::work::Target, Option<Outbound>),
+    /// A device that datagrams may have gone to is no more.
+    Gone([u8; 16]),
 }
 
 /// How far a request came.
@@ -203,12 +229,44 @@ impl Executor {
         })
     }
 
+    /// A plain WRITE to a region that is mapped already; `false`, and nothing done, where it takes more than that.
+    #[inline(always)]
+    pub(crate) fn write_at_once(
+        &self,
+        remote: &RemoteAddress,
+        length: usize,
+        copy: impl FnOnce(*mut u8),
+    ) -> bool {
+        let Some(outbound) = &self.outbound else {
+            return false;
+        };
+        let key = remote.key.0;
+        let Some(Some(region)) = self.regions.get(key_index(key)) else {
+            return false;
+        };
+        let offset = remote.address.wrapping_sub(region.base);
+        let there = outbound.port.state().load(Ordering::Relaxed);
+        if region.key != key
+            || !region.access.contains(Access::REMOTE_WRITE)
+            || offset > region.length
+            || length as u64 > region.length - offset
+            || there.wrapping_sub(QueuePairState::ReadyToReceive as u32) > 3
+            || !outbound.table.holds(key)
+        {
+            return false;
+        }
+        // SAFETY: the offset is within the mapping.
+        copy(unsafe { region.start.as_ptr().add(offset as usize) });
+        fence(Ordering::Release);
+        true
+    }
+
     /// Carries out one request, or the next part of it.
     #[inline(always)]
     pub(crate) fn execute(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
-        if !work.source.usable(pair.domain) {
+        let Some(_in_use) = work.source.begin_use(pair.domain) else {
             return Step::Fail(CompletionStatus::LocalProtection);
-        }
+        };
         if pair.transport == Transport::UnreliableDatagram {
             return self.execute_datagram(pair, work);
         }
@@ -222,13 +280,13 @@ impl Executor {
         };
         let there = outbound.port.state().load(Ordering::Relaxed);
         if there.wrapping_sub(QueuePairState::ReadyToReceive as u32) > 3 {
-            return unreliable_or(pair, work, CompletionStatus::RetryExceeded);
+            return self.not_receiving(pair, work, there);
         }
         match work.operation {
             Operation::Write {
                 remote,
                 immediate: None,
-            } => match self.find(pair, remote, work.length as u64, Access::REMOTE_WRITE) {
+            } => match self.find(pair, *remote, work.length as u64, Access::REMOTE_WRITE) {
                 Ok(target) => {
                     place(work.source, target);
                     Step::Done(work.length)
@@ -240,8 +298,9 @@ impl Executor {
         }
     }
 
+    #[inline(never)]
     fn execute_other(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
-        let result = match work.operation {
+        let result = match *work.operation {
             Operation::Send { immediate } => self.send(pair, work, immediate),
             Operation::Write { remote, immediate } => {
                 self.write_with_immediate(pair, work, remote, immediate.unwrap_or(0))
@@ -445,7 +504,7 @@ impl Executor {
                     return Err(Step::Fail(CompletionStatus::RemoteAccess));
                 }
                 // SAFETY: the offset is within the mapping.
-                return Ok(unsafe { region.mapping.start().as_ptr().add(offset as usize) });
+                return Ok(unsafe { region.start.as_ptr().add(offset as usize) });
             }
         }
         self.find_slowly(pair, remote, length, access)
@@ -493,6 +552,23 @@ impl Executor {
         Err(Step::Wait(Reason::Peer))
     }
 
+    /// The peer's queue pair takes nothing. If it was reset before we sent anything it may be connecting to us again: the port we
+    /// have is of its earlier life.
+    #[cold]
+    fn not_receiving(&mut self, pair: &Shared, work: &Work<'_>, there: u32) -> Step {
+        let fresh = self.outbound.as_ref().is_some_and(Outbound::is_fresh);
+        if there != QueuePairState::Reset as u32 || !fresh {
+            return unreliable_or(pair, work, CompletionStatus::RetryExceeded);
+        }
+        self.outbound = None;
+        self.regions.clear();
+        self.attach_again = Some(Instant::now());
+        match self.attach(pair) {
+            Some(step) if pair.transport == Transport::ReliableConnection => step,
+            _ => Step::Done(work.length),
+        }
+    }
+
     /// Looks for the peer's port; `None` when it is there.
     #[cold]
     fn attach(&mut self, pair: &Shared) -> Option<Step> {
@@ -521,7 +597,9 @@ impl Executor {
                 continue;
             }
             match mail {
-                Mail::Port(Some(outbound)) => self.outbound = Some(outbound),
+                Mail::Port(Some(outbound)) => {
+                    self.outbound.get_or_insert(outbound);
+                }
                 Mail::Port(None) => self.attach_again = Some(Instant::now() + ATTACH_AGAIN),
                 Mail::Region(key, region) => {
                     if self.asked == Some(key) {
@@ -531,6 +609,7 @@ impl Executor {
                         self.refused = Some(key);
                         continue;
                     };
+                    self.unmap_revoked();
                     let index = key_index(key);
                     if self.regions.len() <= index {
                         self.regions.resize_with(index + 1, || None);
@@ -538,6 +617,19 @@ impl Executor {
                     self.regions[index] = Some(region);
                 }
                 Mail::Datagram(target, outbound) => self.datagrams.answered(target, outbound),
+                Mail::Gone(uid) => self.datagrams.forget(uid),
+            }
+        }
+    }
+
+    /// Lets go of the peer's regions whose keys were taken back.
+    fn unmap_revoked(&mut self) {
+        let Some(outbound) = &self.outbound else {
+            return;
+        };
+        for region in &mut self.regions {
+            if matches!(region, Some(region) if !outbound.table.holds(region.key)) {
+                *region = None;
             }
         }
     }
@@ -563,16 +655,26 @@ fn unreliable_or(pair: &Shared, work: &Work<'_>, status: CompletionStatus) -> St
 /// Writes the bytes at their place, visible in ascending order, and before whatever this queue pair does next.
 #[inline(always)]
 fn place(source: Source<'_>, mut target: *mut u8) {
-    source.each(|from, length| {
-        let distance = (target as usize).abs_diff(from as usize);
-        if distance < length {
-            // SAFETY: both ranges were checked; they are the same memory.
-            unsafe { std::ptr::copy(from, target, length) };
-        } else {
-            // SAFETY: both ranges were checked and do not overlap.
-            unsafe { copy_in_order(from, target, length) };
-        }
-        target = target.wrapping_add(length);
-    });
+    if let Source::Inline(bytes) = source {
+        // SAFETY: `find` checked the range; inline bytes are ordinary memory of the poster and never a mapped region's.
+        unsafe { copy_in_order(bytes.as_ptr(), target, bytes.len()) };
+    } else {
+        source.each(|from, length| {
+            place_piece(from, target, length);
+            target = target.wrapping_add(length);
+        });
+    }
     fence(Ordering::Release);
+}
+
+#[inline(always)]
+pub(super) fn place_piece(from: *const u8, target: *mut u8, length: usize) {
+    let distance = (target as usize).abs_diff(from as usize);
+    if distance < length {
+        // SAFETY: both ranges were checked; they are the same memory.
+        unsafe { std::ptr::copy(from, target, length) };
+    } else {
+        // SAFETY: both ranges were checked and do not overlap.
+        unsafe { copy_in_order(from, target, length) };
+    }
 }

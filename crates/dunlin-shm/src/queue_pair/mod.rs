@@ -32,8 +32,8 @@ pub struct ShmQueuePair {
     limits: Limits,
     /// Entries of the send queue taken so far.
     posted: u32,
-    /// What `posted` was at the last reset: all before it is given back.
-    reset_at: u32,
+    /// Entries known to be given back.
+    given_back: u32,
     /// The port where the lengths of RECEIVEs are published.
     port: Option<Arc<PortMap>>,
     received: u64,
@@ -54,7 +54,7 @@ impl ShmQueuePair {
             shared,
             limits,
             posted: 0,
-            reset_at: 0,
+            given_back: 0,
             port: None,
             received: 0,
             _device: Arc::clone(device),
@@ -126,7 +126,7 @@ impl ShmQueuePair {
         shared.receive_cq.changed();
         self.port = None;
         self.received = 0;
-        self.reset_at = self.posted;
+        self.given_back = self.posted;
     }
 }
 

@@ -10,7 +10,7 @@ use dunlin_verbs::{
 use crate::device::{ShmAddressHandle, MAX_MESSAGE_BYTES, MTU_BYTES};
 use crate::region::ShmRegion;
 
-use super::executor::Step;
+use super::executor::{place_piece, Step};
 use super::work::Work;
 use super::ShmQueuePair;
 
@@ -19,6 +19,67 @@ type Request<'a> = SendRequest<'a, ShmRegion, ShmAddressHandle>;
 impl ShmQueuePair {
     #[inline(always)]
     pub(super) fn post_one(&mut self, request: &Request<'_>) -> Result<(), PostErrorKind> {
+        if self.write_at_once(request) {
+            return Ok(());
+        }
+        self.post_any(request)
+    }
+
+    /// The short way of the plain WRITE from one place, of which the papers' systems post millions a second. `false`, and nothing
+    /// done, when the request is another one or anything about it needs a second look.
+    #[inline(always)]
+    fn write_at_once(&mut self, request: &Request<'_>) -> bool {
+        let Operation::Write {
+            remote,
+            immediate: None,
+        } = &request.operation
+        else {
+            return false;
+        };
+        if !self.has_entry() {
+            return false;
+        }
+        let shared = &*self.shared;
+        let (from, length) = match request.payload {
+            Payload::Inline(bytes) if bytes.len() <= self.limits.inline_bytes => {
+                (bytes.as_ptr(), bytes.len())
+            }
+            Payload::Segments([segment]) => {
+                let region = segment.region.region();
+                if !region.memory.contains(segment.offset, segment.length)
+                    || segment.length > MAX_MESSAGE_BYTES
+                    || region.domain != shared.domain
+                    || self.limits.segments == 0
+                {
+                    return false;
+                }
+                // SAFETY: the offset is within the region.
+                let from = unsafe { region.memory.start().as_ptr().add(segment.offset) };
+                (from.cast_const(), segment.length)
+            }
+            _ => return false,
+        };
+        if request.flags.contains(SendFlags::SIGNALED)
+            || request.destination.is_some()
+            || shared.state() != QueuePairState::ReadyToSend
+        {
+            return false;
+        }
+        // SAFETY: `&mut self` makes us the owner.
+        let written = unsafe {
+            shared.send.owned(|executor| {
+                executor.write_at_once(remote, length, |to| place_piece(from, to, length))
+            })
+        };
+        if written != Some(true) {
+            return false;
+        }
+        self.posted = self.posted.wrapping_add(1);
+        true
+    }
+
+    #[inline(never)]
+    fn post_any(&mut self, request: &Request<'_>) -> Result<(), PostErrorKind> {
         let state = self.shared.state();
         if state != QueuePairState::ReadyToSend && !state.takes_sends() {
             return Err(PostErrorKind::State(state));
@@ -52,19 +113,28 @@ impl ShmQueuePair {
     /// Takes an entry of the send queue; it comes back when a completion at or after it is polled.
     #[inline(always)]
     fn take_entry(&mut self) -> Result<(), PostErrorKind> {
-        let retired = self.shared.retired.0.load(Ordering::Acquire);
-        // Entries of before a reset are given back, whatever the poller has seen of them.
-        let given_back = if retired.wrapping_sub(self.reset_at) as i32 > 0 {
-            retired
-        } else {
-            self.reset_at
-        };
-        let limit = self.limits.send_requests;
-        if self.posted.wrapping_sub(given_back) as usize >= limit {
-            return Err(PostErrorKind::Full { limit });
+        if !self.has_entry() {
+            return Err(PostErrorKind::Full {
+                limit: self.limits.send_requests,
+            });
         }
         self.posted = self.posted.wrapping_add(1);
         Ok(())
+    }
+
+    /// Whether the send queue has room, by what was seen of the poller, or sees now.
+    #[inline(always)]
+    fn has_entry(&mut self) -> bool {
+        let limit = self.limits.send_requests;
+        if (self.posted.wrapping_sub(self.given_back) as usize) < limit {
+            return true;
+        }
+        // Entries of before a reset are given back already, whatever the poller has seen of them.
+        let retired = self.shared.retired.0.load(Ordering::Acquire);
+        if retired.wrapping_sub(self.given_back) as i32 > 0 {
+            self.given_back = retired;
+        }
+        (self.posted.wrapping_sub(self.given_back) as usize) < limit
     }
 
     /// Keeps a request that could not be finished, and shares the executor with whoever can go on.

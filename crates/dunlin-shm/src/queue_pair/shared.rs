@@ -31,8 +31,6 @@ pub(crate) struct Link {
     pub(crate) access: Access,
     /// The port of a connected queue pair and its descriptor.
     pub(crate) own: Option<(OwnedFd, Arc<PortMap>)>,
-    /// Whether the peer has our port; only one sender may.
-    pub(crate) attached: bool,
     /// The request by which we got the peer's port.
     pub(crate) attach_request: Option<u32>,
     /// All ports that publish our state.
@@ -105,7 +103,6 @@ impl Shared {
                 attributes: ConnectAttributes::default(),
                 access: Access::empty(),
                 own: None,
-                attached: false,
                 attach_request: None,
                 ports: Vec::new(),
             }),
@@ -179,7 +176,6 @@ impl Shared {
                 .store(QueuePairState::Reset as u32, Ordering::SeqCst);
         }
         link.own = None;
-        link.attached = false;
         link.attach_request = None;
         link.remote = None;
         drop(link);

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use dunlin_verbs::{CompletionOpcode, Operation, Payload, Segment, SendFlags, SendRequest};
+use dunlin_verbs::{
+    CompletionOpcode, Destination, Operation, Payload, Segment, SendFlags, SendRequest,
+};
 
 use crate::device::ShmAddressHandle;
-use crate::receive::OwnedSegment;
+use crate::receive::{InUse, OwnedSegment};
 use crate::region::ShmRegion;
 
 /// Where a datagram goes.
@@ -45,17 +47,18 @@ impl Source<'_> {
         }
     }
 
-    /// Whether all regions are of this domain and still registered.
+    /// Holds the regions for a copy; `None` when one is of another domain or no longer registered.
     #[inline(always)]
-    pub(crate) fn usable(&self, domain: u64) -> bool {
+    pub(crate) fn begin_use(&self, domain: u64) -> Option<InUse<'_>> {
         match self {
-            Source::Inline(_) => true,
+            Source::Inline(_) => InUse::begin(&[], domain),
+            // Borrowed from the poster, whose handles keep the registrations.
             Source::Borrowed(segments) => segments
                 .iter()
-                .all(|segment| segment.region.region().domain == domain),
-            Source::Owned(segments) => segments
-                .iter()
-                .all(|segment| segment.region.domain == domain && !segment.region.ended()),
+                .all(|segment| segment.region.region().domain == domain)
+                .then(|| InUse::begin(&[], domain))
+                .flatten(),
+            Source::Owned(segments) => InUse::begin(segments, domain),
         }
     }
 
@@ -86,15 +89,23 @@ impl Source<'_> {
     }
 }
 
-/// A request.
+/// Where a request's datagram goes, not copied before it is needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TargetOf<'a> {
+    Nowhere,
+    Borrowed(&'a Destination<'a, ShmAddressHandle>),
+    Owned(Target),
+}
+
+/// A request. What the poster wrote a moment ago is borrowed: copying it here in wider pieces than it was written in stalls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) id: u64,
-    pub(crate) operation: Operation,
+    pub(crate) operation: &'a Operation,
     pub(crate) flags: SendFlags,
     pub(crate) source: Source<'a>,
     pub(crate) length: usize,
-    pub(crate) target: Option<Target>,
+    pub(crate) target: TargetOf<'a>,
     /// Entries posted up to and with this one.
     pub(crate) posted: u32,
 }
@@ -108,24 +119,36 @@ impl<'a> Work<'a> {
     ) -> Self {
         Self {
             id: request.id,
-            operation: request.operation,
+            operation: &request.operation,
             flags: request.flags,
             source: match request.payload {
                 Payload::Inline(bytes) => Source::Inline(bytes),
                 Payload::Segments(segments) => Source::Borrowed(segments),
             },
             length,
-            target: request.destination.map(|destination| Target {
-                gid: destination.handle.gid(),
-                number: destination.queue_pair,
-                queue_key: destination.queue_key,
-            }),
+            target: match &request.destination {
+                Some(destination) => TargetOf::Borrowed(destination),
+                None => TargetOf::Nowhere,
+            },
             posted,
         }
     }
 
     pub(crate) fn opcode(&self) -> CompletionOpcode {
-        opcode(&self.operation)
+        opcode(self.operation)
+    }
+
+    /// Where the datagram goes, if it is one.
+    pub(crate) fn target(&self) -> Option<Target> {
+        match self.target {
+            TargetOf::Nowhere => None,
+            TargetOf::Borrowed(destination) => Some(Target {
+                gid: destination.handle.gid(),
+                number: destination.queue_pair,
+                queue_key: destination.queue_key,
+            }),
+            TargetOf::Owned(target) => Some(target),
+        }
     }
 }
 
@@ -173,12 +196,12 @@ impl LeftOver {
         }
         Self {
             id: work.id,
-            operation: work.operation,
+            operation: *work.operation,
             flags: work.flags,
             inline,
             segments,
             length: work.length,
-            target: work.target,
+            target: work.target(),
             posted: work.posted,
         }
     }
@@ -186,14 +209,14 @@ impl LeftOver {
     pub(crate) fn work(&self) -> Work<'_> {
         Work {
             id: self.id,
-            operation: self.operation,
+            operation: &self.operation,
             flags: self.flags,
             source: match &self.inline {
                 Some(bytes) => Source::Inline(bytes),
                 None => Source::Owned(&self.segments),
             },
             length: self.length,
-            target: self.target,
+            target: self.target.map_or(TargetOf::Nowhere, TargetOf::Owned),
             posted: self.posted,
         }
     }

@@ -1,1 +1,153 @@
 //! The conformance suite: one function per behaviour, written once, run by every device.
+//!
+//! A device's crate has one test file with one line:
+//!
+//! ```ignore
+//! dunlin_verbs::conformance_suite!(MyHarness);
+//! ```
+//!
+//! That makes every behaviour three `#[test]`s: `loopback` (both ends on one open device), `in_process` (on two) and
+//! `between_processes`. The behaviour drives the active end itself and the passive end through a [`Remote`], whose
+//! commands an [`Agent`] carries out: here, or in a child that is the same test executable again.
+//!
+//! What a device lacks by its own attributes, and a device that is not there, prints `skipped: why` past the capture of
+//! the test runner. Behaviours wait for conditions with a bound of [`PATIENCE`], and never take the passing of time for a proof.
+//!
+//! Where verbs leave a choice to the device the behaviour's comment says what is accepted.
+
+use std::io::Write;
+
+use crate::Device;
+
+mod agent;
+pub mod atomics;
+pub mod completion;
+pub mod datagram;
+pub mod errors;
+pub mod events;
+mod fixture;
+pub mod inline;
+pub mod limits;
+mod list;
+pub mod local_protection;
+mod message;
+pub mod one_sided;
+pub mod ordering;
+mod peer;
+pub mod protection;
+pub mod receive;
+mod remote;
+pub mod send;
+pub mod shared_receive;
+mod stage;
+pub mod state;
+
+pub use agent::Agent;
+pub use fixture::{pattern, piece, wait, Endpoint, Handle, Options, Piece, Request, PATIENCE};
+pub use message::{Message, Op};
+pub use peer::{serve, LocalPeer, Peer, ProcessPeer};
+pub use remote::{PeerRegion, Remote};
+pub use stage::{Link, Stage};
+
+/// How the suite comes by a device.
+pub trait Harness {
+    /// The device.
+    type Device: Device;
+
+    /// The device's name for people.
+    fn name(&self) -> String;
+
+    /// Opens one.
+    ///
+    /// # Errors
+    /// Why the device is absent here.
+    fn open(&self) -> Result<Self::Device, String>;
+
+    /// Opens two that reach each other, in this process.
+    ///
+    /// # Errors
+    /// Why there are no two.
+    fn open_two(&self) -> Result<(Self::Device, Self::Device), String> {
+        Ok((self.open()?, self.open()?))
+    }
+
+    /// Whether a device opened by another process can be reached.
+    ///
+    /// # Errors
+    /// Why not.
+    fn between_processes(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Where the passive end lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// On the same open device.
+    Loopback,
+    /// On a second open device of this process.
+    InProcess,
+    /// In a child process.
+    BetweenProcesses,
+}
+
+/// Why a behaviour was not tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped(pub String);
+
+/// What a behaviour returns; a failure is a panic.
+pub type Outcome = Result<(), Skipped>;
+
+/// Runs one behaviour and prints when it was skipped; `peer_module` is the module of the child's entry.
+///
+/// # Panics
+/// When the device behaves otherwise.
+pub fn run<H: Harness>(
+    harness: &H,
+    mode: Mode,
+    peer_module: &str,
+    name: &str,
+    behaviour: fn(&mut Stage<H::Device>) -> Outcome,
+) {
+    let outcome = Stage::open(harness, mode, peer_module)
+        .map_err(Skipped)
+        .and_then(|mut stage| behaviour(&mut stage));
+    if let Err(Skipped(why)) = outcome {
+        // Not `eprintln!`: the test runner would keep that from the reader.
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: {why} ({} {mode:?} {name})",
+            harness.name()
+        );
+    }
+}
+
+/// Makes every behaviour of the suite a test for the device of a [`Harness`], in each [`Mode`].
+#[macro_export]
+macro_rules! conformance_suite {
+    ($harness:expr) => {
+        /// The passive end of `between_processes`: returns at once unless this process was started for it.
+        #[test]
+        fn conformance_peer() {
+            $crate::conformance::serve(&$harness);
+        }
+        fn conformance_peer_module() -> &'static str {
+            module_path!()
+        }
+        mod loopback {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance_behaviours!($harness, Loopback);
+        }
+        mod in_process {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance_behaviours!($harness, InProcess);
+        }
+        mod between_processes {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::conformance_behaviours!($harness, BetweenProcesses);
+        }
+    };
+}

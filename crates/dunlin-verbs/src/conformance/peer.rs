@@ -1,0 +1,174 @@
+//! Who carries out the passive end's commands: this process or a child.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::Device;
+
+use super::{wait, Agent, Harness, Message, Op, PATIENCE};
+
+/// Set in a child that is to serve commands from its standard input, which is a socket.
+const ENVIRONMENT: &str = "DUNLIN_CONFORMANCE_PEER";
+
+/// The passive end of a test.
+pub trait Peer: std::fmt::Debug {
+    /// Carries out a command; the answer is [`Op::Done`] or [`Op::Failed`].
+    fn call(&mut self, command: Message) -> Message;
+
+    /// Ends it without warning.
+    fn kill(&mut self);
+}
+
+/// The passive end in this process.
+#[derive(Debug)]
+pub struct LocalPeer<D: Device> {
+    agent: Option<Agent<D>>,
+}
+
+impl<D: Device> LocalPeer<D> {
+    /// On `device`.
+    pub fn new(device: D) -> Self {
+        Self {
+            agent: Some(Agent::new(device)),
+        }
+    }
+}
+
+impl<D: Device> Peer for LocalPeer<D> {
+    fn call(&mut self, command: Message) -> Message {
+        match &mut self.agent {
+            Some(agent) => agent.execute(&command),
+            None => Message::new(Op::Failed, []).with_bytes(*b"killed"),
+        }
+    }
+
+    fn kill(&mut self) {
+        self.agent = None;
+    }
+}
+
+/// The passive end in a child: this test executable once more, told to run its `conformance_peer` only.
+#[derive(Debug)]
+pub struct ProcessPeer {
+    child: Child,
+    stream: Option<UnixStream>,
+}
+
+impl ProcessPeer {
+    /// Starts the child, whose entry stands in `module`.
+    ///
+    /// # Errors
+    /// Why the child has no device.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(module: &str) -> Result<Self, String> {
+        // Names of tests lack the crate's name.
+        let entry = match module.split_once("::") {
+            Some((_, rest)) => format!("{rest}::conformance_peer"),
+            None => "conformance_peer".into(),
+        };
+        let (stream, theirs) = UnixStream::pair().expect("a socket pair for the child");
+        let child = Command::new(std::env::current_exe().expect("the test executable"))
+            .args([entry.as_str(), "--exact", "--nocapture"])
+            .env(ENVIRONMENT, "1")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the child starts");
+        stream
+            .set_read_timeout(Some(PATIENCE * 2))
+            .expect("a timeout on the child's socket");
+        let mut peer = Self {
+            child,
+            stream: Some(stream),
+        };
+        let hello = peer.answer();
+        if hello.op == Op::Failed {
+            return Err(String::from_utf8_lossy(&hello.bytes).into_owned());
+        }
+        Ok(peer)
+    }
+
+    fn answer(&mut self) -> Message {
+        let stream = self.stream.as_mut().expect("the child lives");
+        Message::read_from(stream).expect("the child answers")
+    }
+}
+
+impl Peer for ProcessPeer {
+    fn call(&mut self, command: Message) -> Message {
+        let stream = self.stream.as_mut().expect("the child lives");
+        command.write_to(stream).expect("the child listens");
+        self.answer()
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("the child can be killed");
+        self.child.wait().expect("the child ends");
+        self.stream = None;
+    }
+}
+
+impl Drop for ProcessPeer {
+    fn drop(&mut self) {
+        self.stream = None;
+        // It ends when its standard input does; if it hangs it must not outlive the test.
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait("the end of the child", || {
+                std::thread::sleep(Duration::from_millis(1));
+                self.child.try_wait().ok().flatten()
+            })
+        }));
+        if ended.is_err() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The child's entry: serves one [`ProcessPeer`] until it hangs up. Returns at once in a process not started for that.
+///
+/// # Panics
+/// When the socket fails.
+pub fn serve(harness: &impl Harness) {
+    if std::env::var_os(ENVIRONMENT).is_none() {
+        return;
+    }
+    let input = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .expect("standard input can be cloned");
+    let mut stream = UnixStream::from(input);
+    let mut agent = match harness.open() {
+        Ok(device) => Agent::new(device),
+        Err(why) => {
+            let refusal = Message::new(Op::Failed, []).with_bytes(why);
+            return refusal.write_to(&mut stream).expect("the parent listens");
+        }
+    };
+    Message::new(Op::Done, [])
+        .write_to(&mut stream)
+        .expect("the parent listens");
+    loop {
+        match Message::read_from(&mut stream) {
+            Ok(command) => {
+                if agent.execute(&command).write_to(&mut stream).is_err() {
+                    return;
+                }
+            }
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+                ) =>
+            {
+                return
+            }
+            Err(error) => panic!("the parent's socket: {error}"),
+        }
+    }
+}
