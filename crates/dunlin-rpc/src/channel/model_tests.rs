@@ -50,17 +50,37 @@ fn payload(number: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Lines on their way: offset in the ring and content.
-type Wire = VecDeque<(usize, Vec<u8>)>;
+/// Lines on their way, in the order of their WRITEs, and how many were ever put there.
+#[derive(Default)]
+struct Wire {
+    lines: VecDeque<Flying>,
+    flushed: u64,
+}
 
-fn flush(outbox: &mut Outbox, wire: &mut Wire) {
+/// A line on its way: its position since the start of the connection, its offset in the ring, its content.
+struct Flying {
+    position: u64,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+fn flush(outbox: &mut Outbox, wire: &mut Wire, lines: usize) {
     if outbox.is_flushed() {
         return;
     }
-    let (first, second) = outbox.pieces();
-    for piece in std::iter::once(first).chain(second) {
+    let base = wire.flushed;
+    for piece in outbox.pieces() {
         for (i, bytes) in piece.bytes.chunks(LINE_BYTES).enumerate() {
-            wire.push_back((piece.offset + i * LINE_BYTES, bytes.to_vec()));
+            let offset = piece.offset + i * LINE_BYTES;
+            // A batch is shorter than the ring, so its base and the place in the ring give the position.
+            let beyond = (offset / LINE_BYTES + lines - base as usize % lines) % lines;
+            let position = base + beyond as u64;
+            wire.lines.push_back(Flying {
+                position,
+                offset,
+                bytes: bytes.to_vec(),
+            });
+            wire.flushed += 1;
         }
     }
     outbox.written();
@@ -84,11 +104,11 @@ proptest! {
         memory.fill(START + lines * LINE_BYTES, 4096, FENCE);
         let mut outbox = Outbox::new(lines, eager);
         let mut inbox = Inbox::new(START, lines, eager);
-        let mut wire = Wire::new();
+        let mut wire = Wire::default();
         let mut sent = VecDeque::new();
-        let (mut number, mut told, mut taken) = (0u64, 0u64, 0u64);
-        // Lines that were delivered and not yet consumed, by position: nobody may write them.
-        let mut delivered = 0u64;
+        let (mut number, mut told, mut taken, mut checked) = (0u64, 0u64, 0u64, 0usize);
+        // Which lines were delivered, by position.
+        let mut delivered: Vec<bool> = Vec::new();
         // The script several times, so that the ring wraps around often, and then everything that is left.
         let script_end = [Action::Flush, Action::Deliver(1 << 12), Action::Receive(1 << 12), Action::Tell { late: false }];
         let once = std::mem::take(&mut script);
@@ -102,7 +122,7 @@ proptest! {
                     let length = length.min(eager);
                     let needed = line::lines_for(length);
                     if !outbox.batch_fits(needed) {
-                        flush(&mut outbox, &mut wire);
+                        flush(&mut outbox, &mut wire, lines);
                     }
                     if outbox.room() < needed {
                         continue;
@@ -113,21 +133,22 @@ proptest! {
                     sent.push_back((header, body, number.wrapping_mul(77) as u32));
                     number += 1;
                 }
-                Action::Flush => flush(&mut outbox, &mut wire),
+                Action::Flush => flush(&mut outbox, &mut wire, lines),
                 Action::Deliver(count) => {
                     for _ in 0..count {
-                        let Some((offset, bytes)) = wire.pop_front() else { break };
-                        prop_assert_eq!(offset / LINE_BYTES, delivered as usize % lines);
-                        prop_assert!(delivered - inbox.consumed() < lines as u64, "an unread line is overwritten");
+                        let Some(Flying { position, offset, bytes }) = wire.lines.pop_front() else { break };
+                        prop_assert!(position - inbox.consumed() < lines as u64, "an unread line is overwritten");
                         memory.write(START + offset, &bytes);
-                        delivered += 1;
+                        let position = position as usize;
+                        delivered.resize(delivered.len().max(position + 1), false);
+                        prop_assert!(!std::mem::replace(&mut delivered[position], true), "a line is written twice");
                     }
                 }
                 Action::DeliverPart(count) => {
-                    if let Some((offset, bytes)) = wire.front() {
+                    if let Some(Flying { position, offset, bytes }) = wire.lines.front() {
                         // The tag arrives as one word.
                         let count = count.min(BODY_BYTES);
-                        prop_assert!(delivered - inbox.consumed() < lines as u64, "an unread line is overwritten");
+                        prop_assert!(position - inbox.consumed() < lines as u64, "an unread line is overwritten");
                         memory.write(START + offset, &bytes[..count]);
                     }
                 }
@@ -138,7 +159,10 @@ proptest! {
                         prop_assert_eq!(header, expected);
                         prop_assert_eq!(inbox.payload(header), &body[..]);
                         prop_assert_eq!(peer_consumed, consumed);
-                        prop_assert!(inbox.consumed() <= delivered, "a message was taken before it was whole");
+                        let consumed = inbox.consumed() as usize;
+                        let whole = delivered.get(checked..consumed).is_some_and(|lines| lines.iter().all(|&there| there));
+                        prop_assert!(whole, "a message was taken before it was whole");
+                        checked = consumed;
                         taken += 1;
                     }
                 }

@@ -292,7 +292,7 @@ fn many(
     let (mut elapsed, mut sent) = (0, 0u64);
     while elapsed < limit {
         for _ in 0..STRIDE {
-            while pipeline.outstanding() < load.outstanding {
+            for _ in pipeline.outstanding()..load.outstanding {
                 sent += 1;
                 let tag = if sent % SAMPLE == 0 {
                     now_ns()
