@@ -16,4 +16,5 @@ pub mod limits;
 pub mod output;
 pub mod report;
 pub mod services;
+pub mod verbs;
 pub mod workload;

@@ -5,6 +5,8 @@
 //! without threads or clocks; the threads stand in the client's and the server's drivers. This first form is the preset
 //! `plain`: one RC ring channel for each client thread.
 #![deny(unsafe_code)]
+// `--cfg loom` is for the model checker; the workspace's lints do not know it.
+#![allow(unexpected_cfgs)]
 
 pub mod bootstrap;
 mod channel;
@@ -13,6 +15,11 @@ mod config;
 mod devices;
 mod error;
 mod fabric;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(all(test, not(loom)))]
+mod hostile_tests;
 mod preset;
 mod server;
 

@@ -124,33 +124,6 @@ mod raw {
             }
         }
 
-        /// Copies pieces of `PIECE` bytes out of the region, the first from `offset` and each `STRIDE` bytes after the one before,
-        /// until `target` is full; its length is a multiple of `PIECE`.
-        ///
-        /// # Panics
-        /// When a piece leaves the window.
-        #[inline]
-        pub fn read_strided<const PIECE: usize, const STRIDE: usize>(
-            &self,
-            offset: usize,
-            target: &mut [u8],
-        ) {
-            const { assert!(PIECE > 0 && PIECE <= STRIDE, "pieces do not overlap") }
-            self.check(offset, target.len() / PIECE * STRIDE);
-            let mut at = offset;
-            for piece in target.chunks_exact_mut(PIECE) {
-                // SAFETY: all pieces were checked above; see `read`.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(
-                        self.start.as_ptr().add(at),
-                        piece.as_mut_ptr(),
-                        PIECE,
-                    );
-                }
-                at += STRIDE;
-            }
-        }
-
         /// Copies `source` into the region at `offset`, in no particular order of bytes.
         ///
         /// # Panics
@@ -165,17 +138,6 @@ mod raw {
                     self.start.as_ptr().add(offset),
                     source.len(),
                 );
-            }
-        }
-
-        /// Tells the processor that the cache line at `offset` will be read soon; nothing when it is outside.
-        #[inline]
-        pub fn prefetch(&self, offset: usize) {
-            #[cfg(target_arch = "x86_64")]
-            if offset < self.length {
-                use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-                // SAFETY: in bounds; a prefetch changes nothing.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.start.as_ptr().add(offset).cast()) }
             }
         }
 
@@ -252,8 +214,8 @@ mod raw {
     #[inline]
     pub unsafe fn copy_in_order(source: *const u8, target: *mut u8, length: usize) {
         let mut at = 0;
-        // SAFETY (whole body): every access is within `at .. at + step <= length` of both ranges. Volatile keeps the compiler
-        // from reordering or merging the stores, and x86-64 makes stores visible in program order.
+        // SAFETY (whole body): every access is within `at .. at + step <= length` of both ranges. The assembly keeps
+        // the compiler from reordering or merging the stores, and x86-64 makes stores visible in program order.
         #[cfg(target_arch = "x86_64")]
         // SAFETY: see above; SSE2 is part of every x86-64, and a prefetch may name any address.
         unsafe {
@@ -266,25 +228,29 @@ mod raw {
                     line += 64;
                 }
             }
-            #[repr(C, packed)]
-            struct Unaligned(__m128i);
             while at + 64 <= length {
                 let from = source.add(at).cast::<__m128i>();
-                let to = target.add(at).cast::<Unaligned>();
-                let (a, b) = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
-                let (c, d) = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));
-                to.write_volatile(Unaligned(a));
-                to.add(1).write_volatile(Unaligned(b));
-                to.add(2).write_volatile(Unaligned(c));
-                to.add(3).write_volatile(Unaligned(d));
+                std::arch::asm!(
+                    "movups [{to}], {a}",
+                    "movups [{to} + 16], {b}",
+                    "movups [{to} + 32], {c}",
+                    "movups [{to} + 48], {d}",
+                    to = in(reg) target.add(at),
+                    a = in(xmm_reg) _mm_loadu_si128(from),
+                    b = in(xmm_reg) _mm_loadu_si128(from.add(1)),
+                    c = in(xmm_reg) _mm_loadu_si128(from.add(2)),
+                    d = in(xmm_reg) _mm_loadu_si128(from.add(3)),
+                    options(nostack, preserves_flags),
+                );
                 at += 64;
             }
             while at + 16 <= length {
-                let value = _mm_loadu_si128(source.add(at).cast());
-                target
-                    .add(at)
-                    .cast::<Unaligned>()
-                    .write_volatile(Unaligned(value));
+                std::arch::asm!(
+                    "movups [{to}], {a}",
+                    to = in(reg) target.add(at),
+                    a = in(xmm_reg) _mm_loadu_si128(source.add(at).cast()),
+                    options(nostack, preserves_flags),
+                );
                 at += 16;
             }
         }

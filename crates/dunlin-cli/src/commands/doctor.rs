@@ -1,20 +1,33 @@
 //! `dunlin doctor`: what is here, what is missing, and how to get it.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 
+use super::serve::read_secret;
 use super::Failure;
-use crate::doctor::{examine, Finding, State};
+use crate::doctor::{connection, examine, Finding, State};
 use crate::output;
 
 /// See what is there, what is missing, and how to get it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Nothing that `doctor` finds missing is needed to run: Dunlin works without RDMA hardware, huge pages\n\
-or privileges. What is missing makes it slower, or leaves a device out.\n\n\
+or privileges. What is missing makes it slower, or leaves a device out. With an address it also asks the\n\
+server there which device a connection would use, and why; a server that cannot be used is a finding too.\n\n\
 Examples:\n  \
   dunlin doctor\n  \
+  dunlin doctor dunlin://127.0.0.1:7400\n  \
   dunlin doctor --json | jq '.findings[] | select(.state != \"ok\")'")]
 pub struct Args {
+    /// Server to ask
+    address: Option<String>,
+    /// Use this device or fail (see `dunlin devices`)
+    #[arg(long, requires = "address")]
+    device: Option<String>,
+    /// File whose bytes the server must prove to have
+    #[arg(long, value_name = "FILE", requires = "address")]
+    secret_file: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -27,7 +40,12 @@ struct Examined {
 
 /// Looks and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let findings = examine();
+    let mut findings = examine();
+    if let Some(address) = &args.address {
+        let secret = args.secret_file.as_ref().map(read_secret).transpose()?;
+        let device = args.device.as_deref();
+        findings.push(connection::connection(address, device, secret));
+    }
     if args.json {
         output::print_json(&Examined { findings })?;
         return Ok(());

@@ -102,6 +102,11 @@ impl Failure {
         self
     }
 
+    /// What failed, without what can be done about it.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Says it on standard error; the exit code to end with.
     pub fn exit(&self) -> ExitCode {
         eprintln!("error: {}", self.message);

@@ -1,5 +1,6 @@
 //! What `dunlin doctor` looks at; each examination is a plain function that returns findings.
 
+pub mod connection;
 mod machine;
 mod memory;
 mod rdma;
@@ -71,6 +72,7 @@ pub fn examine() -> Vec<Finding> {
     let mut findings = machine::examine();
     findings.extend(memory::examine());
     findings.extend(rdma::examine());
+    findings.extend(connection::devices());
     findings
 }
 

@@ -23,7 +23,11 @@ const SCAN_BYTES: usize = 1 << 20;
 /// A malformed request.
 const MALFORMED: u32 = 1;
 
-type Map = Arc<Mutex<BTreeMap<Box<[u8]>, Box<[u8]>>>>;
+type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
+type Map = Arc<Mutex<Entries>>;
+
+/// A key and its value, as a client gets them.
+pub type Entry = (Vec<u8>, Vec<u8>);
 
 /// Adds the handlers, over an empty map.
 pub fn on(server: ServerBuilder) -> ServerBuilder {
@@ -45,7 +49,7 @@ pub fn on(server: ServerBuilder) -> ServerBuilder {
         })
 }
 
-fn lock(map: &Map) -> std::sync::MutexGuard<'_, BTreeMap<Box<[u8]>, Box<[u8]>>> {
+fn lock(map: &Map) -> std::sync::MutexGuard<'_, Entries> {
     map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -125,11 +129,7 @@ pub fn get_value(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, CallErr
 }
 
 /// Entries in order of their keys, from `first` on.
-pub fn scan_entries(
-    client: &Client,
-    first: &[u8],
-    most: u32,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, CallError> {
+pub fn scan_entries(client: &Client, first: &[u8], most: u32) -> Result<Vec<Entry>, CallError> {
     let mut payload = most.to_le_bytes().to_vec();
     payload.extend_from_slice(first);
     let reply = client.call(SCAN, &payload)?;

@@ -3,15 +3,14 @@
 //! The peer may write any bytes at any time. So a message is looked at once, its length is checked against our own limits,
 //! and its payload is copied into private memory before anything else sees it.
 
-use std::sync::atomic::Ordering;
-
 use dunlin_verbs::Memory;
 
-use super::line::{self, Header, BODY_BYTES, HEADER_BYTES, LINE_BYTES};
+use super::line::{self, Header, BODY_BYTES, HEADER_BYTES};
+use super::lines::Lines;
 use super::ChannelError;
 
-/// How many lines beyond the message being read the processor is asked to fetch: a message of two lines on.
-const PREFETCHED_LINES: usize = 2;
+/// How many lines beyond the message being read the processor is asked to fetch: three messages of two lines on.
+const PREFETCHED_LINES: u64 = 6;
 
 /// The receiving half.
 #[derive(Debug)]
@@ -63,29 +62,22 @@ impl Inbox {
         &self.message[HEADER_BYTES..HEADER_BYTES + header.length as usize]
     }
 
-    /// The tag of the line at `index` of the ring, if that line has arrived in `lap`.
     #[inline]
-    fn arrived(&self, memory: &Memory, index: usize, lap: u32) -> Option<u64> {
-        let at = self.start + index * LINE_BYTES + BODY_BYTES;
-        let tag = memory.atomic_u64(at).load(Ordering::Acquire);
-        (tag as u32 == lap).then_some(tag)
+    fn lines<'a>(&self, memory: &'a Memory) -> Lines<'a> {
+        Lines::new(memory, self.start, self.shift)
     }
 
-    /// Index and lap of the line that comes next.
+    /// The tag of the line at `position`, if that line has arrived.
     #[inline]
-    fn next(&self) -> (usize, u32) {
-        let mask = (1u64 << self.shift) - 1;
-        (
-            (self.head & mask) as usize,
-            line::lap(self.head, self.shift),
-        )
+    fn arrived(&self, lines: Lines<'_>, position: u64) -> Option<u64> {
+        let tag = lines.tag(position);
+        (tag as u32 == line::lap(position, self.shift)).then_some(tag)
     }
 
     /// Whether the first line of a message is there.
     #[inline]
     pub(crate) fn has_arrival(&self, memory: &Memory) -> bool {
-        let (index, lap) = self.next();
-        self.arrived(memory, index, lap).is_some()
+        self.arrived(self.lines(memory), self.head).is_some()
     }
 
     /// Takes the next message, if all its lines are there.
@@ -94,54 +86,37 @@ impl Inbox {
     /// When what is there is no message that this side would accept.
     #[inline]
     pub(crate) fn receive(&mut self, memory: &Memory) -> Result<Option<Arrival>, ChannelError> {
-        let (index, lap) = self.next();
-        match self.arrived(memory, index, lap) {
-            Some(tag) => self.take(memory, index, lap, tag),
-            None => Ok(None),
-        }
-    }
-
-    /// Takes the message whose first line is there.
-    #[inline]
-    fn take(
-        &mut self,
-        memory: &Memory,
-        index: usize,
-        lap: u32,
-        mut tag: u64,
-    ) -> Result<Option<Arrival>, ChannelError> {
-        let from = self.start + index * LINE_BYTES;
+        let lines = self.lines(memory);
+        let Some(mut tag) = self.arrived(lines, self.head) else {
+            return Ok(None);
+        };
+        let (bodies, _) = self.message.as_chunks_mut::<BODY_BYTES>();
+        let Some((first, rest)) = bodies.split_first_mut() else {
+            return Ok(None);
+        };
         // From here on the first line is private, and what the peer does to it does not matter.
-        memory.read_strided::<BODY_BYTES, LINE_BYTES>(from, &mut self.message[..BODY_BYTES]);
-        let header = Header::read(&self.message)
+        lines.body(self.head, first);
+        let header = Header::read(first)
             .ok_or_else(|| ChannelError::violation("a message header is malformed"))?;
         if header.length as usize > self.eager_bytes {
             return Err(ChannelError::violation(
                 "a message in the ring is longer than agreed",
             ));
         }
-        let lines = line::lines_for(header.length as usize);
-        let size = 1usize << self.shift;
-        for i in 1..lines {
-            let wraps = index + i >= size;
-            let (index, lap) = if wraps {
-                (index + i - size, lap.wrapping_add(1))
-            } else {
-                (index + i, lap)
-            };
-            match self.arrived(memory, index, lap) {
-                Some(last) => tag = last,
-                None => return Ok(None),
+        let count = line::lines_for(header.length as usize);
+        let mut position = self.head;
+        for body in rest.iter_mut().take(count - 1) {
+            position += 1;
+            tag = lines.tag(position);
+            if tag as u32 != line::lap(position, self.shift) {
+                return Ok(None);
             }
-            let start = self.start + index * LINE_BYTES;
-            let target = &mut self.message[i * BODY_BYTES..(i + 1) * BODY_BYTES];
-            memory.read_strided::<BODY_BYTES, LINE_BYTES>(start, target);
+            lines.body(position, body);
         }
-        self.head += lines as u64;
-        // Messages come in batches: the next one is probably there already.
-        let ahead = self.start + ((index + lines) & (size - 1)) * LINE_BYTES;
-        memory.prefetch(ahead + PREFETCHED_LINES * LINE_BYTES);
-        memory.prefetch(ahead + (PREFETCHED_LINES + 1) * LINE_BYTES);
+        self.head = position + 1;
+        // Messages come in batches: the next ones are probably there already.
+        lines.prefetch(self.head + PREFETCHED_LINES);
+        lines.prefetch(self.head + PREFETCHED_LINES + 1);
         Ok(Some(Arrival {
             header,
             peer_consumed: (tag >> 32) as u32,

@@ -99,18 +99,12 @@ impl Header {
         (u128::from(low) | u128::from(self.call) << 64).to_le_bytes()
     }
 
-    /// Reads the start of a message; `None` when it is not a header.
-    ///
-    /// # Panics
-    /// When there are fewer than [`HEADER_BYTES`].
+    /// Reads the first line's body; `None` when it does not begin with a header.
     #[inline]
-    pub(crate) fn read(message: &[u8]) -> Option<Self> {
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&message[at..at + 8]);
-            u64::from_le_bytes(word)
-        };
-        Self::decode(word(0), word(8))
+    pub(crate) fn read(body: &[u8; BODY_BYTES]) -> Option<Self> {
+        let (low, rest) = body.split_first_chunk::<8>()?;
+        let (call, _) = rest.split_first_chunk::<8>()?;
+        Self::decode(u64::from_le_bytes(*low), u64::from_le_bytes(*call))
     }
 
     /// Reads what a peer wrote; `None` when it is not a header.

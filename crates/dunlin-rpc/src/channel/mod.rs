@@ -8,6 +8,11 @@
 pub(crate) mod buffers;
 pub(crate) mod inbox;
 pub(crate) mod line;
+mod lines;
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod model_tests;
 pub(crate) mod outbox;
 pub(crate) mod ring;
 

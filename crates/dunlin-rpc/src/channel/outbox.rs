@@ -7,6 +7,8 @@ use super::ChannelError;
 
 /// Lines gathered before they are written, at least: room for the longest message in the ring and then some.
 const BATCH_LINES: usize = 64;
+/// From this many lines on, the first line of a batch is written last.
+const HELD_BACK_LINES: usize = 4;
 /// Lines after which a batch is written without waiting for more: the peer has work then.
 const FULL_LINES: usize = 32;
 
@@ -33,7 +35,7 @@ fn copy_short(target: &mut [u8], source: &[u8]) {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// Encoded lines that are not written yet: `written .. tail`.
-    batch: Vec<u8>,
+    batch: Vec<[u8; LINE_BYTES]>,
     /// Lines in `batch`.
     batched: usize,
     /// Lines encoded since the start of the connection (RB²'s tail).
@@ -58,7 +60,7 @@ impl Outbox {
     pub(crate) fn new(lines: usize, eager_bytes: usize) -> Self {
         debug_assert!(lines.is_power_of_two());
         Self {
-            batch: vec![0; Self::batch_bytes(eager_bytes)],
+            batch: vec![[0; LINE_BYTES]; Self::batch_bytes(eager_bytes) / LINE_BYTES],
             batched: 0,
             tail: 0,
             consumed_by_peer: 0,
@@ -86,7 +88,7 @@ impl Outbox {
     /// Whether `lines` more fit into the batch.
     #[inline]
     pub(crate) fn batch_fits(&self, lines: usize) -> bool {
-        self.batched < FULL_LINES && (self.batched + lines) * LINE_BYTES <= self.batch.len()
+        self.batched < FULL_LINES && self.batched + lines <= self.batch.len()
     }
 
     /// Whether anything waits to be written.
@@ -114,55 +116,54 @@ impl Outbox {
         debug_assert_eq!(header.length as usize, payload.len());
         let lines = line::lines_for(payload.len());
         debug_assert!(lines <= self.room() && self.batch_fits(lines));
-        let start = self.batched * LINE_BYTES;
-        let target = &mut self.batch[start..start + lines * LINE_BYTES];
-        let shift = self.shift;
-        let position = self.tail;
-        let (first, rest) = target.split_at_mut(LINE_BYTES);
+        let target = &mut self.batch[self.batched..self.batched + lines];
+        let Some((first, rest)) = target.split_first_mut() else {
+            return;
+        };
+        let mut position = self.tail;
+        let mut tag = || {
+            let word = line::tag(line::lap(position, self.shift), consumed);
+            position += 1;
+            word.to_le_bytes()
+        };
+        let (head, tail) = payload.split_at(payload.len().min(BODY_BYTES - HEADER_BYTES));
         first[..HEADER_BYTES].copy_from_slice(&header.encode());
-        let in_first = payload.len().min(BODY_BYTES - HEADER_BYTES);
-        let (head, tail) = payload.split_at(in_first);
         copy_short(&mut first[HEADER_BYTES..BODY_BYTES], head);
-        let word = line::tag(line::lap(position, shift), consumed);
-        first[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
-        let mut at = position;
-        let mut parts = tail.chunks_exact(BODY_BYTES);
-        let mut targets = rest.chunks_exact_mut(LINE_BYTES);
-        for (part, target) in parts.by_ref().zip(targets.by_ref()) {
-            at += 1;
+        first[BODY_BYTES..].copy_from_slice(&tag());
+        let (parts, remainder) = tail.as_chunks::<BODY_BYTES>();
+        for (target, part) in rest.iter_mut().zip(parts) {
             target[..BODY_BYTES].copy_from_slice(part);
-            let word = line::tag(line::lap(at, shift), consumed);
-            target[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
+            target[BODY_BYTES..].copy_from_slice(&tag());
         }
-        if let Some(target) = targets.next() {
-            copy_short(&mut target[..BODY_BYTES], parts.remainder());
-            let word = line::tag(line::lap(at + 1, shift), consumed);
-            target[BODY_BYTES..].copy_from_slice(&word.to_le_bytes());
+        if let Some(target) = rest.get_mut(parts.len()) {
+            copy_short(&mut target[..BODY_BYTES], remainder);
+            target[BODY_BYTES..].copy_from_slice(&tag());
         }
         self.tail += lines as u64;
         self.batched += lines;
     }
 
-    /// The batch as one or, at the end of the ring, two pieces.
+    /// The batch as contiguous pieces, in the order to write them: what stands before the end of the ring, what stands at its start, and
+    /// the first line last. The reader polls the first line, so while the others are written it does not take them away.
     #[inline]
-    pub(crate) fn pieces(&self) -> (Piece<'_>, Option<Piece<'_>>) {
+    pub(crate) fn pieces(&self) -> [Piece<'_>; 3] {
         let mask = (1u64 << self.shift) - 1;
-        let first_line = ((self.tail - self.batched as u64) & mask) as usize;
-        let until_end = (1usize << self.shift) - first_line;
-        let lines = self.batched.min(until_end);
-        let bytes = &self.batch[..self.batched * LINE_BYTES];
-        let (first, second) = bytes.split_at(lines * LINE_BYTES);
-        let second = (!second.is_empty()).then_some(Piece {
-            offset: 0,
-            bytes: second,
-        });
-        (
+        let first = ((self.tail - self.batched as u64) & mask) as usize;
+        let until_end = (1usize << self.shift) - first;
+        let lines = &self.batch[..self.batched];
+        let held_back = usize::from(self.batched >= HELD_BACK_LINES);
+        let (before_end, after) = lines.split_at(self.batched.min(until_end));
+        fn piece(line: usize, lines: &[[u8; LINE_BYTES]]) -> Piece<'_> {
             Piece {
-                offset: first_line * LINE_BYTES,
-                bytes: first,
-            },
-            second,
-        )
+                offset: line * LINE_BYTES,
+                bytes: lines.as_flattened(),
+            }
+        }
+        [
+            piece(first + held_back, &before_end[held_back..]),
+            piece(0, after),
+            piece(first, &before_end[..held_back]),
+        ]
     }
 
     /// The batch was written.

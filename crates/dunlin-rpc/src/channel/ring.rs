@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::{
     Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes, Device,
@@ -35,6 +36,8 @@ const SEND_REQUESTS: usize = 256;
 const SIGNAL_EVERY: u32 = 64;
 /// RECEIVEs kept posted for wake-ups.
 const RECEIVES: usize = 8;
+/// How long a full send queue is waited for.
+const RECLAIM: Duration = Duration::from_secs(2);
 /// Ids of work requests whose completion means nothing but that entries came back.
 const QUIET: u64 = u64::MAX;
 
@@ -226,11 +229,18 @@ impl<D: Device> UnconnectedRing<D> {
             )));
         }
         let eager = number(parameter::EAGER, lines * LINE_BYTES / 4)?;
+        if eager < line::DESCRIPTOR_BYTES {
+            return Err(VerbsError::Peer(format!(
+                "its eager-bytes is {eager}: not even a descriptor fits"
+            )));
+        }
         let longest = number(parameter::LONGEST, 1 << 30)?;
         let key = number(parameter::KEY, u32::MAX as usize)?;
         let address = number(parameter::ADDRESS, usize::MAX)?;
         let timeouts = ConnectAttributes {
             timeout_ns: 500_000_000,
+            // A side that announces a sleep has a RECEIVE for its wake-up. Waiting for one that has not would block our sends.
+            receiver_not_ready_retries: 0,
             ..Default::default()
         };
         queue_pair.to_ready_to_receive(Some(peer), timeouts)?;
@@ -398,11 +408,12 @@ impl<D: Device> RingChannel<D> {
         if self.outbox.is_flushed() {
             return Ok(());
         }
-        self.reserve(3)?;
-        let (first, second) = self.outbox.pieces();
+        self.reserve(4)?;
         let ring = self.peer_inlet.plus(RING_AT as u64);
-        for piece in std::iter::once(first).chain(second) {
-            let Piece { offset, bytes } = piece;
+        for Piece { offset, bytes } in self.outbox.pieces() {
+            if bytes.is_empty() {
+                continue;
+            }
             let signal = self.unsignaled + 1 >= SIGNAL_EVERY;
             let flags = if signal {
                 SendFlags::SIGNALED
@@ -509,10 +520,15 @@ impl<D: Device> RingChannel<D> {
 
     #[cold]
     fn reclaim(&mut self, entries: usize) -> Result<(), ChannelError> {
+        let started = Instant::now();
         loop {
             self.progress()?;
             if self.has_entries(entries) {
                 return Ok(());
+            }
+            if started.elapsed() > RECLAIM {
+                let words = "the peer lets no request complete".to_owned();
+                return Err(self.fail(ChannelError::queue_pair(words)));
             }
             std::hint::spin_loop();
         }
@@ -647,6 +663,9 @@ impl<D: Device> RingChannel<D> {
     /// # Errors
     /// When the descriptor is not one, or names more than this side takes.
     pub(crate) fn fetch(&mut self, id: u64, descriptor: &[u8]) -> Result<(), ChannelError> {
+        if id == QUIET {
+            return Err(ChannelError::violation("a call with a reserved number"));
+        }
         let descriptor = Descriptor::decode(descriptor)
             .ok_or_else(|| ChannelError::violation("a long message without a descriptor"))?;
         let length = usize::try_from(descriptor.length)

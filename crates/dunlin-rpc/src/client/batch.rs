@@ -66,7 +66,7 @@ impl<'a> Batch<'a> {
                 missing: calls.len(),
             };
             gathered.results.resize_with(calls.len(), || None);
-            let mut waiter = Waiter::new(wait, deadline);
+            let mut waiter = Waiter::new(wait, deadline, &core.closed);
             let mut out = Vec::with_capacity(calls.len());
             let mut failed = None;
             let mut next = 0;
@@ -83,7 +83,9 @@ impl<'a> Batch<'a> {
                     }
                     next += 1;
                 }
-                let step = lane.flush().and_then(|()| lane.poll(&mut gathered));
+                let step = lane
+                    .flush(&mut gathered)
+                    .and_then(|()| lane.poll(&mut gathered));
                 let step = match step {
                     Ok(0) if gathered.missing > 0 => waiter.idle(lane, &mut gathered),
                     Ok(_) => {

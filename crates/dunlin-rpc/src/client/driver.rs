@@ -132,7 +132,7 @@ impl AsyncLane {
                 next_expiry = now + DEADLINE_STEP;
                 calls.expire(now, lane.as_mut());
                 if lane.check(calls).is_err() {
-                    continue;
+                    return;
                 }
             }
             let since = *idle_since.get_or_insert(now);
@@ -152,7 +152,7 @@ impl AsyncLane {
     fn sleep(&self, mut inner: MutexGuard<'_, Inner>) {
         self.sleeping.store(true, Ordering::SeqCst);
         let Inner { lane, calls } = &mut *inner;
-        let announced = lane.prepare_sleep();
+        let announced = lane.prepare_sleep(calls);
         let before = lane.outstanding();
         let started = Instant::now();
         let mut quiet = announced.is_ok();
@@ -290,7 +290,7 @@ fn submit(
     loop {
         let Inner { lane, calls } = &mut *inner;
         if let Some(call) = lane.submit(handler, &mut Body::Bytes(payload), tag as u64)? {
-            lane.flush()?;
+            lane.flush(calls)?;
             return Ok(call);
         }
         if started.elapsed() > limit {

@@ -48,9 +48,10 @@ pub(crate) trait Lane: Send {
         body: &mut Body<'_>,
         tag: u64,
     ) -> Result<Option<CallId>, CallError>;
-    /// Hands the batch to the device.
-    fn flush(&mut self) -> Result<(), CallError>;
-    /// Takes what has arrived. An error ends the lane, after every call has been completed with it.
+    /// Hands the batch to the device. An error ends the lane, after every call has been completed with it; so do those of the
+    /// other methods with a sink.
+    fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
+    /// Takes what has arrived.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError>;
     /// The caller is no longer interested; the slot is free again when the answer comes.
     fn abandon(&mut self, call: CallId);
@@ -63,7 +64,7 @@ pub(crate) trait Lane: Send {
     /// Looks for completions and failures, which arriving messages do not show.
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
     /// Announces sleep to the server. See [`RingChannel::prepare_sleep`].
-    fn prepare_sleep(&mut self) -> Result<(), CallError>;
+    fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
     /// What a sleeper waits on, and what wakes it.
     fn sleeper(&self) -> Box<dyn Sleeper>;
 }
@@ -100,6 +101,8 @@ struct Slot<D: Device> {
     tag: u64,
     /// The request's payload while the server may still read it.
     export: Option<Buffer<D>>,
+    /// The response is being fetched.
+    fetching: bool,
 }
 
 /// A lane over a ring channel.
@@ -125,6 +128,7 @@ impl<D: Device> RingLane<D> {
                 state: State::Free,
                 tag: 0,
                 export: None,
+                fetching: false,
             })
             .collect();
         let free = (0..most as u32).rev().collect();
@@ -153,6 +157,7 @@ impl<D: Device> RingLane<D> {
         slot.state = State::Free;
         slot.generation = slot.generation.wrapping_add(1);
         slot.export = None;
+        slot.fetching = false;
         self.free.push(index as u32);
         wanted.then_some(slot.tag)
     }
@@ -176,6 +181,9 @@ impl<D: Device> RingLane<D> {
     }
 
     fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
+        if self.lost {
+            return Err(ChannelError::peer_gone());
+        }
         let mut taken = 0;
         while taken < POLL_BUDGET {
             let Some(header) = self.channel.receive()? else {
@@ -212,7 +220,11 @@ impl<D: Device> RingLane<D> {
                 }
             }
             Kind::LongResponse => {
-                self.answered(header.call)?;
+                let index = self.answered(header.call)?;
+                // Else one call of ours could make us fetch any number of times.
+                if std::mem::replace(&mut self.slots[index].fetching, true) {
+                    return Err(ChannelError::violation("two answers to one call"));
+                }
                 let mut descriptor = [0; crate::channel::line::DESCRIPTOR_BYTES];
                 let payload = self.channel.payload(header);
                 if payload.len() != descriptor.len() {
@@ -348,10 +360,10 @@ impl<D: Device> Lane for RingLane<D> {
     }
 
     #[inline]
-    fn flush(&mut self) -> Result<(), CallError> {
+    fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         self.channel
             .flush()
-            .map_err(|e| CallError::ConnectionLost { why: e.to_string() })
+            .map_err(|error| self.lose(&error, sink))
     }
 
     #[inline]
@@ -411,10 +423,10 @@ impl<D: Device> Lane for RingLane<D> {
         })
     }
 
-    fn prepare_sleep(&mut self) -> Result<(), CallError> {
+    fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         self.channel
             .prepare_sleep()
-            .map_err(|e| CallError::ConnectionLost { why: e.to_string() })
+            .map_err(|error| self.lose(&error, sink))
     }
 
     fn sleeper(&self) -> Box<dyn Sleeper> {

@@ -156,7 +156,7 @@ impl Client {
     ) -> Result<Reply, CallError> {
         let wait = self.core.recipe.channel.wait;
         thread_lane::with(&self.core, |lane| {
-            let mut waiter = Waiter::new(wait, deadline);
+            let mut waiter = Waiter::new(wait, deadline, &self.core.closed);
             let mut sink = One(None);
             let call = loop {
                 match lane.submit(handler, &mut body, 0)? {
@@ -165,7 +165,7 @@ impl Client {
                     None => waiter.idle(lane, &mut sink)?,
                 }
             };
-            lane.flush()?;
+            lane.flush(&mut sink)?;
             loop {
                 let polled = lane.poll(&mut sink);
                 if let Some(result) = sink.0.take() {

@@ -1,5 +1,6 @@
 //! A lane for a loop that keeps many calls out: the fastest way for one thread.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::builder::Recipe;
@@ -10,6 +11,11 @@ use crate::config::WaitMode;
 use crate::error::CallError;
 use crate::HandlerId;
 
+/// Polls without an answer between two looks for failures, which messages do not show.
+const POLLS_PER_CHECK: u32 = 1024;
+/// A pipeline ends when it is dropped; its client's end is not its own.
+static NEVER_CLOSED: AtomicBool = AtomicBool::new(false);
+
 /// Many calls out at once, each with a tag of the caller's, answered by callback in any order. Made by [`super::Client::pipeline`].
 ///
 /// A pipeline does not reconnect: when its connection is lost, every call that is out ends with an error and the pipeline is of no more
@@ -18,6 +24,8 @@ pub struct Pipeline {
     lane: Box<dyn Lane>,
     wait: WaitMode,
     deadline: Duration,
+    /// Polls in a row that took nothing.
+    empty_polls: u32,
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -48,6 +56,7 @@ impl Pipeline {
             lane,
             wait: recipe.channel.wait,
             deadline: recipe.deadline,
+            empty_polls: 0,
         }
     }
 
@@ -117,8 +126,15 @@ impl Pipeline {
         &mut self,
         answer: impl FnMut(u64, Result<&[u8], CallError>),
     ) -> Result<usize, CallError> {
-        self.lane.flush()?;
-        self.lane.poll(&mut Callback(answer))
+        let mut sink = Callback(answer);
+        self.lane.flush(&mut sink)?;
+        let taken = self.lane.poll(&mut sink)?;
+        self.empty_polls = if taken > 0 { 0 } else { self.empty_polls + 1 };
+        if self.empty_polls == POLLS_PER_CHECK {
+            self.empty_polls = 0;
+            self.lane.check(&mut sink)?;
+        }
+        Ok(taken)
     }
 
     /// Sends the batch and waits until at least one answer has been taken or nothing is out.
@@ -131,8 +147,8 @@ impl Pipeline {
         answer: impl FnMut(u64, Result<&[u8], CallError>),
     ) -> Result<usize, CallError> {
         let mut sink = Callback(answer);
-        let mut waiter = Waiter::new(self.wait, self.deadline);
-        self.lane.flush()?;
+        let mut waiter = Waiter::new(self.wait, self.deadline, &NEVER_CLOSED);
+        self.lane.flush(&mut sink)?;
         loop {
             let before = self.lane.outstanding();
             if before == 0 {

@@ -1,5 +1,6 @@
 //! How a thread waits for a lane: it polls for a while, then sleeps until the server wakes it, and never beyond its deadline.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::lane::{Lane, Sink};
@@ -16,22 +17,25 @@ const GRACE: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// The waiting of one call or batch.
-pub(super) struct Waiter {
+pub(super) struct Waiter<'a> {
     mode: WaitMode,
     limit: Duration,
+    closed: &'a AtomicBool,
     polls: u32,
     clocks: u32,
     started: Option<Instant>,
     idle_since: Option<Instant>,
 }
 
-impl Waiter {
-    /// For at most `limit`, counted from the first look at the clock: a call that is answered at once never looks.
+impl<'a> Waiter<'a> {
+    /// For at most `limit`, counted from the first look at the clock (a call that is answered at once never looks), and until
+    /// `closed` is set.
     #[inline]
-    pub(super) fn new(mode: WaitMode, limit: Duration) -> Self {
+    pub(super) fn new(mode: WaitMode, limit: Duration, closed: &'a AtomicBool) -> Self {
         Self {
             mode,
             limit,
+            closed,
             polls: 0,
             clocks: 0,
             started: None,
@@ -71,6 +75,9 @@ impl Waiter {
         if waited >= self.limit {
             return Err(CallError::DeadlineExceeded { after: self.limit });
         }
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(CallError::Closed);
+        }
         self.clocks += 1;
         if self.clocks % CLOCKS_PER_CHECK == 0 {
             lane.check(sink)?;
@@ -90,7 +97,7 @@ impl Waiter {
         sink: &mut dyn Sink,
         left: Duration,
     ) -> Result<(), CallError> {
-        lane.prepare_sleep()?;
+        lane.prepare_sleep(sink)?;
         let announced = Instant::now();
         while announced.elapsed() < GRACE {
             if lane.poll(sink)? > 0 {

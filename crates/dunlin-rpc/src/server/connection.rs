@@ -20,6 +20,8 @@ use crate::HandlerId;
 const POLL_BUDGET: usize = 64;
 /// Bytes of long responses that a client may leave unread.
 const MAX_EXPORTED_BYTES: usize = 256 << 20;
+/// Long responses that a client may leave unread: each has a registered region, of which a device has only so many.
+const MAX_EXPORTS: usize = 1024;
 /// Long requests of one client that are being fetched or wait for it.
 const MAX_FETCHES: usize = 64;
 /// Calls of one client on the worker pool, and answers that wait for room in its ring.
@@ -347,7 +349,8 @@ impl<D: Device> Connection<D> {
         if let Some(index) = self.cancelled.iter().position(|&c| c == call) {
             // The caller still waits for its slot to come back, but not for the bytes.
             self.cancelled.swap_remove(index);
-            return self.respond(call, Outcome::Short(Vec::new()));
+            self.respond(call, Outcome::Short(Vec::new()))?;
+            return self.channel.flush();
         }
         if self.on_workers == 0 {
             self.cancelled.clear();
@@ -418,6 +421,10 @@ impl<D: Device> Connection<D> {
     }
 
     fn export(&mut self, call: u64, buffer: Buffer<D>) {
+        if self.exported.len() >= MAX_EXPORTS {
+            let words = format!("{MAX_EXPORTS} long responses are not read yet");
+            return self.push_failure(call, &WireFailure::new(FailureReason::Overloaded, 0, words));
+        }
         if self.exported_bytes + buffer.len() > MAX_EXPORTED_BYTES {
             let words = format!(
                 "{} bytes of long responses are not read yet, {MAX_EXPORTED_BYTES} allowed",

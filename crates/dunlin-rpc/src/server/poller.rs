@@ -13,7 +13,7 @@ use crate::config::WaitMode;
 
 /// Passes without work between two looks at the clock.
 const PASSES_PER_CLOCK: u32 = 64;
-/// Passes between two looks for failures, which messages do not show.
+/// Passes between two looks for failures, which messages do not show; a server that is always busy looks, too.
 const PASSES_PER_CHECK: u32 = 1 << 14;
 /// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible anywhere.
 const GRACE: Duration = Duration::from_micros(20);
@@ -84,6 +84,7 @@ impl<D: Device> Poller<D> {
 
     /// Serves until the server ends.
     pub(super) fn run(mut self) {
+        let mut passes = 0u32;
         let mut idle_passes = 0u32;
         let mut idle_since: Option<Instant> = None;
         loop {
@@ -91,15 +92,16 @@ impl<D: Device> Poller<D> {
             if self.is_over() {
                 break;
             }
+            passes = passes.wrapping_add(1);
+            if passes % PASSES_PER_CHECK == 0 {
+                self.check();
+            }
             if work > 0 {
                 idle_passes = 0;
                 idle_since = None;
                 continue;
             }
             idle_passes = idle_passes.wrapping_add(1);
-            if idle_passes % PASSES_PER_CHECK == 0 {
-                self.check();
-            }
             if idle_passes % PASSES_PER_CLOCK != 0 {
                 std::hint::spin_loop();
                 continue;

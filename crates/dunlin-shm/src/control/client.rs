@@ -149,8 +149,12 @@ impl Client {
             Ok(index) => index,
             Err(errno) => {
                 tracing::debug!(%errno, "no session to the peer");
+                if errno == Errno::CONNREFUSED && !matches!(request.wish, Wish::Datagram(_)) {
+                    // Nobody listens under its name, which is random and was given out by a device that lived.
+                    asking.enter_error();
+                }
                 if matches!(request.wish, Wish::Port) {
-                    // Its name is random and was given out by a device that lived: it will not come back.
+                    // It will not come back.
                     self.core.push_event(AsyncEvent::PeerGone(uid));
                 }
                 return request.refuse();

@@ -2,6 +2,7 @@
 
 pub mod limits;
 pub mod rpc;
+pub mod verbs;
 
 use clap::Subcommand;
 
@@ -14,6 +15,11 @@ pub enum Command {
     Limits(limits::Args),
     /// Calls between two processes
     Rpc(rpc::Args),
+    /// Work requests between two processes: perftest's tests
+    Verbs(verbs::Args),
+    /// The other process of `perf verbs`
+    #[command(hide = true)]
+    VerbsPeer,
 }
 
 impl Command {
@@ -22,6 +28,8 @@ impl Command {
         match self {
             Self::Limits(args) => limits::run(&args),
             Self::Rpc(args) => rpc::run(&args),
+            Self::Verbs(args) => verbs::run(&args),
+            Self::VerbsPeer => crate::verbs::serve::run(),
         }
     }
 }

@@ -1,0 +1,98 @@
+//! The devices of this host, and which of them a connection to an address would use.
+
+use dunlin_rpc::bootstrap::{
+    dial, Address, BootstrapError, Capability, DialConfig, HostId, Reach, Secret,
+};
+
+use super::Finding;
+
+const DEVICES: &str = "devices";
+const CONNECTION: &str = "connection";
+
+/// The devices that Dunlin knows.
+pub fn devices() -> Vec<Finding> {
+    dunlin::available()
+        .into_iter()
+        .map(|device| match device.attributes {
+            Ok(attributes) => Finding::ok(
+                DEVICES,
+                format!("{} ({} pages)", device.name, attributes.page_kind),
+            ),
+            Err(error) => Finding::missing(
+                DEVICES,
+                format!("{}: {error}", device.name),
+                "the other devices work without it; `dunlin devices` shows them",
+            ),
+        })
+        .collect()
+}
+
+/// What a client of `address` would use; asks the server and opens nothing.
+pub fn connection(address: &str, device: Option<&str>, secret: Option<Secret>) -> Finding {
+    let address: Address = match address.parse() {
+        Ok(address) => address,
+        Err(error) => {
+            return Finding::missing(
+                CONNECTION,
+                format!("{address}: {error}"),
+                "addresses look like dunlin://host:7400",
+            )
+        }
+    };
+    let capabilities = match capabilities() {
+        Ok(capabilities) => capabilities,
+        Err(error) => {
+            return Finding::missing(
+                CONNECTION,
+                format!("this host cannot be told from others: {error}"),
+                "mount /proc",
+            )
+        }
+    };
+    let config = DialConfig {
+        secret,
+        capabilities,
+        device: device.map(str::to_owned),
+        ..DialConfig::default()
+    };
+    match dial(&address, &config) {
+        Ok(dialed) => Finding::ok(
+            CONNECTION,
+            format!("{address} over {} ({})", dialed.device(), dialed.why()),
+        ),
+        Err(error) => Finding::missing(CONNECTION, error.to_string(), advice(&error)),
+    }
+}
+
+fn capabilities() -> std::io::Result<Vec<Capability>> {
+    let host = HostId::of_this_process()?;
+    // Shared memory is the only device yet; it reaches the processes of this host.
+    Ok(dunlin::available()
+        .into_iter()
+        .filter(|device| device.attributes.is_ok())
+        .map(|device| Capability {
+            device: device.name,
+            reach: Reach::SameHost(host),
+        })
+        .collect())
+}
+
+fn advice(error: &BootstrapError) -> &'static str {
+    match error {
+        BootstrapError::UnknownHost { .. } => "check the name, or use the host's IP address",
+        BootstrapError::ConnectionRefused { .. } => {
+            "start a server there, such as `dunlin serve echo --listen ADDRESS`"
+        }
+        BootstrapError::Timeout { .. } => "check that the host runs and no firewall is in between",
+        BootstrapError::WrongSecret { .. } | BootstrapError::SecretRequired { .. } => {
+            "give the server's secret with --secret-file"
+        }
+        BootstrapError::SecretUnexpected { .. } => "leave --secret-file out",
+        BootstrapError::NoCommonDevice { .. } => {
+            "`dunlin devices` on both hosts shows what each side has"
+        }
+        BootstrapError::NotDunlin { .. } => "check the port",
+        BootstrapError::Version { .. } => "install the same release on both sides",
+        _ => "see whether the server still runs, and what it says",
+    }
+}

@@ -1,0 +1,43 @@
+//! The devices that `perf verbs` is compiled for. A new device is one more arm in [`on_device`].
+
+use dunlin_shm::{ShmConfig, ShmDevice};
+use dunlin_verbs::Device;
+
+use crate::commands::Failure;
+
+/// Something to do with a device of any type.
+pub trait OnDevice {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// As the command's.
+    fn run<D: Device>(self, device: D) -> Result<Self::Output, Failure>;
+}
+
+/// Opens the device with a name and does something with it.
+///
+/// # Errors
+/// The names there are, when it is none of them; why it cannot be opened.
+pub fn on_device<V: OnDevice>(name: &str, visitor: V) -> Result<V::Output, Failure> {
+    let opening =
+        |error: dunlin_verbs::VerbsError| Failure::new(format!("the device `{name}`: {error}"));
+    match name {
+        "shm" => visitor.run(ShmDevice::open(ShmConfig::default()).map_err(opening)?),
+        _ => Err(Failure::new(format!("no device `{name}` here"))
+            .help(format!("devices: {}; see `dunlin devices`", names()))),
+    }
+}
+
+fn names() -> String {
+    let names: Vec<String> = dunlin::available()
+        .into_iter()
+        .map(|device| match device.attributes {
+            Ok(_) => device.name,
+            Err(error) => format!("{} (not usable: {error})", device.name),
+        })
+        .collect();
+    names.join(", ")
+}

@@ -1,0 +1,178 @@
+//! What the tests of the command share: running it, reading its JSON object, a server that ends with the test.
+#![allow(dead_code, unreachable_pub)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The program under test.
+pub const DUNLIN: &str = env!("CARGO_BIN_EXE_dunlin");
+
+/// Runs the command to its end.
+pub fn dunlin(arguments: &[&str]) -> Output {
+    let output = Command::new(DUNLIN).args(arguments).output();
+    output.expect("dunlin runs")
+}
+
+/// The same with bytes on standard input.
+pub fn dunlin_with_input(arguments: &[&str], input: Vec<u8>) -> Output {
+    let mut child = Command::new(DUNLIN)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("dunlin runs");
+    let mut to = child.stdin.take().expect("standard input");
+    let writing = std::thread::spawn(move || to.write_all(&input));
+    let output = child.wait_with_output().expect("dunlin ends");
+    writing.join().expect("no panic").expect("all was read");
+    output
+}
+
+/// Standard output as the one JSON object it must be.
+pub fn object(output: &Output) -> Value {
+    let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");
+    let value: Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert!(value.is_object(), "{text}");
+    value
+}
+
+/// Standard error of a command that must have failed with an exit code.
+pub fn failure(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(words.starts_with("error: "), "{words}");
+    assert!(!words.contains("panicked"), "{words}");
+    words
+}
+
+/// What every measuring command prints, and that it measured something without errors.
+pub fn assert_report(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = object(output);
+    for key in ["rate_per_s", "bytes_per_s", "seconds"] {
+        let figure = report[key].as_f64();
+        assert!(figure.is_some_and(|figure| figure > 0.0), "{key}: {report}");
+    }
+    for key in ["p50", "p99", "p999", "max"] {
+        let ns = report["latency_ns"][key].as_u64();
+        assert!(ns.is_some_and(|ns| ns > 0), "{key}: {report}");
+    }
+    for key in ["threads", "outstanding", "size"] {
+        let number = report[key].as_u64();
+        assert!(number.is_some_and(|number| number > 0), "{key}: {report}");
+    }
+    for key in ["device", "preset"] {
+        assert!(report[key].is_string(), "{key}: {report}");
+    }
+    assert_eq!(report["errors"], 0, "{report}");
+    report
+}
+
+/// What `--against limits` adds.
+pub fn assert_against(report: &Value) {
+    let limits = report["limits"].as_object().expect("limits");
+    assert!(!limits.is_empty(), "{report}");
+    for key in ["latency", "rate", "bandwidth"] {
+        let ratio = report["ratio"][key].as_f64();
+        assert!(ratio.is_some_and(|ratio| ratio > 0.0), "{key}: {report}");
+    }
+}
+
+/// A server that ends with the test, however that ends: its standard input closes then.
+pub struct Serving {
+    child: Child,
+    input: Option<ChildStdin>,
+    address: String,
+}
+
+impl Serving {
+    /// `dunlin serve SERVICE` on a free port, with further arguments.
+    pub fn start(service: &str, arguments: &[&str]) -> Self {
+        let mut child = Command::new(DUNLIN)
+            .args(["serve", service, "--listen", "dunlin://127.0.0.1:0"])
+            .arg("--with-parent")
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("dunlin runs");
+        let input = child.stdin.take();
+        let output = child.stdout.take().expect("standard output");
+        let mut serving = Self {
+            child,
+            input,
+            address: String::new(),
+        };
+        let mut line = String::new();
+        let read = BufReader::new(output).read_line(&mut line);
+        read.expect("a first line");
+        let address = line.trim().strip_prefix("listening on ");
+        serving.address = address
+            .unwrap_or_else(|| panic!("it listens: {line}"))
+            .into();
+        serving
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its process id.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as its owner would; it must agree.
+    pub fn stop(mut self) {
+        self.input = None;
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A file that is removed with the test.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// One with these bytes.
+    pub fn new(name: &str, bytes: &[u8]) -> Self {
+        let name = format!("dunlin-test-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, bytes).expect("a temporary file");
+        Self(path)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The fields of `/proc/PID/stat` after the name, from the state on.
+pub fn stat(process: &str) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(") ")?;
+    Some(fields.split_whitespace().map(str::to_owned).collect())
+}

@@ -1,0 +1,179 @@
+//! The measuring commands as a user calls them. No test asserts a time.
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use common::{assert_against, assert_report, dunlin, failure, stat, DUNLIN};
+
+/// Processes of a process group that are still there.
+fn left_of_group(group: u32) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("/proc");
+    entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        // State, parent, group.
+        .filter(|name| stat(name).is_some_and(|fields| fields[2] == group.to_string()))
+        .collect()
+}
+
+/// Runs a command in a process group of its own and sees that nothing is left of it.
+fn leaves_nothing(arguments: &[&str]) -> std::process::Output {
+    let child = Command::new(DUNLIN)
+        .args(arguments)
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("dunlin runs");
+    let group = child.id();
+    let output = child.wait_with_output().expect("dunlin ends");
+    assert_eq!(left_of_group(group), Vec::<String>::new(), "{arguments:?}");
+    output
+}
+
+#[test]
+fn demo_works_and_leaves_nothing_running() {
+    let arguments = ["demo", "--seconds", "1", "--entries", "10000", "--json"];
+    let report = assert_report(&leaves_nothing(&arguments));
+    assert_eq!(report["device"], "shm");
+}
+
+#[test]
+fn calls_are_measured() {
+    for more in [&[][..], &["--outstanding", "64"], &["--size", "1048576"]] {
+        let arguments = [&["perf", "rpc", "--seconds", "1", "--json"], more].concat();
+        let report = assert_report(&leaves_nothing(&arguments));
+        assert_eq!(report["preset"], "plain");
+        assert!(report.get("ratio").is_none(), "{report}");
+    }
+}
+
+#[test]
+fn calls_are_measured_against_the_limits() {
+    let arguments = ["perf", "rpc", "--seconds", "1", "--against", "limits"];
+    let report = assert_report(&dunlin(&[&arguments[..], &["--json"]].concat()));
+    assert_against(&report);
+}
+
+#[test]
+fn verbs_are_measured() {
+    for arguments in [
+        &["--test", "write"][..],
+        &["--test", "write", "--size", "1"],
+        &["--test", "write", "--size", "100000"],
+        &["--test", "write", "--outstanding", "64"],
+        &["--test", "write", "--outstanding", "3", "--transport", "uc"],
+        &["--test", "write", "--transport", "uc"],
+        &["--test", "read"],
+        &["--test", "read", "--outstanding", "16", "--size", "4096"],
+        &["--test", "send"],
+        &["--test", "send", "--size", "1000000"],
+        &["--test", "send", "--outstanding", "64"],
+        &["--test", "send", "--transport", "uc"],
+        &["--test", "send", "--transport", "ud"],
+        &["--test", "send", "--transport", "ud", "--outstanding", "8"],
+        &["--test", "atomic"],
+        &["--test", "atomic", "--outstanding", "64"],
+    ] {
+        let command = ["perf", "verbs", "--seconds", "0.2", "--json"];
+        let report = assert_report(&leaves_nothing(&[&command[..], arguments].concat()));
+        assert_eq!(report["preset"], "verbs", "{arguments:?}");
+        assert_eq!(report["device"], "shm", "{arguments:?}");
+    }
+}
+
+#[test]
+fn verbs_are_measured_against_the_limits() {
+    for test in ["write", "read"] {
+        let arguments = ["--against", "limits", "--test", test, "--json"];
+        let command = ["perf", "verbs", "--seconds", "0.5"];
+        let output = dunlin(&[&command[..], &arguments].concat());
+        assert_against(&assert_report(&output));
+    }
+}
+
+#[test]
+fn verbs_that_a_transport_lacks_are_refused() {
+    for (test, transport) in [("read", "uc"), ("atomic", "uc"), ("write", "ud")] {
+        let arguments = ["perf", "verbs", "--test", test, "--transport", transport];
+        let words = failure(&dunlin(&arguments), 2);
+        assert!(words.contains("transports that have it: RC"), "{words}");
+    }
+    let arguments = ["perf", "verbs", "--test", "send", "--transport", "ud"];
+    let words = failure(
+        &dunlin(&[&arguments[..], &["--size", "100000"]].concat()),
+        2,
+    );
+    assert!(words.contains("at most 4096 bytes"), "{words}");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_an_error_that_lists_those_that_are() {
+    for command in [&["perf", "verbs"][..], &["perf", "rpc"], &["demo"]] {
+        let arguments = [command, &["--device", "nonsense"]].concat();
+        let words = failure(&leaves_nothing(&arguments), 1);
+        assert!(words.contains("nonsense"), "{words}");
+        assert!(words.contains("shm"), "{words}");
+    }
+}
+
+/// A measurement that has begun: the command and the process that answers it.
+fn measuring(test: &str) -> (std::process::Child, String) {
+    let child = Command::new(DUNLIN)
+        .args(["perf", "verbs", "--seconds", "120", "--test", test])
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("dunlin runs");
+    let own = child.id().to_string();
+    let answering = wait_for(|| {
+        let mut others = left_of_group(child.id());
+        others.retain(|process| *process != own);
+        // It is the second process once it carries the program's own arguments.
+        let process = others.pop()?;
+        let line = std::fs::read_to_string(format!("/proc/{process}/cmdline")).ok()?;
+        line.contains("verbs-peer").then_some(process)
+    });
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    (child, answering)
+}
+
+/// Waits for something that must come; a hang is a failure.
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("waited in vain");
+}
+
+#[test]
+fn the_process_that_answers_ends_with_the_one_that_measures() {
+    for test in ["write", "read", "send"] {
+        let (mut child, _) = measuring(test);
+        let group = child.id();
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        wait_for(|| left_of_group(group).is_empty().then_some(()));
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_is_an_error() {
+    for test in ["write", "read", "send", "atomic"] {
+        let (child, answering) = measuring(test);
+        let process = rustix::process::Pid::from_raw(answering.parse().expect("a number"));
+        let process = process.expect("not zero");
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("it runs");
+        let group = child.id();
+        let output = child.wait_with_output().expect("dunlin ends");
+        println!("{}", failure(&output, 1).trim());
+        assert_eq!(left_of_group(group), Vec::<String>::new(), "{test}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Services by hand: serve, call, kv and doctor, and what they say when something is wrong. No test asserts a time.
+
+mod common;
+
+use std::net::TcpListener;
+
+use common::{dunlin, dunlin_with_input, failure, object, stat, Scratch, Serving};
+
+fn text(output: &std::process::Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+#[test]
+fn keys_are_put_got_scanned_and_deleted() {
+    let server = Serving::start("kv", &[]);
+    let kv =
+        |arguments: &[&str]| dunlin(&[&["kv", "--address", server.address()], arguments].concat());
+    assert_eq!(text(&kv(&["put", "bird", "dunlin"])), "");
+    assert_eq!(text(&kv(&["put", "wader", "knot"])), "");
+    assert_eq!(text(&kv(&["put", "bird", "Calidris alpina"])), "");
+    assert_eq!(text(&kv(&["get", "bird"])), "Calidris alpina\n");
+    assert_eq!(text(&kv(&["scan"])), "bird\tCalidris alpina\nwader\tknot\n");
+    assert_eq!(text(&kv(&["scan", "c"])), "wader\tknot\n");
+    assert_eq!(
+        text(&kv(&["scan", "--limit", "1"])),
+        "bird\tCalidris alpina\n"
+    );
+    assert_eq!(text(&kv(&["del", "bird"])), "");
+    for action in ["get", "del"] {
+        let words = failure(&kv(&[action, "bird"]), 1);
+        assert!(words.contains("no key 'bird'"), "{words}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_megabyte_comes_back_as_it_went() {
+    let server = Serving::start("echo", &[]);
+    let sent: Vec<u8> = (0..1_048_576u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let arguments = ["call", server.address(), "1", "-"];
+    let output = dunlin_with_input(&arguments, sent.clone());
+    assert_eq!(output.status.code(), Some(0), "{:?}", output.status);
+    assert!(output.stdout == sent, "{} bytes", output.stdout.len());
+    assert_eq!(
+        text(&dunlin(&["call", server.address(), "1", "hello"])),
+        "hello"
+    );
+    let words = failure(&dunlin(&["call", server.address(), "999", "hello"]), 1);
+    assert!(words.contains("999"), "{words}");
+    server.stop();
+}
+
+#[test]
+fn a_port_in_use_is_said() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("dunlin://{}", taken.local_addr().expect("its address"));
+    let words = failure(&dunlin(&["serve", "echo", "--listen", &address]), 1);
+    assert!(words.contains(&address), "{words}");
+    assert!(words.contains("in use by another process"), "{words}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("dunlin://{}", free.local_addr().expect("its address"));
+    drop(free);
+    for arguments in [
+        &["call", &address, "1", "hello"][..],
+        &["kv", "--address", &address, "get", "bird"],
+        &["perf", "rpc", "--address", &address],
+    ] {
+        let words = failure(&dunlin(arguments), 1);
+        assert!(words.contains("no server listens at"), "{words}");
+        assert!(words.contains(&address), "{words}");
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there_is_an_error_that_lists_those_that_are() {
+    let server = Serving::start("echo", &[]);
+    for arguments in [
+        &["serve", "echo", "--listen", "dunlin://127.0.0.1:0"][..],
+        &["call", server.address(), "1", "hello"],
+    ] {
+        let words = failure(&dunlin(&[arguments, &["--device", "nonsense"]].concat()), 1);
+        assert!(words.contains("nonsense"), "{words}");
+        assert!(words.contains("shm"), "{words}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_wrong_secret_is_said_and_harms_nobody_else() {
+    let ours = Scratch::new("ours", b"a secret of more than sixteen bytes");
+    let other = Scratch::new("other", b"another secret of as many bytes.....");
+    let server = Serving::start("echo", &["--secret-file", ours.path()]);
+    let call = |more: &[&str]| dunlin(&[&["call", server.address(), "1", "hello"], more].concat());
+    assert_eq!(text(&call(&["--secret-file", ours.path()])), "hello");
+    let words = failure(&call(&["--secret-file", other.path()]), 1);
+    assert!(words.contains("the secret is not the one"), "{words}");
+    let words = failure(&call(&[]), 1);
+    assert!(words.contains("asks for a secret"), "{words}");
+    assert_eq!(text(&call(&["--secret-file", ours.path()])), "hello");
+    server.stop();
+}
+
+#[test]
+fn doctor_says_what_a_connection_would_use() {
+    let server = Serving::start("echo", &[]);
+    let address = server.address().to_string();
+    let found = |more: &[&str]| {
+        let output = dunlin(&[&["doctor", &address, "--json"], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let examined = object(&output);
+        let findings = examined["findings"].as_array().expect("findings").clone();
+        assert!(findings.iter().any(|finding| finding["name"] == "devices"));
+        let mut last = findings.into_iter();
+        let connection = last.find(|finding| finding["name"] == "connection");
+        connection.expect("a finding about the connection")
+    };
+    let finding = found(&[]);
+    assert_eq!(finding["state"], "ok", "{finding}");
+    let words = finding["found"].as_str().expect("words");
+    assert!(words.contains("over shm (same host"), "{words}");
+    let finding = found(&["--device", "nonsense"]);
+    assert_eq!(finding["state"], "missing", "{finding}");
+    server.stop();
+    let finding = found(&[]);
+    assert_eq!(finding["state"], "missing", "{finding}");
+    let words = finding["found"].as_str().expect("words");
+    assert!(words.contains("no server listens at"), "{words}");
+    assert!(finding["advice"].is_string(), "{finding}");
+}
+
+/// Processor time of a process, in clock ticks: of user and of system.
+fn ticks(process: u32) -> u64 {
+    let fields = stat(&process.to_string()).expect("the server runs");
+    let tick = |at: usize| fields[at].parse::<u64>().expect("a number");
+    // utime and stime are fields 14 and 15 of the whole line; the state is field 3.
+    tick(11) + tick(12)
+}
+
+#[test]
+fn a_server_without_calls_uses_little_processor_time() {
+    let server = Serving::start("echo", &[]);
+    assert_eq!(
+        text(&dunlin(&["call", server.address(), "1", "hello"])),
+        "hello"
+    );
+    let before = ticks(server.process());
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let used = ticks(server.process()) - before;
+    let per_second = rustix::param::clock_ticks_per_second();
+    let share = used as f64 / per_second as f64 / 3.0;
+    println!("an idle server used {:.2} % of a core", share * 100.0);
+    // Generous: what is meant is that nothing polls.
+    assert!(share < 0.2, "{share}");
+    server.stop();
+}

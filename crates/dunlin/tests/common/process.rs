@@ -1,0 +1,92 @@
+//! Other processes: the test binary again, told by an environment variable what to be, talking over its pipes.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::process::{kill_process, Pid, Signal};
+
+const ROLE: &str = "DUNLIN_TEST_ROLE";
+
+/// The role of this process and its argument, when it is another one.
+pub(crate) fn role() -> Option<(String, String)> {
+    let text = std::env::var(ROLE).ok()?;
+    let (role, argument) = text.split_once(' ').unwrap_or((&text, ""));
+    Some((role.to_owned(), argument.to_owned()))
+}
+
+/// A process that runs the test `name` in a role. Killed when dropped.
+pub(crate) struct Other {
+    pub(crate) child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Other {
+    pub(crate) fn start(name: &str, role: &str, argument: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture", "--test-threads=1"])
+            .env(ROLE, format!("{role} {argument}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            input: child.stdin.take(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    pub(crate) fn say(&mut self, line: &str) {
+        let input = self.input.as_mut().unwrap();
+        writeln!(input, "@{line}").unwrap();
+        input.flush().unwrap();
+    }
+
+    /// The next line that is meant for us; the test harness writes others.
+    pub(crate) fn hear(&mut self) -> String {
+        hear(&mut self.output).expect("the other process is gone")
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// SIGKILL; returns when it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn hear(from: &mut impl BufRead) -> Option<String> {
+    loop {
+        let mut line = String::new();
+        if from.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some(at) = line.find('@') {
+            return Some(line[at + 1..].trim_end().to_owned());
+        }
+    }
+}
+
+/// In the other process: a line for the first.
+pub(crate) fn say(line: &str) {
+    println!("@{line}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// In the other process: the next line of the first; `None` when the first is gone.
+pub(crate) fn listen() -> Option<String> {
+    hear(&mut std::io::stdin().lock())
+}
