@@ -30,7 +30,8 @@ pub enum CallError {
     /// The server has no such handler.
     #[error("the server has no handler {0}")]
     UnknownHandler(HandlerId),
-    /// The request or its response is longer than one side takes.
+    /// The request or its response is longer than one side takes. A request was not sent; a response was made by the handler and
+    /// thrown away.
     #[error("message of {bytes} bytes: the limit is {limit} (max_message_bytes)")]
     TooLong {
         /// Bytes of the message; zero when only the server knows.
@@ -44,8 +45,8 @@ pub enum CallError {
         /// The limit.
         limit: usize,
     },
-    /// The server has reached a limit and did not execute the call.
-    #[error("the server is overloaded and did not execute the call: {0}")]
+    /// The server has reached a limit: it did not execute the call, or could not keep its long response.
+    #[error("the server is overloaded: {0}")]
     Overloaded(String),
     /// The server is shutting down and did not execute the call.
     #[error("the server is shutting down and did not execute the call")]

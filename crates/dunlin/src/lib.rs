@@ -35,3 +35,8 @@ pub use dunlin_rpc::{
     RequestBuffer, Responder, RunningServer, ServeError, Server, ServerBuilder, ServerStatistics,
     WaitMode,
 };
+
+/// The examples of the README, compiled and run with the doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

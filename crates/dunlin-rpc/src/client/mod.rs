@@ -188,7 +188,8 @@ impl Client {
     }
 
     /// Calls and returns at once; the future brings the answer under any executor. The request is sent now, not at the first poll.
-    /// Dropping the future cancels the call: the answer is thrown away, and a handler that waits for a worker may not run.
+    /// Dropping the future cancels the call: the answer is thrown away when it comes.
+    /// The server may have executed the call.
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> CallFuture {
         driver::call(&self.core, handler, payload)
     }

@@ -22,7 +22,7 @@ const POLL_BUDGET: usize = 64;
 const MAX_EXPORTED_BYTES: usize = 256 << 20;
 /// Long responses that a client may leave unread: each has a registered region, of which a device has only so many.
 const MAX_EXPORTS: usize = 1024;
-/// Long requests of one client that are being fetched or wait for it.
+/// Long requests of one client that are being fetched; while there are so many, no more of its messages are taken.
 const MAX_FETCHES: usize = 64;
 /// Calls of one client on the worker pool, and answers that wait for room in its ring.
 const MAX_PENDING: usize = 4096;
@@ -112,8 +112,9 @@ impl<D: Device> Connection<D> {
             taken += self.send_backlog()?;
         }
         while taken < POLL_BUDGET {
-            // Room first: a request that is taken is answered.
-            if !self.backlog.is_empty() || !self.channel.has_room(self.channel.eager_bytes())? {
+            // Room first: a request that is taken is answered, and one that is not waits in the ring.
+            let full = !self.backlog.is_empty() || self.fetching.len() >= MAX_FETCHES;
+            if full || !self.channel.has_room(self.channel.eager_bytes())? {
                 break;
             }
             let Some(header) = self.channel.receive()? else {
@@ -257,10 +258,6 @@ impl<D: Device> Connection<D> {
         }
         if context.handlers.get(header.handler).is_none() {
             return self.fail_unknown(call, header.handler);
-        }
-        if self.fetching.len() >= MAX_FETCHES {
-            let words = format!("{MAX_FETCHES} long requests of this connection are under way");
-            return self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words));
         }
         let mut descriptor = [0; DESCRIPTOR_BYTES];
         let payload = self.channel.payload(header);
