@@ -9,8 +9,8 @@ use super::line::{self, Header, BODY_BYTES, HEADER_BYTES};
 use super::lines::Lines;
 use super::ChannelError;
 
-/// How many lines beyond the message being read the processor is asked to fetch: three messages of two lines on.
-const PREFETCHED_LINES: u64 = 6;
+/// How many lines of a batch the processor is asked to fetch ahead of the one that is read.
+const PREFETCHED_LINES: u64 = 14;
 
 /// The receiving half.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct Inbox {
     shift: u32,
     /// Lines consumed since the start of the connection (RB²'s head).
     head: u64,
+    /// Up to here, lines of the batch that is being read remain to be asked for.
+    batch_end: u64,
     /// Longest payload that an honest peer puts into the ring.
     eager_bytes: usize,
     /// The last message, private: header and payload, and slack for copies of whole bodies.
@@ -45,6 +47,7 @@ impl Inbox {
             start,
             shift: lines.trailing_zeros(),
             head: 0,
+            batch_end: 0,
             eager_bytes,
             message,
         }
@@ -104,6 +107,13 @@ impl Inbox {
             ));
         }
         let count = line::lines_for(header.length as usize);
+        let following = u64::from(first[line::FOLLOWING_AT]);
+        if following != 0 {
+            self.batch_end = self.head + 1 + following.saturating_sub(PREFETCHED_LINES);
+            for ahead in 1..=following.min(PREFETCHED_LINES) {
+                lines.prefetch(self.head + ahead);
+            }
+        }
         let mut position = self.head;
         for body in rest.iter_mut().take(count - 1) {
             position += 1;
@@ -114,9 +124,11 @@ impl Inbox {
             lines.body(position, body);
         }
         self.head = position + 1;
-        // Messages come in batches: the next ones are probably there already.
-        lines.prefetch(self.head + PREFETCHED_LINES);
-        lines.prefetch(self.head + PREFETCHED_LINES + 1);
+        if self.head < self.batch_end {
+            for ahead in 0..count as u64 {
+                lines.prefetch(self.head + PREFETCHED_LINES - ahead);
+            }
+        }
         Ok(Some(Arrival {
             header,
             peer_consumed: (tag >> 32) as u32,

@@ -38,6 +38,10 @@ pub(crate) fn lap(position: u64, shift: u32) -> u32 {
     ((position >> shift) as u32).wrapping_add(1)
 }
 
+/// Where in the first line of a batch the number of lines stands that follow in the same batch. A hint for prefetching: the first line
+/// is written last, so when it is seen they are there. Zero elsewhere; what a hostile peer writes costs a few prefetches.
+pub(crate) const FOLLOWING_AT: usize = 7;
+
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -110,9 +114,6 @@ impl Header {
     /// Reads what a peer wrote; `None` when it is not a header.
     #[inline]
     fn decode(low: u64, call: u64) -> Option<Self> {
-        if low >> 56 != 0 {
-            return None;
-        }
         Some(Self {
             length: low as u32,
             handler: (low >> 32) as u16,
@@ -169,7 +170,8 @@ mod tests {
         fn any_bytes_are_a_header_that_round_trips_or_none(low: u64, call: u64) {
             if let Some(header) = Header::decode(low, call) {
                 let bytes = u128::from_le_bytes(header.encode());
-                prop_assert_eq!((bytes as u64, (bytes >> 64) as u64), (low, call));
+                let without_hint = low & !(0xff << (8 * FOLLOWING_AT));
+                prop_assert_eq!((bytes as u64, (bytes >> 64) as u64), (without_hint, call));
             }
         }
 

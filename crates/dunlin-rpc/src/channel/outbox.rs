@@ -146,12 +146,16 @@ impl Outbox {
     /// The batch as contiguous pieces, in the order to write them: what stands before the end of the ring, what stands at its start, and
     /// the first line last. The reader polls the first line, so while the others are written it does not take them away.
     #[inline]
-    pub(crate) fn pieces(&self) -> [Piece<'_>; 3] {
+    pub(crate) fn pieces(&mut self) -> [Piece<'_>; 3] {
         let mask = (1u64 << self.shift) - 1;
         let first = ((self.tail - self.batched as u64) & mask) as usize;
         let until_end = (1usize << self.shift) - first;
-        let lines = &self.batch[..self.batched];
         let held_back = usize::from(self.batched >= HELD_BACK_LINES);
+        let lines = &mut self.batch[..self.batched];
+        if let (1, Some(first)) = (held_back, lines.first_mut()) {
+            first[line::FOLLOWING_AT] = u8::try_from(self.batched - 1).unwrap_or(u8::MAX);
+        }
+        let lines = &*lines;
         let (before_end, after) = lines.split_at(self.batched.min(until_end));
         fn piece(line: usize, lines: &[[u8; LINE_BYTES]]) -> Piece<'_> {
             Piece {
