@@ -10,7 +10,7 @@ const BATCH_LINES: usize = 64;
 /// From this many lines on, the first line of a batch is written last.
 const HELD_BACK_LINES: usize = 4;
 /// Lines after which a batch is written without waiting for more: the peer has work then.
-const FULL_LINES: usize = 32;
+const FULL_LINES: usize = 24;
 
 /// Copies up to a body, in moves of fixed sizes that overlap: a call of `memcpy` costs more than so few bytes do.
 #[inline]

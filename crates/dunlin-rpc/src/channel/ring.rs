@@ -738,15 +738,13 @@ impl<D: Device> RingChannel<D> {
         self.fetched.pop()
     }
 
-    /// Whether our latest sleep is still announced: then completions tell of the wake-up.
-    #[inline]
-    pub(crate) fn is_asleep(&self) -> bool {
-        self.asleep
-    }
-
     /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. The caller looks once
     /// more for messages, for longer than a store takes to become visible, and only then sleeps on [`RingChannel::wake`].
     pub(crate) fn prepare_sleep(&mut self) -> Result<(), ChannelError> {
+        if self.asleep {
+            // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
+            self.progress()?;
+        }
         if !self.asleep {
             self.sleep += 1;
             self.asleep = true;

@@ -192,7 +192,7 @@ impl<D: Device> RingLane<D> {
             taken += 1;
             self.dispatch(header, sink)?;
         }
-        if self.channel.is_fetching() || self.channel.is_asleep() || !self.releases.is_empty() {
+        if self.channel.is_fetching() || !self.releases.is_empty() {
             self.channel.progress()?;
             taken += self.take_fetched(sink)?;
         }

@@ -123,7 +123,7 @@ impl<D: Device> Connection<D> {
             taken += 1;
             self.dispatch(header, context)?;
         }
-        if self.channel.is_fetching() || self.channel.is_asleep() {
+        if self.channel.is_fetching() {
             taken += self.progress(context)?;
         }
         if taken > 0 {
