@@ -104,7 +104,10 @@ fn a_peer_that_is_not_there_or_has_left_is_an_error() {
     nobody.gid[0] ^= 1;
     a.connect_with(&nobody, quick());
     a.post_inline(1, write(a.remote(0)), b"x");
-    assert_eq!(a.sent().status, CompletionStatus::RetryExceeded);
+    // The device finds out by itself; what the request hears depends on which of the two was first.
+    let status = a.sent().status;
+    let noticed = [CompletionStatus::RetryExceeded, CompletionStatus::Flushed];
+    assert!(noticed.contains(&status), "{status}");
 
     let (mut a, b) = pair_of(Transport::ReliableConnection);
     a.post_inline(1, write(b.remote(0)), b"x");

@@ -119,8 +119,11 @@ pub(crate) struct RingChannel<D: Device> {
     /// The peer's sleep that we last answered with a wake-up, and our own latest one.
     woken: u64,
     sleep: u64,
-    /// Whether the peer still has to wake us for our latest sleep.
+    /// Whether the peer still has to wake us for our latest sleep, and which request told it so.
     asleep: bool,
+    announcement: u64,
+    /// The last request that brought the peer something, until it is known to have arrived.
+    unconfirmed: Option<u64>,
     broken: Option<ChannelError>,
 }
 
@@ -290,6 +293,8 @@ impl<D: Device> UnconnectedRing<D> {
             woken: 0,
             sleep: 0,
             asleep: false,
+            announcement: 0,
+            unconfirmed: None,
             broken: None,
         })
     }
@@ -456,6 +461,13 @@ impl<D: Device> RingChannel<D> {
             }
         }
         self.outbox.written();
+        self.unconfirmed = Some(self.posted);
+        self.wake_if_asleep()
+    }
+
+    /// Wakes the peer if it announced a sleep that was not answered yet.
+    #[inline]
+    fn wake_if_asleep(&mut self) -> Result<(), ChannelError> {
         let sleep = self
             .inlet
             .memory()
@@ -636,15 +648,8 @@ impl<D: Device> RingChannel<D> {
         let word = self.told_consumed.to_le_bytes();
         self.write_word(CONSUMED_AT, &word)?;
         // The peer may sleep for want of room rather than of messages.
-        let sleep = self
-            .inlet
-            .memory()
-            .atomic_u64(SLEEP_AT)
-            .load(Ordering::Relaxed);
-        if sleep != self.woken {
-            self.wake_peer(sleep)?;
-        }
-        Ok(())
+        self.unconfirmed = Some(self.posted);
+        self.wake_if_asleep()
     }
 
     fn write_word(&mut self, at: usize, word: &[u8]) -> Result<(), ChannelError> {
@@ -727,10 +732,10 @@ impl<D: Device> RingChannel<D> {
         Ok(())
     }
 
-    /// Whether READs are under way.
+    /// Whether READs are under way or wait to be taken.
     #[inline]
     pub(crate) fn is_fetching(&self) -> bool {
-        !self.fetches.is_empty()
+        !self.fetches.is_empty() || !self.fetched.is_empty()
     }
 
     /// The next fetched payload.
@@ -738,22 +743,36 @@ impl<D: Device> RingChannel<D> {
         self.fetched.pop()
     }
 
-    /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. The caller looks once
-    /// more for messages, for longer than a store takes to become visible, and only then sleeps on [`RingChannel::wake`].
-    pub(crate) fn prepare_sleep(&mut self) -> Result<(), ChannelError> {
-        if self.asleep {
-            // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
-            self.progress()?;
-        }
-        if !self.asleep {
-            self.sleep += 1;
-            self.asleep = true;
+    /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. `true` when the announcement
+    /// is known to have reached the peer; until then this side may not sleep, because a peer that has not heard of it wakes nobody.
+    /// Then the caller looks once more for messages, for longer than a store takes to become visible, and only then sleeps on
+    /// [`RingChannel::wake`].
+    pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
+        // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
+        self.progress()?;
+        let unconfirmed = self
+            .unconfirmed
+            .is_some_and(|sent| sent > self.announcement);
+        if !self.asleep || unconfirmed {
+            if !self.asleep {
+                self.sleep += 1;
+                self.asleep = true;
+            }
+            // Signaled, and behind all messages: when it is done, they have arrived.
             let word = self.sleep.to_le_bytes();
             self.write_word(SLEEP_AT, &word)?;
+            self.announcement = self.posted;
+            self.progress()?;
+        }
+        let known = self.retired >= self.announcement;
+        if known && self.unconfirmed.take().is_some() {
+            // A message may have arrived later than it was posted, after the peer announced its sleep and looked in vain.
+            self.wake_if_asleep()?;
         }
         self.completions
             .request_notify(Notify::Next)
-            .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))
+            .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))?;
+        Ok(known)
     }
 
     /// Ends the channel: the peer sees it.

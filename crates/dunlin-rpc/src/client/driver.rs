@@ -155,7 +155,7 @@ impl AsyncLane {
         let announced = lane.prepare_sleep(calls);
         let before = lane.outstanding();
         let started = Instant::now();
-        let mut quiet = announced.is_ok();
+        let mut quiet = matches!(announced, Ok(true));
         while quiet && started.elapsed() < GRACE {
             quiet = matches!(lane.poll(calls), Ok(0));
         }

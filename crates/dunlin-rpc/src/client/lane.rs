@@ -64,7 +64,7 @@ pub(crate) trait Lane: Send {
     /// Looks for completions and failures, which arriving messages do not show.
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
     /// Announces sleep to the server. See [`RingChannel::prepare_sleep`].
-    fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
+    fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError>;
     /// What a sleeper waits on, and what wakes it.
     fn sleeper(&self) -> Box<dyn Sleeper>;
 }
@@ -423,7 +423,7 @@ impl<D: Device> Lane for RingLane<D> {
         })
     }
 
-    fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+    fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
         self.channel
             .prepare_sleep()
             .map_err(|error| self.lose(&error, sink))

@@ -97,7 +97,9 @@ impl<'a> Waiter<'a> {
         sink: &mut dyn Sink,
         left: Duration,
     ) -> Result<(), CallError> {
-        lane.prepare_sleep(sink)?;
+        if !lane.prepare_sleep(sink)? {
+            return Ok(());
+        }
         let announced = Instant::now();
         while announced.elapsed() < GRACE {
             if lane.poll(sink)? > 0 {

@@ -461,7 +461,8 @@ impl<D: Device> Connection<D> {
         self.channel.has_arrival()
     }
 
-    pub(super) fn prepare_sleep(&mut self) -> Result<(), ChannelError> {
+    /// See [`RingChannel::prepare_sleep`].
+    pub(super) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         self.channel.prepare_sleep()
     }
 

@@ -188,7 +188,7 @@ impl<D: Device> Poller<D> {
         self.context.counters.closed(violation);
     }
 
-    fn each(&mut self, action: impl Fn(&mut Connection<D>) -> Result<(), ChannelError>) {
+    fn each(&mut self, mut action: impl FnMut(&mut Connection<D>) -> Result<(), ChannelError>) {
         let mut index = 0;
         while index < self.connections.len() {
             match action(&mut self.connections[index]) {
@@ -226,7 +226,14 @@ impl<D: Device> Poller<D> {
 
     #[cold]
     fn sleep(&mut self) {
-        self.each(Connection::prepare_sleep);
+        let mut known = true;
+        self.each(|connection| {
+            known &= connection.prepare_sleep()?;
+            Ok(())
+        });
+        if !known {
+            return;
+        }
         let announced = Instant::now();
         while announced.elapsed() < GRACE {
             if self.has_work() {
