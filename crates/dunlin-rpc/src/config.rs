@@ -16,6 +16,9 @@ pub enum WaitMode {
     Spin,
 }
 
+/// Pause of a thread that would sleep but whose peer has not heard of it yet: the device may need this core to tell it.
+pub(crate) const UNHEARD_PAUSE: Duration = Duration::from_micros(50);
+
 impl Default for WaitMode {
     /// 50 µs of polling: above a round trip on any RDMA network, and a hundredth of a per cent of a core at ten wake-ups a second.
     fn default() -> Self {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper};
 use super::reply::Reply;
 use super::Core;
-use crate::config::WaitMode;
+use crate::config::{WaitMode, UNHEARD_PAUSE};
 use crate::error::CallError;
 use crate::HandlerId;
 
@@ -166,6 +166,9 @@ impl AsyncLane {
             5 * LONGEST_SLEEP
         };
         drop(inner);
+        if matches!(announced, Ok(false)) {
+            std::thread::sleep(UNHEARD_PAUSE);
+        }
         if quiet && !self.ending.load(Ordering::Acquire) && self.sleeper.sleep(timeout).is_err() {
             std::thread::sleep(DEADLINE_STEP);
         }

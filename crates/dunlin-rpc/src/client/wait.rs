@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::lane::{Lane, Sink};
-use crate::config::WaitMode;
+use crate::config::{WaitMode, UNHEARD_PAUSE};
 use crate::error::CallError;
 
 /// Polls between two looks at the clock.
@@ -98,6 +98,7 @@ impl<'a> Waiter<'a> {
         left: Duration,
     ) -> Result<(), CallError> {
         if !lane.prepare_sleep(sink)? {
+            std::thread::sleep(UNHEARD_PAUSE);
             return Ok(());
         }
         let announced = Instant::now();

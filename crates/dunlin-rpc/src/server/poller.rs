@@ -9,7 +9,7 @@ use dunlin_verbs::{CompletionChannel, Device};
 use super::connection::{Connection, Context};
 use super::workers::Finished;
 use crate::channel::ChannelError;
-use crate::config::WaitMode;
+use crate::config::{WaitMode, UNHEARD_PAUSE};
 
 /// Passes without work between two looks at the clock.
 const PASSES_PER_CLOCK: u32 = 64;
@@ -232,6 +232,7 @@ impl<D: Device> Poller<D> {
             Ok(())
         });
         if !known {
+            std::thread::sleep(UNHEARD_PAUSE);
             return;
         }
         let announced = Instant::now();

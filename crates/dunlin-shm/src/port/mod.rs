@@ -171,7 +171,7 @@ impl PortMap {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 impl PortMap {
     /// Words of 8 bytes in the whole port.
     pub(crate) fn words_for_tests(&self) -> usize {

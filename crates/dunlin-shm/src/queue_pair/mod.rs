@@ -319,7 +319,7 @@ impl ShmQueuePair {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 impl ShmQueuePair {
     /// The port that the peer may write.
     pub(crate) fn port_for_tests(&self) -> Arc<PortMap> {
