@@ -29,12 +29,17 @@ pub(super) struct AsyncLane {
     sleeper: Box<dyn Sleeper>,
     /// Whether the driver is about to sleep or asleep.
     sleeping: AtomicBool,
+    /// The client was closed.
     ending: AtomicBool,
+    /// A new lane has taken its place: what is out is finished, and then the driver ends.
+    replaced: AtomicBool,
 }
 
 struct Inner {
     lane: Box<dyn Lane>,
     calls: Calls,
+    /// The driver has ended: a call that is sent now would never be answered.
+    over: bool,
 }
 
 /// What became of the calls, by tag.
@@ -102,20 +107,29 @@ impl AsyncLane {
         }
     }
 
-    /// The driver's loop.
+    /// The driver: its loop, and the mark of its end.
     fn drive(&self, wait: WaitMode) {
+        let mut inner = self.drive_until_end(wait);
+        inner.over = true;
+    }
+
+    /// Ends with the lock held, so that no call comes in between.
+    fn drive_until_end(&self, wait: WaitMode) -> MutexGuard<'_, Inner> {
         let mut polls = 0u32;
         let mut idle_since: Option<Instant> = None;
         let mut next_expiry = Instant::now();
         loop {
             let ending = self.ending.load(Ordering::Acquire);
             let mut inner = self.lock();
-            let Inner { lane, calls } = &mut *inner;
+            let Inner { lane, calls, .. } = &mut *inner;
             let polled = lane.poll(calls);
             if ending || polled.is_err() {
                 let error = polled.err().unwrap_or(CallError::Closed);
                 calls.end(&error);
-                return;
+                return inner;
+            }
+            if self.replaced.load(Ordering::Acquire) && lane.outstanding() == 0 {
+                return inner;
             }
             if matches!(polled, Ok(taken) if taken > 0) {
                 idle_since = None;
@@ -132,7 +146,7 @@ impl AsyncLane {
                 next_expiry = now + DEADLINE_STEP;
                 calls.expire(now, lane.as_mut());
                 if lane.check(calls).is_err() {
-                    return;
+                    return inner;
                 }
             }
             let since = *idle_since.get_or_insert(now);
@@ -151,7 +165,7 @@ impl AsyncLane {
 
     fn sleep(&self, mut inner: MutexGuard<'_, Inner>) {
         self.sleeping.store(true, Ordering::SeqCst);
-        let Inner { lane, calls } = &mut *inner;
+        let Inner { lane, calls, .. } = &mut *inner;
         let announced = lane.prepare_sleep(calls);
         let before = lane.outstanding();
         let started = Instant::now();
@@ -213,10 +227,13 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
         return Err(CallError::Closed);
     }
     if let Some(lane) = &*place {
-        if lane.lock().lane.is_usable() {
+        let inner = lane.lock();
+        if inner.lane.is_usable() && !inner.over {
             return Ok(Arc::clone(lane));
         }
-        lane.close();
+        drop(inner);
+        lane.replaced.store(true, Ordering::Release);
+        lane.sleeper.wake();
         *place = None;
     }
     let connect = |error| CallError::Connect(Arc::new(error));
@@ -226,9 +243,11 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
         inner: Mutex::new(Inner {
             lane,
             calls: Calls::default(),
+            over: false,
         }),
         sleeping: AtomicBool::new(false),
         ending: AtomicBool::new(false),
+        replaced: AtomicBool::new(false),
     });
     let driven = Arc::clone(&lane);
     let wait = core.recipe.channel.wait;
@@ -255,11 +274,16 @@ fn send(
     handler: HandlerId,
     payload: &[u8],
 ) -> Result<(Arc<AsyncLane>, usize), CallError> {
-    let lane = lane_of(core)?;
     let deadline = core.recipe.deadline;
+    let lane = lane_of(core)?;
     let mut inner = lane.lock();
     if lane.ending.load(Ordering::Acquire) {
         return Err(CallError::Closed);
+    }
+    if inner.over {
+        // It was lost after we got it; the call was not sent.
+        drop(inner);
+        return send(core, handler, payload);
     }
     let tag = inner.calls.reserve();
     let submitted = submit(&mut inner, handler, payload, tag, deadline);
@@ -291,7 +315,7 @@ fn submit(
 ) -> Result<CallId, CallError> {
     let started = Instant::now();
     loop {
-        let Inner { lane, calls } = &mut *inner;
+        let Inner { lane, calls, .. } = &mut *inner;
         if let Some(call) = lane.submit(handler, &mut Body::Bytes(payload), tag as u64)? {
             lane.flush(calls)?;
             return Ok(call);
@@ -348,6 +372,7 @@ impl Future for CallFuture {
                 let Inner {
                     lane: engine,
                     calls,
+                    ..
                 } = &mut *inner;
                 if matches!(calls.slots[tag], Slot::Out { .. }) {
                     // The answer may be there already; a loss is reported through the slot.
@@ -385,6 +410,7 @@ impl Drop for CallFuture {
         let Inner {
             lane: engine,
             calls,
+            ..
         } = &mut *inner;
         if let Slot::Out { call, .. } = calls.slots[*tag] {
             engine.abandon(call);
