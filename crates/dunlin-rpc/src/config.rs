@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::channel::line;
+use crate::channel::message;
 
 /// How a thread waits for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +74,11 @@ impl ChannelConfig {
             ));
         }
         let eager_most = self.ring_bytes / 4;
-        if self.eager_bytes < line::DESCRIPTOR_BYTES || self.eager_bytes > eager_most {
+        if self.eager_bytes < message::DESCRIPTOR_BYTES || self.eager_bytes > eager_most {
             return Err(format!(
                 "eager_bytes is {}: it must be from {} to {eager_most}, a quarter of the ring",
                 self.eager_bytes,
-                line::DESCRIPTOR_BYTES
+                message::DESCRIPTOR_BYTES
             ));
         }
         if self.max_message_bytes < self.eager_bytes || self.max_message_bytes > MAX_MESSAGE_BYTES {

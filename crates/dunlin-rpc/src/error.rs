@@ -131,7 +131,7 @@ pub enum ServeError {
     Thread(#[from] std::io::Error),
 }
 
-/// How an error travels in a [`crate::channel::line::Kind::Failure`].
+/// How an error travels in a [`crate::channel::message::Kind::Failure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WireFailure {
     /// Which kind; see [`WireFailure::into_call_error`].

@@ -15,7 +15,8 @@ use dunlin_verbs::{
 use crate::bootstrap::{
     dial, Acceptor, AcceptorConfig, DialConfig, OpenReply, OpenRequest, StopHandle,
 };
-use crate::channel::line::{self, Descriptor, Header, Kind, BODY_BYTES, HEADER_BYTES, LINE_BYTES};
+use crate::channel::batch::{self, Canaries, LINE_BYTES};
+use crate::channel::message::{Descriptor, Header, Kind};
 use crate::channel::ring::Parameters;
 use crate::{devices, CallError, Client, RunningServer, Server};
 
@@ -74,8 +75,9 @@ struct Raw {
     staging: <ShmDevice as Device>::Region,
     target: RemoteAddress,
     lines: usize,
-    /// Where an honest peer would write next.
-    position: u64,
+    /// Where an honest peer would write next, and which batch.
+    position: usize,
+    canaries: Canaries,
 }
 
 impl Raw {
@@ -124,6 +126,7 @@ impl Raw {
             },
             lines: 0,
             position: 0,
+            canaries: Canaries::new(0),
         }
     }
 
@@ -135,6 +138,7 @@ impl Raw {
             ("ring-lines", 1024),
             ("eager-bytes", 4096),
             ("max-message-bytes", 1 << 20),
+            ("ring-canaries", 1),
         ];
         numbers.map(|(name, value)| (name.to_owned(), value)).into()
     }
@@ -149,6 +153,7 @@ impl Raw {
             key: RemoteKey(parameters["inlet-key"] as u32),
         };
         self.lines = parameters["ring-lines"] as usize;
+        self.canaries = Canaries::new(parameters["ring-canaries"]);
     }
 
     /// Dials a server and opens a connection with these parameters.
@@ -216,25 +221,35 @@ impl Raw {
         }
     }
 
-    /// A message as an honest peer would write it next, whatever is in it.
-    fn message(&mut self, low: u64, call: u64, payload: &[u8], consumed: u64) -> bool {
-        let shift = self.lines.trailing_zeros();
-        let count = line::lines_for(payload.len());
-        let mut body = (u128::from(low) | u128::from(call) << 64)
-            .to_le_bytes()
-            .to_vec();
-        body.extend_from_slice(payload);
-        body.resize(count * BODY_BYTES, 0);
-        for part in body.chunks(BODY_BYTES) {
-            let offset = RING_AT + (self.position as usize % self.lines) * LINE_BYTES;
-            let tag = line::tag(line::lap(self.position, shift), consumed);
-            let whole = [part, &tag.to_le_bytes()].concat();
-            if !self.write(offset, &whole) {
+    /// A batch as an honest peer would write it next, whatever is in it.
+    fn batch(&mut self, lines: usize, messages: u32, content: &[u8], consumed: u64) -> bool {
+        let canary = self.canaries.current();
+        let mut bytes = batch::head(canary, lines, messages).to_le_bytes().to_vec();
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().max(56), 0);
+        let commit = batch::commit(canary, consumed).to_le_bytes();
+        bytes.splice(56..56, commit);
+        bytes.resize(bytes.len().next_multiple_of(LINE_BYTES), 0);
+        self.canaries.advance();
+        let count = bytes.len() / LINE_BYTES;
+        let lines: Vec<_> = bytes.chunks(LINE_BYTES).enumerate().collect();
+        for &(i, line) in lines[1..].iter().chain(&lines[..1]) {
+            let at = (self.position + i) % self.lines;
+            if !self.write(RING_AT + at * LINE_BYTES, line) {
                 return false;
             }
-            self.position += 1;
         }
+        self.position = (self.position + count) % self.lines;
         true
+    }
+
+    /// A batch of one message.
+    fn message(&mut self, low: u64, call: u64, payload: &[u8], consumed: u64) -> bool {
+        let mut content = (u128::from(low) | u128::from(call) << 64)
+            .to_le_bytes()
+            .to_vec();
+        content.extend_from_slice(payload);
+        self.batch(batch::lines_for(payload.len()), 1, &content, consumed)
     }
 
     fn honest(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) -> bool {
@@ -315,28 +330,17 @@ impl Raw {
                 self.write(offset, &noise)
             }
             4 => {
-                // Tags of any lap, anywhere.
-                let line = random.below(self.lines);
-                let tag = random.below(4) as u64 | random.next() << 32;
-                self.write(RING_AT + line * LINE_BYTES + BODY_BYTES, &tag.to_le_bytes())
+                // A batch of any size that says anything of itself.
+                let lines = random.of(&[0, 1, 2, 64, 65, 66, 1023, 1024, 1025, (1 << 20) - 1]);
+                let messages = random.of(&[0, 1, 2, 100, 4095]);
+                let length = random.below(3000);
+                let content = random.bytes(length);
+                self.batch(lines, messages, &content, 0)
             }
             5 => {
-                // The first line of a message whose rest never comes.
-                let shift = self.lines.trailing_zeros();
-                let offset = RING_AT + (self.position as usize % self.lines) * LINE_BYTES;
-                let mut bytes = vec![0; LINE_BYTES];
-                bytes[..HEADER_BYTES].copy_from_slice(
-                    &Header {
-                        length: 4000,
-                        handler: ECHO,
-                        kind: Kind::Request,
-                        call: 3,
-                    }
-                    .encode(),
-                );
-                let tag = line::tag(line::lap(self.position, shift), 0);
-                bytes[BODY_BYTES..].copy_from_slice(&tag.to_le_bytes());
-                self.write(offset, &bytes)
+                // The head of a batch whose commit never comes.
+                let head = batch::head(self.canaries.current(), 64, 1);
+                self.write(RING_AT + self.position * LINE_BYTES, &head.to_le_bytes())
             }
             6 => {
                 // Beyond the inlet: the device must say no.
@@ -474,7 +478,15 @@ fn each_breach_of_the_protocol_ends_the_connection() {
             Box::new(|raw| raw.honest(Kind::LongRequest, ECHO, u64::MAX, &long(100))),
         ),
         (
-            "a tag that has read what was not sent",
+            "a batch longer than its messages can be",
+            Box::new(|raw| raw.batch(1024, 1, &[], 0)),
+        ),
+        (
+            "a batch with fewer messages than it says",
+            Box::new(|raw| raw.batch(1, 4, &[], 0)),
+        ),
+        (
+            "a commit that has read what was not sent",
             Box::new(|raw| raw.message(1 << 32 | 1 << 48, 1, &[], 1000)),
         ),
     ];

@@ -1,16 +1,15 @@
-//! The receiving half of a ring: finds messages that have arrived, checks them and copies them out.
+//! The receiving half of a ring: finds batches that have arrived, copies them out, checks their messages.
 //!
-//! The peer may write any bytes at any time. So a message is looked at once, its length is checked against our own limits,
-//! and its payload is copied into private memory before anything else sees it.
+//! The peer may write any bytes at any time. So a batch is copied into private memory before anything in it is looked at, and
+//! each length is checked against our own limits.
 
 use dunlin_verbs::Memory;
 
-use super::line::{self, Header, BODY_BYTES, HEADER_BYTES};
+use super::batch::{self, Canaries, COMMIT_WORD, LINE_BYTES};
 use super::lines::Lines;
+use super::message::{self, Header};
+use super::outbox::Outbox;
 use super::ChannelError;
-
-/// How many lines of a batch the processor is asked to fetch ahead of the one that is read.
-const PREFETCHED_LINES: u64 = 14;
 
 /// The receiving half.
 #[derive(Debug)]
@@ -21,35 +20,33 @@ pub(crate) struct Inbox {
     shift: u32,
     /// Lines consumed since the start of the connection (RB²'s head).
     head: u64,
-    /// Up to here, lines of the batch that is being read remain to be asked for.
-    batch_end: u64,
+    canaries: Canaries,
     /// Longest payload that an honest peer puts into the ring.
     eager_bytes: usize,
-    /// The last message, private: header and payload, and slack for copies of whole bodies.
-    message: Box<[u8]>,
-}
-
-/// A message that has arrived.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    /// Its head, checked.
-    pub(crate) header: Header,
-    /// Lower 32 bits of the lines that the peer had consumed when it sent this.
-    pub(crate) peer_consumed: u32,
+    /// The content of the last batch, private; `at .. end` of it is not read yet and holds `messages`.
+    content: Box<[u8]>,
+    at: usize,
+    end: usize,
+    messages: u32,
+    /// Where the payload of the last message begins.
+    payload_at: usize,
 }
 
 impl Inbox {
-    /// For a ring of `lines` (a power of two) at byte `start` of its region.
-    pub(crate) fn new(start: usize, lines: usize, eager_bytes: usize) -> Self {
+    /// For a ring of `lines` (a power of two) at byte `start` of its region, with canaries of this seed.
+    pub(crate) fn new(start: usize, lines: usize, eager_bytes: usize, seed: u64) -> Self {
         debug_assert!(lines.is_power_of_two());
-        let message = vec![0; line::lines_for(eager_bytes) * BODY_BYTES].into_boxed_slice();
         Self {
             start,
             shift: lines.trailing_zeros(),
             head: 0,
-            batch_end: 0,
+            canaries: Canaries::new(seed),
             eager_bytes,
-            message,
+            content: vec![0; Outbox::batch_bytes(eager_bytes)].into_boxed_slice(),
+            at: 0,
+            end: 0,
+            messages: 0,
+            payload_at: 0,
         }
     }
 
@@ -59,79 +56,90 @@ impl Inbox {
         self.head
     }
 
-    /// The payload of the message that [`Inbox::receive`] returned last.
+    /// Messages of the open batch that are not taken yet.
+    #[inline]
+    pub(crate) fn messages(&self) -> u32 {
+        self.messages
+    }
+
+    /// The payload of the message that [`Inbox::take`] returned last.
+    ///
+    /// # Panics
+    /// When `header` is another's.
     #[inline]
     pub(crate) fn payload(&self, header: Header) -> &[u8] {
-        &self.message[HEADER_BYTES..HEADER_BYTES + header.length as usize]
+        &self.content[self.payload_at..self.payload_at + header.length as usize]
     }
 
+    /// The head and the commit word of the next batch, when they are there: lines, messages, and what the peer has consumed.
     #[inline]
-    fn lines<'a>(&self, memory: &'a Memory) -> Lines<'a> {
-        Lines::new(memory, self.start, self.shift)
+    fn arrived(&self, ring: Lines<'_>) -> Option<(usize, u32, u32)> {
+        let canary = self.canaries.current();
+        let consumed = batch::read_commit(ring.word(self.head, COMMIT_WORD), canary)?;
+        let (lines, messages) = batch::read_head(ring.word(self.head, 0), canary)?;
+        Some((lines, messages, consumed))
     }
 
-    /// The tag of the line at `position`, if that line has arrived.
-    #[inline]
-    fn arrived(&self, lines: Lines<'_>, position: u64) -> Option<u64> {
-        let tag = lines.tag(position);
-        (tag as u32 == line::lap(position, self.shift)).then_some(tag)
-    }
-
-    /// Whether the first line of a message is there.
+    /// Whether a message waits.
     #[inline]
     pub(crate) fn has_arrival(&self, memory: &Memory) -> bool {
-        self.arrived(self.lines(memory), self.head).is_some()
+        let ring = Lines::new(memory, self.start, self.shift);
+        self.messages > 0 || self.arrived(ring).is_some()
     }
 
-    /// Takes the next message, if all its lines are there.
+    /// Opens the next batch, if it is there and the last is taken, and says how many lines the peer had consumed when it sent it
+    /// (lower 32 bits).
+    ///
+    /// # Errors
+    /// When what is there is no batch that this side would accept.
+    #[inline]
+    pub(crate) fn open(&mut self, memory: &Memory) -> Result<Option<u32>, ChannelError> {
+        debug_assert_eq!(self.messages, 0);
+        let ring = Lines::new(memory, self.start, self.shift);
+        let Some((lines, messages, consumed)) = self.arrived(ring) else {
+            return Ok(None);
+        };
+        if lines * LINE_BYTES > self.content.len() || lines > 1 << self.shift {
+            return Err(ChannelError::violation("a batch is longer than agreed"));
+        }
+        // From here on the batch is private, and what the peer does to it does not matter.
+        ring.copy_content(self.head, lines, &mut self.content);
+        self.head += lines as u64;
+        self.canaries.advance();
+        self.at = 0;
+        self.end = batch::content_of(lines);
+        self.messages = messages;
+        Ok(Some(consumed))
+    }
+
+    /// Takes the next message of the open batch.
     ///
     /// # Errors
     /// When what is there is no message that this side would accept.
     #[inline]
-    pub(crate) fn receive(&mut self, memory: &Memory) -> Result<Option<Arrival>, ChannelError> {
-        let lines = self.lines(memory);
-        let Some(mut tag) = self.arrived(lines, self.head) else {
+    pub(crate) fn take(&mut self) -> Result<Option<Header>, ChannelError> {
+        if self.messages == 0 {
             return Ok(None);
+        }
+        let rest = self.content.get(self.at..self.end).unwrap_or_default();
+        let Some((header, rest)) = rest.split_first_chunk() else {
+            return Err(ChannelError::violation("a batch ends before its messages"));
         };
-        let (bodies, _) = self.message.as_chunks_mut::<BODY_BYTES>();
-        let Some((first, rest)) = bodies.split_first_mut() else {
-            return Ok(None);
+        let Some(header) = Header::read(header) else {
+            return Err(ChannelError::violation("a message header is malformed"));
         };
-        // From here on the first line is private, and what the peer does to it does not matter.
-        lines.body(self.head, first);
-        let header = Header::read(first)
-            .ok_or_else(|| ChannelError::violation("a message header is malformed"))?;
-        if header.length as usize > self.eager_bytes {
+        let length = header.length as usize;
+        if length > self.eager_bytes {
             return Err(ChannelError::violation(
                 "a message in the ring is longer than agreed",
             ));
         }
-        let count = line::lines_for(header.length as usize);
-        let following = u64::from(first[line::FOLLOWING_AT]);
-        if following != 0 {
-            self.batch_end = self.head + 1 + following.saturating_sub(PREFETCHED_LINES);
-            for ahead in 1..=following.min(PREFETCHED_LINES) {
-                lines.prefetch(self.head + ahead);
-            }
+        if length > rest.len() {
+            return Err(ChannelError::violation("a message ends beyond its batch"));
         }
-        let mut position = self.head;
-        for body in rest.iter_mut().take(count - 1) {
-            position += 1;
-            tag = lines.tag(position);
-            if tag as u32 != line::lap(position, self.shift) {
-                return Ok(None);
-            }
-            lines.body(position, body);
-        }
-        self.head = position + 1;
-        if self.head < self.batch_end {
-            for ahead in 0..count as u64 {
-                lines.prefetch(self.head + PREFETCHED_LINES - ahead);
-            }
-        }
-        Ok(Some(Arrival {
-            header,
-            peer_consumed: (tag >> 32) as u32,
-        }))
+        self.payload_at = self.at + message::HEADER_BYTES;
+        self.at += message::message_bytes(length);
+        self.messages -= 1;
+        Ok(Some(header))
     }
 }

@@ -1,4 +1,5 @@
-//! The ring as memory: lines by position, in bounds by construction. One of the two places of this crate that touch raw memory.
+//! The ring as memory: words and lines by position, in bounds by construction. One of the two places of this crate that touch
+//! raw memory.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dunlin_verbs::Memory;
 
-use super::line::{BODY_BYTES, LINE_BYTES};
+use super::batch::{self, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
 
 /// A ring of lines in a window of registered memory. Positions count from the start of the connection and are taken modulo the size,
 /// so that no position, and nothing that a peer writes, can lead outside; the window is checked once, when the view is made.
@@ -45,37 +46,38 @@ impl<'a> Lines<'a> {
         unsafe { self.start.add((position as usize & self.mask) * LINE_BYTES) }
     }
 
-    /// The tag of a line; what the line holds is read after it.
+    /// Word 0 to 7 of a line; what was written before it is read after it.
     #[inline]
-    pub(super) fn tag(&self, position: u64) -> u64 {
-        // SAFETY: a tag is the last 8 bytes of a line, on 8 bytes because windows and lines are; anyone may change it at any time.
-        let tag = unsafe { AtomicU64::from_ptr(self.at(position).add(BODY_BYTES).as_ptr().cast()) };
-        u64::from_le(tag.load(Ordering::Acquire))
+    pub(super) fn word(&self, position: u64, word: usize) -> u64 {
+        let at = (word % (LINE_BYTES / 8)) * 8;
+        // SAFETY: inside the line, and on 8 bytes because windows and lines are; anyone may change it at any time.
+        let word = unsafe { AtomicU64::from_ptr(self.at(position).add(at).as_ptr().cast()) };
+        u64::from_le(word.load(Ordering::Acquire))
     }
 
-    /// Copies the body of a line out.
+    /// Copies the content of a batch of `lines` lines out, from `position` on and around the end of the ring.
+    ///
+    /// # Panics
+    /// When `target` is shorter, or the ring.
     #[inline]
-    pub(super) fn body(&self, position: u64, target: &mut [u8; BODY_BYTES]) {
-        // SAFETY: a body is inside its line, `target` is private memory. The peer may tear the copy; bytes have no invalid values.
+    pub(super) fn copy_content(&self, position: u64, lines: usize, target: &mut [u8]) {
+        let next = (position + 1) as usize & self.mask;
+        let before_end = (lines - 1).min(self.mask + 1 - next);
+        let after = lines - 1 - before_end;
+        assert!(target.len() >= batch::content_of(lines) && after <= next);
+        // SAFETY: `next + before_end` and `after` are lines of the ring, `target` is private memory with room for all parts. The
+        // peer may tear the copy; bytes have no invalid values.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.at(position).as_ptr(),
-                target.as_mut_ptr(),
-                BODY_BYTES,
-            )
+            let target = target.as_mut_ptr();
+            let first = self.at(position).add(HEAD_BYTES).as_ptr();
+            std::ptr::copy_nonoverlapping(first, target, FIRST_BYTES);
+            let target = target.add(FIRST_BYTES);
+            let split = before_end * LINE_BYTES;
+            std::ptr::copy_nonoverlapping(self.at(position + 1).as_ptr(), target, split);
+            if after > 0 {
+                let target = target.add(split);
+                std::ptr::copy_nonoverlapping(self.start.as_ptr(), target, after * LINE_BYTES);
+            }
         }
-    }
-
-    /// Asks the processor for a line that will be read soon.
-    #[inline]
-    pub(super) fn prefetch(&self, position: u64) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: inside the ring; a prefetch changes nothing.
-        unsafe {
-            use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-            _mm_prefetch::<_MM_HINT_T0>(self.at(position).as_ptr().cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = position;
     }
 }

@@ -1,5 +1,6 @@
-//! A model of the ring's publication, checked in all interleavings: body first, then the tag; the reader trusts a body only
-//! behind a tag of the right lap, and the writer reuses a line only when its reader has counted it as consumed.
+//! A model of the ring's publication, checked in all interleavings: body first, then the words with the canary; the reader trusts a
+//! body only behind head and commit word of the batch that it expects, and the writer reuses lines only when their reader has counted
+//! them as consumed.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p dunlin-rpc --release --lib loom`
 
@@ -8,18 +9,19 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
-use super::line;
+use super::batch::{self, Canaries};
 
-/// A ring of two lines.
-const SHIFT: u32 = 1;
-const LINES: u64 = 1 << SHIFT;
+/// A ring of two lines, and batches of one.
+const LINES: u64 = 2;
 /// Two laps.
-const MESSAGES: u64 = 4;
+const BATCHES: u64 = 4;
+const SEED: u64 = 3;
 
 /// A line: loom's cells notice when a body is read while it is written.
 struct Line {
+    head: AtomicU64,
     body: UnsafeCell<u64>,
-    tag: AtomicU64,
+    commit: AtomicU64,
 }
 
 struct Ring {
@@ -32,8 +34,9 @@ struct Ring {
 impl Ring {
     fn new() -> Self {
         let line = || Line {
+            head: AtomicU64::new(0),
             body: UnsafeCell::new(0),
-            tag: AtomicU64::new(0),
+            commit: AtomicU64::new(0),
         };
         Self {
             lines: [line(), line()],
@@ -45,20 +48,23 @@ impl Ring {
         &self.lines[(position & (LINES - 1)) as usize]
     }
 
-    fn write(&self, position: u64, body: u64, publish: Ordering) {
+    fn write(&self, position: u64, canary: u64, body: u64, publish: Ordering) {
         while position - self.consumed.load(Ordering::Acquire) >= LINES {
             thread::yield_now();
         }
         let line = self.line(position);
         // SAFETY: loom checks that nobody reads it now; that is what this model is for.
         line.body.with_mut(|place| unsafe { *place = body });
-        line.tag
-            .store(line::tag(line::lap(position, SHIFT), 0), publish);
+        line.head
+            .store(batch::head(canary, 1, 1), Ordering::Relaxed);
+        line.commit.store(batch::commit(canary, 0), publish);
     }
 
-    fn read(&self, position: u64, tell: Ordering) -> u64 {
+    fn read(&self, position: u64, canary: u64, tell: Ordering) -> u64 {
         let line = self.line(position);
-        while line.tag.load(Ordering::Acquire) as u32 != line::lap(position, SHIFT) {
+        while batch::read_head(line.head.load(Ordering::Acquire), canary).is_none()
+            || batch::read_commit(line.commit.load(Ordering::Acquire), canary).is_none()
+        {
             thread::yield_now();
         }
         // SAFETY: as above for the writer.
@@ -75,12 +81,17 @@ fn check(publish: Ordering, tell: Ordering) {
         let ring = Arc::new(Ring::new());
         let writer = Arc::clone(&ring);
         let thread = thread::spawn(move || {
-            for position in 0..MESSAGES {
-                writer.write(position, 100 + position, publish);
+            let mut canaries = Canaries::new(SEED);
+            for position in 0..BATCHES {
+                writer.write(position, canaries.current(), 100 + position, publish);
+                canaries.advance();
             }
         });
-        for position in 0..MESSAGES {
-            assert_eq!(ring.read(position, tell), 100 + position);
+        let mut canaries = Canaries::new(SEED);
+        for position in 0..BATCHES {
+            let body = ring.read(position, canaries.current(), tell);
+            assert_eq!(body, 100 + position);
+            canaries.advance();
         }
         thread.join().unwrap();
     });
@@ -94,7 +105,7 @@ fn loom_every_body_is_read_whole_and_once() {
 /// The model is worth something: without the order it fails.
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn loom_a_tag_that_overtakes_its_body_is_found() {
+fn loom_a_commit_that_overtakes_its_body_is_found() {
     check(Ordering::Relaxed, Ordering::Release);
 }
 

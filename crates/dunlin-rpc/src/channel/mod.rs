@@ -1,16 +1,17 @@
 //! How bytes cross so that both sides agree on what is free and what is complete.
 //!
-//! The ring channel of the preset `plain`: each side has a ring in its own memory into which the peer WRITEs. Messages are cut
-//! into cache lines that each carry their own arrival ([`line`]), so a reader polls the very line that it will read. An
-//! [`outbox::Outbox`] encodes and batches, an [`inbox::Inbox`] finds and checks, and [`ring::RingChannel`] joins both to a queue pair.
+//! The ring channel of the preset `plain`: each side has a ring in its own memory into which the peer WRITEs. A [`message`] crosses
+//! in a [`batch`] that carries its own arrival, so a reader polls the very line that it will read. An
+//! [`outbox::Outbox`] encodes, an [`inbox::Inbox`] finds and checks, and [`ring::RingChannel`] joins both to a queue pair.
 //! Payloads too long for the ring are fetched by READ from [`buffers`].
 
+pub(crate) mod batch;
 pub(crate) mod buffers;
 pub(crate) mod inbox;
-pub(crate) mod line;
 mod lines;
 #[cfg(all(test, loom))]
 mod loom_tests;
+pub(crate) mod message;
 #[cfg(all(test, not(loom)))]
 mod model_tests;
 pub(crate) mod outbox;

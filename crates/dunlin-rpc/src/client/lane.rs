@@ -5,7 +5,7 @@ use std::time::Duration;
 use dunlin_verbs::{CompletionChannel, Device, QueuePairState, VerbsError};
 
 use crate::channel::buffers::{Buffer, Bytes, BytesMut, Landed};
-use crate::channel::line::{Header, Kind};
+use crate::channel::message::{Header, Kind};
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
 use crate::error::{CallError, WireFailure};
@@ -225,7 +225,7 @@ impl<D: Device> RingLane<D> {
                 if std::mem::replace(&mut self.slots[index].fetching, true) {
                     return Err(ChannelError::violation("two answers to one call"));
                 }
-                let mut descriptor = [0; crate::channel::line::DESCRIPTOR_BYTES];
+                let mut descriptor = [0; crate::channel::message::DESCRIPTOR_BYTES];
                 let payload = self.channel.payload(header);
                 if payload.len() != descriptor.len() {
                     return Err(ChannelError::violation(
@@ -298,7 +298,7 @@ impl<D: Device> Lane for RingLane<D> {
         let in_ring = if length <= eager {
             length
         } else {
-            crate::channel::line::DESCRIPTOR_BYTES
+            crate::channel::message::DESCRIPTOR_BYTES
         };
         if length > self.channel.longest() {
             return Err(CallError::TooLong {

@@ -10,7 +10,7 @@ use super::handler::{Execution, Exporter, HandlerError, HandlerTable, Request, R
 use super::statistics::Counters;
 use super::workers::{Job, WorkerQueue};
 use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
-use crate::channel::line::{Header, Kind, DESCRIPTOR_BYTES};
+use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
 use crate::error::{FailureReason, WireFailure};

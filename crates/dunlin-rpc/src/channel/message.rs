@@ -1,46 +1,15 @@
-//! The wire format of the ring: 64-byte lines, each with 56 bytes of body and a tag word at its end.
-//!
-//! ```text
-//! line 0:  | header 16 B | payload 40 B | tag 8 B |      tag = lap (low 32 bits) | lines consumed by the writer (high 32 bits)
-//! line i:  | payload 56 B               | tag 8 B |
-//! ```
-//!
-//! The tag stands at a fixed place in each line and nothing else is ever written there, so old payload can never pass for a
-//! tag, and nothing needs to be cleared after reading. A lap number is one more than the number of times that the ring has wrapped:
-//! memory starts as zeros, which is no lap. It asks of the device only that the last 8 bytes of a line become visible
-//! after the rest of that line (`Placement::InOrder`). The upper half of the tag carries the flow control: how many lines of the other
-//! ring the writer of this one has consumed, so that a request-response exchange needs no WRITE for it.
+//! The wire format of messages: a header, then the payload. How they cross together stands in [`super::batch`].
 
-/// Bytes of a line: a cache line.
-pub(crate) const LINE_BYTES: usize = 64;
-/// Bytes of a line that carry a message.
-pub(crate) const BODY_BYTES: usize = 56;
-/// Bytes of a message header, at the start of its first line.
+/// Bytes of a message header.
 pub(crate) const HEADER_BYTES: usize = 16;
 /// Bytes of the payload that stands for a long message: where to READ it.
 pub(crate) const DESCRIPTOR_BYTES: usize = 24;
 
-/// Lines that a message with `payload` bytes takes.
+/// Bytes that a message with `payload` bytes takes in a batch: every message begins on 8 bytes.
 #[inline]
-pub(crate) fn lines_for(payload: usize) -> usize {
-    (HEADER_BYTES + payload).div_ceil(BODY_BYTES)
+pub(crate) fn message_bytes(payload: usize) -> usize {
+    HEADER_BYTES + payload.next_multiple_of(8)
 }
-
-/// The tag of a line in lap `lap` by a writer that has consumed `consumed` lines.
-#[inline]
-pub(crate) fn tag(lap: u32, consumed: u64) -> u64 {
-    u64::from(lap) | (consumed & 0xffff_ffff) << 32
-}
-
-/// The lap in which line number `position` (counted from the start of the connection) is written, in a ring of 2^`shift` lines.
-#[inline]
-pub(crate) fn lap(position: u64, shift: u32) -> u32 {
-    ((position >> shift) as u32).wrapping_add(1)
-}
-
-/// Where in the first line of a batch the number of lines stands that follow in the same batch. A hint for prefetching: the first line
-/// is written last, so when it is seen they are there. Zero elsewhere; what a hostile peer writes costs a few prefetches.
-pub(crate) const FOLLOWING_AT: usize = 7;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,15 +72,13 @@ impl Header {
         (u128::from(low) | u128::from(self.call) << 64).to_le_bytes()
     }
 
-    /// Reads the first line's body; `None` when it does not begin with a header.
+    /// Reads what a peer wrote; `None` when it is not a header.
     #[inline]
-    pub(crate) fn read(body: &[u8; BODY_BYTES]) -> Option<Self> {
-        let (low, rest) = body.split_first_chunk::<8>()?;
-        let (call, _) = rest.split_first_chunk::<8>()?;
-        Self::decode(u64::from_le_bytes(*low), u64::from_le_bytes(*call))
+    pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let both = u128::from_le_bytes(*bytes);
+        Self::decode(both as u64, (both >> 64) as u64)
     }
 
-    /// Reads what a peer wrote; `None` when it is not a header.
     #[inline]
     fn decode(low: u64, call: u64) -> Option<Self> {
         Some(Self {
@@ -170,8 +137,8 @@ mod tests {
         fn any_bytes_are_a_header_that_round_trips_or_none(low: u64, call: u64) {
             if let Some(header) = Header::decode(low, call) {
                 let bytes = u128::from_le_bytes(header.encode());
-                let without_hint = low & !(0xff << (8 * FOLLOWING_AT));
-                prop_assert_eq!((bytes as u64, (bytes >> 64) as u64), (without_hint, call));
+                let known = low & !(0xff << 56);
+                prop_assert_eq!((bytes as u64, (bytes >> 64) as u64), (known, call));
             }
         }
 
@@ -183,12 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_count_header_and_payload() {
-        assert_eq!(lines_for(0), 1);
-        assert_eq!(lines_for(40), 1);
-        assert_eq!(lines_for(41), 2);
-        assert_eq!(lines_for(64), 2);
-        assert_eq!(lines_for(96), 2);
-        assert_eq!(lines_for(97), 3);
+    fn messages_begin_on_eight_bytes() {
+        assert_eq!([0, 1, 8, 64, 65].map(message_bytes), [16, 24, 24, 80, 88]);
     }
 }

@@ -1,0 +1,228 @@
+//! Setting up a channel: the objects of one side, what it tells the peer, and what it makes of the peer's answer.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
+    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, VerbsError,
+};
+
+use super::{Parameters, RingChannel, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
+use crate::channel::batch::LINE_BYTES;
+use crate::channel::buffers::{BufferPool, Purpose};
+use crate::channel::inbox::Inbox;
+use crate::channel::message;
+use crate::channel::outbox::Outbox;
+use crate::config::ChannelConfig;
+
+/// Names of the parameters that two sides exchange.
+mod parameter {
+    pub(super) const ADDRESS: &str = "inlet-address";
+    pub(super) const KEY: &str = "inlet-key";
+    pub(super) const LINES: &str = "ring-lines";
+    pub(super) const EAGER: &str = "eager-bytes";
+    pub(super) const LONGEST: &str = "max-message-bytes";
+    pub(super) const CANARIES: &str = "ring-canaries";
+}
+
+/// A channel whose peer is not known yet.
+#[derive(Debug)]
+pub(crate) struct UnconnectedRing<D: Device> {
+    queue_pair: D::QueuePair,
+    completions: D::CompletionQueue,
+    wake: D::CompletionChannel,
+    inlet: D::Region,
+    canaries: u64,
+    exports: Arc<BufferPool<D>>,
+    landings: Arc<BufferPool<D>>,
+    device: D,
+    domain: D::ProtectionDomain,
+    config: ChannelConfig,
+    inline_bytes: usize,
+}
+
+impl<D: Device> UnconnectedRing<D> {
+    /// Makes the objects of one side. `wake` is raised when the peer wakes this channel.
+    pub(crate) fn new(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+    ) -> Result<Self, VerbsError> {
+        let attributes = device.attributes();
+        if attributes.placement != Placement::InOrder {
+            return Err(VerbsError::Unsupported {
+                device: attributes.name.clone(),
+                what: "WRITEs placed in address order, which the preset plain relies on".into(),
+            });
+        }
+        // A domain for each connection: no key of another connection is of any use here.
+        let domain = device.create_protection_domain()?;
+        let inlet = device.allocate_region(
+            &domain,
+            RING_AT + config.ring_bytes,
+            Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+        )?;
+        let entries = SEND_REQUESTS + RECEIVES;
+        let completions = device.create_completion_queue(entries, Some(wake))?;
+        let inline_bytes = attributes
+            .max_inline_bytes
+            .min(Outbox::batch_bytes(config.eager_bytes));
+        let mut queue_pair = device.create_queue_pair(
+            &domain,
+            &QueuePairConfig {
+                transport: Transport::ReliableConnection,
+                send_completions: &completions,
+                receive_completions: &completions,
+                send_requests: SEND_REQUESTS,
+                receive_queue: ReceiveQueue::Own(RECEIVES),
+                segments: 1,
+                inline_bytes,
+            },
+        )?;
+        queue_pair.to_init(Access::REMOTE_WRITE | Access::REMOTE_READ)?;
+        let canaries = getrandom::u64().map_err(|error| VerbsError::System {
+            call: "getrandom",
+            source: error.into(),
+        })?;
+        Ok(Self {
+            canaries,
+            queue_pair,
+            completions,
+            wake: wake.clone(),
+            inlet,
+            exports: BufferPool::new(device, &domain, Purpose::Export),
+            landings: BufferPool::new(device, &domain, Purpose::Landing),
+            device: device.clone(),
+            domain,
+            config: config.clone(),
+            inline_bytes,
+        })
+    }
+
+    /// Where the peer reaches this side.
+    pub(crate) fn address(&self) -> EndpointAddress {
+        self.queue_pair.address()
+    }
+
+    /// What the peer must know beyond the address.
+    pub(crate) fn parameters(&self) -> Parameters {
+        let inlet = self.inlet.remote();
+        let lines = self.config.ring_bytes / LINE_BYTES;
+        [
+            (parameter::ADDRESS, inlet.address),
+            (parameter::KEY, u64::from(inlet.key.0)),
+            (parameter::LINES, lines as u64),
+            (parameter::EAGER, self.config.eager_bytes as u64),
+            (parameter::LONGEST, self.config.max_message_bytes as u64),
+            (parameter::CANARIES, self.canaries),
+        ]
+        .map(|(name, value)| (name.to_string(), value))
+        .into()
+    }
+
+    /// Joins this side to its peer.
+    pub(crate) fn connect(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<RingChannel<D>, VerbsError> {
+        let Self {
+            mut queue_pair,
+            completions,
+            wake,
+            inlet,
+            config,
+            ..
+        } = self;
+        let number = |name: &'static str, most: usize| {
+            let value = parameters.get(name).copied().ok_or_else(|| {
+                VerbsError::Peer(format!(
+                    "it did not say its {name}: not a ring of this version"
+                ))
+            })?;
+            usize::try_from(value)
+                .ok()
+                .filter(|&v| v <= most)
+                .ok_or_else(|| VerbsError::Peer(format!("its {name} is {value}, more than {most}")))
+        };
+        let lines = number(parameter::LINES, 1 << 20)?;
+        if !lines.is_power_of_two() || lines < 64 {
+            return Err(VerbsError::Peer(format!(
+                "its ring has {lines} lines: not a power of two"
+            )));
+        }
+        let eager = number(parameter::EAGER, lines * LINE_BYTES / 4)?;
+        if eager < message::DESCRIPTOR_BYTES {
+            return Err(VerbsError::Peer(format!(
+                "its eager-bytes is {eager}: not even a descriptor fits"
+            )));
+        }
+        let longest = number(parameter::LONGEST, 1 << 30)?;
+        let key = number(parameter::KEY, u32::MAX as usize)?;
+        let address = number(parameter::ADDRESS, usize::MAX)?;
+        let canaries = number(parameter::CANARIES, usize::MAX)? as u64;
+        let timeouts = ConnectAttributes {
+            timeout_ns: 500_000_000,
+            // A side that announces a sleep has a RECEIVE for its wake-up. Waiting for one that has not would block our sends.
+            receiver_not_ready_retries: 0,
+            ..Default::default()
+        };
+        queue_pair.to_ready_to_receive(Some(peer), timeouts)?;
+        queue_pair.to_ready_to_send()?;
+        for _ in 0..RECEIVES {
+            let wake_up = ReceiveRequest {
+                id: QUIET,
+                segments: &[],
+            };
+            queue_pair
+                .post_receive(&[wake_up])
+                .map_err(|e| VerbsError::Peer(e.to_string()))?;
+        }
+        let eager = eager.min(config.eager_bytes);
+        let staging = (self.inline_bytes < Outbox::batch_bytes(eager))
+            .then(|| {
+                let length = lines * LINE_BYTES;
+                self.device
+                    .allocate_region(&self.domain, length, Access::LOCAL_WRITE)
+            })
+            .transpose()?;
+        Ok(RingChannel {
+            inbox: Inbox::new(
+                RING_AT,
+                config.ring_bytes / LINE_BYTES,
+                config.eager_bytes,
+                self.canaries,
+            ),
+            outbox: Outbox::new(lines, eager, canaries),
+            peer_inlet: RemoteAddress {
+                address: address as u64,
+                key: RemoteKey(key as u32),
+            },
+            peer_eager_bytes: eager,
+            peer_longest: longest,
+            queue_pair,
+            completions,
+            wake,
+            inlet,
+            exports: self.exports,
+            landings: self.landings,
+            staging,
+            inline_bytes: self.inline_bytes,
+            config,
+            told_consumed: 0,
+            unsignaled: 0,
+            posted: 0,
+            retired: 0,
+            signaled: VecDeque::with_capacity(SEND_REQUESTS),
+            fetches: Vec::new(),
+            fetched: Vec::new(),
+            woken: 0,
+            sleep: 0,
+            asleep: false,
+            announcement: 0,
+            unconfirmed: None,
+            broken: None,
+        })
+    }
+}

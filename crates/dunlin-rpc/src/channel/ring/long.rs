@@ -1,0 +1,122 @@
+//! Messages too long for the ring: the sender exports them, the receiver fetches them by READ.
+
+use dunlin_verbs::{
+    Device, Operation, Payload, PostErrorKind, QueuePair, Region, RemoteAddress, RemoteKey,
+    Segment, SendFlags, SendRequest,
+};
+
+use super::{RingChannel, QUIET};
+use crate::channel::buffers::Buffer;
+use crate::channel::message::{Descriptor, Kind};
+use crate::channel::ChannelError;
+
+/// A READ that has completed.
+#[derive(Debug)]
+pub(crate) struct Fetched<D: Device> {
+    /// What the caller named it.
+    pub(crate) id: u64,
+    /// The payload.
+    pub(crate) buffer: Buffer<D>,
+}
+
+/// A READ under way.
+#[derive(Debug)]
+pub(super) struct Fetch<D: Device> {
+    pub(super) id: u64,
+    pub(super) buffer: Buffer<D>,
+    pub(super) remote: RemoteAddress,
+    pub(super) posted: bool,
+}
+
+impl<D: Device> RingChannel<D> {
+    /// Puts the descriptor of a payload in `buffer` into the batch.
+    pub(crate) fn push_long(&mut self, kind: Kind, handler: u16, call: u64, buffer: &Buffer<D>) {
+        let remote = buffer.region().remote();
+        let descriptor = Descriptor {
+            address: remote.address,
+            length: buffer.len() as u64,
+            key: remote.key.0,
+        };
+        self.push(kind, handler, call, &descriptor.encode());
+    }
+
+    /// Starts to fetch the payload that `descriptor` names; it is found in [`RingChannel::take_fetched`] under `id`.
+    ///
+    /// # Errors
+    /// When the descriptor is not one, or names more than this side takes.
+    pub(crate) fn fetch(&mut self, id: u64, descriptor: &[u8]) -> Result<(), ChannelError> {
+        if id == QUIET {
+            return Err(ChannelError::violation("a call with a reserved number"));
+        }
+        let descriptor = Descriptor::decode(descriptor)
+            .ok_or_else(|| ChannelError::violation("a long message without a descriptor"))?;
+        let length = usize::try_from(descriptor.length)
+            .ok()
+            .filter(|&length| length <= self.config.max_message_bytes)
+            .ok_or_else(|| ChannelError::violation("a message longer than agreed"))?;
+        let buffer = self
+            .landings
+            .take(length)
+            .map_err(|e| ChannelError::memory(e.to_string()))?;
+        let remote = RemoteAddress {
+            address: descriptor.address,
+            key: RemoteKey(descriptor.key),
+        };
+        self.fetches.push(Fetch {
+            id,
+            buffer,
+            remote,
+            posted: false,
+        });
+        self.post_fetches()
+    }
+
+    /// Posts READs that wait for room in the send queue.
+    pub(super) fn post_fetches(&mut self) -> Result<(), ChannelError> {
+        for i in 0..self.fetches.len() {
+            if self.fetches[i].posted {
+                continue;
+            }
+            if !self.has_entries(1) {
+                break;
+            }
+            let fetch = &self.fetches[i];
+            let length = fetch.buffer.len();
+            let segment = [Segment {
+                region: fetch.buffer.region(),
+                offset: 0,
+                length,
+            }];
+            let request = SendRequest::new(
+                fetch.id,
+                Operation::Read {
+                    remote: fetch.remote,
+                },
+                Payload::Segments(&segment),
+                SendFlags::SIGNALED,
+            );
+            match self.queue_pair.post_send(&[request]) {
+                Ok(()) => {}
+                Err(error) if matches!(error.kind, PostErrorKind::Full { .. }) => break,
+                Err(error) => {
+                    let error = ChannelError::queue_pair(error.to_string());
+                    return Err(self.fail(error));
+                }
+            }
+            self.note_signaled();
+            self.fetches[i].posted = true;
+        }
+        Ok(())
+    }
+
+    /// Whether READs are under way or wait to be taken.
+    #[inline]
+    pub(crate) fn is_fetching(&self) -> bool {
+        !self.fetches.is_empty() || !self.fetched.is_empty()
+    }
+
+    /// The next fetched payload.
+    pub(crate) fn take_fetched(&mut self) -> Option<Fetched<D>> {
+        self.fetched.pop()
+    }
+}

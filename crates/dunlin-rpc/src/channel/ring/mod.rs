@@ -1,0 +1,295 @@
+//! A ring channel: inbox, outbox and the queue pair between two of them.
+//!
+//! Each side registers one *inlet*, which only its peer may write: a control line with the peer's count of consumed lines, one with the
+//! peer's wish to be woken, then the ring. Nobody waits in here: [`RingChannel::receive`] looks, [`RingChannel::flush`] writes,
+//! and the drivers above decide when to look again or to sleep.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment,
+    SendFlags, SendRequest,
+};
+
+use super::batch::LINE_BYTES;
+use super::buffers::{Buffer, BufferPool};
+use super::inbox::Inbox;
+use super::message::{Header, Kind};
+use super::outbox::{Outbox, Piece};
+use super::ChannelError;
+use crate::config::ChannelConfig;
+
+mod connect;
+mod long;
+mod requests;
+mod sleep;
+
+pub(crate) use connect::UnconnectedRing;
+use long::{Fetch, Fetched};
+
+/// Offset in an inlet of the lines of the *other* ring that the peer has consumed.
+const CONSUMED_AT: usize = 0;
+/// Offset in an inlet of the number of the peer's latest sleep; a new number asks for a wake-up.
+const SLEEP_AT: usize = 64;
+/// Offset in an inlet of the ring; a page, so that lines are cache lines.
+const RING_AT: usize = 4096;
+
+/// Entries of the send queue.
+const SEND_REQUESTS: usize = 256;
+/// One in this many WRITEs is signaled (FaSST's selective signaling), so that entries of the send queue come back.
+const SIGNAL_EVERY: u32 = 64;
+/// RECEIVEs kept posted for wake-ups.
+const RECEIVES: usize = 8;
+/// Ids of work requests whose completion means nothing but that entries came back.
+const QUIET: u64 = u64::MAX;
+
+/// What two sides tell each other: numbers by name.
+pub(crate) type Parameters = BTreeMap<String, u64>;
+
+/// One ring each way over one RC queue pair.
+#[derive(Debug)]
+pub(crate) struct RingChannel<D: Device> {
+    queue_pair: D::QueuePair,
+    completions: D::CompletionQueue,
+    wake: D::CompletionChannel,
+    inlet: D::Region,
+    exports: Arc<BufferPool<D>>,
+    landings: Arc<BufferPool<D>>,
+    /// Where batches stand that are too long to be inline: a copy of the peer's ring.
+    staging: Option<D::Region>,
+    inbox: Inbox,
+    outbox: Outbox,
+    config: ChannelConfig,
+    inline_bytes: usize,
+    peer_inlet: RemoteAddress,
+    /// Longest payload that the peer takes in its ring, and at all.
+    peer_eager_bytes: usize,
+    peer_longest: usize,
+    /// Lines of our inbox that the peer was told to be consumed by a WRITE of its own. Tags tell it too, but only when it
+    /// reads them, and a peer that waits for room does not read.
+    told_consumed: u64,
+    /// Requests since the last signaled one.
+    unsignaled: u32,
+    /// Requests posted in all, how many of them are known to be done, and the signaled ones between, in order.
+    posted: u64,
+    retired: u64,
+    signaled: VecDeque<u64>,
+    fetches: Vec<Fetch<D>>,
+    fetched: Vec<Fetched<D>>,
+    /// The peer's sleep that we last answered with a wake-up, and our own latest one.
+    woken: u64,
+    sleep: u64,
+    /// Whether the peer still has to wake us for our latest sleep, and which request told it so.
+    asleep: bool,
+    announcement: u64,
+    /// The last request that brought the peer something, until it is known to have arrived.
+    unconfirmed: Option<u64>,
+    broken: Option<ChannelError>,
+}
+
+impl<D: Device> RingChannel<D> {
+    /// Longest payload that goes into the ring.
+    #[inline]
+    pub(crate) fn eager_bytes(&self) -> usize {
+        self.peer_eager_bytes
+    }
+
+    /// Longest payload that the peer takes.
+    pub(crate) fn longest(&self) -> usize {
+        self.peer_longest
+    }
+
+    /// The limits of this side.
+    pub(crate) fn config(&self) -> &ChannelConfig {
+        &self.config
+    }
+
+    /// What to sleep on.
+    pub(crate) fn wake(&self) -> &D::CompletionChannel {
+        &self.wake
+    }
+
+    /// Where export buffers come from.
+    pub(crate) fn exports(&self) -> &Arc<BufferPool<D>> {
+        &self.exports
+    }
+
+    /// An export buffer for a payload of `length` bytes.
+    pub(crate) fn export(&self, length: usize) -> Result<Buffer<D>, ChannelError> {
+        self.exports
+            .take(length)
+            .map_err(|e| ChannelError::memory(e.to_string()))
+    }
+
+    /// Whether `buffer` was exported by this channel.
+    pub(crate) fn owns(&self, buffer: &Buffer<D>) -> bool {
+        buffer.is_of(&self.exports)
+    }
+
+    /// Where the queue pair stands.
+    #[inline]
+    pub(crate) fn state(&self) -> QueuePairState {
+        self.queue_pair.state()
+    }
+
+    /// Makes room for a message with `payload` bytes, by flushing and by looking at the peer's count. `false`: not now.
+    #[inline]
+    pub(crate) fn make_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
+        if self.outbox.fits(payload) {
+            return Ok(true);
+        }
+        self.flush()?;
+        if self.outbox.fits(payload) {
+            return Ok(true);
+        }
+        self.look_for_room()?;
+        Ok(self.outbox.fits(payload))
+    }
+
+    /// Whether a message with `payload` bytes will find room; unlike [`RingChannel::make_room`] it leaves the batch alone.
+    #[inline]
+    pub(crate) fn has_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
+        if self.outbox.has_room(payload) {
+            return Ok(true);
+        }
+        self.flush()?;
+        self.look_for_room()?;
+        Ok(self.outbox.has_room(payload))
+    }
+
+    #[cold]
+    fn look_for_room(&mut self) -> Result<(), ChannelError> {
+        let told = self
+            .inlet
+            .memory()
+            .atomic_u64(CONSUMED_AT)
+            .load(Ordering::Acquire);
+        self.peer_consumed(told as u32)
+    }
+
+    /// The peer says how many lines it has consumed, in the tail of a batch or by a WRITE of its own. Either may be older than
+    /// the other; a count never goes back.
+    #[inline]
+    fn peer_consumed(&mut self, told: u32) -> Result<(), ChannelError> {
+        if told.wrapping_sub(self.outbox.known_consumed() as u32) as i32 > 0 {
+            self.outbox.peer_consumed(told)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a message into the batch. The caller has made room and keeps to [`RingChannel::eager_bytes`].
+    #[inline]
+    pub(crate) fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
+        let header = Header {
+            length: payload.len() as u32,
+            handler,
+            kind,
+            call,
+        };
+        self.outbox.push(header, payload);
+    }
+
+    /// Writes the batch to the peer, and wakes it if it sleeps.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> Result<(), ChannelError> {
+        if self.outbox.is_flushed() {
+            return Ok(());
+        }
+        self.reserve(4)?;
+        let ring = self.peer_inlet.plus(RING_AT as u64);
+        for Piece { offset, bytes } in self.outbox.pieces(self.inbox.consumed()) {
+            if bytes.is_empty() {
+                continue;
+            }
+            let signal = self.unsignaled + 1 >= SIGNAL_EVERY;
+            let flags = if signal {
+                SendFlags::SIGNALED
+            } else {
+                SendFlags::empty()
+            };
+            let write = Operation::Write {
+                remote: ring.plus(offset as u64),
+                immediate: None,
+            };
+            let posted = match &self.staging {
+                Some(staging) if bytes.len() > self.inline_bytes => {
+                    staging.memory().write(offset, bytes);
+                    let segment = [Segment {
+                        region: staging,
+                        offset,
+                        length: bytes.len(),
+                    }];
+                    let payload = Payload::Segments(&segment);
+                    self.queue_pair
+                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
+                }
+                _ => {
+                    let payload = Payload::Inline(bytes);
+                    self.queue_pair
+                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
+                }
+            };
+            if let Err(error) = posted {
+                let error = ChannelError::queue_pair(error.to_string());
+                self.broken = Some(error.clone());
+                return Err(error);
+            }
+            self.posted += 1;
+            if signal {
+                self.unsignaled = 0;
+                self.signaled.push_back(self.posted);
+            } else {
+                self.unsignaled += 1;
+            }
+        }
+        self.outbox.written();
+        self.unconfirmed = Some(self.posted);
+        self.wake_if_asleep()
+    }
+
+    /// Takes the next message.
+    #[inline]
+    pub(crate) fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
+        if self.inbox.messages() == 0 {
+            let Some(peer_consumed) = self.inbox.open(self.inlet.memory())? else {
+                return Ok(None);
+            };
+            self.peer_consumed(peer_consumed)?;
+        }
+        self.inbox.take()
+    }
+
+    /// The payload of the message that was received last.
+    #[inline]
+    pub(crate) fn payload(&self, header: Header) -> &[u8] {
+        self.inbox.payload(header)
+    }
+
+    /// Whether a message has begun to arrive.
+    #[inline]
+    pub(crate) fn has_arrival(&self) -> bool {
+        self.inbox.has_arrival(self.inlet.memory())
+    }
+
+    /// Tells the peer what was consumed, once for each quarter of the ring (RB²'s lazy push).
+    #[inline]
+    pub(crate) fn tell_consumed(&mut self) -> Result<(), ChannelError> {
+        let untold = self.inbox.consumed() - self.told_consumed;
+        if (untold as usize) < self.config.ring_bytes / LINE_BYTES / 4 {
+            return Ok(());
+        }
+        self.told_consumed = self.inbox.consumed();
+        let word = self.told_consumed.to_le_bytes();
+        self.write_word(CONSUMED_AT, &word)?;
+        // The peer may sleep for want of room rather than of messages.
+        self.unconfirmed = Some(self.posted);
+        self.wake_if_asleep()
+    }
+
+    /// Ends the channel: the peer sees it.
+    pub(crate) fn close(&mut self) {
+        self.queue_pair.to_error();
+    }
+}

@@ -1,0 +1,141 @@
+//! The send queue of a channel: its entries, and what becomes of the requests in them.
+
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::{
+    Completion, CompletionOpcode, CompletionQueue, Device, Operation, Payload, QueuePair,
+    QueuePairState, ReceiveRequest, SendFlags, SendRequest,
+};
+
+use super::long::{Fetch, Fetched};
+use super::{RingChannel, QUIET, SEND_REQUESTS};
+use crate::channel::ChannelError;
+
+/// How long a full send queue is waited for.
+const RECLAIM: Duration = Duration::from_secs(2);
+
+impl<D: Device> RingChannel<D> {
+    pub(super) fn post(
+        &mut self,
+        request: SendRequest<'_, D::Region, D::AddressHandle>,
+    ) -> Result<(), ChannelError> {
+        self.reserve(1)?;
+        self.queue_pair
+            .post_send(&[request])
+            .map_err(|e| ChannelError::queue_pair(e.to_string()))?;
+        self.note_signaled();
+        Ok(())
+    }
+
+    /// A signaled request was posted.
+    pub(super) fn note_signaled(&mut self) {
+        self.posted += 1;
+        self.unsignaled = 0;
+        self.signaled.push_back(self.posted);
+    }
+
+    /// Whether `entries` more fit into the send queue.
+    #[inline]
+    pub(super) fn has_entries(&self, entries: usize) -> bool {
+        (self.posted - self.retired) as usize + entries <= SEND_REQUESTS
+    }
+
+    /// Makes sure that `entries` of the send queue are free. An RC peer that lives gives them back soon, so this waits for
+    /// completions, within the retry time of the queue pair.
+    #[inline]
+    pub(super) fn reserve(&mut self, entries: usize) -> Result<(), ChannelError> {
+        if self.has_entries(entries) {
+            return Ok(());
+        }
+        self.reclaim(entries)
+    }
+
+    #[cold]
+    pub(super) fn reclaim(&mut self, entries: usize) -> Result<(), ChannelError> {
+        let started = Instant::now();
+        loop {
+            self.progress()?;
+            if self.has_entries(entries) {
+                return Ok(());
+            }
+            if started.elapsed() > RECLAIM {
+                let words = "the peer lets no request complete".to_owned();
+                return Err(self.fail(ChannelError::queue_pair(words)));
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Takes completions: entries that came back, READs that are done, wake-ups, failures.
+    pub(crate) fn progress(&mut self) -> Result<(), ChannelError> {
+        let mut completions = [Completion::EMPTY; 16];
+        loop {
+            let count = self
+                .completions
+                .poll(&mut completions)
+                .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))?;
+            for completion in &completions[..count] {
+                self.complete(completion)?;
+            }
+            if count < completions.len() {
+                break;
+            }
+        }
+        if self.queue_pair.state() == QueuePairState::Error {
+            let error = self.broken.clone().unwrap_or_else(ChannelError::peer_gone);
+            return Err(self.fail(error));
+        }
+        self.post_fetches()
+    }
+
+    pub(super) fn fail(&mut self, error: ChannelError) -> ChannelError {
+        self.broken.get_or_insert(error).clone()
+    }
+
+    pub(super) fn complete(&mut self, completion: &Completion) -> Result<(), ChannelError> {
+        if !completion.is_success() {
+            let error = ChannelError::queue_pair(completion.status.to_string());
+            return Err(self.fail(error));
+        }
+        match completion.opcode {
+            CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteWithImmediate => {
+                self.asleep = false;
+                let wake_up = ReceiveRequest {
+                    id: QUIET,
+                    segments: &[],
+                };
+                self.queue_pair
+                    .post_receive(&[wake_up])
+                    .map_err(|e| ChannelError::queue_pair(e.to_string()))
+            }
+            _ => {
+                // Requests complete in order, so this is the oldest signaled one, and all before it are done.
+                if let Some(done) = self.signaled.pop_front() {
+                    self.retired = done;
+                }
+                if completion.id != QUIET {
+                    let found = self
+                        .fetches
+                        .iter()
+                        .position(|f| f.posted && f.id == completion.id);
+                    if let Some(index) = found {
+                        let Fetch { id, buffer, .. } = self.fetches.remove(index);
+                        self.fetched.push(Fetched { id, buffer });
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn write_word(&mut self, at: usize, word: &[u8]) -> Result<(), ChannelError> {
+        let remote = self.peer_inlet.plus(at as u64);
+        let operation = Operation::Write {
+            remote,
+            immediate: None,
+        };
+        let request =
+            SendRequest::new(QUIET, operation, Payload::Inline(word), SendFlags::SIGNALED);
+        self.post(request)
+    }
+}

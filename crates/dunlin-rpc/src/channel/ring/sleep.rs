@@ -1,0 +1,74 @@
+//! Sleep and wake-ups: a side that announces its sleep is woken by the next message.
+
+use std::sync::atomic::Ordering;
+
+use dunlin_verbs::{
+    CompletionQueue, Device, Notify, Operation, Payload, Region, SendFlags, SendRequest,
+};
+
+use super::{RingChannel, QUIET, SLEEP_AT};
+use crate::channel::ChannelError;
+
+impl<D: Device> RingChannel<D> {
+    /// Wakes the peer if it announced a sleep that was not answered yet.
+    #[inline]
+    pub(super) fn wake_if_asleep(&mut self) -> Result<(), ChannelError> {
+        let sleep = self
+            .inlet
+            .memory()
+            .atomic_u64(SLEEP_AT)
+            .load(Ordering::Relaxed);
+        if sleep != self.woken {
+            self.wake_peer(sleep)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn wake_peer(&mut self, sleep: u64) -> Result<(), ChannelError> {
+        self.woken = sleep;
+        let operation = Operation::Write {
+            remote: self.peer_inlet,
+            immediate: Some(0),
+        };
+        let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
+        self.post(SendRequest::new(
+            QUIET,
+            operation,
+            Payload::Inline(&[]),
+            flags,
+        ))
+    }
+
+    /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. `true` when the announcement
+    /// is known to have reached the peer; until then this side may not sleep, because a peer that has not heard of it wakes nobody.
+    /// Then the caller looks once more for messages, for longer than a store takes to become visible, and only then sleeps on
+    /// [`RingChannel::wake`].
+    pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
+        // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
+        self.progress()?;
+        let unconfirmed = self
+            .unconfirmed
+            .is_some_and(|sent| sent > self.announcement);
+        if !self.asleep || unconfirmed {
+            if !self.asleep {
+                self.sleep += 1;
+                self.asleep = true;
+            }
+            // Signaled, and behind all messages: when it is done, they have arrived.
+            let word = self.sleep.to_le_bytes();
+            self.write_word(SLEEP_AT, &word)?;
+            self.announcement = self.posted;
+            self.progress()?;
+        }
+        let known = self.retired >= self.announcement;
+        if known && self.unconfirmed.take().is_some() {
+            // A message may have arrived later than it was posted, after the peer announced its sleep and looked in vain.
+            self.wake_if_asleep()?;
+        }
+        self.completions
+            .request_notify(Notify::Next)
+            .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))?;
+        Ok(known)
+    }
+}
