@@ -14,8 +14,6 @@
 //! pass for a batch, because no payload knows the numbers to come, and nothing needs to be cleared after reading. The consumed lines
 //! are the flow control: a request-response exchange needs no WRITE for it (FLOCK §4.2's piggybacked head).
 
-use super::message;
-
 /// Bytes of a line: a cache line. Batches begin on lines, and room is counted in them.
 pub(crate) const LINE_BYTES: usize = 64;
 /// Where the content begins in line 0, and how much of it stands there.
@@ -42,9 +40,9 @@ pub(crate) fn content_of(lines: usize) -> usize {
 }
 
 /// Lines of a batch with one message of `payload` bytes.
-#[inline]
+#[cfg(test)]
 pub(crate) fn lines_for(payload: usize) -> usize {
-    lines_of(message::message_bytes(payload))
+    lines_of(super::message::message_bytes(payload))
 }
 
 /// The numbers by which a reader knows the batches of one ring: splitmix64 (Steele et al., OOPSLA '14) from a seed that the

@@ -6,10 +6,29 @@ use super::batch::{self, Canaries, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
 use super::message::{self, Header, HEADER_BYTES};
 use super::ChannelError;
 
-/// Lines of a batch, at most, unless a single message is longer.
-pub(super) const BATCH_LINES: usize = 64;
 /// Bytes of content after which a batch is written without waiting for more: the peer has work then.
 const FULL_BYTES: usize = 24 * LINE_BYTES;
+
+/// Copies with moves of fixed sizes that overlap, where the bytes are few: a call of `memcpy` costs more than they do.
+///
+/// # Panics
+/// When the lengths differ.
+#[inline]
+pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
+    #[inline]
+    fn both_ends<const N: usize>(target: &mut [u8], source: &[u8]) {
+        let last = source.len() - N;
+        target[..N].copy_from_slice(&source[..N]);
+        target[last..last + N].copy_from_slice(&source[last..]);
+    }
+    assert_eq!(target.len(), source.len());
+    match source.len() {
+        33..=64 => both_ends::<32>(target, source),
+        16..=32 => both_ends::<16>(target, source),
+        8..16 => both_ends::<8>(target, source),
+        _ => target.copy_from_slice(source),
+    }
+}
 
 /// The sending half.
 #[derive(Debug)]
@@ -43,9 +62,8 @@ impl Outbox {
     /// For a ring of `lines` (a power of two) at the peer, whose canaries have this seed, and payloads of at most `eager_bytes`.
     pub(crate) fn new(lines: usize, eager_bytes: usize, seed: u64) -> Self {
         debug_assert!(lines.is_power_of_two());
-        let lines_of_longest = Self::batch_bytes(eager_bytes) / LINE_BYTES;
         let mut outbox = Self {
-            content: vec![0; batch::content_of(lines_of_longest)].into_boxed_slice(),
+            content: vec![0; Self::batch_bytes(eager_bytes)].into_boxed_slice(),
             first: [0; LINE_BYTES],
             used: 0,
             limit: 0,
@@ -59,9 +77,9 @@ impl Outbox {
         outbox
     }
 
-    /// Bytes in the ring of the longest batch with payloads of at most `eager_bytes`.
+    /// Bytes in the ring of the longest batch with payloads of at most `eager_bytes`: one that was almost full, and such a payload.
     pub(crate) fn batch_bytes(eager_bytes: usize) -> usize {
-        BATCH_LINES.max(batch::lines_for(eager_bytes)) * LINE_BYTES
+        batch::lines_of(FULL_BYTES + message::message_bytes(eager_bytes)) * LINE_BYTES
     }
 
     /// Lines of the peer's ring that nothing written stands in.
@@ -71,19 +89,13 @@ impl Outbox {
     }
 
     fn set_limit(&mut self) {
-        self.limit = batch::content_of(self.free()).min(self.content.len());
+        self.limit = batch::content_of(self.free());
     }
 
     /// Whether a message with `payload` bytes goes into the batch as it is.
     #[inline]
     pub(crate) fn fits(&self, payload: usize) -> bool {
         self.used < FULL_BYTES && self.used + message::message_bytes(payload) <= self.limit
-    }
-
-    /// Whether a message with `payload` bytes finds room at the peer, behind the batch if not in it.
-    #[inline]
-    pub(crate) fn has_room(&self, payload: usize) -> bool {
-        batch::lines_of(self.used) + batch::lines_for(payload) <= self.free()
     }
 
     /// The peer's count of consumed lines, as far as we know.
@@ -115,27 +127,31 @@ impl Outbox {
     /// Encodes a message of which [`Outbox::fits`] was true.
     ///
     /// # Panics
-    /// When it was not.
+    /// When it is longer than this outbox is for.
     #[inline]
     pub(crate) fn push(&mut self, header: Header, payload: &[u8]) {
-        self.room_for(header)[..payload.len()].copy_from_slice(payload);
+        let at = self.used + HEADER_BYTES;
+        copy(&mut self.content[at..at + payload.len()], payload);
+        self.commit(header);
     }
 
-    /// Encodes the header of a message of which [`Outbox::fits`] was true, and gives the place of its payload, whose length the header
-    /// says.
+    /// Where the payload of the next message will stand, for up to `most` bytes; without room for so many it is empty.
+    #[inline]
+    pub(crate) fn space(&mut self, most: usize) -> &mut [u8] {
+        let length = if self.fits(most) { most } else { 0 };
+        let at = self.used + HEADER_BYTES;
+        self.content.get_mut(at..at + length).unwrap_or_default()
+    }
+
+    /// Puts the message into the batch whose payload was written into [`Outbox::space`].
     ///
     /// # Panics
-    /// When it was not.
+    /// When it is longer than this outbox is for.
     #[inline]
-    pub(crate) fn room_for(&mut self, header: Header) -> &mut [u8] {
-        let length = header.length as usize;
-        let at = self.used;
-        self.used += message::message_bytes(length);
+    pub(crate) fn commit(&mut self, header: Header) {
+        self.content[self.used..self.used + HEADER_BYTES].copy_from_slice(&header.encode());
+        self.used += message::message_bytes(header.length as usize);
         self.messages += 1;
-        let target = &mut self.content[at..at + HEADER_BYTES + length];
-        let (head, payload) = target.split_at_mut(HEADER_BYTES);
-        head.copy_from_slice(&header.encode());
-        payload
     }
 
     /// The batch as contiguous pieces, in the order to write them: after the first line what stands before the end of the ring and

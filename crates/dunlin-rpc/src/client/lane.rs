@@ -37,10 +37,17 @@ pub(crate) enum Answer<'a> {
 pub(crate) trait Sink {
     /// The call submitted with `tag` has ended.
     fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>);
+    /// It has ended well and its response is short: by far the most frequent end.
+    #[inline]
+    fn answer(&mut self, tag: u64, response: &[u8]) {
+        self.complete(tag, Ok(Answer::Short(response)));
+    }
 }
 
 /// A lane, whatever its device.
 pub(crate) trait Lane: Send {
+    /// Sends a short request with the next flush, if nothing at all stands against it; else [`Lane::submit`] says what does.
+    fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId>;
     /// Sends a request with the next flush. `Ok(None)`: the ring is full, poll and try again with the same body.
     fn submit(
         &mut self,
@@ -87,33 +94,38 @@ impl<C: CompletionChannel> Sleeper for C {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
     Waiting,
     Abandoned,
 }
 
-#[derive(Debug)]
-struct Slot<D: Device> {
+/// A call that may be out. Small, because every call touches one.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    tag: u64,
     generation: u32,
     state: State,
-    tag: u64,
-    /// The request's payload while the server may still read it.
-    export: Option<Buffer<D>>,
     /// The response is being fetched.
     fetching: bool,
+    /// An entry of `exports` is this call's.
+    exports: bool,
 }
 
 /// A lane over a ring channel.
 #[derive(Debug)]
 pub(crate) struct RingLane<D: Device> {
     channel: RingChannel<D>,
-    slots: Vec<Slot<D>>,
+    slots: Box<[Slot]>,
     free: Vec<u32>,
+    /// Payloads of long requests while the server may still read them, by slot.
+    exports: Vec<(usize, Buffer<D>)>,
     /// Long responses that were read, and whose server is still to be told.
     releases: Vec<CallId>,
-    /// The server said goodbye: answers still come, calls are not taken.
+    /// Calls are taken: neither has the server said goodbye (`leaving`), nor is the channel lost.
+    open: bool,
+    /// The server said goodbye: answers still come.
     leaving: bool,
     /// The calls were told that the channel is lost.
     lost: bool,
@@ -124,11 +136,11 @@ impl<D: Device> RingLane<D> {
         let most = channel.config().max_outstanding;
         let slots = (0..most)
             .map(|_| Slot {
+                tag: 0,
                 generation: 0,
                 state: State::Free,
-                tag: 0,
-                export: None,
                 fetching: false,
+                exports: false,
             })
             .collect();
         let free = (0..most as u32).rev().collect();
@@ -136,16 +148,19 @@ impl<D: Device> RingLane<D> {
             channel,
             slots,
             free,
+            exports: Vec::new(),
             releases: Vec::new(),
+            open: true,
             leaving: false,
             lost: false,
         }
     }
 
-    fn slot_of(&mut self, call: CallId) -> Option<usize> {
+    #[inline]
+    fn slot_of(&self, call: CallId) -> Option<usize> {
         let index = call as u32 as usize;
         let slot = self.slots.get(index)?;
-        let open = !matches!(slot.state, State::Free) && slot.generation == (call >> 32) as u32;
+        let open = slot.generation == (call >> 32) as u32 && slot.state != State::Free;
         open.then_some(index)
     }
 
@@ -153,13 +168,39 @@ impl<D: Device> RingLane<D> {
     #[inline]
     fn finish(&mut self, index: usize) -> Option<u64> {
         let slot = &mut self.slots[index];
-        let wanted = matches!(slot.state, State::Waiting);
+        let wanted = slot.state == State::Waiting;
+        if std::mem::take(&mut slot.exports) {
+            self.exports.retain(|(owner, _)| *owner != index);
+        }
         slot.state = State::Free;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.export = None;
         slot.fetching = false;
         self.free.push(index as u32);
         wanted.then_some(slot.tag)
+    }
+
+    /// The name of the call that would take a slot next.
+    #[inline]
+    fn next_call(&self) -> Option<CallId> {
+        let index = *self.free.last()?;
+        let generation = self.slots[index as usize].generation;
+        Some(u64::from(index) | u64::from(generation) << 32)
+    }
+
+    /// Takes the slot of [`RingLane::next_call`].
+    #[inline]
+    fn begin(&mut self, tag: u64) {
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            slot.state = State::Waiting;
+            slot.tag = tag;
+        }
+    }
+
+    fn keep(&mut self, call: CallId, export: Buffer<D>) {
+        let index = call as u32 as usize;
+        self.slots[index].exports = true;
+        self.exports.push((index, export));
     }
 
     fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
@@ -168,9 +209,10 @@ impl<D: Device> RingLane<D> {
         };
         if !self.lost {
             self.lost = true;
+            self.open = false;
             self.channel.close();
             for index in 0..self.slots.len() {
-                if !matches!(self.slots[index].state, State::Free) {
+                if self.slots[index].state != State::Free {
                     if let Some(tag) = self.finish(index) {
                         sink.complete(tag, Err(error.clone()));
                     }
@@ -190,7 +232,10 @@ impl<D: Device> RingLane<D> {
                 break;
             };
             taken += 1;
-            self.dispatch(header, sink)?;
+            match header.kind {
+                Kind::Response => self.answer(header, sink)?,
+                _ => self.dispatch(header, sink)?,
+            }
         }
         if self.channel.is_fetching() || !self.releases.is_empty() {
             self.channel.progress()?;
@@ -203,14 +248,18 @@ impl<D: Device> RingLane<D> {
     }
 
     #[inline]
+    fn answer(&mut self, header: Header, sink: &mut dyn Sink) -> Result<(), ChannelError> {
+        let index = self.answered(header.call)?;
+        if let Some(tag) = self.finish(index) {
+            sink.answer(tag, self.channel.payload(header));
+        }
+        Ok(())
+    }
+
+    #[cold]
     fn dispatch(&mut self, header: Header, sink: &mut dyn Sink) -> Result<(), ChannelError> {
         match header.kind {
-            Kind::Response => {
-                let index = self.answered(header.call)?;
-                if let Some(tag) = self.finish(index) {
-                    sink.complete(tag, Ok(Answer::Short(self.channel.payload(header))));
-                }
-            }
+            Kind::Response => self.answer(header, sink)?,
             Kind::Failure => {
                 let index = self.answered(header.call)?;
                 let failure = WireFailure::decode(self.channel.payload(header))
@@ -235,7 +284,10 @@ impl<D: Device> RingLane<D> {
                 descriptor.copy_from_slice(payload);
                 self.channel.fetch(header.call, &descriptor)?;
             }
-            Kind::Goodbye => self.leaving = true,
+            Kind::Goodbye => {
+                self.leaving = true;
+                self.open = false;
+            }
             Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel => {
                 return Err(ChannelError::violation("a server that calls its client"));
             }
@@ -243,7 +295,8 @@ impl<D: Device> RingLane<D> {
         Ok(())
     }
 
-    fn answered(&mut self, call: CallId) -> Result<usize, ChannelError> {
+    #[inline]
+    fn answered(&self, call: CallId) -> Result<usize, ChannelError> {
         self.slot_of(call)
             .ok_or_else(|| ChannelError::violation("an answer to no call of ours"))
     }
@@ -276,6 +329,19 @@ impl<D: Device> RingLane<D> {
 
 impl<D: Device> Lane for RingLane<D> {
     #[inline]
+    fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
+        if !self.open || payload.len() > self.channel.eager_bytes() {
+            return None;
+        }
+        let call = self.next_call()?;
+        if !matches!(self.channel.make_room(payload.len()), Ok(true)) {
+            return None;
+        }
+        self.channel.push(Kind::Request, handler, call, payload);
+        self.begin(tag);
+        Some(call)
+    }
+
     fn submit(
         &mut self,
         handler: HandlerId,
@@ -312,13 +378,11 @@ impl<D: Device> Lane for RingLane<D> {
         if !self.channel.make_room(in_ring).map_err(lost)? {
             return Ok(None);
         }
-        let Some(&index) = self.free.last() else {
+        let Some(call) = self.next_call() else {
             return Err(CallError::TooManyOutstanding {
                 limit: self.slots.len(),
             });
         };
-        let slot = &mut self.slots[index as usize];
-        let call = u64::from(index) | u64::from(slot.generation) << 32;
         match body {
             Body::Bytes(bytes) if length <= eager => {
                 self.channel.push(Kind::Request, handler, call, bytes);
@@ -328,7 +392,7 @@ impl<D: Device> Lane for RingLane<D> {
                 export.fill(bytes);
                 self.channel
                     .push_long(Kind::LongRequest, handler, call, &export);
-                slot.export = Some(export);
+                self.keep(call, export);
             }
             Body::Buffer(buffer) if length <= eager => {
                 self.channel
@@ -350,12 +414,10 @@ impl<D: Device> Lane for RingLane<D> {
                 };
                 self.channel
                     .push_long(Kind::LongRequest, handler, call, &export);
-                slot.export = Some(export);
+                self.keep(call, export);
             }
         }
-        slot.state = State::Waiting;
-        slot.tag = tag;
-        self.free.pop();
+        self.begin(tag);
         Ok(Some(call))
     }
 
@@ -403,7 +465,7 @@ impl<D: Device> Lane for RingLane<D> {
 
     #[inline]
     fn is_usable(&self) -> bool {
-        !self.lost && !self.leaving && self.channel.state() != QueuePairState::Error
+        self.open && self.channel.state() != QueuePairState::Error
     }
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {

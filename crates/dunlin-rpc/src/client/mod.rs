@@ -158,12 +158,19 @@ impl Client {
         thread_lane::with(&self.core, |lane| {
             let mut waiter = Waiter::new(wait, deadline, &self.core.closed);
             let mut sink = One(None);
-            let call = loop {
-                match lane.submit(handler, &mut body, 0)? {
-                    Some(call) => break call,
-                    None if lane.poll(&mut sink)? > 0 => waiter.progressed(),
-                    None => waiter.idle(lane, &mut sink)?,
-                }
+            let short = match body {
+                Body::Bytes(bytes) => lane.submit_short(handler, bytes, 0),
+                Body::Buffer(_) => None,
+            };
+            let call = match short {
+                Some(call) => call,
+                None => loop {
+                    match lane.submit(handler, &mut body, 0)? {
+                        Some(call) => break call,
+                        None if lane.poll(&mut sink)? > 0 => waiter.progressed(),
+                        None => waiter.idle(lane, &mut sink)?,
+                    }
+                },
             };
             lane.flush(&mut sink)?;
             loop {

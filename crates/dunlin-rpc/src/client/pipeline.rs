@@ -41,6 +41,10 @@ struct Callback<F>(F);
 
 impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
     #[inline]
+    fn answer(&mut self, tag: u64, response: &[u8]) {
+        (self.0)(tag, Ok(response));
+    }
+
     fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
         match result {
             Ok(Answer::Short(bytes)) => (self.0)(tag, Ok(bytes)),
@@ -76,7 +80,10 @@ impl Pipeline {
         payload: &[u8],
         tag: u64,
     ) -> Result<bool, CallError> {
-        self.put(handler, Body::Bytes(payload), tag)
+        if self.lane.submit_short(handler, payload, tag).is_some() {
+            return Ok(true);
+        }
+        self.submit_any(handler, payload, tag)
     }
 
     /// As [`Pipeline::submit`], with a request that was filled in place; given back when there is no room.
@@ -100,9 +107,14 @@ impl Pipeline {
         }
     }
 
-    #[inline]
-    fn put(&mut self, handler: HandlerId, mut body: Body<'_>, tag: u64) -> Result<bool, CallError> {
-        match self.lane.submit(handler, &mut body, tag) {
+    #[cold]
+    fn submit_any(
+        &mut self,
+        handler: HandlerId,
+        payload: &[u8],
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        match self.lane.submit(handler, &mut Body::Bytes(payload), tag) {
             Ok(call) => Ok(call.is_some()),
             Err(CallError::TooManyOutstanding { .. }) => Ok(false),
             Err(error) => Err(error),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use dunlin_verbs::Device;
 
-use super::handler::{Execution, Exporter, HandlerError, HandlerTable, Request, Responder};
+use super::handler::{
+    Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Request, Responder, Response,
+};
 use super::statistics::Counters;
 use super::workers::{Job, WorkerQueue};
 use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
@@ -45,8 +47,6 @@ pub(super) struct Context {
 pub(super) struct Connection<D: Device> {
     pub(super) id: u64,
     channel: RingChannel<D>,
-    /// The response that an inline handler is writing.
-    response: Vec<u8>,
     /// Long responses that the client has not released, by call.
     exported: Vec<(u64, Buffer<D>)>,
     exported_bytes: usize,
@@ -74,14 +74,25 @@ impl<D: Device> Exporter for Arc<BufferPool<D>> {
     }
 }
 
+impl From<Response> for Outcome {
+    fn from(response: Response) -> Self {
+        match response {
+            Response::InPlace(_) => unreachable!("there was no place"),
+            Response::Heap(bytes) => Self::Short(bytes),
+            Response::Exported(buffer) => Self::Long(buffer),
+        }
+    }
+}
+
 /// Runs a handler; a panic becomes a failure.
+#[inline]
 pub(super) fn execute(
     function: &super::handler::HandlerFunction,
     request: &Request<'_>,
-    responder: &mut Responder<'_>,
-) -> Result<(), WireFailure> {
-    match catch_unwind(AssertUnwindSafe(|| function(request, responder))) {
-        Ok(Ok(())) => Ok(()),
+    mut responder: Responder<'_>,
+) -> Result<Response, WireFailure> {
+    match catch_unwind(AssertUnwindSafe(|| function(request, &mut responder))) {
+        Ok(Ok(())) => Ok(responder.finish()),
         Ok(Err(error)) => Err(error.into_failure()),
         Err(_) => Err(WireFailure::new(FailureReason::Panicked, 0, "")),
     }
@@ -91,7 +102,6 @@ impl<D: Device> Connection<D> {
     pub(super) fn new(id: u64, poller: usize, channel: RingChannel<D>) -> Self {
         Self {
             id,
-            response: Vec::with_capacity(channel.eager_bytes()),
             channel,
             exported: Vec::new(),
             exported_bytes: 0,
@@ -114,7 +124,7 @@ impl<D: Device> Connection<D> {
         while taken < POLL_BUDGET {
             // Room first: a request that is taken is answered, and one that is not waits in the ring.
             let full = !self.backlog.is_empty() || self.fetching.len() >= MAX_FETCHES;
-            if full || !self.channel.has_room(self.channel.eager_bytes())? {
+            if full || !self.channel.make_room(self.channel.eager_bytes())? {
                 break;
             }
             let Some(header) = self.channel.receive()? else {
@@ -185,35 +195,45 @@ impl<D: Device> Connection<D> {
     #[inline]
     fn run_short(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
         context.counters.request();
-        let call = header.call;
         if self.draining {
-            return self.fail(call, WireFailure::new(FailureReason::ShuttingDown, 0, ""));
+            let failure = WireFailure::new(FailureReason::ShuttingDown, 0, "");
+            return self.fail(header.call, failure);
         }
         match context.handlers.get(header.handler) {
-            Some(Execution::Inline(function)) => {
-                self.response.clear();
-                let mut responder = Responder {
-                    short: &mut self.response,
-                    long: None,
-                    eager_bytes: self.channel.eager_bytes(),
-                    longest: self.channel.longest(),
-                    exporter: self.channel.exports(),
-                };
-                let payload = self.channel.payload(header);
-                let request = Request {
-                    handler: header.handler,
-                    payload,
-                    connection: self.id,
-                };
-                let result = execute(function.as_ref(), &request, &mut responder);
-                let long = responder.long;
-                self.answer_inline(call, result, long)
-            }
+            Some(Execution::Inline(function)) => self.run(function.as_ref(), header, None),
             Some(Execution::Worker(_)) => {
                 let payload: Box<[u8]> = self.channel.payload(header).into();
-                self.hand_out(call, header.handler, Box::new(payload), context)
+                self.hand_out(header.call, header.handler, Box::new(payload), context)
             }
-            None => self.fail_unknown(call, header.handler),
+            None => self.fail_unknown(header.call, header.handler),
+        }
+    }
+
+    /// Runs a handler on this thread, for the request that was received last or one that has landed.
+    #[inline]
+    fn run(
+        &mut self,
+        function: &HandlerFunction,
+        header: Header,
+        landed: Option<&[u8]>,
+    ) -> Result<(), ChannelError> {
+        let limits = (self.channel.eager_bytes(), self.channel.longest());
+        // Answers that wait go first.
+        let has_turn = self.backlog.is_empty();
+        let (payload, place, exporter) = self.channel.exchange(header);
+        let responder = Responder::new(if has_turn { place } else { &mut [] }, limits, exporter);
+        let request = Request {
+            handler: header.handler,
+            payload: landed.unwrap_or(payload),
+            connection: self.id,
+        };
+        match execute(function, &request, responder) {
+            Ok(Response::InPlace(length)) => {
+                self.channel.commit(Kind::Response, header.call, length);
+                Ok(())
+            }
+            Ok(response) => self.respond(header.call, response.into()),
+            Err(failure) => self.fail(header.call, failure),
         }
     }
 
@@ -222,32 +242,6 @@ impl<D: Device> Connection<D> {
             call,
             WireFailure::new(FailureReason::UnknownHandler, handler.into(), ""),
         )
-    }
-
-    #[inline]
-    fn answer_inline(
-        &mut self,
-        call: u64,
-        result: Result<(), WireFailure>,
-        long: Option<Box<dyn BytesMut>>,
-    ) -> Result<(), ChannelError> {
-        match (result, long) {
-            (Ok(()), None) if self.response.len() <= self.channel.eager_bytes() => {
-                if self.backlog.is_empty() && self.channel.make_room(self.response.len())? {
-                    self.channel.push(Kind::Response, 0, call, &self.response);
-                    Ok(())
-                } else {
-                    let bytes = self.response.clone();
-                    self.respond(call, Outcome::Short(bytes))
-                }
-            }
-            (Ok(()), None) => {
-                let bytes = std::mem::take(&mut self.response);
-                self.respond(call, Outcome::Short(bytes))
-            }
-            (Ok(()), Some(buffer)) => self.respond(call, Outcome::Long(buffer)),
-            (Err(failure), _) => self.fail(call, failure),
-        }
     }
 
     fn begin_long(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
@@ -287,22 +281,13 @@ impl<D: Device> Connection<D> {
     ) -> Result<(), ChannelError> {
         match context.handlers.get(handler) {
             Some(Execution::Inline(function)) => {
-                self.response.clear();
-                let mut responder = Responder {
-                    short: &mut self.response,
-                    long: None,
-                    eager_bytes: self.channel.eager_bytes(),
-                    longest: self.channel.longest(),
-                    exporter: self.channel.exports(),
-                };
-                let request = Request {
+                let header = Header {
+                    length: 0,
                     handler,
-                    payload: landed.bytes(),
-                    connection: self.id,
+                    kind: Kind::LongRequest,
+                    call,
                 };
-                let result = execute(function.as_ref(), &request, &mut responder);
-                let long = responder.long;
-                self.answer_inline(call, result, long)
+                self.run(function.as_ref(), header, Some(landed.bytes()))
             }
             Some(Execution::Worker(_)) => self.hand_out(call, handler, Box::new(landed), context),
             None => self.fail_unknown(call, handler),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::channel::buffers::BytesMut;
+use crate::channel::outbox::copy;
 use crate::error::{FailureReason, WireFailure};
 use crate::HandlerId;
 
@@ -69,11 +70,30 @@ pub(super) trait Exporter: Send + Sync {
 
 /// Where a handler puts its response.
 pub struct Responder<'a> {
-    pub(super) short: &'a mut Vec<u8>,
-    pub(super) long: Option<Box<dyn BytesMut>>,
-    pub(super) eager_bytes: usize,
-    pub(super) longest: usize,
-    pub(super) exporter: &'a dyn Exporter,
+    /// The place in the batch, and how much of it is written. It is given up when the response goes elsewhere.
+    place: &'a mut [u8],
+    length: usize,
+    elsewhere: Elsewhere,
+    eager_bytes: usize,
+    longest: usize,
+    exporter: &'a dyn Exporter,
+}
+
+/// A response that does not stand in its place.
+enum Elsewhere {
+    No,
+    /// It is longer, or there was no room.
+    Heap(Vec<u8>),
+    /// It was filled in registered memory.
+    Exported(Box<dyn BytesMut>),
+}
+
+/// What a handler wrote.
+pub(super) enum Response {
+    /// So many bytes in the place.
+    InPlace(usize),
+    Heap(Vec<u8>),
+    Exported(Box<dyn BytesMut>),
 }
 
 impl fmt::Debug for Responder<'_> {
@@ -84,7 +104,35 @@ impl fmt::Debug for Responder<'_> {
     }
 }
 
-impl Responder<'_> {
+impl<'a> Responder<'a> {
+    /// For a client that takes `eager_bytes` in its ring and `longest` at all; `place` is empty or has room for the former.
+    #[inline]
+    pub(super) fn new(
+        place: &'a mut [u8],
+        (eager_bytes, longest): (usize, usize),
+        exporter: &'a dyn Exporter,
+    ) -> Self {
+        Self {
+            place,
+            length: 0,
+            elsewhere: Elsewhere::No,
+            eager_bytes,
+            longest,
+            exporter,
+        }
+    }
+
+    #[inline]
+    pub(super) fn finish(self) -> Response {
+        match self.elsewhere {
+            // Without a place there must be bytes elsewhere, be they none.
+            Elsewhere::No if self.place.is_empty() => Response::Heap(Vec::new()),
+            Elsewhere::No => Response::InPlace(self.length),
+            Elsewhere::Heap(bytes) => Response::Heap(bytes),
+            Elsewhere::Exported(buffer) => Response::Exported(buffer),
+        }
+    }
+
     /// Appends to the response.
     ///
     /// # Errors
@@ -92,15 +140,36 @@ impl Responder<'_> {
     /// [`crate::CallError::TooLong`].
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), HandlerError> {
-        if bytes.len() > self.longest - self.short.len().min(self.longest) {
-            return Err(self.too_long(self.short.len() + bytes.len()));
+        if let Some(target) = self.place.get_mut(self.length..self.length + bytes.len()) {
+            copy(target, bytes);
+            self.length += bytes.len();
+            return Ok(());
         }
-        self.short.extend_from_slice(bytes);
+        self.write_elsewhere(bytes)
+    }
+
+    #[cold]
+    fn write_elsewhere(&mut self, bytes: &[u8]) -> Result<(), HandlerError> {
+        if !matches!(self.elsewhere, Elsewhere::Heap(_)) {
+            // What was filled in place is replaced, as `in_place` replaces what was written.
+            let place = std::mem::take(&mut self.place);
+            let written = place[..self.length].to_vec();
+            self.length = 0;
+            self.elsewhere = Elsewhere::Heap(written);
+        }
+        let Elsewhere::Heap(heap) = &mut self.elsewhere else {
+            unreachable!("made just above")
+        };
+        if bytes.len() > self.longest - heap.len().min(self.longest) {
+            let length = heap.len() + bytes.len();
+            return Err(self.too_long(length));
+        }
+        heap.extend_from_slice(bytes);
         Ok(())
     }
 
     /// A response of exactly `length` bytes to fill in place: no copy is made of a long one. Replaces what was written before. The bytes
-    /// are not cleared.
+    /// are not cleared: they may be those of earlier responses to the same client.
     ///
     /// # Errors
     /// When it is longer than the caller takes, or the device has no memory for it.
@@ -108,13 +177,22 @@ impl Responder<'_> {
         if length > self.longest {
             return Err(self.too_long(length));
         }
-        self.short.clear();
-        if length <= self.eager_bytes {
-            self.short.resize(length, 0);
-            return Ok(self.short);
+        if length <= self.place.len() {
+            self.length = length;
+            return Ok(&mut self.place[..length]);
         }
-        let buffer = self.exporter.export(length)?;
-        Ok(self.long.insert(buffer).bytes_mut())
+        self.place = &mut [];
+        self.length = 0;
+        if length <= self.eager_bytes {
+            self.elsewhere = Elsewhere::Heap(vec![0; length]);
+        } else {
+            self.elsewhere = Elsewhere::Exported(self.exporter.export(length)?);
+        }
+        match &mut self.elsewhere {
+            Elsewhere::Heap(bytes) => Ok(bytes),
+            Elsewhere::Exported(buffer) => Ok(buffer.bytes_mut()),
+            Elsewhere::No => unreachable!("made just above"),
+        }
     }
 
     #[cold]

@@ -68,24 +68,16 @@ pub(super) fn start(
 
 fn work(queue: &Receiver<Job>, deliver: &(impl Fn(usize, Finished) + ?Sized)) {
     for job in queue {
-        let mut short = Vec::new();
-        let mut responder = Responder {
-            short: &mut short,
-            long: None,
-            eager_bytes: job.eager_bytes,
-            longest: job.longest,
-            exporter: job.exporter.as_ref(),
-        };
+        let limits = (job.eager_bytes, job.longest);
+        let responder = Responder::new(&mut [], limits, job.exporter.as_ref());
         let request = Request {
             handler: job.handler,
             payload: job.payload.bytes(),
             connection: job.connection,
         };
-        let result = execute(job.function.as_ref(), &request, &mut responder);
-        let outcome = match (result, responder.long) {
-            (Ok(()), None) => Outcome::Short(short),
-            (Ok(()), Some(buffer)) => Outcome::Long(buffer),
-            (Err(failure), _) => Outcome::Failure(failure),
+        let outcome = match execute(job.function.as_ref(), &request, responder) {
+            Ok(response) => response.into(),
+            Err(failure) => Outcome::Failure(failure),
         };
         let finished = Finished {
             connection: job.connection,

@@ -148,17 +148,6 @@ impl<D: Device> RingChannel<D> {
         Ok(self.outbox.fits(payload))
     }
 
-    /// Whether a message with `payload` bytes will find room; unlike [`RingChannel::make_room`] it leaves the batch alone.
-    #[inline]
-    pub(crate) fn has_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
-        if self.outbox.has_room(payload) {
-            return Ok(true);
-        }
-        self.flush()?;
-        self.look_for_room()?;
-        Ok(self.outbox.has_room(payload))
-    }
-
     #[cold]
     fn look_for_room(&mut self) -> Result<(), ChannelError> {
         let told = self
@@ -189,6 +178,27 @@ impl<D: Device> RingChannel<D> {
             call,
         };
         self.outbox.push(header, payload);
+    }
+
+    /// What a handler needs: the payload of the message that was received last, and the place of the answer's, which is empty when
+    /// there is no room now.
+    #[inline]
+    pub(crate) fn exchange(&mut self, header: Header) -> (&[u8], &mut [u8], &Arc<BufferPool<D>>) {
+        let most = self.peer_eager_bytes.min(self.peer_longest);
+        let place = self.outbox.space(most);
+        (self.inbox.payload(header), place, &self.exports)
+    }
+
+    /// Puts the message into the batch whose payload, of `length` bytes, was written where [`RingChannel::exchange`] said.
+    #[inline]
+    pub(crate) fn commit(&mut self, kind: Kind, call: u64, length: usize) {
+        let header = Header {
+            length: length as u32,
+            handler: 0,
+            kind,
+            call,
+        };
+        self.outbox.commit(header);
     }
 
     /// Writes the batch to the peer, and wakes it if it sleeps.
