@@ -116,7 +116,7 @@ impl Inbox {
     ///
     /// # Errors
     /// When what is there is no message that this side would accept.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.messages == 0 {
             return Ok(None);

@@ -135,12 +135,13 @@ impl Outbox {
         self.commit(header);
     }
 
-    /// Where the payload of the next message will stand, for up to `most` bytes; without room for so many it is empty.
+    /// Where the payload of the next message will stand, for up to `most` bytes, of which [`Outbox::fits`] was true.
+    ///
+    /// # Panics
+    /// When it is longer than this outbox is for.
     #[inline]
     pub(crate) fn space(&mut self, most: usize) -> &mut [u8] {
-        let length = if self.fits(most) { most } else { 0 };
-        let at = self.used + HEADER_BYTES;
-        self.content.get_mut(at..at + length).unwrap_or_default()
+        &mut self.content[self.used + HEADER_BYTES..][..most]
     }
 
     /// Puts the message into the batch whose payload was written into [`Outbox::space`].

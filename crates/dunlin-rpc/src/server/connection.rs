@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dunlin_verbs::Device;
 
 use super::handler::{
-    Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Request, Responder, Response,
+    Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Request, Responder,
 };
 use super::statistics::Counters;
 use super::workers::{Job, WorkerQueue};
@@ -74,28 +74,31 @@ impl<D: Device> Exporter for Arc<BufferPool<D>> {
     }
 }
 
-impl From<Response> for Outcome {
-    fn from(response: Response) -> Self {
-        match response {
-            Response::InPlace(_) => unreachable!("there was no place"),
-            Response::Heap(bytes) => Self::Short(bytes),
-            Response::Exported(buffer) => Self::Long(buffer),
+/// How a handler ended: its own error, or a panic.
+pub(super) type Ended = Result<Result<(), HandlerError>, Box<dyn std::any::Any + Send>>;
+
+impl Outcome {
+    /// Of a handler that did not write its response into its place, or failed.
+    pub(super) fn new(ended: Ended, elsewhere: Elsewhere) -> Self {
+        match ended {
+            Ok(Ok(())) => match elsewhere {
+                Elsewhere::Heap(bytes) => Self::Short(bytes),
+                Elsewhere::Exported(buffer) => Self::Long(buffer),
+            },
+            Ok(Err(error)) => Self::Failure(error.into_failure()),
+            Err(_) => Self::Failure(WireFailure::new(FailureReason::Panicked, 0, "")),
         }
     }
 }
 
-/// Runs a handler; a panic becomes a failure.
+/// Runs a handler, and stops its panic.
 #[inline]
 pub(super) fn execute(
-    function: &super::handler::HandlerFunction,
+    function: &HandlerFunction,
     request: &Request<'_>,
-    mut responder: Responder<'_>,
-) -> Result<Response, WireFailure> {
-    match catch_unwind(AssertUnwindSafe(|| function(request, &mut responder))) {
-        Ok(Ok(())) => Ok(responder.finish()),
-        Ok(Err(error)) => Err(error.into_failure()),
-        Err(_) => Err(WireFailure::new(FailureReason::Panicked, 0, "")),
-    }
+    responder: &mut Responder<'_>,
+) -> Ended {
+    catch_unwind(AssertUnwindSafe(|| function(request, responder)))
 }
 
 impl<D: Device> Connection<D> {
@@ -200,7 +203,7 @@ impl<D: Device> Connection<D> {
             return self.fail(header.call, failure);
         }
         match context.handlers.get(header.handler) {
-            Some(Execution::Inline(function)) => self.run(function.as_ref(), header, None),
+            Some(Execution::Inline(function)) => self.run(function.as_ref(), header, None, true),
             Some(Execution::Worker(_)) => {
                 let payload: Box<[u8]> = self.channel.payload(header).into();
                 self.hand_out(header.call, header.handler, Box::new(payload), context)
@@ -209,32 +212,31 @@ impl<D: Device> Connection<D> {
         }
     }
 
-    /// Runs a handler on this thread, for the request that was received last or one that has landed.
+    /// Runs a handler on this thread, for the request that was received last or one that has landed. `has_place`: there is room for
+    /// its answer, and none waits before it.
     #[inline]
     fn run(
         &mut self,
         function: &HandlerFunction,
         header: Header,
         landed: Option<&[u8]>,
+        has_place: bool,
     ) -> Result<(), ChannelError> {
         let limits = (self.channel.eager_bytes(), self.channel.longest());
-        // Answers that wait go first.
-        let has_turn = self.backlog.is_empty();
-        let (payload, place, exporter) = self.channel.exchange(header);
-        let responder = Responder::new(if has_turn { place } else { &mut [] }, limits, exporter);
+        let (payload, place, exporter) = self.channel.exchange(header, has_place);
+        let mut responder = Responder::new(place, limits, exporter);
         let request = Request {
             handler: header.handler,
             payload: landed.unwrap_or(payload),
             connection: self.id,
         };
-        match execute(function, &request, responder) {
-            Ok(Response::InPlace(length)) => {
-                self.channel.commit(Kind::Response, header.call, length);
-                Ok(())
-            }
-            Ok(response) => self.respond(header.call, response.into()),
-            Err(failure) => self.fail(header.call, failure),
+        let ended = execute(function, &request, &mut responder);
+        if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
+            self.channel.commit(Kind::Response, header.call, length);
+            return Ok(());
         }
+        let outcome = Outcome::new(ended, responder.elsewhere());
+        self.respond(header.call, outcome)
     }
 
     fn fail_unknown(&mut self, call: u64, handler: HandlerId) -> Result<(), ChannelError> {
@@ -287,7 +289,9 @@ impl<D: Device> Connection<D> {
                     kind: Kind::LongRequest,
                     call,
                 };
-                self.run(function.as_ref(), header, Some(landed.bytes()))
+                let eager = self.channel.eager_bytes();
+                let has_place = self.backlog.is_empty() && self.channel.make_room(eager)?;
+                self.run(function.as_ref(), header, Some(landed.bytes()), has_place)
             }
             Some(Execution::Worker(_)) => self.hand_out(call, handler, Box::new(landed), context),
             None => self.fail_unknown(call, handler),
@@ -345,6 +349,7 @@ impl<D: Device> Connection<D> {
         self.respond(call, Outcome::Failure(failure))
     }
 
+    #[cold]
     fn respond(&mut self, call: u64, outcome: Outcome) -> Result<(), ChannelError> {
         if !self.backlog.is_empty() {
             self.backlog.push_back((call, outcome));

@@ -73,26 +73,16 @@ pub struct Responder<'a> {
     /// The place in the batch, and how much of it is written. It is given up when the response goes elsewhere.
     place: &'a mut [u8],
     length: usize,
-    elsewhere: Elsewhere,
+    elsewhere: Option<Box<Elsewhere>>,
     eager_bytes: usize,
     longest: usize,
     exporter: &'a dyn Exporter,
 }
 
-/// A response that does not stand in its place.
-enum Elsewhere {
-    No,
-    /// It is longer, or there was no room.
+/// A response that does not stand in its place: it is longer, or there was no room.
+pub(super) enum Elsewhere {
     Heap(Vec<u8>),
     /// It was filled in registered memory.
-    Exported(Box<dyn BytesMut>),
-}
-
-/// What a handler wrote.
-pub(super) enum Response {
-    /// So many bytes in the place.
-    InPlace(usize),
-    Heap(Vec<u8>),
     Exported(Box<dyn BytesMut>),
 }
 
@@ -115,22 +105,24 @@ impl<'a> Responder<'a> {
         Self {
             place,
             length: 0,
-            elsewhere: Elsewhere::No,
+            elsewhere: None,
             eager_bytes,
             longest,
             exporter,
         }
     }
 
+    /// Bytes of the response, if it stands in its place.
     #[inline]
-    pub(super) fn finish(self) -> Response {
-        match self.elsewhere {
-            // Without a place there must be bytes elsewhere, be they none.
-            Elsewhere::No if self.place.is_empty() => Response::Heap(Vec::new()),
-            Elsewhere::No => Response::InPlace(self.length),
-            Elsewhere::Heap(bytes) => Response::Heap(bytes),
-            Elsewhere::Exported(buffer) => Response::Exported(buffer),
-        }
+    pub(super) fn written_in_place(&self) -> Option<usize> {
+        // Without a place there must be bytes elsewhere, be they none.
+        (self.elsewhere.is_none() && !self.place.is_empty()).then_some(self.length)
+    }
+
+    /// The response that does not stand in its place.
+    pub(super) fn elsewhere(self) -> Elsewhere {
+        self.elsewhere
+            .map_or(Elsewhere::Heap(Vec::new()), |elsewhere| *elsewhere)
     }
 
     /// Appends to the response.
@@ -150,14 +142,14 @@ impl<'a> Responder<'a> {
 
     #[cold]
     fn write_elsewhere(&mut self, bytes: &[u8]) -> Result<(), HandlerError> {
-        if !matches!(self.elsewhere, Elsewhere::Heap(_)) {
+        if !matches!(self.elsewhere.as_deref(), Some(Elsewhere::Heap(_))) {
             // What was filled in place is replaced, as `in_place` replaces what was written.
             let place = std::mem::take(&mut self.place);
             let written = place[..self.length].to_vec();
             self.length = 0;
-            self.elsewhere = Elsewhere::Heap(written);
+            self.elsewhere = Some(Box::new(Elsewhere::Heap(written)));
         }
-        let Elsewhere::Heap(heap) = &mut self.elsewhere else {
+        let Some(Elsewhere::Heap(heap)) = self.elsewhere.as_deref_mut() else {
             unreachable!("made just above")
         };
         if bytes.len() > self.longest - heap.len().min(self.longest) {
@@ -183,15 +175,14 @@ impl<'a> Responder<'a> {
         }
         self.place = &mut [];
         self.length = 0;
-        if length <= self.eager_bytes {
-            self.elsewhere = Elsewhere::Heap(vec![0; length]);
+        let elsewhere = if length <= self.eager_bytes {
+            Elsewhere::Heap(vec![0; length])
         } else {
-            self.elsewhere = Elsewhere::Exported(self.exporter.export(length)?);
-        }
-        match &mut self.elsewhere {
+            Elsewhere::Exported(self.exporter.export(length)?)
+        };
+        match &mut **self.elsewhere.insert(Box::new(elsewhere)) {
             Elsewhere::Heap(bytes) => Ok(bytes),
             Elsewhere::Exported(buffer) => Ok(buffer.bytes_mut()),
-            Elsewhere::No => unreachable!("made just above"),
         }
     }
 

@@ -69,16 +69,14 @@ pub(super) fn start(
 fn work(queue: &Receiver<Job>, deliver: &(impl Fn(usize, Finished) + ?Sized)) {
     for job in queue {
         let limits = (job.eager_bytes, job.longest);
-        let responder = Responder::new(&mut [], limits, job.exporter.as_ref());
+        let mut responder = Responder::new(&mut [], limits, job.exporter.as_ref());
         let request = Request {
             handler: job.handler,
             payload: job.payload.bytes(),
             connection: job.connection,
         };
-        let outcome = match execute(job.function.as_ref(), &request, responder) {
-            Ok(response) => response.into(),
-            Err(failure) => Outcome::Failure(failure),
-        };
+        let ended = execute(job.function.as_ref(), &request, &mut responder);
+        let outcome = Outcome::new(ended, responder.elsewhere());
         let finished = Finished {
             connection: job.connection,
             call: job.call,

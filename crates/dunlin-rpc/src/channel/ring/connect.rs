@@ -159,6 +159,11 @@ impl<D: Device> UnconnectedRing<D> {
             )));
         }
         let longest = number(parameter::LONGEST, 1 << 30)?;
+        if longest < eager {
+            return Err(VerbsError::Peer(format!(
+                "its max-message-bytes is {longest}, less than its eager-bytes, {eager}"
+            )));
+        }
         let key = number(parameter::KEY, u32::MAX as usize)?;
         let address = number(parameter::ADDRESS, usize::MAX)?;
         let canaries = number(parameter::CANARIES, usize::MAX)? as u64;

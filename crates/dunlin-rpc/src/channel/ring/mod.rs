@@ -180,12 +180,18 @@ impl<D: Device> RingChannel<D> {
         self.outbox.push(header, payload);
     }
 
-    /// What a handler needs: the payload of the message that was received last, and the place of the answer's, which is empty when
-    /// there is no room now.
+    /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the
+    /// caller has made room for it.
     #[inline]
-    pub(crate) fn exchange(&mut self, header: Header) -> (&[u8], &mut [u8], &Arc<BufferPool<D>>) {
-        let most = self.peer_eager_bytes.min(self.peer_longest);
-        let place = self.outbox.space(most);
+    pub(crate) fn exchange(
+        &mut self,
+        header: Header,
+        has_room: bool,
+    ) -> (&[u8], &mut [u8], &Arc<BufferPool<D>>) {
+        let place = match has_room {
+            true => self.outbox.space(self.peer_eager_bytes),
+            false => &mut [],
+        };
         (self.inbox.payload(header), place, &self.exports)
     }
 
@@ -260,7 +266,7 @@ impl<D: Device> RingChannel<D> {
     }
 
     /// Takes the next message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.inbox.messages() == 0 {
             let Some(peer_consumed) = self.inbox.open(self.inlet.memory())? else {
