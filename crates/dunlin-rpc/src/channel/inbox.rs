@@ -121,7 +121,7 @@ impl Inbox {
         if self.messages == 0 {
             return Ok(None);
         }
-        let rest = self.content.get(self.at..self.end).unwrap_or_default();
+        let rest = &self.content[self.at..self.end];
         let Some((header, rest)) = rest.split_first_chunk() else {
             return Err(ChannelError::violation("a batch ends before its messages"));
         };
@@ -138,7 +138,8 @@ impl Inbox {
             return Err(ChannelError::violation("a message ends beyond its batch"));
         }
         self.payload_at = self.at + message::HEADER_BYTES;
-        self.at += message::message_bytes(length);
+        // The last message may lack the bytes that fill it up.
+        self.at = (self.at + message::message_bytes(length)).min(self.end);
         self.messages -= 1;
         Ok(Some(header))
     }

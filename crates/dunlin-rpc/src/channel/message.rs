@@ -8,7 +8,7 @@ pub(crate) const DESCRIPTOR_BYTES: usize = 24;
 /// Bytes that a message with `payload` bytes takes in a batch: every message begins on 8 bytes.
 #[inline]
 pub(crate) fn message_bytes(payload: usize) -> usize {
-    HEADER_BYTES + payload.next_multiple_of(8)
+    HEADER_BYTES + ((payload + 7) & !7)
 }
 
 /// What a message is.

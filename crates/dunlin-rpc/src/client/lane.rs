@@ -179,22 +179,14 @@ impl<D: Device> RingLane<D> {
         wanted.then_some(slot.tag)
     }
 
-    /// The name of the call that would take a slot next.
+    /// Takes a free slot and names its call.
     #[inline]
-    fn next_call(&self) -> Option<CallId> {
-        let index = *self.free.last()?;
-        let generation = self.slots[index as usize].generation;
-        Some(u64::from(index) | u64::from(generation) << 32)
-    }
-
-    /// Takes the slot of [`RingLane::next_call`].
-    #[inline]
-    fn begin(&mut self, tag: u64) {
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.slots[index as usize];
-            slot.state = State::Waiting;
-            slot.tag = tag;
-        }
+    fn begin(&mut self, tag: u64) -> Option<CallId> {
+        let index = self.free.pop()?;
+        let slot = &mut self.slots[index as usize];
+        slot.state = State::Waiting;
+        slot.tag = tag;
+        Some(u64::from(index) | u64::from(slot.generation) << 32)
     }
 
     fn keep(&mut self, call: CallId, export: Buffer<D>) {
@@ -333,12 +325,11 @@ impl<D: Device> Lane for RingLane<D> {
         if !self.open || payload.len() > self.channel.eager_bytes() {
             return None;
         }
-        let call = self.next_call()?;
         if !matches!(self.channel.make_room(payload.len()), Ok(true)) {
             return None;
         }
+        let call = self.begin(tag)?;
         self.channel.push(Kind::Request, handler, call, payload);
-        self.begin(tag);
         Some(call)
     }
 
@@ -378,46 +369,43 @@ impl<D: Device> Lane for RingLane<D> {
         if !self.channel.make_room(in_ring).map_err(lost)? {
             return Ok(None);
         }
-        let Some(call) = self.next_call() else {
-            return Err(CallError::TooManyOutstanding {
-                limit: self.slots.len(),
-            });
+        let full = CallError::TooManyOutstanding {
+            limit: self.slots.len(),
         };
-        match body {
-            Body::Bytes(bytes) if length <= eager => {
-                self.channel.push(Kind::Request, handler, call, bytes);
-            }
+        if self.free.is_empty() {
+            return Err(full);
+        }
+        if length <= eager {
+            let call = self.begin(tag).ok_or(full)?;
+            let bytes = match body {
+                Body::Bytes(bytes) => bytes,
+                Body::Buffer(buffer) => buffer.bytes_ref(),
+            };
+            self.channel.push(Kind::Request, handler, call, bytes);
+            return Ok(Some(call));
+        }
+        // Whatever may fail comes before the call exists.
+        let export = match std::mem::replace(body, Body::Bytes(&[])) {
             Body::Bytes(bytes) => {
                 let export = self.channel.export(length).map_err(lost)?;
                 export.fill(bytes);
-                self.channel
-                    .push_long(Kind::LongRequest, handler, call, &export);
-                self.keep(call, export);
+                export
             }
-            Body::Buffer(buffer) if length <= eager => {
-                self.channel
-                    .push(Kind::Request, handler, call, buffer.bytes_ref());
-            }
-            Body::Buffer(_) => {
-                let Body::Buffer(buffer) = std::mem::replace(body, Body::Bytes(&[])) else {
-                    unreachable!("matched just above")
-                };
-                let export = match buffer.into_any().downcast::<Buffer<D>>() {
-                    Ok(own) if self.channel.owns(&own) => *own,
-                    Ok(foreign) => {
-                        // Made by an earlier connection of this lane: its key means nothing here.
-                        let export = self.channel.export(length).map_err(lost)?;
-                        export.fill(foreign.bytes_ref());
-                        export
-                    }
-                    Err(_) => unreachable!("a client keeps to one device"),
-                };
-                self.channel
-                    .push_long(Kind::LongRequest, handler, call, &export);
-                self.keep(call, export);
-            }
-        }
-        self.begin(tag);
+            Body::Buffer(buffer) => match buffer.into_any().downcast::<Buffer<D>>() {
+                Ok(own) if self.channel.owns(&own) => *own,
+                Ok(foreign) => {
+                    // Made by an earlier connection of this lane: its key means nothing here.
+                    let export = self.channel.export(length).map_err(lost)?;
+                    export.fill(foreign.bytes_ref());
+                    export
+                }
+                Err(_) => unreachable!("a client keeps to one device"),
+            },
+        };
+        let call = self.begin(tag).ok_or(full)?;
+        self.channel
+            .push_long(Kind::LongRequest, handler, call, &export);
+        self.keep(call, export);
         Ok(Some(call))
     }
 
