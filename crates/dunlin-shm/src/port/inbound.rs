@@ -1,7 +1,8 @@
 //! The receiving end of a port.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+
+use crate::sync::Ordering;
 
 use super::{Nonsense, PortMap, Record, RECORD_HEADER_BYTES};
 
@@ -39,24 +40,18 @@ impl Inbound {
         if there > self.port.data_bytes() || there % RECORD_HEADER_BYTES != 0 {
             return Err(Nonsense);
         }
-        // Each word is read once; what is decided below rests on these copies.
-        let words = [
-            self.port.word(self.head).load(Ordering::Relaxed),
-            self.port.word(self.head + 8).load(Ordering::Relaxed),
-        ];
-        let record = Record::decode(words).ok_or(Nonsense)?;
+        let record = Record::decode(self.port.read_header(self.head)).ok_or(Nonsense)?;
         if record.ring_bytes() > there {
             return Err(Nonsense);
         }
         Ok(Some(record))
     }
 
-    /// Where the bytes of a record that [`Inbound::peek`] returned are.
+    /// Has `f` read the bytes of a record that [`Inbound::peek`] returned. They may change meanwhile.
     #[inline]
-    pub(crate) fn bytes(&self, record: &Record) -> [(*const u8, usize); 2] {
-        self.port
-            .pieces(self.head + RECORD_HEADER_BYTES, record.bytes as usize)
-            .map(|(start, length)| (start.cast_const(), length))
+    pub(crate) fn read(&self, record: &Record, f: impl FnOnce([(*const u8, usize); 2])) {
+        let at = self.head + RECORD_HEADER_BYTES;
+        self.port.drain(at, record.bytes as usize, f);
     }
 
     /// Gives the room of that record back to the sender.

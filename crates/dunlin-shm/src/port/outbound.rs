@@ -1,11 +1,11 @@
 //! The sending end of a port.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 
 use crate::channel::raise;
 use crate::region_table::PeerTable;
+use crate::sync::{fence, Ordering};
 
 use super::{Nonsense, PortMap, Record, ARMED_NEXT, ARMED_SOLICITED, RECORD_HEADER_BYTES};
 
@@ -87,16 +87,10 @@ impl Outbound {
     #[inline]
     pub(crate) fn publish(&mut self, record: Record, fill: impl FnOnce([(*mut u8, usize); 2])) {
         debug_assert!(self.tail - self.head + record.ring_bytes() <= self.port.data_bytes());
-        let [first, second] = record.encode();
-        self.port.word(self.tail).store(first, Ordering::Relaxed);
-        self.port
-            .word(self.tail + 8)
-            .store(second, Ordering::Relaxed);
+        self.port.write_header(self.tail, record.encode());
         if record.bytes > 0 {
-            fill(
-                self.port
-                    .pieces(self.tail + RECORD_HEADER_BYTES, record.bytes as usize),
-            );
+            let at = self.tail + RECORD_HEADER_BYTES;
+            self.port.fill(at, record.bytes as usize, fill);
         }
         self.tail += record.ring_bytes();
         // All or nothing: a sender that dies before this store has sent nothing.
