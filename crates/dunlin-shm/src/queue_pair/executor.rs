@@ -66,8 +66,8 @@ impl PeerRegion {
 pub(crate) enum Mail {
     /// The peer's port, or a refusal.
     Port(Option<Outbound>),
-    /// The region of a key, or a refusal.
-    Region(u32, Option<PeerRegion>),
+    /// The region of a key, or with what its request fails.
+    Region(u32, Result<PeerRegion, CompletionStatus>),
     /// The port of a datagram's destination, or a refusal.
     Datagram(super::work::Target, Option<Outbound>),
     /// A device that datagrams may have gone to is no more.
@@ -102,7 +102,7 @@ pub(crate) struct Executor {
     pub(crate) outbound: Option<Outbound>,
     regions: Vec<Option<PeerRegion>>,
     asked: Option<u32>,
-    refused: Option<u32>,
+    refused: Option<(u32, CompletionStatus)>,
     attach_again: Option<Instant>,
     queue: VecDeque<LeftOver>,
     /// Bytes of the first request that have crossed.
@@ -526,9 +526,8 @@ impl Executor {
         if length == 0 {
             return Ok(std::ptr::NonNull::<u64>::dangling().as_ptr().cast());
         }
-        if self.refused == Some(key) {
-            self.refused = None;
-            return Err(Step::Fail(CompletionStatus::RemoteAccess));
+        if let Some((_, status)) = self.refused.take_if(|(refused, _)| *refused == key) {
+            return Err(Step::Fail(status));
         }
         // A key that is not in force need not be asked for.
         let in_force = self
@@ -605,9 +604,12 @@ impl Executor {
                     if self.asked == Some(key) {
                         self.asked = None;
                     }
-                    let Some(region) = region else {
-                        self.refused = Some(key);
-                        continue;
+                    let region = match region {
+                        Ok(region) => region,
+                        Err(status) => {
+                            self.refused = Some((key, status));
+                            continue;
+                        }
                     };
                     self.unmap_revoked();
                     let index = key_index(key);
