@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use dunlin_verbs::QueuePairState;
+
 use crate::channel::raise;
 use crate::region_table::PeerTable;
 use crate::sync::{fence, Ordering};
@@ -32,6 +34,19 @@ impl Outbound {
             sent: 0,
             posted: 0,
         }
+    }
+
+    /// Whether the peer's queue pair is in a state in which it receives.
+    #[inline(always)]
+    pub(crate) fn peer_receives(&self) -> bool {
+        let state = self.port.state().load(Ordering::Relaxed);
+        // From ReadyToReceive on the next states do too, up to SendQueueError.
+        state.wrapping_sub(QueuePairState::ReadyToReceive as u32) <= 3
+    }
+
+    /// Whether the peer's queue pair was reset.
+    pub(crate) fn peer_is_reset(&self) -> bool {
+        self.port.state().load(Ordering::Relaxed) == QueuePairState::Reset as u32
     }
 
     /// Whether nothing was sent yet.
