@@ -13,6 +13,8 @@ pub(crate) struct Inbound {
     /// The sender's queue pair.
     pub(crate) source: u32,
     head: u64,
+    /// The tail as it was seen last: its line belongs to the sender, and each look takes it away from there.
+    tail: u64,
 }
 
 impl Inbound {
@@ -21,6 +23,7 @@ impl Inbound {
             port,
             source,
             head: 0,
+            tail: 0,
         }
     }
 
@@ -31,9 +34,11 @@ impl Inbound {
 
     /// The next record, if one is there. It stays until [`Inbound::take`].
     #[inline]
-    pub(crate) fn peek(&self) -> Result<Option<Record>, Nonsense> {
-        let tail = self.port.tail().load(Ordering::Acquire);
-        let there = tail.wrapping_sub(self.head);
+    pub(crate) fn peek(&mut self) -> Result<Option<Record>, Nonsense> {
+        if self.tail == self.head {
+            self.tail = self.port.tail().load(Ordering::Acquire);
+        }
+        let there = self.tail.wrapping_sub(self.head);
         if there == 0 {
             return Ok(None);
         }

@@ -116,6 +116,17 @@ impl Outbound {
         }
     }
 
+    /// Wakes a receiver that sleeps, whatever it waits for, because nothing goes on before it takes records. What it waits for
+    /// may be behind them, or be a message of which there is no more than the beginning.
+    #[cold]
+    pub(crate) fn wake_for_room(&self) {
+        let Some(event) = &self.wake else { return };
+        fence(Ordering::SeqCst);
+        if self.port.armed().swap(0, Ordering::SeqCst) != 0 {
+            raise(event);
+        }
+    }
+
     /// Wakes a receiver that sleeps.
     #[inline]
     fn wake(&self, solicited: bool) {

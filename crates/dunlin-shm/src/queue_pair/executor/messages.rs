@@ -4,12 +4,15 @@ use dunlin_verbs::{Access, CompletionStatus, RemoteAddress, SendFlags, Transport
 
 use super::one_sided::place;
 use super::{unreliable_or, Executor, Reason, Step};
-use crate::port::{Nonsense, Record, RecordKind};
+use crate::port::{Nonsense, Outbound, Record, RecordKind};
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::Work;
 
-/// Sends of more than the ring has room for go in pieces of at least this.
+/// A piece of a message that goes in several is not smaller than this, or half the ring.
 const PIECE_BYTES_MIN: u64 = 4096;
+/// Nor larger than this, or an eighth of the ring: the receiver copies one piece while the sender copies the next, and a piece
+/// is still in the cache that it was written through.
+const PIECE_BYTES_MAX: u64 = 32 << 10;
 
 impl Record {
     /// The record of a whole SEND.
@@ -51,7 +54,7 @@ impl Executor {
                     return Ok(Step::Done(work.length));
                 }
                 if outbound.room(0)?.is_none() {
-                    return Ok(Step::Wait(Reason::Room));
+                    return Ok(wait_for_room(outbound));
                 }
                 let record = Record {
                     kind: RecordKind::TooLong,
@@ -63,17 +66,17 @@ impl Executor {
             }
         }
         loop {
+            let ring = u64::from(outbound.port.geometry().data_bytes);
+            let least = PIECE_BYTES_MIN.min(ring / 2);
+            let most = PIECE_BYTES_MAX.min(ring / 8).max(least);
             let left = work.length - self.crossed;
-            let Some(room) = outbound.room(left as u64)? else {
-                return Ok(Step::Wait(Reason::Room));
+            let wanted = most.min(left as u64);
+            let room = match outbound.room(wanted)? {
+                Some(room) if room >= least.min(wanted) => room,
+                _ => return Ok(wait_for_room(outbound)),
             };
-            let fits = left as u64 <= room;
-            if !fits
-                && room < PIECE_BYTES_MIN.min(u64::from(outbound.port.geometry().data_bytes) / 2)
-            {
-                return Ok(Step::Wait(Reason::Room));
-            }
-            let bytes = if fits { left } else { room as usize };
+            let bytes = room.min(wanted) as usize;
+            let fits = bytes == left;
             let crossed = self.crossed;
             let record = Record {
                 more: !fits,
@@ -119,7 +122,7 @@ impl Executor {
             return Ok(self.not_ready(work, reliable));
         }
         if outbound.room(0)?.is_none() {
-            return Ok(Step::Wait(Reason::Room));
+            return Ok(wait_for_room(outbound));
         }
         place(work.source, target);
         let record = Record {
@@ -130,4 +133,10 @@ impl Executor {
         outbound.publish(record, |_| {});
         Ok(Step::Done(work.length))
     }
+}
+
+#[cold]
+fn wait_for_room(outbound: &Outbound) -> Step {
+    outbound.wake_for_room();
+    Step::Wait(Reason::Room)
 }
