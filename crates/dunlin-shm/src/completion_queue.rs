@@ -125,7 +125,7 @@ impl QueueCore {
         let armed = self.armed.load(Ordering::SeqCst);
         // Never down: a poller that found the port meanwhile may have armed it.
         if armed != 0 {
-            port.armed().store(armed, Ordering::SeqCst);
+            port.arm(armed);
         }
     }
 
@@ -398,7 +398,7 @@ impl CompletionQueue for ShmCompletionQueue {
         }
         for watch in &self.watches {
             if let Some(port) = &watch.port {
-                port.armed().store(armed, Ordering::SeqCst);
+                port.arm(armed);
             }
         }
         fence(Ordering::SeqCst);

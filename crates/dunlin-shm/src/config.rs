@@ -22,7 +22,8 @@ pub struct ShmConfig {
     pub max_datagram_senders: usize,
     /// Sessions that other devices may have open to this one.
     pub max_sessions: usize,
-    /// Time in which a peer's control thread must answer.
+    /// Time in which a peer's control thread must answer a question that needs nobody else, and in which whoever opens a
+    /// session must say who it is.
     pub control_timeout: Duration,
 }
 

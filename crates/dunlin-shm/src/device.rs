@@ -129,6 +129,9 @@ fn check(config: &ShmConfig) -> Result<(), VerbsError> {
     if config.max_regions == 0 || config.max_regions > KEY_INDICES {
         return invalid("max_regions", "1 to 4096");
     }
+    if config.control_timeout.is_zero() {
+        return invalid("control_timeout", "not zero");
+    }
     if config.max_queue_pairs == 0 || config.max_queue_pairs > 4096 {
         return invalid("max_queue_pairs", "1 to 4096");
     }

@@ -77,7 +77,8 @@ impl Mapping {
         unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.length, advice) }
     }
 
-    /// The 8 bytes at `offset` as an atomic.
+    /// The 8 bytes at `offset` as an atomic. (Under the model checker ports have memory of their own.)
+    #[cfg_attr(loom, allow(dead_code))]
     #[inline(always)]
     pub(crate) fn u64(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset % 8 == 0 && offset + 8 <= self.length);

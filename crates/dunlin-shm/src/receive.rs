@@ -445,10 +445,12 @@ impl ReceiveState {
             return Ok(Some(self.complete(pair, status, CompletionOpcode::Receive)));
         };
         let mut at = (self.received + header) as usize;
-        for (start, length) in self.inbound[port].bytes(&record) {
-            self.current.scatter(at, start, length);
-            at += length;
-        }
+        self.inbound[port].read(&record, |pieces| {
+            for (start, length) in pieces {
+                self.current.scatter(at, start, length);
+                at += length;
+            }
+        });
         drop(in_use);
         self.inbound[port].take(&record);
         self.received = end;

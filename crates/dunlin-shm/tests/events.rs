@@ -6,9 +6,9 @@ mod common;
 use std::time::Duration;
 
 use common::{pair_of, poll_one, Side};
-use dunlin_shm::{ShmAddressHandle, ShmSharedReceiveQueue};
+use dunlin_shm::{ShmAddressHandle, ShmCompletionChannel, ShmSharedReceiveQueue};
 use dunlin_verbs::{
-    AsyncEvent, Completion, CompletionChannel, CompletionQueue, CompletionQueueError,
+    Access, AsyncEvent, Completion, CompletionChannel, CompletionQueue, CompletionQueueError,
     CompletionStatus, Device, Notify, Operation, Payload, PostErrorKind, QueuePair,
     QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, Segment, SendFlags, SendRequest,
     SharedReceiveQueue, Transport,
@@ -16,12 +16,8 @@ use dunlin_verbs::{
 
 const SEND: Operation = Operation::Send { immediate: None };
 
-#[test]
-fn an_armed_queue_raises_one_event() {
-    let (mut a, mut b) = (
-        Side::new(Transport::ReliableConnection),
-        Side::new(Transport::ReliableConnection),
-    );
+/// Gives the side a completion queue with a channel, and a queue pair that receives by it.
+fn with_channel(b: &mut Side) -> ShmCompletionChannel {
     let channel = b.device.create_completion_channel().unwrap();
     b.receives = b
         .device
@@ -42,6 +38,16 @@ fn an_armed_queue_raises_one_event() {
             },
         )
         .unwrap();
+    channel
+}
+
+#[test]
+fn an_armed_queue_raises_one_event() {
+    let (mut a, mut b) = (
+        Side::new(Transport::ReliableConnection),
+        Side::new(Transport::ReliableConnection),
+    );
+    let channel = with_channel(&mut b);
     // Armed before there is a connection.
     b.receives.request_notify(Notify::Next).unwrap();
     let (at_a, at_b) = (a.pair.address(), b.pair.address());
@@ -78,6 +84,49 @@ fn an_armed_queue_raises_one_event() {
     drop(a);
     assert!(channel.wait(Duration::from_secs(5)).unwrap());
     assert_eq!(b.pair.state(), QueuePairState::Error);
+}
+
+/// A message longer than the port crosses while the receiver takes pieces, so it has to be woken before it is complete; and what
+/// is solicited may be behind many that are not.
+#[test]
+fn a_sender_without_room_wakes_the_receiver() {
+    for (notify, length, count) in [(Notify::Next, 1 << 20, 1), (Notify::Solicited, 30_000, 16)] {
+        let (mut a, mut b) = (
+            Side::new(Transport::ReliableConnection),
+            Side::new(Transport::ReliableConnection),
+        );
+        let channel = with_channel(&mut b);
+        for side in [&mut a, &mut b] {
+            side.region = side
+                .device
+                .allocate_region(&side.domain, length, Access::all())
+                .unwrap();
+        }
+        let (at_a, at_b) = (a.pair.address(), b.pair.address());
+        a.connect(&at_b);
+        b.connect(&at_a);
+        for id in 0..count {
+            b.receive(id, 0, length);
+        }
+        b.receives.request_notify(notify).unwrap();
+        for id in 0..count {
+            a.post(id, SEND, 0, length);
+        }
+        let (mut received, mut one) = (0, [Completion::EMPTY]);
+        // Only after an event: a receiver that sleeps in vain is the failure.
+        assert!(channel.wait(Duration::from_secs(5)).unwrap());
+        while received < count {
+            b.receives.request_notify(notify).unwrap();
+            while b.receives.poll(&mut one).unwrap() == 1 {
+                assert!(one[0].is_success() && one[0].bytes == length);
+                received += 1;
+            }
+            // Unsolicited messages that all have room now wake nobody.
+            if received < count && notify == Notify::Next {
+                assert!(channel.wait(Duration::from_secs(5)).unwrap());
+            }
+        }
+    }
 }
 
 #[test]

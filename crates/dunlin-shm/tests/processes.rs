@@ -178,7 +178,6 @@ fn survive(round: u64) {
         handle(&mut side, true);
     }
     other.kill();
-    let killed = Instant::now();
     let mut event = None;
     wait(|| {
         handle(&mut side, false);
@@ -186,7 +185,6 @@ fn survive(round: u64) {
         event.is_some()
     });
     assert!(matches!(event, Some(AsyncEvent::PeerGone(_))));
-    assert!(killed.elapsed() < Duration::from_secs(1));
     // A peer that died before there was a session is in error with the first request, any other before it.
     side.post_inline(99, Operation::Send { immediate: None }, b"anyone?");
     assert!(matches!(

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
-use dunlin_verbs::{Access, AsyncEvent, EndpointAddress, Transport};
+use dunlin_verbs::{Access, AsyncEvent, CompletionStatus, EndpointAddress, Transport};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -15,7 +16,7 @@ use crate::queue_pair::{Mail, PeerRegion, Shared, Target};
 use crate::region_table::PeerTable;
 
 use super::message::{Message, VERSION};
-use super::socket::{address, same_user, Broken, Socket};
+use super::socket::{address, handle_ready, same_user, Broken, Socket};
 
 /// Sessions to other devices.
 #[derive(Debug)]
@@ -40,6 +41,9 @@ struct Request {
     pair: Weak<Shared>,
     incarnation: u32,
     wish: Wish,
+    /// When the peer's silence is an error. None for a port: the answer waits for the peer's queue pair, whose owner may take
+    /// his time, and the connection's own timeout bounds what is posted meanwhile.
+    deadline: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +55,14 @@ enum Wish {
 
 impl Request {
     fn refuse(self) {
+        self.refuse_with(CompletionStatus::RemoteAccess);
+    }
+
+    /// What was posted for it fails with `status`, where anything can fail.
+    fn refuse_with(self, status: CompletionStatus) {
         let mail = match self.wish {
             Wish::Port => Mail::Port(None),
-            Wish::Region(key) => Mail::Region(key, None),
+            Wish::Region(key) => Mail::Region(key, Err(status)),
             Wish::Datagram(target) => Mail::Datagram(target, None),
         };
         self.answer(mail);
@@ -63,6 +72,16 @@ impl Request {
         if let Some(pair) = self.pair.upgrade() {
             pair.deliver(self.incarnation, mail);
         }
+    }
+
+    /// Gives up waiting, and leaves behind what takes a late answer, for nobody.
+    fn expire(&mut self) {
+        let nobody = Self {
+            pair: Weak::new(),
+            deadline: None,
+            ..*self
+        };
+        std::mem::replace(self, nobody).refuse_with(CompletionStatus::RetryExceeded);
     }
 }
 
@@ -140,10 +159,12 @@ impl Client {
         message: impl FnOnce(&Shared, u32) -> Message,
     ) {
         let Some(asking) = pair.upgrade() else { return };
+        let patience = self.core.config.control_timeout;
         let request = Request {
             pair,
             incarnation,
             wish,
+            deadline: (!matches!(wish, Wish::Port)).then(|| Instant::now() + patience),
         };
         let index = match self.session(uid) {
             Ok(index) => index,
@@ -166,7 +187,8 @@ impl Client {
         session.requests.insert(number, request);
         let message = message(&asking, number);
         if session.socket.send(&message, Vec::new()).is_err() {
-            self.lose(index);
+            let session = self.sessions.swap_remove(index);
+            self.lose(session);
         }
     }
 
@@ -206,16 +228,32 @@ impl Client {
 
     /// Deals with the sessions whose sockets are ready.
     pub(super) fn handle(&mut self, ready: &[bool]) {
-        for index in (0..ready.len()).rev().filter(|&index| ready[index]) {
-            if self.sessions[index].handle(&self.core).is_err() {
-                self.lose(index);
+        let core = Arc::clone(&self.core);
+        for lost in handle_ready(&mut self.sessions, ready, |session| session.handle(&core)) {
+            self.lose(lost);
+        }
+    }
+
+    /// When the next question has waited too long.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let requests = self.sessions.iter().flat_map(|s| s.requests.values());
+        requests.filter_map(|request| request.deadline).min()
+    }
+
+    /// Gives up the questions that have waited too long.
+    pub(super) fn expire(&mut self, now: Instant) {
+        for session in &mut self.sessions {
+            for request in session.requests.values_mut() {
+                if request.deadline.is_some_and(|deadline| deadline <= now) {
+                    tracing::debug!(wish = ?request.wish, "a peer's control thread is silent");
+                    request.expire();
+                }
             }
         }
     }
 
     /// The peer is gone: so are its queue pairs.
-    fn lose(&mut self, index: usize) {
-        let session = self.sessions.swap_remove(index);
+    fn lose(&mut self, session: Session) {
         self.core.push_event(AsyncEvent::PeerGone(session.uid));
         for pair in self.core.all_queue_pairs() {
             let connected = lock(&pair.link)
@@ -288,7 +326,10 @@ impl Session {
             ) => {
                 let access = Access::from_bits_truncate(access);
                 let region = self.region(key, access, base, length, &files);
-                request.answer(Mail::Region(key, region));
+                request.answer(Mail::Region(
+                    key,
+                    region.ok_or(CompletionStatus::RemoteAccess),
+                ));
             }
             _ => request.refuse(),
         }

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::{EndpointAddress, VerbsError};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -148,6 +148,9 @@ impl Control {
                 return;
             }
             self.look_after();
+            let now = Instant::now();
+            self.client.expire(now);
+            self.server.expire(now);
             if let Err(errno) = self.wait() {
                 tracing::error!(%errno, "the control thread cannot wait");
                 std::thread::sleep(TICK_MAX);
@@ -205,11 +208,20 @@ impl Control {
         self.tick = (self.tick * 2).min(TICK_MAX);
     }
 
+    /// How long it may sleep: as long as it likes when nobody waits for time to pass.
+    fn pause(&self) -> Option<Duration> {
+        let tick = (!self.watched.is_empty()).then_some(self.tick);
+        let deadlines = [self.client.deadline(), self.server.deadline()];
+        let next = deadlines.into_iter().flatten().min();
+        let silence = next.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        tick.into_iter().chain(silence).min()
+    }
+
     /// Sleeps until something happens, and deals with what came from peers.
     fn wait(&mut self) -> Result<(), Errno> {
-        let timeout = (!self.watched.is_empty()).then(|| Timespec {
-            tv_sec: 0,
-            tv_nsec: self.tick.subsec_nanos().into(),
+        let timeout = self.pause().map(|pause| Timespec {
+            tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: pause.subsec_nanos().into(),
         });
         let mut descriptors = vec![
             PollFd::new(&self.core.control.event, PollFlags::IN),

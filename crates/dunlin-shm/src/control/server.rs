@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dunlin_verbs::{Access, QueuePairState, Transport};
 use rustix::fs::{Mode, OFlags};
@@ -14,7 +15,7 @@ use crate::port::{Geometry, Inbound, PortMap};
 use crate::queue_pair::{Link, Shared};
 
 use super::message::{Message, VERSION};
-use super::socket::{same_user, Broken, Socket};
+use super::socket::{handle_ready, same_user, Broken, Socket};
 
 /// Questions of one session that may wait for a queue pair to know its peer.
 const PARKED_MAX: usize = 4096;
@@ -30,6 +31,7 @@ pub(super) struct Server {
 struct Session {
     socket: Socket,
     uid: Option<[u8; 16]>,
+    opened: Instant,
     parked: Vec<Message>,
     attached: Vec<Attached>,
     /// Ports for datagrams: ours, its.
@@ -75,6 +77,7 @@ impl Server {
             self.sessions.push(Session {
                 socket: Socket::new(file),
                 uid: None,
+                opened: Instant::now(),
                 parked: Vec::new(),
                 attached: Vec::new(),
                 datagrams: Vec::new(),
@@ -84,12 +87,25 @@ impl Server {
 
     /// Deals with the sessions whose sockets are ready.
     pub(super) fn handle(&mut self, ready: &[bool]) {
-        for index in (0..ready.len()).rev().filter(|&index| ready[index]) {
-            if self.sessions[index].handle(&self.core).is_err() {
-                let session = self.sessions.swap_remove(index);
-                session.end(&self.core);
-            }
+        let core = &self.core;
+        for lost in handle_ready(&mut self.sessions, ready, |session| session.handle(core)) {
+            lost.end(core);
         }
+    }
+
+    /// When the next session has not said who it is for too long.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let silent = self.sessions.iter().filter(|session| session.uid.is_none());
+        let opened = silent.map(|session| session.opened).min()?;
+        Some(opened + self.core.config.control_timeout)
+    }
+
+    /// Closes the sessions that do not say who they are: each takes the place of another.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let patience = self.core.config.control_timeout;
+        self.sessions.retain(|session| {
+            session.uid.is_some() || now.duration_since(session.opened) < patience
+        });
     }
 
     /// A queue pair knows its peer now: answers who waited for that.

@@ -121,3 +121,18 @@ impl Socket {
         }
     }
 }
+
+/// Has `handle` deal with the sessions whose sockets are ready; takes those out that cannot go on.
+pub(super) fn handle_ready<S>(
+    sessions: &mut Vec<S>,
+    ready: &[bool],
+    mut handle: impl FnMut(&mut S) -> Result<(), Broken>,
+) -> Vec<S> {
+    let mut lost = Vec::new();
+    for index in (0..ready.len()).rev().filter(|&index| ready[index]) {
+        if handle(&mut sessions[index]).is_err() {
+            lost.push(sessions.swap_remove(index));
+        }
+    }
+    lost
+}

@@ -1,7 +1,8 @@
 //! The receiving end of a port.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+
+use crate::sync::Ordering;
 
 use super::{Nonsense, PortMap, Record, RECORD_HEADER_BYTES};
 
@@ -12,6 +13,8 @@ pub(crate) struct Inbound {
     /// The sender's queue pair.
     pub(crate) source: u32,
     head: u64,
+    /// The tail as it was seen last: its line belongs to the sender, and each look takes it away from there.
+    tail: u64,
 }
 
 impl Inbound {
@@ -20,6 +23,7 @@ impl Inbound {
             port,
             source,
             head: 0,
+            tail: 0,
         }
     }
 
@@ -30,33 +34,29 @@ impl Inbound {
 
     /// The next record, if one is there. It stays until [`Inbound::take`].
     #[inline]
-    pub(crate) fn peek(&self) -> Result<Option<Record>, Nonsense> {
-        let tail = self.port.tail().load(Ordering::Acquire);
-        let there = tail.wrapping_sub(self.head);
+    pub(crate) fn peek(&mut self) -> Result<Option<Record>, Nonsense> {
+        if self.tail == self.head {
+            self.tail = self.port.tail().load(Ordering::Acquire);
+        }
+        let there = self.tail.wrapping_sub(self.head);
         if there == 0 {
             return Ok(None);
         }
         if there > self.port.data_bytes() || there % RECORD_HEADER_BYTES != 0 {
             return Err(Nonsense);
         }
-        // Each word is read once; what is decided below rests on these copies.
-        let words = [
-            self.port.word(self.head).load(Ordering::Relaxed),
-            self.port.word(self.head + 8).load(Ordering::Relaxed),
-        ];
-        let record = Record::decode(words).ok_or(Nonsense)?;
+        let record = Record::decode(self.port.read_header(self.head)).ok_or(Nonsense)?;
         if record.ring_bytes() > there {
             return Err(Nonsense);
         }
         Ok(Some(record))
     }
 
-    /// Where the bytes of a record that [`Inbound::peek`] returned are.
+    /// Has `f` read the bytes of a record that [`Inbound::peek`] returned. They may change meanwhile.
     #[inline]
-    pub(crate) fn bytes(&self, record: &Record) -> [(*const u8, usize); 2] {
-        self.port
-            .pieces(self.head + RECORD_HEADER_BYTES, record.bytes as usize)
-            .map(|(start, length)| (start.cast_const(), length))
+    pub(crate) fn read(&self, record: &Record, f: impl FnOnce([(*const u8, usize); 2])) {
+        let at = self.head + RECORD_HEADER_BYTES;
+        self.port.drain(at, record.bytes as usize, f);
     }
 
     /// Gives the room of that record back to the sender.

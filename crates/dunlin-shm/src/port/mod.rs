@@ -13,28 +13,29 @@
 //!
 //! The sender could write all of it. The receiver therefore keeps its own copies of what it writes, and each side checks
 //! what it reads. Nonsense costs the queue pair that read it, and nothing else.
+//!
+//! The protocol (`inbound.rs`, `outbound.rs` and the methods here) reaches the memory only through [`PortMap`]. That is a mapped
+//! file, or under `--cfg loom` a model in which each unit of 16 bytes of the record ring is a cell that notices a race.
 
 mod inbound;
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(not(loom))]
+mod map;
+#[cfg(loom)]
+mod modelled;
 mod outbound;
 mod record;
 
 pub(crate) use inbound::Inbound;
+#[cfg(not(loom))]
+pub(crate) use map::PortMap;
+#[cfg(loom)]
+pub(crate) use modelled::PortMap;
 pub(crate) use outbound::Outbound;
 pub(crate) use record::{Record, RecordKind, RECORD_HEADER_BYTES};
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64};
-
-use rustix::io::Errno;
-
-use crate::mapping::{create_sealed, map_foreign, Mapping, PAGE_BYTES};
-
-const TAIL: usize = 0;
-const HEAD: usize = 64;
-const STATE: usize = 128;
-const POSTED: usize = 192;
-const ARMED: usize = 256;
-const LENGTHS: usize = PAGE_BYTES;
+use crate::sync::Ordering;
 
 /// `armed`: the next message raises the event.
 pub(crate) const ARMED_NEXT: u32 = 1;
@@ -56,130 +57,18 @@ pub(crate) struct Geometry {
     pub(crate) shared_receive: bool,
 }
 
-impl Geometry {
-    /// The size of the file, if the shape is a lawful one.
-    pub(crate) fn file_bytes(self) -> Option<usize> {
-        let lawful = self.lengths.is_power_of_two()
-            && self.lengths <= 1 << 20
-            && self.data_bytes.is_power_of_two()
-            && (4096..=1 << 30).contains(&self.data_bytes);
-        lawful.then(|| self.data_offset() + self.data_bytes as usize)
-    }
-
-    fn data_offset(self) -> usize {
-        LENGTHS + (self.lengths as usize * 4).next_multiple_of(PAGE_BYTES)
-    }
-}
-
-/// A mapped port.
-#[derive(Debug)]
-pub(crate) struct PortMap {
-    mapping: Mapping,
-    geometry: Geometry,
-    data_offset: usize,
-}
-
 impl PortMap {
-    /// A port of ours and the descriptor that its sender gets.
-    pub(crate) fn create(geometry: Geometry) -> Result<(OwnedFd, Self), Errno> {
-        let bytes = geometry.file_bytes().ok_or(Errno::INVAL)?;
-        let (file, mapping) = create_sealed("dunlin-shm-port", bytes, false)?;
-        Ok((file, Self::over(mapping, geometry)))
+    /// Tells the sender that the RECEIVE with this running number is posted, and how long it is.
+    #[inline]
+    pub(crate) fn announce_receive(&self, number: u64, length: usize) {
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        self.receive_length(number).store(length, Ordering::Relaxed);
+        self.posted().store(number + 1, Ordering::Release);
     }
 
-    /// Maps the port of a peer.
-    pub(crate) fn map(file: BorrowedFd<'_>, geometry: Geometry) -> Result<Self, Errno> {
-        let bytes = geometry.file_bytes().ok_or(Errno::INVAL)?;
-        Ok(Self::over(
-            map_foreign(file.as_fd(), bytes, true)?,
-            geometry,
-        ))
-    }
-
-    fn over(mapping: Mapping, geometry: Geometry) -> Self {
-        Self {
-            data_offset: geometry.data_offset(),
-            mapping,
-            geometry,
-        }
-    }
-
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
-    }
-
-    #[inline(always)]
-    pub(crate) fn tail(&self) -> &AtomicU64 {
-        self.mapping.u64(TAIL)
-    }
-
-    #[inline(always)]
-    fn head(&self) -> &AtomicU64 {
-        self.mapping.u64(HEAD)
-    }
-
-    /// The published state of the receiving queue pair.
-    #[inline(always)]
-    pub(crate) fn state(&self) -> &AtomicU32 {
-        self.mapping.u32(STATE)
-    }
-
-    /// RECEIVEs posted so far.
-    #[inline(always)]
-    pub(crate) fn posted(&self) -> &AtomicU64 {
-        self.mapping.u64(POSTED)
-    }
-
-    /// Whether the receiver sleeps.
-    #[inline(always)]
-    pub(crate) fn armed(&self) -> &AtomicU32 {
-        self.mapping.u32(ARMED)
-    }
-
-    /// The length of the RECEIVE with this running number.
-    #[inline(always)]
-    pub(crate) fn receive_length(&self, number: u64) -> &AtomicU32 {
-        let index = number as usize & (self.geometry.lengths as usize - 1);
-        self.mapping.u32(LENGTHS + index * 4)
-    }
-
-    #[inline(always)]
-    fn data_bytes(&self) -> u64 {
-        self.geometry.data_bytes.into()
-    }
-
-    /// The word at running position `at` of the record ring.
-    #[inline(always)]
-    fn word(&self, at: u64) -> &AtomicU64 {
-        let offset = at as usize & (self.geometry.data_bytes as usize - 8);
-        self.mapping.u64(self.data_offset + offset)
-    }
-
-    /// The pieces of `length` bytes of the ring at running position `at`: up to its end, and from its beginning.
-    #[inline(always)]
-    fn pieces(&self, at: u64, length: usize) -> [(*mut u8, usize); 2] {
-        let size = self.geometry.data_bytes as usize;
-        debug_assert!(length <= size);
-        let offset = at as usize & (size - 1);
-        let first = length.min(size - offset);
-        // SAFETY: the ring is `size` bytes from `data_offset` inside the mapping, and `offset < size`.
-        let (start, here) = unsafe {
-            let start = self.mapping.start().as_ptr().add(self.data_offset);
-            (start, start.add(offset))
-        };
-        [(here, first), (start, length - first)]
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-impl PortMap {
-    /// Words of 8 bytes in the whole port.
-    pub(crate) fn words_for_tests(&self) -> usize {
-        (self.data_offset + self.geometry.data_bytes as usize) / 8
-    }
-
-    /// One of them.
-    pub(crate) fn word_for_tests(&self, index: usize) -> &AtomicU64 {
-        self.mapping.u64(index * 8)
+    /// Asks the sender to raise the event; a look at the tail that shall not miss what came before comes after a fence.
+    #[inline]
+    pub(crate) fn arm(&self, kind: u32) {
+        self.armed().store(kind, Ordering::SeqCst);
     }
 }

@@ -1,11 +1,13 @@
 //! The sending end of a port.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
+
+use dunlin_verbs::QueuePairState;
 
 use crate::channel::raise;
 use crate::region_table::PeerTable;
+use crate::sync::{fence, Ordering};
 
 use super::{Nonsense, PortMap, Record, ARMED_NEXT, ARMED_SOLICITED, RECORD_HEADER_BYTES};
 
@@ -32,6 +34,19 @@ impl Outbound {
             sent: 0,
             posted: 0,
         }
+    }
+
+    /// Whether the peer's queue pair is in a state in which it receives.
+    #[inline(always)]
+    pub(crate) fn peer_receives(&self) -> bool {
+        let state = self.port.state().load(Ordering::Relaxed);
+        // From ReadyToReceive on the next states do too, up to SendQueueError.
+        state.wrapping_sub(QueuePairState::ReadyToReceive as u32) <= 3
+    }
+
+    /// Whether the peer's queue pair was reset.
+    pub(crate) fn peer_is_reset(&self) -> bool {
+        self.port.state().load(Ordering::Relaxed) == QueuePairState::Reset as u32
     }
 
     /// Whether nothing was sent yet.
@@ -87,16 +102,10 @@ impl Outbound {
     #[inline]
     pub(crate) fn publish(&mut self, record: Record, fill: impl FnOnce([(*mut u8, usize); 2])) {
         debug_assert!(self.tail - self.head + record.ring_bytes() <= self.port.data_bytes());
-        let [first, second] = record.encode();
-        self.port.word(self.tail).store(first, Ordering::Relaxed);
-        self.port
-            .word(self.tail + 8)
-            .store(second, Ordering::Relaxed);
+        self.port.write_header(self.tail, record.encode());
         if record.bytes > 0 {
-            fill(
-                self.port
-                    .pieces(self.tail + RECORD_HEADER_BYTES, record.bytes as usize),
-            );
+            let at = self.tail + RECORD_HEADER_BYTES;
+            self.port.fill(at, record.bytes as usize, fill);
         }
         self.tail += record.ring_bytes();
         // All or nothing: a sender that dies before this store has sent nothing.
@@ -104,6 +113,17 @@ impl Outbound {
         if !record.more {
             self.sent = self.sent.wrapping_add(1);
             self.wake(record.solicited);
+        }
+    }
+
+    /// Wakes a receiver that sleeps, whatever it waits for, because nothing goes on before it takes records. What it waits for
+    /// may be behind them, or be a message of which there is no more than the beginning.
+    #[cold]
+    pub(crate) fn wake_for_room(&self) {
+        let Some(event) = &self.wake else { return };
+        fence(Ordering::SeqCst);
+        if self.port.armed().swap(0, Ordering::SeqCst) != 0 {
+            raise(event);
         }
     }
 

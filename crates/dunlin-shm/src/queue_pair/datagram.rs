@@ -1,12 +1,11 @@
 //! UD: datagrams to any queue pair, each through a port of its own.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::{Operation, QueuePairState, SendFlags};
+use dunlin_verbs::Operation;
 
 use crate::control::Command;
-use crate::port::{Outbound, Record, RecordKind};
+use crate::port::{Outbound, Record};
 
 use super::executor::{Executor, Reason, Step};
 use super::shared::Shared;
@@ -64,9 +63,7 @@ impl Datagrams {
             };
         }
     }
-}
 
-impl Datagrams {
     /// Lets go of the ports of a device that is no more.
     pub(crate) fn forget(&mut self, uid: [u8; 16]) {
         self.destinations.retain(|(target, _)| target.gid != uid);
@@ -101,23 +98,11 @@ impl Executor {
                 ask(pair, target)
             }
             Way::Open(outbound) => {
-                let there = outbound.port.state().load(Ordering::Relaxed);
-                if there.wrapping_sub(QueuePairState::ReadyToReceive as u32) > 3 {
+                if !outbound.peer_receives() {
                     *way = Way::Refused(Instant::now());
                     return done;
                 }
-                let record = Record {
-                    kind: if immediate.is_some() {
-                        RecordKind::SendImmediate
-                    } else {
-                        RecordKind::Send
-                    },
-                    solicited: work.flags.contains(SendFlags::SOLICITED),
-                    more: false,
-                    bytes: work.length as u32,
-                    total: work.length as u32,
-                    immediate: immediate.unwrap_or(0),
-                };
+                let record = Record::send(work, immediate);
                 match outbound.room(work.length as u64) {
                     Ok(Some(room)) if room >= work.length as u64 => {
                         outbound.publish(record, |pieces| work.source.gather(0, pieces));
@@ -133,9 +118,9 @@ impl Executor {
 
 #[cold]
 fn ask(pair: &Shared, target: Target) -> Step {
-    pair.core.control.push(Command::Datagram {
-        pair: pair.me.clone(),
-        incarnation: pair.incarnation(),
+    pair.ask(|pair, incarnation| Command::Datagram {
+        pair,
+        incarnation,
         target,
     });
     Step::Wait(Reason::Peer)

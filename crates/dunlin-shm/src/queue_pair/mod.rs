@@ -304,13 +304,8 @@ impl ShmQueuePair {
         }
         if let Some(port) = &self.port {
             let length: usize = request.segments.iter().map(|segment| segment.length).sum();
-            port.receive_length(self.received).store(
-                u32::try_from(length).unwrap_or(u32::MAX),
-                std::sync::atomic::Ordering::Relaxed,
-            );
+            port.announce_receive(self.received, length);
             self.received += 1;
-            port.posted()
-                .store(self.received, std::sync::atomic::Ordering::Release);
         }
         if state == QueuePairState::Error {
             shared.receive_cq.signal(true);

@@ -91,23 +91,24 @@ impl ShmQueuePair {
             self.post_in_order(&work);
             return Ok(());
         }
-        let shared = &*self.shared;
-        // SAFETY: `&mut self` makes us the owner.
-        match unsafe {
-            shared
-                .send
-                .owned(|executor| executor.execute(shared, &work))
-        } {
-            Some(Step::Done(bytes)) => {
-                if request.flags.contains(SendFlags::SIGNALED) {
-                    shared.complete(&work, CompletionStatus::Success, bytes);
-                }
-            }
-            Some(Step::Fail(status)) => shared.fail(&work, status),
-            Some(Step::Wait(_)) => self.leave_over(&work),
-            None => self.post_in_order(&work),
+        if !self.execute_at_once(&work) {
+            self.post_in_order(&work);
         }
         Ok(())
+    }
+
+    /// Executes a request and does what follows from that; `false`, and nothing done, when others are left over before it.
+    #[inline(always)]
+    fn execute_at_once(&self, work: &Work<'_>) -> bool {
+        let shared = &*self.shared;
+        // SAFETY: `&mut self` of the caller makes us the owner.
+        match unsafe { shared.send.owned(|executor| executor.execute(shared, work)) } {
+            Some(Step::Done(bytes)) => shared.succeed(work, bytes),
+            Some(Step::Fail(status)) => shared.fail(work, status),
+            Some(Step::Wait(_)) => self.leave_over(work),
+            None => return false,
+        }
+        true
     }
 
     /// Takes an entry of the send queue; it comes back when a completion at or after it is polled.
@@ -164,17 +165,8 @@ impl ShmQueuePair {
         }
         match shared.state() {
             QueuePairState::ReadyToSend => {
-                // What was left over has been finished meanwhile.
-                // SAFETY: `&mut self` of the caller makes us the owner.
-                match unsafe { shared.send.owned(|executor| executor.execute(shared, work)) } {
-                    Some(Step::Done(bytes)) => {
-                        if work.flags.contains(SendFlags::SIGNALED) {
-                            shared.complete(work, CompletionStatus::Success, bytes);
-                        }
-                    }
-                    Some(Step::Fail(status)) => shared.fail(work, status),
-                    _ => self.leave_over(work),
-                }
+                // What was left over has been finished meanwhile, and only we leave anything over.
+                self.execute_at_once(work);
             }
             QueuePairState::SendQueueDrained => self.leave_over(work),
             _ => shared.complete(work, CompletionStatus::Flushed, 0),

@@ -5,10 +5,12 @@ use std::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use dunlin_verbs::{
-    Access, CompletionStatus, ConnectAttributes, EndpointAddress, QueuePairState, Transport,
+    Access, CompletionStatus, ConnectAttributes, EndpointAddress, QueuePairState, SendFlags,
+    Transport,
 };
 
 use crate::completion_queue::{Entry, QueueCore};
+use crate::control::Command;
 use crate::core::{lock, Core};
 use crate::gate::Gate;
 use crate::handover::{Handover, Held};
@@ -197,6 +199,14 @@ impl Shared {
         });
     }
 
+    /// Reports the success of `work` to who wants to know.
+    #[inline(always)]
+    pub(crate) fn succeed(&self, work: &Work<'_>, bytes: usize) {
+        if work.flags.contains(SendFlags::SIGNALED) {
+            self.complete(work, CompletionStatus::Success, bytes);
+        }
+    }
+
     /// Reports the failure of `work` and moves to the error state of the transport.
     #[cold]
     pub(crate) fn fail(&self, work: &Work<'_>, status: CompletionStatus) {
@@ -231,6 +241,13 @@ impl Shared {
             self.send_cq.left_over.fetch_sub(1, Ordering::SeqCst);
             held.give_back();
         }
+    }
+
+    /// Asks the control thread for something; the answer comes as mail.
+    #[cold]
+    pub(crate) fn ask(&self, command: impl FnOnce(Weak<Self>, u32) -> Command) {
+        let command = command(self.me.clone(), self.incarnation());
+        self.core.control.push(command);
     }
 
     /// Puts an answer of the control thread where the executor finds it.

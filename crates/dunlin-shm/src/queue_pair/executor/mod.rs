@@ -1,0 +1,156 @@
+//! The executor: carries out send requests, in order, as far as they go.
+
+mod left_over;
+mod messages;
+mod one_sided;
+mod peer;
+mod region;
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use dunlin_verbs::{CompletionStatus, ConnectAttributes, EndpointAddress, Operation, Transport};
+
+use crate::port::{Nonsense, Outbound};
+
+use super::datagram::Datagrams;
+use super::shared::Shared;
+use super::work::{LeftOver, Work};
+
+pub(super) use one_sided::place_piece;
+pub(crate) use peer::Mail;
+pub(crate) use region::PeerRegion;
+
+/// How far a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Done, with this many bytes.
+    Done(usize),
+    /// Something has to happen first.
+    Wait(Reason),
+    /// It failed.
+    Fail(CompletionStatus),
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// An answer of the peer's control thread.
+    Peer,
+    /// A RECEIVE at the peer.
+    Receiver,
+    /// Room in the peer's port.
+    Room,
+}
+
+/// Executes sends of one queue pair.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    pub(crate) outbound: Option<Outbound>,
+    regions: Vec<Option<PeerRegion>>,
+    asked: Option<u32>,
+    refused: Option<(u32, CompletionStatus)>,
+    attach_again: Option<Instant>,
+    queue: VecDeque<LeftOver>,
+    /// Bytes of the first request that have crossed.
+    crossed: usize,
+    waiting: Option<(Reason, Instant)>,
+    pub(crate) remote: Option<EndpointAddress>,
+    pub(crate) attributes: ConnectAttributes,
+    pub(crate) datagrams: Datagrams,
+}
+
+impl Executor {
+    pub(crate) fn new(send_requests: usize) -> Self {
+        Self {
+            outbound: None,
+            regions: Vec::new(),
+            asked: None,
+            refused: None,
+            attach_again: None,
+            queue: VecDeque::with_capacity(send_requests),
+            crossed: 0,
+            waiting: None,
+            remote: None,
+            attributes: ConnectAttributes::default(),
+            datagrams: Datagrams::default(),
+        }
+    }
+
+    /// Forgets everything but the room it has.
+    pub(crate) fn reset(&mut self) {
+        self.queue.clear();
+        let queue = std::mem::take(&mut self.queue);
+        *self = Self {
+            queue,
+            ..Self::new(0)
+        };
+    }
+
+    /// Carries out one request, or the next part of it.
+    #[inline(always)]
+    pub(crate) fn execute(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
+        let Some(_in_use) = work.source.begin_use(pair.domain) else {
+            return Step::Fail(CompletionStatus::LocalProtection);
+        };
+        if pair.transport == Transport::UnreliableDatagram {
+            return self.execute_datagram(pair, work);
+        }
+        if self.outbound.is_none() {
+            if let Some(step) = self.attach(pair) {
+                return step;
+            }
+        }
+        let Some(outbound) = self.outbound.as_mut() else {
+            return Step::Wait(Reason::Peer);
+        };
+        if !outbound.peer_receives() {
+            return self.not_receiving(pair, work);
+        }
+        match work.operation {
+            Operation::Write {
+                remote,
+                immediate: None,
+            } => self.write(pair, work, *remote),
+            _ => self.execute_other(pair, work),
+        }
+    }
+
+    #[inline(never)]
+    fn execute_other(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
+        let result = match *work.operation {
+            Operation::Send { immediate } => self.send(pair, work, immediate),
+            Operation::Write { remote, immediate } => {
+                self.write_with_immediate(pair, work, remote, immediate.unwrap_or(0))
+            }
+            Operation::Read { remote } => self.read(pair, work, remote),
+            Operation::CompareAndSwap {
+                remote,
+                compare,
+                swap,
+            } => self.atomic(pair, work, remote, |word| {
+                match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(old) | Err(old) => old,
+                }
+            }),
+            Operation::FetchAndAdd { remote, add } => self.atomic(pair, work, remote, |word| {
+                word.fetch_add(add, Ordering::SeqCst)
+            }),
+        };
+        match result {
+            Ok(step) => step,
+            Err(Nonsense) => Step::Fail(CompletionStatus::General),
+        }
+    }
+}
+
+/// On UC a failure at the peer is silence.
+#[cold]
+fn unreliable_or(pair: &Shared, work: &Work<'_>, status: CompletionStatus) -> Step {
+    if pair.transport == Transport::ReliableConnection {
+        Step::Fail(status)
+    } else {
+        Step::Done(work.length)
+    }
+}

@@ -1,0 +1,187 @@
+//! One-sided verbs: loads, stores and atomics on the peer's regions.
+
+use std::sync::atomic::{fence, AtomicU64, Ordering};
+
+use dunlin_verbs::{copy_in_order, Access, CompletionStatus, RemoteAddress};
+
+use super::{unreliable_or, Executor, Reason, Step};
+use crate::control::Command;
+use crate::port::Nonsense;
+use crate::queue_pair::shared::Shared;
+use crate::queue_pair::work::{Source, Work};
+use crate::region_table::key_index;
+
+impl Executor {
+    /// A plain WRITE to a region that is mapped already; `false`, and nothing done, where it takes more than that.
+    #[inline(always)]
+    pub(crate) fn write_at_once(
+        &self,
+        remote: &RemoteAddress,
+        length: usize,
+        copy: impl FnOnce(*mut u8),
+    ) -> bool {
+        let Some(outbound) = &self.outbound else {
+            return false;
+        };
+        let key = remote.key.0;
+        let Some(Some(region)) = self.regions.get(key_index(key)) else {
+            return false;
+        };
+        if region.key != key || !outbound.peer_receives() || !outbound.table.holds(key) {
+            return false;
+        }
+        let Some(target) = region.place(remote, length as u64, Access::REMOTE_WRITE) else {
+            return false;
+        };
+        copy(target);
+        fence(Ordering::Release);
+        true
+    }
+
+    /// WRITE: the bytes, without a word to the peer.
+    #[inline(always)]
+    pub(super) fn write(&mut self, pair: &Shared, work: &Work<'_>, remote: RemoteAddress) -> Step {
+        match self.find(pair, remote, work.length as u64, Access::REMOTE_WRITE) {
+            Ok(target) => {
+                place(work.source, target);
+                Step::Done(work.length)
+            }
+            Err(Step::Fail(status)) => unreliable_or(pair, work, status),
+            Err(step) => step,
+        }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        pair: &Shared,
+        work: &Work<'_>,
+        remote: RemoteAddress,
+    ) -> Result<Step, Nonsense> {
+        let mut from = match self.find(pair, remote, work.length as u64, Access::REMOTE_READ) {
+            Ok(from) => from.cast_const(),
+            Err(step) => return Ok(step),
+        };
+        work.source.each(|to, length| {
+            // SAFETY: `find` checked the range at the peer, posting checked our segment; the two may be the same memory.
+            unsafe { std::ptr::copy(from, to, length) };
+            from = from.wrapping_add(length);
+        });
+        fence(Ordering::Acquire);
+        Ok(Step::Done(work.length))
+    }
+
+    pub(super) fn atomic(
+        &mut self,
+        pair: &Shared,
+        work: &Work<'_>,
+        remote: RemoteAddress,
+        operate: impl FnOnce(&AtomicU64) -> u64,
+    ) -> Result<Step, Nonsense> {
+        let target = match self.find(pair, remote, 8, Access::REMOTE_ATOMIC) {
+            Ok(target) => target,
+            Err(step) => return Ok(step),
+        };
+        if target as usize % 8 != 0 {
+            return Ok(Step::Fail(CompletionStatus::RemoteInvalidRequest));
+        }
+        // SAFETY: `find` checked the 8 bytes, and they are aligned.
+        let old = operate(unsafe { AtomicU64::from_ptr(target.cast()) });
+        work.source.each(|to, length| {
+            let bytes = old.to_ne_bytes();
+            // SAFETY: posting checked the segment; never more than the 8 bytes that there are.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, length.min(8)) };
+        });
+        Ok(Step::Done(8))
+    }
+
+    /// The place of `length` bytes at the peer.
+    #[inline(always)]
+    pub(super) fn find(
+        &mut self,
+        pair: &Shared,
+        remote: RemoteAddress,
+        length: u64,
+        access: Access,
+    ) -> Result<*mut u8, Step> {
+        let key = remote.key.0;
+        if let (Some(Some(region)), Some(outbound)) =
+            (self.regions.get(key_index(key)), &self.outbound)
+        {
+            if region.key == key {
+                let target = region.place(&remote, length, access);
+                return target
+                    .filter(|_| outbound.table.holds(key))
+                    .ok_or(Step::Fail(CompletionStatus::RemoteAccess));
+            }
+        }
+        self.find_slowly(pair, remote, length, access)
+    }
+
+    #[cold]
+    fn find_slowly(
+        &mut self,
+        pair: &Shared,
+        remote: RemoteAddress,
+        length: u64,
+        access: Access,
+    ) -> Result<*mut u8, Step> {
+        let key = remote.key.0;
+        self.read_mail(pair);
+        if matches!(self.regions.get(key_index(key)), Some(Some(region)) if region.key == key) {
+            return self.find(pair, remote, length, access);
+        }
+        if length == 0 {
+            return Ok(std::ptr::NonNull::<u64>::dangling().as_ptr().cast());
+        }
+        if let Some((_, status)) = self.refused.take_if(|(refused, _)| *refused == key) {
+            return Err(Step::Fail(status));
+        }
+        // A key that is not in force need not be asked for.
+        let in_force = self
+            .outbound
+            .as_ref()
+            .is_some_and(|outbound| outbound.table.holds(key));
+        if !in_force || key == 0 {
+            return Err(Step::Fail(CompletionStatus::RemoteAccess));
+        }
+        if self.asked != Some(key) {
+            self.asked = Some(key);
+            if let Some(remote) = self.remote {
+                pair.ask(|pair, incarnation| Command::Map {
+                    pair,
+                    incarnation,
+                    remote,
+                    key,
+                });
+            }
+        }
+        Err(Step::Wait(Reason::Peer))
+    }
+}
+
+/// Writes the bytes at their place, visible in ascending order, and before whatever this queue pair does next.
+#[inline(always)]
+pub(super) fn place(source: Source<'_>, mut target: *mut u8) {
+    if let Source::Inline(bytes) = source {
+        // SAFETY: `find` checked the range; inline bytes are ordinary memory of the poster and never a mapped region's.
+        unsafe { copy_in_order(bytes.as_ptr(), target, bytes.len()) };
+    } else {
+        source.each(|from, length| {
+            place_piece(from, target, length);
+            target = target.wrapping_add(length);
+        });
+    }
+    fence(Ordering::Release);
+}
+
+#[inline(always)]
+pub(in crate::queue_pair) fn place_piece(from: *const u8, target: *mut u8, length: usize) {
+    let distance = (target as usize).abs_diff(from as usize);
+    if distance < length {
+        // SAFETY: both ranges were checked; they are the same memory.
+        unsafe { std::ptr::copy(from, target, length) };
+    } else {
+        // SAFETY: both ranges were checked and do not overlap.
+        unsafe { copy_in_order(from, target, length) };
+    }
+}

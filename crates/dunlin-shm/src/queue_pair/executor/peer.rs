@@ -1,0 +1,123 @@
+//! The way to the peer: its port, and what the control thread answers.
+
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::{CompletionStatus, Transport};
+
+use super::{unreliable_or, Executor, PeerRegion, Reason, Step};
+use crate::control::Command;
+use crate::core::lock;
+use crate::port::Outbound;
+use crate::queue_pair::shared::Shared;
+use crate::queue_pair::work::{Target, Work};
+use crate::region_table::key_index;
+
+/// A refused attach is asked for again after this.
+const ATTACH_AGAIN: Duration = Duration::from_millis(5);
+
+/// An answer of the control thread.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    /// The peer's port, or a refusal.
+    Port(Option<Outbound>),
+    /// The region of a key, or with what its request fails.
+    Region(u32, Result<PeerRegion, CompletionStatus>),
+    /// The port of a datagram's destination, or a refusal.
+    Datagram(Target, Option<Outbound>),
+    /// A device that datagrams may have gone to is no more.
+    Gone([u8; 16]),
+}
+
+impl Executor {
+    /// The peer's queue pair takes nothing. If it was reset before we sent anything it may be connecting to us again: the port we
+    /// have is of its earlier life.
+    #[cold]
+    pub(super) fn not_receiving(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
+        let before = |outbound: &Outbound| outbound.is_fresh() && outbound.peer_is_reset();
+        if !self.outbound.as_ref().is_some_and(before) {
+            return unreliable_or(pair, work, CompletionStatus::RetryExceeded);
+        }
+        self.outbound = None;
+        self.regions.clear();
+        self.attach_again = Some(Instant::now());
+        match self.attach(pair) {
+            Some(step) if pair.transport == Transport::ReliableConnection => step,
+            _ => Step::Done(work.length),
+        }
+    }
+
+    /// Looks for the peer's port; `None` when it is there.
+    #[cold]
+    pub(super) fn attach(&mut self, pair: &Shared) -> Option<Step> {
+        self.read_mail(pair);
+        if self.outbound.is_some() {
+            return None;
+        }
+        if self.attach_again.is_some_and(|at| Instant::now() >= at) {
+            self.attach_again = None;
+            if let Some(remote) = self.remote {
+                pair.ask(|pair, incarnation| Command::Attach {
+                    pair,
+                    incarnation,
+                    remote,
+                });
+            }
+        }
+        Some(Step::Wait(Reason::Peer))
+    }
+
+    /// Takes in what the control thread answered.
+    #[cold]
+    pub(crate) fn read_mail(&mut self, pair: &Shared) {
+        for (incarnation, mail) in pair.take_mail() {
+            if incarnation != pair.incarnation() {
+                continue;
+            }
+            match mail {
+                Mail::Port(Some(outbound)) => {
+                    self.outbound.get_or_insert(outbound);
+                }
+                Mail::Port(None) => self.attach_again = Some(Instant::now() + ATTACH_AGAIN),
+                Mail::Region(key, region) => {
+                    if self.asked == Some(key) {
+                        self.asked = None;
+                    }
+                    let region = match region {
+                        Ok(region) => region,
+                        Err(status) => {
+                            self.refused = Some((key, status));
+                            continue;
+                        }
+                    };
+                    self.unmap_revoked();
+                    let index = key_index(key);
+                    if self.regions.len() <= index {
+                        self.regions.resize_with(index + 1, || None);
+                    }
+                    self.regions[index] = Some(region);
+                }
+                Mail::Datagram(target, outbound) => self.datagrams.answered(target, outbound),
+                Mail::Gone(uid) => self.datagrams.forget(uid),
+            }
+        }
+    }
+
+    /// Lets go of the peer's regions whose keys were taken back.
+    fn unmap_revoked(&mut self) {
+        let Some(outbound) = &self.outbound else {
+            return;
+        };
+        for region in &mut self.regions {
+            if matches!(region, Some(region) if !outbound.table.holds(region.key)) {
+                *region = None;
+            }
+        }
+    }
+
+    /// What `to_ready_to_receive` was given.
+    pub(crate) fn connect(&mut self, pair: &Shared) {
+        let link = lock(&pair.link);
+        self.remote = link.remote;
+        self.attributes = link.attributes;
+    }
+}
