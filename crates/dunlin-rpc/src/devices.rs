@@ -75,7 +75,15 @@ pub(crate) fn fabrics(only: Option<&str>) -> Result<Fabrics, String> {
     Ok(usable)
 }
 
-/// What this process can offer to a peer.
+/// What this process offers to a peer when nothing is chosen: all devices that are usable here, with whom each can reach.
+///
+/// # Errors
+/// When this host cannot be told from others.
+pub fn offered() -> std::io::Result<Vec<Capability>> {
+    capabilities(&fabrics(None).unwrap_or_default())
+}
+
+/// What this process can offer to a peer over `fabrics`.
 pub(crate) fn capabilities(fabrics: &Fabrics) -> std::io::Result<Vec<Capability>> {
     let host = HostId::of_this_process()?;
     // Shared memory is the only device yet; it reaches the processes of this host.

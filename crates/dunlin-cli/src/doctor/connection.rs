@@ -1,8 +1,6 @@
 //! The devices of this host, and which of them a connection to an address would use.
 
-use dunlin_rpc::bootstrap::{
-    dial, Address, BootstrapError, Capability, DialConfig, HostId, Reach, Secret,
-};
+use dunlin_rpc::bootstrap::{dial, Address, BootstrapError, DialConfig, Secret};
 
 use super::Finding;
 
@@ -39,7 +37,7 @@ pub fn connection(address: &str, device: Option<&str>, secret: Option<Secret>) -
             )
         }
     };
-    let capabilities = match capabilities() {
+    let capabilities = match dunlin_rpc::offered() {
         Ok(capabilities) => capabilities,
         Err(error) => {
             return Finding::missing(
@@ -62,19 +60,6 @@ pub fn connection(address: &str, device: Option<&str>, secret: Option<Secret>) -
         ),
         Err(error) => Finding::missing(CONNECTION, error.to_string(), advice(&error)),
     }
-}
-
-fn capabilities() -> std::io::Result<Vec<Capability>> {
-    let host = HostId::of_this_process()?;
-    // Shared memory is the only device yet; it reaches the processes of this host.
-    Ok(dunlin::available()
-        .into_iter()
-        .filter(|device| device.attributes.is_ok())
-        .map(|device| Capability {
-            device: device.name,
-            reach: Reach::SameHost(host),
-        })
-        .collect())
 }
 
 fn advice(error: &BootstrapError) -> &'static str {

@@ -26,6 +26,8 @@ const MAX_EXPORTED_BYTES: usize = 256 << 20;
 const MAX_EXPORTS: usize = 1024;
 /// Long requests of one client that are being fetched; while there are so many, no more of its messages are taken.
 const MAX_FETCHES: usize = 64;
+/// Bytes of them; a request that is alone is fetched however long it is.
+const MAX_FETCHING_BYTES: usize = 64 << 20;
 /// Calls of one client on the worker pool, and answers that wait for room in its ring.
 const MAX_PENDING: usize = 4096;
 
@@ -126,8 +128,7 @@ impl<D: Device> Connection<D> {
         }
         while taken < POLL_BUDGET {
             // Room first: a request that is taken is answered, and one that is not waits in the ring.
-            let full = !self.backlog.is_empty() || self.fetching.len() >= MAX_FETCHES;
-            if full || !self.channel.make_room(self.channel.eager_bytes())? {
+            if self.is_full() || !self.channel.make_room(self.channel.eager_bytes())? {
                 break;
             }
             let Some(header) = self.channel.receive()? else {
@@ -144,6 +145,16 @@ impl<D: Device> Connection<D> {
             self.channel.flush()?;
         }
         Ok(taken)
+    }
+
+    /// Whether requests have to wait in the ring: for answers that have no room, or for memory.
+    #[inline]
+    fn is_full(&self) -> bool {
+        let fetches_enough = || {
+            self.fetching.len() >= MAX_FETCHES
+                || self.channel.fetching_bytes() >= MAX_FETCHING_BYTES
+        };
+        !self.backlog.is_empty() || (!self.fetching.is_empty() && fetches_enough())
     }
 
     /// Looks for completions and failures.

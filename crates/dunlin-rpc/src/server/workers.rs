@@ -1,5 +1,6 @@
 //! The worker pool: handlers that take longer than a poller can wait for.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -10,8 +11,9 @@ use super::handler::{Exporter, HandlerFunction, Request, Responder};
 use crate::channel::buffers::Bytes;
 use crate::HandlerId;
 
-/// Calls that wait for a worker, at most.
+/// Calls that wait for a worker, at most, and bytes of their requests.
 const QUEUED_JOBS: usize = 4096;
+const QUEUED_BYTES: usize = 256 << 20;
 
 /// A call for a worker.
 pub(super) struct Job {
@@ -36,13 +38,33 @@ pub(super) struct Finished {
 /// The way to the workers.
 #[derive(Clone)]
 pub(super) struct WorkerQueue {
-    jobs: Sender<Job>,
+    jobs: Sender<(Job, Held)>,
+    bytes: Arc<AtomicUsize>,
+}
+
+/// The bytes of a queued request, counted until a worker has it.
+struct Held {
+    bytes: usize,
+    of: Arc<AtomicUsize>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl WorkerQueue {
-    /// Takes a job unless the queue is full.
+    /// Takes a job unless the queue is full: of jobs, or of bytes.
     pub(super) fn offer(&self, job: Job) -> bool {
-        self.jobs.try_send(job).is_ok()
+        let bytes = job.payload.bytes().len();
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let held = Held {
+            bytes,
+            of: Arc::clone(&self.bytes),
+        };
+        // A request that is alone is taken however long it is.
+        (before == 0 || before + bytes <= QUEUED_BYTES) && self.jobs.try_send((job, held)).is_ok()
     }
 }
 
@@ -63,11 +85,13 @@ pub(super) fn start(
                 .spawn(move || work(&queue, deliver.as_ref()))
         })
         .collect::<Result<_, _>>()?;
-    Ok((WorkerQueue { jobs }, threads))
+    let bytes = Arc::default();
+    Ok((WorkerQueue { jobs, bytes }, threads))
 }
 
-fn work(queue: &Receiver<Job>, deliver: &(impl Fn(usize, Finished) + ?Sized)) {
-    for job in queue {
+fn work(queue: &Receiver<(Job, Held)>, deliver: &(impl Fn(usize, Finished) + ?Sized)) {
+    for (job, held) in queue {
+        drop(held);
         let limits = (job.eager_bytes, job.longest);
         let mut responder = Responder::new(&mut [], limits, job.exporter.as_ref());
         let request = Request {
@@ -83,5 +107,67 @@ fn work(queue: &Receiver<Job>, deliver: &(impl Fn(usize, Finished) + ?Sized)) {
             outcome,
         };
         deliver(job.poller, finished);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::channel::buffers::BytesMut;
+    use crate::server::handler::HandlerError;
+    use std::sync::mpsc;
+
+    struct NoMemory;
+
+    impl Exporter for NoMemory {
+        fn export(&self, _: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
+            Err(HandlerError::new(0, "none"))
+        }
+    }
+
+    #[test]
+    fn waiting_requests_are_bounded_by_their_bytes() {
+        let (delivered, deliveries) = mpsc::channel();
+        let delivered = std::sync::Mutex::new(delivered);
+        let deliver = move |_, finished: Finished| {
+            let _ = delivered.lock().unwrap().send(finished.call);
+        };
+        let (queue, threads) = start(1, deliver).unwrap();
+        let (started, starts) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let (started, released) = (
+            std::sync::Mutex::new(started),
+            std::sync::Mutex::new(released),
+        );
+        let function: Arc<HandlerFunction> = Arc::new(move |_, _| {
+            let _ = started.lock().unwrap().send(());
+            let _ = released.lock().unwrap().recv();
+            Ok(())
+        });
+        let job = |call| Job {
+            poller: 0,
+            connection: 1,
+            call,
+            handler: 1,
+            function: Arc::clone(&function),
+            // Zeros that nobody touches cost no memory.
+            payload: Box::new(vec![0; 200 << 20].into_boxed_slice()),
+            exporter: Box::new(NoMemory),
+            eager_bytes: 0,
+            longest: 0,
+        };
+        assert!(queue.offer(job(1)), "alone");
+        starts.recv().unwrap();
+        assert!(queue.offer(job(2)), "the first does not wait any more");
+        assert!(!queue.offer(job(3)), "200 MiB wait already");
+        release.send(()).unwrap();
+        assert_eq!(deliveries.recv().unwrap(), 1);
+        starts.recv().unwrap();
+        assert!(queue.offer(job(4)), "nothing waits");
+        drop((queue, release));
+        assert_eq!(deliveries.iter().take(2).collect::<Vec<_>>(), [2, 4]);
+        for thread in threads {
+            thread.join().unwrap();
+        }
     }
 }

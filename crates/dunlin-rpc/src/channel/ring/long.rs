@@ -109,6 +109,11 @@ impl<D: Device> RingChannel<D> {
         Ok(())
     }
 
+    /// Bytes of the payloads that are being fetched.
+    pub(crate) fn fetching_bytes(&self) -> usize {
+        self.fetches.iter().map(|fetch| fetch.buffer.len()).sum()
+    }
+
     /// Whether READs are under way or wait to be taken.
     #[inline]
     pub(crate) fn is_fetching(&self) -> bool {
