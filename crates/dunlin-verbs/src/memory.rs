@@ -205,7 +205,7 @@ mod raw {
     }
 
     /// How far [`copy_in_order`] looks ahead: as many lines as a core fetches at a time.
-    const PREFETCHED_BYTES: usize = 16 * 64;
+    const PREFETCHED_BYTES: usize = 32 * 64;
 
     /// Copies so that the bytes become visible in ascending order: [`crate::Placement::InOrder`] for devices that place by CPU.
     ///
