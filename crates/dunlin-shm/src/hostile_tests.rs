@@ -149,6 +149,7 @@ fn scribble(port: &PortMap, stop: &AtomicBool, seed: &mut u64) {
             _ => Record {
                 kind: RecordKind::Send,
                 solicited: false,
+                first: value & 6 != 0,
                 more: value & 1 != 0,
                 bytes: (value >> 8) as u32 % 5000,
                 total: (value >> 32) as u32 % 5000,

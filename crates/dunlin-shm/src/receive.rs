@@ -399,6 +399,12 @@ impl ReceiveState {
     ) -> Result<Option<Completion>, Stop> {
         let immediate = (record.kind != RecordKind::Send).then_some(record.immediate);
         let header = if datagram { GRH_BYTES as u64 } else { 0 };
+        match (record.first, self.received > 0) {
+            (true, false) | (false, true) => {}
+            // A sender without acknowledgements gave the last message up. Its RECEIVE is this one's.
+            (true, true) if pair.transport == Transport::UnreliableConnection => self.received = 0,
+            _ => return Err(Stop::Nonsense),
+        }
         match record.kind {
             RecordKind::WriteImmediate if !datagram && self.received == 0 => {
                 if record.bytes != 0 || record.more {

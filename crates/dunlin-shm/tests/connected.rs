@@ -289,3 +289,51 @@ fn a_request_outlives_its_region_with_an_error() {
         Err(dunlin_verbs::VerbsError::Unsupported { .. })
     ));
 }
+
+/// A message longer than the port, and nobody takes it: without acknowledgements it is given up, and the next one arrives.
+#[test]
+fn a_message_that_an_unreliable_sender_gives_up_leaves_no_trace() {
+    use dunlin_verbs::{Device, Payload, ReceiveRequest, Segment, SendFlags, SendRequest};
+    let (mut a, mut b) = pair_of(Transport::UnreliableConnection);
+    let long = 4 << 20;
+    let from = a
+        .device
+        .allocate_region(&a.domain, long, common::all())
+        .unwrap();
+    let to = b
+        .device
+        .allocate_region(&b.domain, long, common::all())
+        .unwrap();
+    let whole = |region| {
+        [Segment {
+            region,
+            offset: 0,
+            length: long,
+        }]
+    };
+    b.pair
+        .post_receive(&[ReceiveRequest {
+            id: 1,
+            segments: &whole(&to),
+        }])
+        .unwrap();
+    a.pair
+        .post_send(&[SendRequest::new(
+            2,
+            Operation::Send { immediate: None },
+            Payload::Segments(&whole(&from)),
+            SendFlags::SIGNALED,
+        )])
+        .unwrap();
+    let given_up = a.sent();
+    assert_eq!((given_up.id, given_up.is_success()), (2, true));
+    quiet(&mut b.receives);
+    a.post_inline(3, Operation::Send { immediate: None }, b"after it");
+    assert!(a.sent().is_success());
+    let received = b.received();
+    assert!(received.is_success());
+    assert_eq!((received.id, received.bytes), (1, 8));
+    let mut bytes = [0; 8];
+    to.memory().read(0, &mut bytes);
+    assert_eq!(&bytes, b"after it");
+}

@@ -32,6 +32,7 @@ fn send(outbound: &mut Outbound, number: u32, bytes: u32) -> bool {
     let record = Record {
         kind: RecordKind::Send,
         solicited: false,
+        first: true,
         more: false,
         bytes,
         total: bytes,

@@ -22,6 +22,8 @@ pub(crate) struct Record {
     pub(crate) kind: RecordKind,
     /// Wakes a receiver that asked for solicited messages only.
     pub(crate) solicited: bool,
+    /// It begins a message; what has come of an earlier one that was not finished is dropped.
+    pub(crate) first: bool,
     /// More pieces of the same message follow.
     pub(crate) more: bool,
     /// Bytes in this record.
@@ -44,6 +46,7 @@ impl Record {
         [
             kind | u64::from(self.solicited) << 8
                 | u64::from(self.more) << 9
+                | u64::from(self.first) << 10
                 | u64::from(self.bytes) << 32,
             u64::from(self.total) | u64::from(self.immediate) << 32,
         ]
@@ -63,6 +66,7 @@ impl Record {
             kind,
             solicited: words[0] & 1 << 8 != 0,
             more: words[0] & 1 << 9 != 0,
+            first: words[0] & 1 << 10 != 0,
             bytes: (words[0] >> 32) as u32,
             total: words[1] as u32,
             immediate: (words[1] >> 32) as u32,
@@ -88,11 +92,12 @@ mod tests {
             RecordKind::WriteImmediate,
             RecordKind::TooLong,
         ] {
-            for flags in 0..4 {
+            for flags in 0..8 {
                 let record = Record {
                     kind,
                     solicited: flags & 1 != 0,
                     more: flags & 2 != 0,
+                    first: flags & 4 != 0,
                     bytes: u32::MAX,
                     total: 0x1234_5678,
                     immediate: 0xfedc_ba98,

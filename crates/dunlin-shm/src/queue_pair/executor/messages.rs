@@ -25,6 +25,7 @@ impl Record {
                 RecordKind::Send
             },
             solicited: work.flags.contains(SendFlags::SOLICITED),
+            first: true,
             more: false,
             bytes: work.length as u32,
             total: work.length as u32,
@@ -79,6 +80,7 @@ impl Executor {
             let fits = bytes == left;
             let crossed = self.crossed;
             let record = Record {
+                first: crossed == 0,
                 more: !fits,
                 bytes: bytes as u32,
                 ..record
