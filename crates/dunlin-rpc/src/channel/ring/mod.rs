@@ -140,6 +140,12 @@ impl<D: Device> RingChannel<D> {
         if self.outbox.fits(payload) {
             return Ok(true);
         }
+        self.begin_batch(payload)
+    }
+
+    /// Once in a batch; kept apart so that what every message does stays small.
+    #[inline(never)]
+    fn begin_batch(&mut self, payload: usize) -> Result<bool, ChannelError> {
         self.flush()?;
         if self.outbox.fits(payload) {
             return Ok(true);
