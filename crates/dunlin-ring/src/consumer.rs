@@ -263,6 +263,7 @@ impl<D: Device> Consumer<D> {
         if !self.geometry.spans {
             self.check_link(offset, head + units)?;
         }
+        self.prefetch_behind(offset);
         Ok(Some(Arrival {
             offset: offset + self.geometry.prefix,
             length,
@@ -353,6 +354,15 @@ impl<D: Device> Consumer<D> {
             .min(self.geometry.array_bytes() - offset);
         for line in (0..most).step_by(crate::LINE_BYTES) {
             self.array.prefetch(offset + line);
+        }
+    }
+
+    /// While reading goes on, asks for one line more. What lies at the wrap is asked for in vain or too early, which costs nothing.
+    #[inline(always)]
+    fn prefetch_behind(&self, offset: usize) {
+        let ahead = offset + AHEAD_BYTES;
+        if ahead < self.geometry.array_bytes() {
+            self.array.prefetch(ahead);
         }
     }
 

@@ -116,11 +116,12 @@ impl Sender {
         self.tail.0 - self.esc_tail.0 >= self.transmit
     }
 
-    /// Whether the tail may be synchronised while so many signaled WRITEs are under way (line 11: the elastic threshold).
+    /// Whether the tail may be synchronised now (line 11): by the elastic threshold when the WRITE of the last tail is complete, or
+    /// with so many signaled WRITEs under way.
     #[inline(always)]
     pub(crate) fn may_advance(&self, in_flight: usize) -> bool {
         match self.pacing {
-            Pacing::Thresholds { elastic } => !elastic || in_flight == 0,
+            Pacing::Thresholds { elastic } => !elastic || self.completed >= self.synced_tail.0,
             Pacing::InFlight { most } => in_flight < most as usize,
         }
     }

@@ -85,23 +85,32 @@ fn full_is_against_local_head_and_leaves_one_slot() {
 #[test]
 fn an_advancement_that_was_deferred_stays_due_and_transmission_goes_on() {
     let mut sender = sender();
+    for _ in 0..2 {
+        sender.wrote(1);
+    }
+    sender.transmitted();
+    sender.advanced();
     for _ in 0..4 {
         sender.wrote(1);
     }
     assert_eq!(sender.due(), Due::Advance);
     assert!(!sender.may_advance(1), "the one before is under way");
     sender.transmitted();
+    sender.completed(1);
     sender.wrote(1);
     assert_eq!(sender.due(), Due::Advance);
+    assert!(!sender.may_advance(1));
     assert!(!sender.transmission_is_due(), "by β, not by each message");
-    sender.wrote(1);
-    assert!(sender.transmission_is_due());
-    assert!(sender.may_advance(0));
+    sender.completed(2);
+    assert!(sender.may_advance(1), "others may be under way");
 }
 
 #[test]
 fn without_the_elastic_threshold_nothing_is_deferred() {
-    let sender = Sender::new(N, 4, 2, Pacing::Thresholds { elastic: false });
+    let mut sender = Sender::new(N, 4, 2, Pacing::Thresholds { elastic: false });
+    sender.wrote(1);
+    sender.transmitted();
+    sender.advanced();
     assert!(sender.may_advance(100));
     let sender = Sender::new(N, 1, 1, Pacing::InFlight { most: 10 });
     assert!(sender.may_advance(9) && !sender.may_advance(10));
