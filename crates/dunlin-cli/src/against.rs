@@ -95,7 +95,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// The limits of one way: the rate is the bare ring's with `together` messages published at a time, no more than one copy of each
+    /// The limits of one way: the rate is the bare ring's with `together` messages published at a time and read, no more than one copy of each
     /// payload allows; the latency is half the bare ring's round trip, with one copy where the payload is larger than a slot.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Look {
         let round_trip_ns = ring::round_trip(LIMIT_SLICE).p50.max(1) as f64;
         let bytes_per_s = copy::hot(size, LIMIT_SLICE)?;
         let handed_over_bytes_per_s = copy::handed_over(size, LIMIT_SLICE)?;
-        let mut rate_per_s = ring::one_way(together, LIMIT_SLICE);
+        let mut rate_per_s = ring::one_way_read(together, LIMIT_SLICE);
         let mut latency_ns = round_trip_ns / 2.0;
         if size > SLOT_BYTES {
             rate_per_s = rate_per_s.min(bytes_per_s / size as f64);

@@ -14,6 +14,7 @@ use crate::geometry::{Geometry, HEADER_BYTES};
 use crate::link::Link;
 use crate::memory::{Inbound, Message};
 use crate::policy::Receiver;
+use crate::stream::Watch;
 
 /// Empty looks between two looks at the end of the ring and at the connection.
 const LOOKS: u32 = 16;
@@ -218,6 +219,20 @@ impl<D: Device> Consumer<D> {
         self.push_head()
     }
 
+    /// Becomes true when something may have arrived since now, or the end.
+    pub(crate) fn arrival(&self) -> Watch {
+        let (inlet, words) = (self.inlet.clone(), self.geometry.words);
+        let now = move || {
+            let at = |at| inlet.memory().atomic_u64(at).load(Ordering::Acquire);
+            (at(words.tail), at(words.end))
+        };
+        let tail = self.receiver.local_tail().to_le();
+        Box::new(move || {
+            let (seen_tail, seen_end) = now();
+            seen_tail != tail || seen_end != 0
+        })
+    }
+
     /// The next message, checked.
     #[inline(always)]
     fn next(&mut self) -> Result<Received<Arrival>, RingError> {
@@ -357,11 +372,13 @@ impl<D: Device> Consumer<D> {
         }
     }
 
-    /// While reading goes on, asks for one line more. What lies at the wrap is asked for in vain or too early, which costs nothing.
+    /// While reading goes on, asks for one line more, of those that have arrived: others the producer is writing. What lies behind the
+    /// wrap is left to the next look.
     #[inline(always)]
     fn prefetch_behind(&self, offset: usize) {
         let ahead = offset + AHEAD_BYTES;
-        if ahead < self.geometry.array_bytes() {
+        let there = self.receiver.available() as usize * self.geometry.unit_bytes;
+        if there > AHEAD_BYTES && ahead < self.geometry.array_bytes() {
             self.array.prefetch(ahead);
         }
     }

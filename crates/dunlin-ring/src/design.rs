@@ -204,6 +204,7 @@ impl Design {
     }
 
     /// Whether the consumer finds messages by looking at them, and so has to zero them.
+    #[inline(always)]
     pub(crate) fn polls_messages(&self) -> bool {
         matches!(self.tail_sync, TailSync::PollMessage | TailSync::PollLength)
     }

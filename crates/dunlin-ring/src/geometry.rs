@@ -249,6 +249,7 @@ impl Geometry {
     }
 
     /// Bytes of the array.
+    #[inline(always)]
     pub(crate) fn array_bytes(&self) -> usize {
         self.units as usize * self.unit_bytes
     }
@@ -290,6 +291,15 @@ impl Geometry {
             left
         } else {
             0
+        }
+    }
+
+    /// Whether a message of this length can be sent and takes one unit.
+    #[inline(always)]
+    pub(crate) fn is_single(&self, length: usize) -> bool {
+        match self.fixed {
+            Some((bytes, units)) => length == bytes && units == 1,
+            None => self.prefix + length + self.suffix <= self.unit_bytes && length <= self.longest,
         }
     }
 

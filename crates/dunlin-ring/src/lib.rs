@@ -56,6 +56,7 @@ mod memory;
 mod policy;
 mod producer;
 mod reservation;
+mod stream;
 
 pub use connect::{Offer, UnconnectedConsumer, UnconnectedProducer, OFFER_BYTES, OFFER_NUMBERS};
 pub use consumer::{Arrived, Consumer, Received};
@@ -65,3 +66,6 @@ pub use geometry::{Framing, RingConfig, LINE_BYTES};
 pub use memory::Message;
 pub use producer::Producer;
 pub use reservation::Reservation;
+pub use stream::{
+    stream_config, Stream, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES,
+};

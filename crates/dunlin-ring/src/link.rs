@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use dunlin_verbs::{
     Completion, CompletionOpcode, CompletionQueue, CompletionQueueError, CompletionStatus, Device,
-    PostErrorKind, QueuePair, QueuePairState, SendFlags, SendRequest,
+    PostErrorKind, QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
 };
 
 use crate::error::RingError;
@@ -46,6 +46,8 @@ pub(crate) struct Link<D: Device> {
     retired: u64,
     unsignaled: u32,
     signaled: VecDeque<Signaled>,
+    /// Where completions are taken to: blanking it for each poll would cost more than the poll.
+    polled: [Completion; POLLED],
     broken: Option<RingError>,
 }
 
@@ -62,6 +64,7 @@ impl<D: Device> Link<D> {
             retired: 0,
             unsignaled: 0,
             signaled: VecDeque::with_capacity(SEND_REQUESTS + 1),
+            polled: [Completion::EMPTY; POLLED],
             broken: None,
         }
     }
@@ -136,16 +139,16 @@ impl<D: Device> Link<D> {
             return Err(error);
         }
         loop {
-            let mut completions = [Completion::EMPTY; POLLED];
-            let count = match self.completions.poll(&mut completions) {
+            let count = match self.completions.poll(&mut self.polled) {
                 Ok(count) => count,
                 Err(CompletionQueueError::Overrun { limit }) => {
                     return Err(self.fail(RingError::Overrun { limit }))
                 }
                 Err(_) => return Err(self.fail(RingError::Overrun { limit: 0 })),
             };
-            for completion in &completions[..count] {
-                if let Err(error) = self.take(completion, &mut polled) {
+            for index in 0..count {
+                let completion = self.polled[index];
+                if let Err(error) = self.take(&completion, &mut polled) {
                     // What came before the failure has come; the failure is told by the next call.
                     return if polled == Polled::default() {
                         Err(error)
@@ -182,6 +185,12 @@ impl<D: Device> Link<D> {
             }
         }
         Ok(())
+    }
+
+    /// Says where a WRITE will go soon.
+    #[inline(always)]
+    pub(crate) fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
+        self.queue_pair.expect_write(remote, length);
     }
 
     /// Looks whether the device has given up the connection.

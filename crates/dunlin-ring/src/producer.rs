@@ -17,6 +17,7 @@ use crate::link::{Link, Request};
 use crate::memory::Mirror;
 use crate::policy::{Due, Sender};
 use crate::reservation::Reservation;
+use crate::stream::Watch;
 
 /// Most requests of one list: two pieces of the array and the tail.
 const LIST: usize = 3;
@@ -47,6 +48,8 @@ pub struct Producer<D: Device> {
     inline_bytes: usize,
     /// The tail at the last signaled request: places come back by completions, so they must not be too far apart.
     signaled_tail: u64,
+    /// While the tail is below this, a message of one unit that is made in the array calls for nothing else.
+    quiet_until: u64,
     /// The tail at the last poll: the same again means that the sender is idle.
     polled_tail: u64,
     /// A READ of the head is under way.
@@ -95,6 +98,7 @@ impl<D: Device> Producer<D> {
             places: parts.places,
             inline_bytes: parts.inline_bytes,
             signaled_tail: 0,
+            quiet_until: 0,
             polled_tail: 0,
             pulling: false,
             staged: false,
@@ -125,11 +129,16 @@ impl<D: Device> Producer<D> {
     /// carries. When the ring has ended.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<(), SendError> {
+        if self.sender.tail() < self.quiet_until && self.geometry.is_single(message.len()) {
+            self.send_quietly(message.len(), |place| place.copy_from_slice(message));
+            return Ok(());
+        }
         let offset = self.claim(message.len())?;
         let prefix = self.geometry.prefix;
         let place = self.local.bytes_mut(offset + prefix, message.len());
         place.copy_from_slice(message);
         self.publish(offset, message.len())?;
+        self.quiet_until = self.quiet_bound();
         Ok(())
     }
 
@@ -144,10 +153,40 @@ impl<D: Device> Producer<D> {
         length: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), SendError> {
+        if self.sender.tail() < self.quiet_until && self.geometry.is_single(length) {
+            self.send_quietly(length, fill);
+            return Ok(());
+        }
         let offset = self.claim(length)?;
         fill(self.room(offset, length));
         self.commit(offset, length)?;
+        self.quiet_until = self.quiet_bound();
         Ok(())
+    }
+
+    /// A message of one unit for which there is room, and which brings no threshold about: most of them.
+    #[inline(always)]
+    fn send_quietly(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
+        let offset = self.geometry.offset(self.sender.tail());
+        let prefix = self.geometry.prefix;
+        let place = self.local.bytes_mut(offset, prefix + length);
+        let (header, payload) = place.split_at_mut(prefix);
+        if let Some(header) = header.first_chunk_mut() {
+            *header = framing::encode(length);
+        }
+        fill(payload);
+        self.sender.wrote(1);
+    }
+
+    /// How far messages may be sent quietly; none where each one calls for more than being made.
+    #[inline(always)]
+    fn quiet_bound(&self) -> u64 {
+        let plain = self.design.zero_copy && self.design.mirrored && self.close == Close::Open;
+        if plain && !self.design.polls_messages() {
+            self.sender.quiet_until()
+        } else {
+            0
+        }
     }
 
     /// Room for a message of at most `length` bytes in the ring itself, to be filled and committed.
@@ -210,6 +249,7 @@ impl<D: Device> Producer<D> {
     /// When the ring has ended otherwise.
     pub fn close(&mut self) -> Result<(), RingError> {
         if self.close == Close::Open {
+            self.quiet_until = 0;
             self.close = Close::Wanted;
             self.tell_end()?;
         }
@@ -225,6 +265,13 @@ impl<D: Device> Producer<D> {
     pub fn is_drained(&mut self) -> Result<bool, RingError> {
         self.hear_head()?;
         Ok(self.sender.told_head() == self.sender.tail())
+    }
+
+    /// Becomes true when the consumer has given something back since now.
+    pub(crate) fn giving_back(&self) -> Watch {
+        let (inlet, at) = (self.inlet.clone(), self.geometry.words.head);
+        let told = self.sender.told_head().to_le();
+        Box::new(move || inlet.memory().atomic_u64(at).load(Ordering::Acquire) != told)
     }
 
     /// Whether a message of this length can be sent at all.
@@ -276,14 +323,16 @@ impl<D: Device> Producer<D> {
         }
     }
 
-    /// Looks for what the consumer has read, and tells it of everything that waits: it cannot read what it has not heard of.
+    /// Looks for what the consumer has read, and tells it of everything that waits if it may have read all it knows of.
     #[inline(never)]
     fn look_for_room(&mut self, units: u64) -> Result<(), SendError> {
         if self.close != Close::Open {
             return Err(SendError::Closed);
         }
         self.link.check()?;
-        self.take_completions()?;
+        if self.link.in_flight() > 0 {
+            self.take_completions()?;
+        }
         if self.staged && self.link.in_flight() == 0 {
             self.staged = false;
         }
@@ -291,7 +340,10 @@ impl<D: Device> Producer<D> {
         if self.sender.has_room(units) && self.is_ready() {
             return Ok(());
         }
-        self.flush()?;
+        // A consumer that has more than γ to read of what it knows will say so without our help.
+        if self.sender.synced_tail() - self.sender.told_head() < self.geometry.units / 4 {
+            self.flush()?;
+        }
         if self.design.head_sync == HeadSync::LazyPull && !self.pulling {
             self.pull_head()?;
         }
@@ -498,6 +550,13 @@ impl<D: Device> Producer<D> {
         if advance {
             self.sender.advanced();
         }
+        // The next slots, when the consumer has given them back.
+        if count > 1 && self.sender.has_room(2 * count as u64) {
+            let offset = self.geometry.offset(to);
+            let length = (count * unit).min(self.geometry.array_bytes() - offset);
+            let remote = self.places.array.plus(offset as u64);
+            self.link.expect_write(remote, length);
+        }
         Ok(true)
     }
 
@@ -506,7 +565,8 @@ impl<D: Device> Producer<D> {
     fn signals_advancement(&self) -> bool {
         match self.design.batching {
             crate::Batching::Off => false,
-            crate::Batching::Adaptive { .. } | crate::Batching::InFlight { .. } => true,
+            crate::Batching::Adaptive { elastic, .. } => elastic,
+            crate::Batching::InFlight { .. } => true,
         }
     }
 

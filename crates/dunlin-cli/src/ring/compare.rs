@@ -11,11 +11,14 @@ use super::{Plan, Without};
 use crate::affinity;
 use crate::against::{conclude, Look};
 use crate::commands::Failure;
+use crate::limits::ring;
 use crate::limits::survey::median;
 use crate::report::Tally;
 
 /// How long each design is measured each time.
 const SLICE: Duration = Duration::from_millis(100);
+/// How long the bare ring that is not read is measured each time.
+const UNREAD_SLICE: Duration = Duration::from_millis(25);
 /// Rounds at least.
 const ROUNDS: usize = 3;
 
@@ -53,6 +56,7 @@ pub fn compare<D: Device>(
     let start = Instant::now();
     let mut slices: Vec<Vec<Tally>> = vec![Vec::new(); plans.len()];
     let mut beside: Vec<Vec<(Tally, Look, Look)>> = vec![Vec::new(); plans.len()];
+    let mut unread: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
     let mut rounds = 0;
     while rounds < ROUNDS || start.elapsed() < duration {
         for (index, active) in actives.iter_mut().enumerate() {
@@ -66,6 +70,7 @@ pub fn compare<D: Device>(
             let after = look(active.plan())?;
             if let Some((before, after)) = before.zip(after) {
                 beside[index].push((slice.clone(), before, after));
+                unread[index].push(ring::one_way(active.plan().together(), UNREAD_SLICE));
             }
             slices[index].push(slice);
         }
@@ -91,9 +96,15 @@ pub fn compare<D: Device>(
         .zip(slices)
         .zip(beside)
         .zip(over)
-        .map(|(((plan, slices), beside), over)| {
-            let against = (!beside.is_empty()).then(|| conclude(&beside));
-            RingReport::new(plan, Measured { slices, against }, over)
+        .zip(unread)
+        .map(|((((plan, slices), beside), over), mut unread)| {
+            unread.sort_by(f64::total_cmp);
+            let measured = Measured {
+                slices,
+                against: (!beside.is_empty()).then(|| conclude(&beside)),
+                unread_limit_per_s: (!unread.is_empty()).then(|| median(&unread)),
+            };
+            RingReport::new(plan, measured, over)
         })
         .collect();
     Ok(Comparison { designs })

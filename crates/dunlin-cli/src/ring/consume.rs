@@ -29,8 +29,8 @@ pub fn consume<D: Device>(consumer: &mut Consumer<D>, end: &AtomicBool) -> Resul
     loop {
         let count = consumer
             .receive_many(MANY, |message: Message<'_>| {
-                let number = u64::from_le_bytes(message.array(0));
-                let sent = u64::from_le_bytes(message.array(8));
+                let number = message.u64_at(0);
+                let sent = message.u64_at(8);
                 if next.is_some_and(|next| next != number) {
                     tally.errors += 1;
                 }

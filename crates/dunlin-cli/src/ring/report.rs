@@ -22,6 +22,10 @@ pub struct RingReport {
     pub slots: usize,
     /// The median of the slices, which outliers do not move.
     pub median_rate_per_s: f64,
+    /// With `--against limits`: the rate of the bare ring whose reader does not look at the messages, so that their lines never cross. No
+    /// ratio is made with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread_limit_per_s: Option<f64>,
     /// This design's rate over the first one's, the median of the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_first: Option<f64>,
@@ -44,6 +48,8 @@ pub struct Measured {
     pub slices: Vec<Tally>,
     /// The same beside the limits, where that was asked for.
     pub against: Option<Against>,
+    /// See [`RingReport::unread_limit_per_s`].
+    pub unread_limit_per_s: Option<f64>,
 }
 
 impl RingReport {
@@ -75,6 +81,7 @@ impl RingReport {
             lengths: plan.lengths,
             slots: plan.slots,
             median_rate_per_s: crate::limits::survey::median(&rates),
+            unread_limit_per_s: measured.unread_limit_per_s,
             over_first,
             notes: notes(plan),
         }

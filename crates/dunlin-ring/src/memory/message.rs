@@ -17,6 +17,11 @@ pub struct Message<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
+/// A word that may stand at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Anywhere(u64);
+
 impl std::fmt::Debug for Message<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Message")
@@ -75,21 +80,30 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads `N` bytes from `offset` once, as an array.
+    /// Reads the eight bytes from `offset`, once, as a little-endian number.
+    ///
+    /// # Panics
+    /// When they leave the message.
+    #[inline(always)]
+    pub fn u64_at(&self, offset: usize) -> u64 {
+        self.check(offset, 8);
+        // SAFETY: in bounds as checked, and the wrapper stands anywhere; volatile, so that the bytes are read this once.
+        let word = unsafe {
+            let place = self.start.as_ptr().add(offset).cast::<Anywhere>();
+            place.read_volatile()
+        };
+        u64::from_le(word.0)
+    }
+
+    /// Reads `N` bytes from `offset` as an array.
     ///
     /// # Panics
     /// When the range leaves the message.
     #[inline(always)]
     pub fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
-        self.check(offset, N);
-        // SAFETY: in bounds as checked; volatile, so that the bytes are read this once.
-        unsafe {
-            self.start
-                .as_ptr()
-                .add(offset)
-                .cast::<[u8; N]>()
-                .read_volatile()
-        }
+        let mut bytes = [0; N];
+        self.read(offset, &mut bytes);
+        bytes
     }
 
     /// Copies the whole message.
@@ -141,6 +155,7 @@ mod tests {
         assert_eq!((message.len(), message.is_empty()), (100, false));
         assert_eq!(message.to_vec(), bytes);
         assert_eq!(message.array::<3>(97), [97, 98, 99]);
+        assert_eq!(message.u64_at(1), 0x0807_0605_0403_0201);
         let mut some = [0; 5];
         message.read(10, &mut some);
         assert_eq!(some, [10, 11, 12, 13, 14]);

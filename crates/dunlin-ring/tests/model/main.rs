@@ -102,7 +102,11 @@ impl World {
         match self.consumer.receive(|message| message.to_vec())? {
             Received::Message(found) => {
                 assert!(self.received < self.sent, "never sent");
-                assert!(found == self.message(self.received), "message {}", self.received);
+                assert!(
+                    found == self.message(self.received),
+                    "message {}",
+                    self.received
+                );
                 self.received += 1;
                 Ok(true)
             }
@@ -150,37 +154,39 @@ fn config() -> impl Strategy<Value = (RingConfig, Placement)> {
     let lengths = prop_oneof![2 => Just(None), 1 => (1usize..60).prop_map(Some)];
     let batching = (1u32..6, 1u32..6, any::<bool>(), any::<bool>());
     let choices = (0..designs.len(), shapes, lengths, batching, any::<bool>());
-    choices.prop_map(move |(which, (slots, slot_bytes), fixed, batching, ordered)| {
-        let mut design = designs[which];
-        let (more, transmit_slots, sync_ahead, elastic) = batching;
-        if let dunlin_ring::Batching::Adaptive { .. } = design.batching {
-            design.batching = dunlin_ring::Batching::Adaptive {
-                advance_slots: transmit_slots + more,
-                transmit_slots,
-                sync_ahead,
-                elastic,
+    choices.prop_map(
+        move |(which, (slots, slot_bytes), fixed, batching, ordered)| {
+            let mut design = designs[which];
+            let (more, transmit_slots, sync_ahead, elastic) = batching;
+            if let dunlin_ring::Batching::Adaptive { .. } = design.batching {
+                design.batching = dunlin_ring::Batching::Adaptive {
+                    advance_slots: transmit_slots + more,
+                    transmit_slots,
+                    sync_ahead,
+                    elastic,
+                };
+                design.push_slots = more;
+            }
+            let mut fixed = fixed;
+            if design.layout == Layout::LinkedSlots {
+                fixed = fixed.map(|bytes| bytes.min(40));
+            }
+            let config = RingConfig {
+                design,
+                slots,
+                slot_bytes,
+                framing: fixed.map_or(Framing::Header, Framing::Fixed),
             };
-            design.push_slots = more;
-        }
-        let mut fixed = fixed;
-        if design.layout == Layout::LinkedSlots {
-            fixed = fixed.map(|bytes| bytes.min(40));
-        }
-        let config = RingConfig {
-            design,
-            slots,
-            slot_bytes,
-            framing: fixed.map_or(Framing::Header, Framing::Fixed),
-        };
-        // Messages that are polled need the order; others are tried without it.
-        let ordered = ordered || design.tail_sync == TailSync::PollMessage;
-        let placement = if ordered {
-            Placement::InOrder
-        } else {
-            Placement::Unordered
-        };
-        (config, placement)
-    })
+            // Messages that are polled need the order; others are tried without it.
+            let ordered = ordered || design.tail_sync == TailSync::PollMessage;
+            let placement = if ordered {
+                Placement::InOrder
+            } else {
+                Placement::Unordered
+            };
+            (config, placement)
+        },
+    )
 }
 
 proptest! {
@@ -216,7 +222,10 @@ fn no_message_waits_for_a_later_one_in_any_state() {
 
 #[test]
 fn an_advancement_that_was_deferred_is_retried_by_the_next_poll() {
-    let mut world = World::new(&RingConfig::for_records(Design::RB2, 40), Placement::InOrder);
+    let mut world = World::new(
+        &RingConfig::for_records(Design::RB2, 40),
+        Placement::InOrder,
+    );
     // The first advancement is under way, and the second is due.
     for _ in 0..64 {
         world.send(false).unwrap();
@@ -266,8 +275,14 @@ fn rb2_makes_three_requests_for_thirty_two_messages() {
         count
     };
     assert_eq!(requests(Design::RB2), 3);
-    assert_eq!(requests(Design::RB2.without(dunlin_ring::Optimisation::SyncAhead)), 2);
-    assert_eq!(requests(Design::RB2.without(dunlin_ring::Optimisation::Batching)), 64);
+    assert_eq!(
+        requests(Design::RB2.without(dunlin_ring::Optimisation::SyncAhead)),
+        2
+    );
+    assert_eq!(
+        requests(Design::RB2.without(dunlin_ring::Optimisation::Batching)),
+        64
+    );
     assert_eq!(requests(Design::L5), 64);
     assert_eq!(requests(Design::FARM), 32);
     assert_eq!(requests(Design::FARM_UNORDERED), 64);

@@ -261,6 +261,28 @@ impl Executor {
         true
     }
 
+    /// Asks for the lines of a place that will be written soon, as many as a core fetches at a time.
+    #[inline]
+    pub(crate) fn expect_write(&self, remote: &RemoteAddress, length: usize) {
+        const MOST: usize = 32 * 64;
+        let Some(Some(region)) = self.regions.get(key_index(remote.key.0)) else {
+            return;
+        };
+        let offset = remote.address.wrapping_sub(region.base);
+        let length = length.min(MOST) as u64;
+        if region.key != remote.key.0 || offset > region.length || length > region.length - offset {
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        for line in (offset..offset + length).step_by(64) {
+            use std::arch::x86_64::{_mm_prefetch, _MM_HINT_ET0};
+            // SAFETY: within the mapping; a prefetch changes nothing.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_ET0>(region.start.as_ptr().add(line as usize).cast());
+            }
+        }
+    }
+
     /// Carries out one request, or the next part of it.
     #[inline(always)]
     pub(crate) fn execute(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
