@@ -31,9 +31,66 @@ pub fn pin(core: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
+/// Lets the calling thread run on all cores of this process again.
+pub fn release() {
+    let mut set = CpuSet::new();
+    for &core in cores() {
+        set.set(core);
+    }
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// The cores of each NUMA node that the system tells of; none where it tells nothing.
+fn cores_by_node() -> Vec<Vec<usize>> {
+    let Ok(entries) = std::fs::read_dir("/sys/devices/system/node") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter(|entry| {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("node"));
+            number.is_some_and(|number| number.parse::<usize>().is_ok())
+        })
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("cpulist")).ok())
+        .map(|list| parse_list(&list))
+        .filter(|cores| !cores.is_empty())
+        .collect()
+}
+
+/// Reads the system's lists of cores, such as `0-3,8`.
+fn parse_list(list: &str) -> Vec<usize> {
+    let ranges = list.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
+/// NUMA nodes with cores, at least one.
+pub fn nodes() -> usize {
+    cores_by_node().len().max(1)
+}
+
+/// A core that this process may use on another node than `core`'s.
+pub fn core_of_another_node(core: usize) -> Option<usize> {
+    cores_by_node()
+        .into_iter()
+        .filter(|node| !node.contains(&core))
+        .flatten()
+        .find(|other| cores().contains(other))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_cores() {
+        assert_eq!(parse_list("0-2,8\n"), [0, 1, 2, 8]);
+        assert_eq!(parse_list(""), Vec::<usize>::new());
+        assert!(nodes() >= 1);
+    }
 
     #[test]
     fn a_pinned_thread_may_run_on_its_core_only() {

@@ -89,9 +89,38 @@ impl Against {
 
 /// One look at the limits, and at how far apart the cores are.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+pub struct Look {
     bounds: Bounds,
     round_trip_ns: f64,
+}
+
+impl Look {
+    /// The limits of one way: the rate is the bare ring's with `together` messages published at a time and read, no more than one copy of each
+    /// payload allows; the latency is half the bare ring's round trip, with one copy where the payload is larger than a slot.
+    ///
+    /// # Errors
+    /// When a limit cannot be measured.
+    pub fn one_way(size: usize, together: u64) -> io::Result<Self> {
+        let round_trip_ns = ring::round_trip(LIMIT_SLICE).p50.max(1) as f64;
+        let bytes_per_s = copy::hot(size, LIMIT_SLICE)?;
+        let handed_over_bytes_per_s = copy::handed_over(size, LIMIT_SLICE)?;
+        let mut rate_per_s = ring::one_way_read(together, LIMIT_SLICE);
+        let mut latency_ns = round_trip_ns / 2.0;
+        if size > SLOT_BYTES {
+            rate_per_s = rate_per_s.min(bytes_per_s / size as f64);
+            latency_ns += size as f64 / bytes_per_s * 1e9;
+        }
+        let bounds = Bounds {
+            latency_ns,
+            rate_per_s,
+            bytes_per_s,
+            handed_over_bytes_per_s,
+        };
+        Ok(Self {
+            bounds,
+            round_trip_ns,
+        })
+    }
 }
 
 fn look(setting: &Setting) -> io::Result<Look> {
@@ -138,20 +167,30 @@ pub fn interleave<E: From<io::Error>>(
     mut progress: impl FnMut(f64),
 ) -> Result<Against, E> {
     let start = Instant::now();
-    let mut tally = Tally::default();
     let mut looks = vec![look(setting)?];
     let mut slices = Vec::new();
     while slices.len() < 3 || start.elapsed() < duration {
-        let slice = measured(MEASURED_SLICE)?;
-        tally.merge_after(&slice);
-        slices.push(slice);
+        slices.push(measured(MEASURED_SLICE)?);
         looks.push(look(setting)?);
         progress((start.elapsed().as_secs_f64() / duration.as_secs_f64()).min(1.0));
     }
+    let slices: Vec<_> = slices
+        .into_iter()
+        .zip(looks.windows(2))
+        .map(|(slice, sides)| (slice, sides[0], sides[1]))
+        .collect();
+    Ok(conclude(&slices))
+}
+
+/// What slices, each with the looks before and after it, come to.
+pub fn conclude(slices: &[(Tally, Look, Look)]) -> Against {
+    let mut tally = Tally::default();
+    for (slice, _, _) in slices {
+        tally.merge_after(slice);
+    }
     let all: Vec<Pair> = slices
         .iter()
-        .zip(looks.windows(2))
-        .map(|(slice, sides)| pair(slice, sides[0], sides[1]))
+        .map(|(slice, before, after)| pair(slice, *before, *after))
         .collect();
     let mut counted: Vec<Pair> = all.iter().filter(|pair| pair.steady).copied().collect();
     if counted.is_empty() {
@@ -180,12 +219,12 @@ pub fn interleave<E: From<io::Error>>(
         low: ratio(0),
         high: ratio(2),
     };
-    Ok(Against {
+    Against {
         tally,
         bounds,
         ratio: ratio(1),
         pairs,
-    })
+    }
 }
 
 /// A measured slice and the limits around it.

@@ -15,6 +15,7 @@ pub mod histogram;
 pub mod limits;
 pub mod output;
 pub mod report;
+pub mod ring;
 pub mod services;
 pub mod verbs;
 pub mod workload;

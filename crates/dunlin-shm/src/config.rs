@@ -22,6 +22,8 @@ pub struct ShmConfig {
     pub max_datagram_senders: usize,
     /// Sessions that other devices may have open to this one.
     pub max_sessions: usize,
+    /// Whether regions may stand on huge pages, reserved or transparent, where there are any.
+    pub huge_pages: bool,
     /// Time in which a peer's control thread must answer a question that needs nobody else, and in which whoever opens a
     /// session must say who it is.
     pub control_timeout: Duration,
@@ -38,6 +40,7 @@ impl Default for ShmConfig {
             datagram_port_bytes: 64 << 10,
             max_datagram_senders: 256,
             max_sessions: 1024,
+            huge_pages: true,
             control_timeout: Duration::from_secs(5),
         }
     }

@@ -106,8 +106,8 @@ pub(crate) fn huge_pages() -> bool {
         .is_ok_and(|text| text.trim().parse::<u64>().is_ok_and(|count| count > 0))
 }
 
-fn map_pages(length: usize) -> Result<(OwnedFd, Mapping, PageKind), VerbsError> {
-    if length >= HUGE_PAGE_BYTES && huge_pages() {
+fn map_pages(length: usize, huge: bool) -> Result<(OwnedFd, Mapping, PageKind), VerbsError> {
+    if huge && length >= HUGE_PAGE_BYTES && huge_pages() {
         let bytes = length.next_multiple_of(HUGE_PAGE_BYTES);
         let huge = create_file("dunlin-shm-region", bytes, true).and_then(|file| {
             let mapping = Mapping::shared(file.as_fd(), bytes, true)?;
@@ -122,7 +122,8 @@ fn map_pages(length: usize) -> Result<(OwnedFd, Mapping, PageKind), VerbsError> 
         .map_err(system("memfd_create for a region"))?;
     let mapping = Mapping::shared(file.as_fd(), bytes, true).map_err(system("mmap of a region"))?;
     let mut kind = PageKind::Base;
-    if bytes >= HUGE_PAGE_BYTES
+    if huge
+        && bytes >= HUGE_PAGE_BYTES
         && transparent_pages()
         && mapping.advise(Advice::LinuxHugepage).is_ok()
     {
@@ -146,7 +147,7 @@ impl ShmRegion {
         let core = device.core();
         core.reserve_bytes(length)?;
         let release = Release(core, length);
-        let (file, mapping, page_kind) = map_pages(length)?;
+        let (file, mapping, page_kind) = map_pages(length, core.config.huge_pages)?;
         // A region that no peer may write is sealed so: our own mapping is the last writable one.
         let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         seal(file.as_fd(), !writable).map_err(system("sealing a region"))?;

@@ -1,7 +1,7 @@
 //! Queue pairs and shared receive queues.
 
 use crate::error::{PostError, VerbsError};
-use crate::memory::{Access, Region};
+use crate::memory::{Access, Region, RemoteAddress};
 use crate::state::QueuePairState;
 use crate::work::{ReceiveRequest, SendRequest};
 
@@ -193,6 +193,13 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
         &mut self,
         requests: &[SendRequest<'_, Self::Region, Self::AddressHandle>],
     ) -> Result<(), PostError>;
+
+    /// Says that a WRITE of `length` bytes will soon go to `remote`, and that nobody reads there now. A hint without any effect but on
+    /// speed: a device that places by CPU asks for the cache lines ahead of time. Others do nothing.
+    #[inline]
+    fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
+        let _ = (remote, length);
+    }
 
     /// Posts RECEIVEs, to a queue pair that has its own receive queue.
     ///

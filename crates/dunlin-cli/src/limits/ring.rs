@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use super::duel::{duel, rate_per_s, round_trips, Wait};
-use super::raw::{ring_pair, spsc, Caller, Payload};
+use super::raw::{ring_pair, spsc, Caller, Message, Payload};
 use crate::histogram::Percentiles;
 
 /// What the bare server does: it reads the whole request and writes a whole response.
@@ -80,8 +80,22 @@ fn batches(caller: &mut Caller, outstanding: u64, together: u64, wait: &mut Wait
     received
 }
 
-/// Messages of 64 B a second through one ring, published `together` at a time.
+/// Messages of 64 B a second through one ring, published `together` at a time. Their reader counts them and does not look at them, so
+/// their lines stay with the writer's core: see [`one_way_read`].
 pub fn one_way(together: u64, duration: Duration) -> f64 {
+    through(together, duration, |message| {
+        black_box(message);
+    })
+}
+
+/// The same with a reader that reads: each line crosses from core to core, as it does with every ring that is of use.
+pub fn one_way_read(together: u64, duration: Duration) -> f64 {
+    through(together, duration, |message| {
+        black_box(message.iter().fold(0, |sum, word| sum ^ word));
+    })
+}
+
+fn through(together: u64, duration: Duration, mut read: impl FnMut(&Message) + Send) -> f64 {
     let (mut producer, mut consumer) = spsc(1024);
     duel(
         |wait| {
@@ -98,9 +112,7 @@ pub fn one_way(together: u64, duration: Duration) -> f64 {
             })
         },
         |wait| loop {
-            let received = consumer.receive(|message| {
-                black_box(message);
-            });
+            let received = consumer.receive(&mut read);
             if received == 0 && !wait.again() {
                 return;
             }

@@ -17,15 +17,51 @@ pub trait OnDevice {
     fn run<D: Device>(self, device: D) -> Result<Self::Output, Failure>;
 }
 
+/// Which pages a device may take for regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// The best there are.
+    Any,
+    /// Ordinary pages, even where there are huge ones.
+    Base,
+}
+
+impl Pages {
+    /// Those of a ring.
+    pub fn of(plan: &crate::ring::Plan) -> Self {
+        if plan.has(crate::ring::Without::HugePages) {
+            Self::Any
+        } else {
+            Self::Base
+        }
+    }
+}
+
 /// Opens the device with a name and does something with it.
 ///
 /// # Errors
 /// The names there are, when it is none of them; why it cannot be opened.
 pub fn on_device<V: OnDevice>(name: &str, visitor: V) -> Result<V::Output, Failure> {
+    on_device_with(name, Pages::Any, visitor)
+}
+
+/// Opens the device with a name so that it takes pages of a kind, and does something with it.
+///
+/// # Errors
+/// As for [`on_device`].
+pub fn on_device_with<V: OnDevice>(
+    name: &str,
+    pages: Pages,
+    visitor: V,
+) -> Result<V::Output, Failure> {
     let opening =
         |error: dunlin_verbs::VerbsError| Failure::new(format!("the device `{name}`: {error}"));
     match name {
-        "shm" => visitor.run(ShmDevice::open(ShmConfig::default()).map_err(opening)?),
+        "shm" => {
+            let mut config = ShmConfig::default();
+            config.huge_pages = pages == Pages::Any;
+            visitor.run(ShmDevice::open(config).map_err(opening)?)
+        }
         _ => Err(Failure::new(format!("no device `{name}` here"))
             .help(format!("devices: {}; see `dunlin devices`", names()))),
     }

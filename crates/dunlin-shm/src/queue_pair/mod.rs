@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{
     Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
-    QueuePairState, ReceiveRequest, SendRequest, Transport, VerbsError,
+    QueuePairState, ReceiveRequest, RemoteAddress, SendRequest, Transport, VerbsError,
 };
 
 use crate::control::Command;
@@ -260,6 +260,16 @@ impl QueuePair for ShmQueuePair {
                 .map_err(|kind| PostError { index, kind })?;
         }
         Ok(())
+    }
+
+    #[inline]
+    fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
+        // SAFETY: `&mut self` makes us the owner.
+        unsafe {
+            self.shared
+                .send
+                .owned(|executor| executor.expect_write(&remote, length));
+        }
     }
 
     fn post_receive(

@@ -1,6 +1,7 @@
 //! `dunlin perf`: the measuring commands, one file each.
 
 pub mod limits;
+pub mod ring;
 pub mod rpc;
 pub mod verbs;
 
@@ -17,6 +18,11 @@ pub enum Command {
     Rpc(rpc::Args),
     /// Work requests between two processes: perftest's tests
     Verbs(verbs::Args),
+    /// One way through a ring between two processes: RB² and its rivals
+    Ring(ring::Args),
+    /// The other process of `perf ring`
+    #[command(hide = true)]
+    RingPeer,
     /// The other process of `perf verbs`
     #[command(hide = true)]
     VerbsPeer,
@@ -29,6 +35,8 @@ impl Command {
             Self::Limits(args) => limits::run(&args),
             Self::Rpc(args) => rpc::run(&args),
             Self::Verbs(args) => verbs::run(&args),
+            Self::Ring(args) => ring::run(&args),
+            Self::RingPeer => crate::ring::serve::run(),
             Self::VerbsPeer => crate::verbs::serve::run(),
         }
     }

@@ -1,0 +1,169 @@
+//! `dunlin perf ring`: RB² and the rings it was compared with.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dunlin_verbs::Device;
+
+use super::Against;
+use crate::commands::Failure;
+use crate::output;
+use crate::ring::compare::compare;
+use crate::ring::consume::STAMP_BYTES;
+use crate::ring::report::{Comparison, RingReport};
+use crate::ring::sweep::{sweep, ALL};
+use crate::ring::{Choice, Lengths, Plan, Without};
+use crate::verbs::devices::{on_device_with, OnDevice, Pages};
+
+/// Measure one way through a ring between two processes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+One producer, one consumer, each on a core of its own. Several designs are measured by turns within the\n\
+same seconds, and the rates of the others are given over that of the first. Latency is from the making of\n\
+a message to its reading, one message in 1024, under the load of the measurement.\n\n\
+Examples:\n  \
+  dunlin perf ring                                      RB², 64-byte messages\n  \
+  dunlin perf ring --design rb2,farm,socksdirect,l5     the paper's comparison\n  \
+  dunlin perf ring --design rb2,raw --size 1048576      zero copy beside raw WRITEs\n  \
+  dunlin perf ring --without batching --json | jq .rate_per_s\n  \
+  dunlin perf ring --sweep --out figures                64 B to 1 MiB as CSV and SVG")]
+pub struct Args {
+    /// The rings, the first one being what others are compared with
+    #[arg(long, value_enum, value_delimiter = ',')]
+    design: Vec<Choice>,
+    /// Bytes of a message, at least 16
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(STAMP_BYTES as i64..=1 << 26))]
+    size: u32,
+    /// Slots of each ring, a power of two; designs without slots have as many bytes
+    #[arg(long, default_value_t = 128)]
+    slots: usize,
+    /// Optimisations of RB² to switch off
+    #[arg(long, value_enum, value_delimiter = ',')]
+    without: Vec<Without>,
+    /// How messages tell their length
+    #[arg(long, value_enum, default_value = "fixed")]
+    lengths: Lengths,
+    /// How long to measure, each design
+    #[arg(long, default_value = "2", value_parser = super::parse_seconds)]
+    seconds: Duration,
+    /// Device of both sides (see `dunlin devices`)
+    #[arg(long, default_value = "shm")]
+    device: String,
+    /// All sizes from 64 B to 1 MiB, a tenth of the seconds for each
+    #[arg(long, requires = "out", conflicts_with = "against")]
+    sweep: bool,
+    /// Folder for the figures of a sweep
+    #[arg(long, value_name = "DIR", requires = "sweep")]
+    out: Option<PathBuf>,
+    /// Measure what the bare machine does beside it, in turns, and print the ratios
+    #[arg(long, value_enum)]
+    against: Option<Against>,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "sweep")]
+    json: bool,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let named = match (&args.design[..], args.sweep) {
+        ([], true) => &ALL[..],
+        ([], false) => &ALL[..1],
+        (named, _) => named,
+    };
+    let plans: Vec<Plan> = named
+        .iter()
+        .map(|&choice| Plan {
+            device: args.device.clone(),
+            choice,
+            without: args.without.clone(),
+            size: args.size as usize,
+            slots: args.slots,
+            lengths: args.lengths,
+        })
+        .collect();
+    let pages = Pages::of(&plans[0]);
+    on_device_with(&args.device, pages, Measuring { args, plans })
+}
+
+struct Measuring<'a> {
+    args: &'a Args,
+    plans: Vec<Plan>,
+}
+
+impl OnDevice for Measuring<'_> {
+    type Output = ();
+
+    fn run<D: Device>(self, device: D) -> Result<(), Failure> {
+        let Self { args, plans } = self;
+        let bar = output::progress_bar();
+        bar.set_message("perf ring");
+        let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
+        if let (true, Some(out)) = (args.sweep, &args.out) {
+            sweep(&device, &plans, args.seconds / 10, out, progress)?;
+            bar.finish_and_clear();
+            let (csv, svg) = (out.join("ring.csv"), out.join("ring.svg"));
+            output::print(format_args!("{}\n{}", csv.display(), svg.display()))?;
+            return Ok(());
+        }
+        let duration = args.seconds * plans.len() as u32;
+        let against = args.against.is_some();
+        let found = compare(&device, &plans, duration, against, progress)?;
+        bar.finish_and_clear();
+        print(&found, args.json)?;
+        let errors: u64 = found.designs.iter().map(|one| one.report.errors).sum();
+        if errors > 0 {
+            return Err(Failure::new(format!(
+                "{errors} messages were lost or wrong"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// One design alone is one report; several are a list.
+fn print(found: &Comparison, json: bool) -> Result<(), Failure> {
+    match (&found.designs[..], json) {
+        ([one], true) => output::print_json(one)?,
+        (_, true) => output::print_json(found)?,
+        ([one], false) => {
+            output::print_report(&one.report, false)?;
+            for note in &one.notes {
+                output::print(note)?;
+            }
+        }
+        (many, false) => output::print(table(many))?,
+    }
+    Ok(())
+}
+
+fn table(designs: &[RingReport]) -> comfy_table::Table {
+    let against = designs.iter().any(|one| one.report.ratio.is_some());
+    let mut header = vec![
+        "design",
+        "rate",
+        "bandwidth",
+        "over first",
+        "latency p50",
+        "p99.9",
+    ];
+    if against {
+        header.push("of the limit");
+    }
+    let mut table = output::table(&header);
+    for one in designs {
+        let size = one.report.setting.size as f64;
+        let mut row = vec![
+            one.design.to_string(),
+            output::rate(one.median_rate_per_s),
+            output::bandwidth(one.median_rate_per_s * size),
+            one.over_first.map_or("1".into(), |r| format!("{r:.3}")),
+            output::nanoseconds(one.report.latency_ns.p50 as f64),
+            output::nanoseconds(one.report.latency_ns.p999 as f64),
+        ];
+        if let Some(ratio) = one.report.ratio {
+            row.push(format!("{:.2}", ratio.rate));
+        }
+        table.add_row(row);
+    }
+    table
+}

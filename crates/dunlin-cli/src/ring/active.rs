@@ -1,0 +1,106 @@
+//! The producer's side of one measured ring, with its consumer's process.
+
+use std::time::Duration;
+
+use dunlin_ring::{Offer, Producer, UnconnectedProducer, OFFER_BYTES};
+use dunlin_verbs::Device;
+
+use super::peer::Peer;
+use super::produce::{produce, Numbers};
+use super::raw::RawWriter;
+use super::Plan;
+use crate::affinity;
+use crate::commands::Failure;
+use crate::report::Tally;
+
+/// What is done before anything counts.
+const WARM_UP: Duration = Duration::from_millis(2);
+
+/// One design under measurement.
+#[derive(Debug)]
+pub struct Active<D: Device> {
+    plan: Plan,
+    peer: Peer,
+    end: End<D>,
+}
+
+#[derive(Debug)]
+enum End<D: Device> {
+    Ring(Box<Producer<D>>, Numbers),
+    Raw(Box<RawWriter<D>>),
+}
+
+impl<D: Device> Active<D> {
+    /// Makes both sides and joins them. The calling thread stays where it is; the consumer's process, which was started before that was
+    /// decided, stays on the second core.
+    ///
+    /// # Errors
+    /// When a limit of the device is in the way, or the design is not for it.
+    pub fn start(device: &D, plan: &Plan, mut peer: Peer) -> Result<Self, Failure> {
+        let core = affinity::client_and_server().map(|(_, second)| second);
+        let (theirs, _) = peer.open(plan, core)?;
+        let end = match plan.config(device.attributes()) {
+            Some(config) => {
+                let producer = UnconnectedProducer::new(device, &config).map_err(Failure::new)?;
+                peer.connect(producer.offer().encode().to_vec())?;
+                let bytes: &[u8; OFFER_BYTES] = theirs
+                    .as_slice()
+                    .try_into()
+                    .map_err(|_| Failure::new("an offer of the wrong length"))?;
+                let producer = producer
+                    .connect(&Offer::decode(bytes))
+                    .map_err(Failure::new)?;
+                End::Ring(Box::new(producer), Numbers::default())
+            }
+            None => {
+                let mut writer = RawWriter::new(device, plan)?;
+                peer.connect(writer.offer())?;
+                writer.connect(&theirs)?;
+                End::Raw(Box::new(writer))
+            }
+        };
+        Ok(Self {
+            plan: plan.clone(),
+            peer,
+            end,
+        })
+    }
+
+    /// What is measured.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// One slice; the consumer polls only within it.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub fn slice(&mut self, length: Duration) -> Result<Tally, Failure> {
+        self.peer.begin()?;
+        let warm_up = WARM_UP.min(length);
+        let size = self.plan.size;
+        let ours = match &mut self.end {
+            End::Ring(producer, numbers) => produce(producer, size, numbers, warm_up)
+                .and_then(|_| produce(producer, size, numbers, length)),
+            End::Raw(writer) => writer.run(warm_up).and_then(|_| writer.run(length)),
+        };
+        // When both have failed, the consumer knows why: to the producer it is only gone.
+        let theirs = self.peer.end()?;
+        let mut tally = ours?;
+        tally.errors += theirs.errors;
+        tally.latencies.merge(&theirs.latencies);
+        if theirs.operations > 0 && theirs.operations < tally.operations {
+            tally.errors += tally.operations - theirs.operations;
+        }
+        Ok(tally)
+    }
+
+    /// Ends the consumer's process.
+    ///
+    /// # Errors
+    /// When it ends otherwise than asked.
+    pub fn stop(self) -> Result<(), Failure> {
+        drop(self.end);
+        self.peer.stop()
+    }
+}

@@ -1,0 +1,111 @@
+//! Several designs by turns, so that whatever happens to the machine happens to all of them.
+
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::Device;
+
+use super::active::Active;
+use super::peer::Peer;
+use super::report::{Comparison, Measured, RingReport};
+use super::{Plan, Without};
+use crate::affinity;
+use crate::against::{conclude, Look};
+use crate::commands::Failure;
+use crate::limits::ring;
+use crate::limits::survey::median;
+use crate::report::Tally;
+
+/// How long each design is measured each time.
+const SLICE: Duration = Duration::from_millis(100);
+/// How long the bare ring that is not read is measured each time.
+const UNREAD_SLICE: Duration = Duration::from_millis(25);
+/// Rounds at least.
+const ROUNDS: usize = 3;
+
+/// Puts the producer on the first core; or, to see what that costs, on another node's.
+fn stay(plans: &[Plan]) {
+    if let Some((first, _)) = affinity::client_and_server() {
+        let away = plans.iter().any(|plan| !plan.has(Without::Numa));
+        let other = away.then(|| affinity::core_of_another_node(first));
+        affinity::pin(other.flatten().unwrap_or(first));
+    }
+}
+
+/// Measures each plan in turn, again and again, for about `duration` in all.
+///
+/// # Errors
+/// When a ring cannot be made or fails.
+pub fn compare<D: Device>(
+    device: &D,
+    plans: &[Plan],
+    duration: Duration,
+    against: bool,
+    mut progress: impl FnMut(f64),
+) -> Result<Comparison, Failure> {
+    // Processes first: they inherit where this thread may run.
+    let peers = plans
+        .iter()
+        .map(|_| Peer::start())
+        .collect::<Result<Vec<_>, _>>()?;
+    stay(plans);
+    let mut actives = plans
+        .iter()
+        .zip(peers)
+        .map(|(plan, peer)| Active::start(device, plan, peer))
+        .collect::<Result<Vec<_>, _>>()?;
+    let start = Instant::now();
+    let mut slices: Vec<Vec<Tally>> = vec![Vec::new(); plans.len()];
+    let mut beside: Vec<Vec<(Tally, Look, Look)>> = vec![Vec::new(); plans.len()];
+    let mut unread: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
+    let mut rounds = 0;
+    while rounds < ROUNDS || start.elapsed() < duration {
+        for (index, active) in actives.iter_mut().enumerate() {
+            let look = |plan: &Plan| {
+                against
+                    .then(|| Look::one_way(plan.size, plan.together()))
+                    .transpose()
+            };
+            let before = look(active.plan())?;
+            let slice = active.slice(SLICE)?;
+            let after = look(active.plan())?;
+            if let Some((before, after)) = before.zip(after) {
+                beside[index].push((slice.clone(), before, after));
+                unread[index].push(ring::one_way(active.plan().together(), UNREAD_SLICE));
+            }
+            slices[index].push(slice);
+        }
+        rounds += 1;
+        progress((start.elapsed().as_secs_f64() / duration.as_secs_f64()).min(1.0));
+    }
+    for active in actives {
+        active.stop()?;
+    }
+    affinity::release();
+    let over_first = |index: usize| {
+        let mut ratios: Vec<f64> = slices[index]
+            .iter()
+            .zip(&slices[0])
+            .map(|(slice, first)| slice.rate_per_s() / first.rate_per_s())
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        (index > 0).then(|| median(&ratios))
+    };
+    let over: Vec<_> = (0..plans.len()).map(over_first).collect();
+    let designs = plans
+        .iter()
+        .zip(slices)
+        .zip(beside)
+        .zip(over)
+        .zip(unread)
+        .map(|((((plan, slices), beside), over), mut unread)| {
+            unread.sort_by(f64::total_cmp);
+            let measured = Measured {
+                slices,
+                against: (!beside.is_empty()).then(|| conclude(&beside)),
+                unread_limit_per_s: (!unread.is_empty()).then(|| median(&unread)),
+            };
+            RingReport::new(plan, measured, over)
+        })
+        .collect();
+    Ok(Comparison { designs })
+}

@@ -1,0 +1,157 @@
+//! `dunlin perf ring`: one way through a ring between two processes, for RB² and the rings it was compared with.
+//!
+//! The command is the producer; for each design a second process of this program is the consumer ([`peer`]). They tell each other where
+//! they are over the second one's standard input and output. A consumer polls from [`peer::Peer::begin`] to [`peer::Peer::end`] and not a
+//! moment longer, so that several designs can be measured by turns within the same second.
+
+pub mod active;
+pub mod compare;
+pub mod consume;
+pub mod peer;
+pub mod plot;
+pub mod produce;
+pub mod raw;
+pub mod report;
+pub mod serve;
+pub mod sweep;
+
+use dunlin_ring::{Design, Framing, Optimisation, RingConfig};
+use dunlin_verbs::{DeviceAttributes, Placement};
+use serde::{Deserialize, Serialize};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    /// RB²: slots, write twice, lazy push, adaptive batching, zero copy
+    Rb2,
+    /// FaRM: an array at the receiver alone, messages polled, no batching
+    Farm,
+    /// SocksDirect: WRITE with immediate data, ten under way, copies
+    Socksdirect,
+    /// L5: write twice, no batching, copies
+    L5,
+    /// MVAPICH: a list of slots, messages polled, the head pushed each time
+    Mvapich,
+    /// No ring at all: WRITEs to the same places, as perftest does
+    Raw,
+}
+
+/// What can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Without {
+    /// All batching of messages (M2)
+    Batching,
+    /// Synchronisation-ahead transmission (M3)
+    SyncAhead,
+    /// The elastic threshold (M4)
+    Elastic,
+    /// The lazy push: the head is pushed after every message (M5)
+    LazyPush,
+    /// Zero copy at both ends (M6)
+    ZeroCopy,
+    /// Cache lines of their own for pointers and slots (M7)
+    CacheLines,
+    /// Huge pages (M8)
+    HugePages,
+    /// Placement on the node of the device (M9)
+    Numa,
+}
+
+/// How messages tell their length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lengths {
+    /// All alike: slot size is message size, as in the paper's evaluation
+    Fixed,
+    /// Each its own, in a header of eight bytes
+    Header,
+}
+
+/// What both sides must know of a measurement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The device's name.
+    pub device: String,
+    /// The ring.
+    pub choice: Choice,
+    /// What is switched off.
+    pub without: Vec<Without>,
+    /// Bytes of a message.
+    pub size: usize,
+    /// Slots of the ring.
+    pub slots: usize,
+    /// How messages tell their length.
+    pub lengths: Lengths,
+}
+
+impl Plan {
+    /// Bytes from one place to the next of raw WRITEs.
+    pub fn raw_slot_bytes(&self) -> usize {
+        self.size.next_multiple_of(dunlin_ring::LINE_BYTES)
+    }
+
+    /// Whether something is left on.
+    pub fn has(&self, what: Without) -> bool {
+        !self.without.contains(&what)
+    }
+
+    /// The ring to make on a device; none for raw WRITEs.
+    pub fn config(&self, attributes: &DeviceAttributes) -> Option<RingConfig> {
+        let in_order = attributes.placement == Placement::InOrder;
+        let mut design = match self.choice {
+            Choice::Rb2 => Design::RB2,
+            Choice::Farm if in_order => Design::FARM,
+            Choice::Farm => Design::FARM_UNORDERED,
+            Choice::Socksdirect => Design::SOCKSDIRECT,
+            Choice::L5 => Design::L5,
+            Choice::Mvapich => Design::MVAPICH,
+            Choice::Raw => return None,
+        };
+        for without in &self.without {
+            design = match without {
+                Without::Batching => design.without(Optimisation::Batching),
+                Without::SyncAhead => design.without(Optimisation::SyncAhead),
+                Without::Elastic => design.without(Optimisation::Elastic),
+                Without::LazyPush => design.without(Optimisation::LazyPush),
+                Without::ZeroCopy => design.without(Optimisation::ZeroCopy),
+                Without::CacheLines => design.without(Optimisation::CacheLines),
+                // Where memory comes from is not the ring's affair.
+                Without::HugePages | Without::Numa => design,
+            };
+        }
+        let config = match self.lengths {
+            Lengths::Fixed => RingConfig::for_records(design, self.size),
+            Lengths::Header => RingConfig {
+                framing: Framing::Header,
+                ..RingConfig::for_messages(design, self.size)
+            },
+        };
+        Some(RingConfig {
+            slots: self.slots,
+            ..config
+        })
+    }
+
+    /// Messages that become known together: what the bare ring is compared with.
+    pub fn together(&self) -> u64 {
+        match (self.choice, self.has(Without::Batching)) {
+            (Choice::Rb2, true) => 32,
+            _ => 1,
+        }
+    }
+}
+
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Rb2 => "rb2",
+            Self::Farm => "farm",
+            Self::Socksdirect => "socksdirect",
+            Self::L5 => "l5",
+            Self::Mvapich => "mvapich",
+            Self::Raw => "raw",
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! Sending as fast as a ring takes it, until everything has been read.
+
+use std::hint::spin_loop;
+use std::time::Duration;
+
+use dunlin_ring::{Producer, SendError};
+use dunlin_verbs::Device;
+
+use super::consume::STAMP_BYTES;
+use crate::clock::clock;
+use crate::commands::Failure;
+use crate::report::Tally;
+
+/// Messages between two looks at the clock.
+const STRIDE: u64 = 64;
+/// One message in so many carries the time.
+const SAMPLE: u64 = 1024;
+/// Messages of up to so many bytes are filled whole; of longer ones, as perftest's, only the stamp is written.
+const FILLED_BYTES: usize = 256;
+/// A consumer that reads nothing for so long is gone.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Numbers of messages go on from slice to slice.
+#[derive(Debug, Default)]
+pub struct Numbers(u64);
+
+/// Sends messages of `size` bytes for a slice and waits until all are read; that time counts too. Latencies are the consumer's to tell.
+///
+/// # Errors
+/// When the ring fails.
+pub fn produce<D: Device>(
+    producer: &mut Producer<D>,
+    size: usize,
+    numbers: &mut Numbers,
+    slice: Duration,
+) -> Result<Tally, Failure> {
+    let clock = clock();
+    let start = clock.raw();
+    let elapsed = || Duration::from_nanos(clock.delta_as_nanos(start, clock.raw()));
+    let first = numbers.0;
+    loop {
+        for _ in 0..STRIDE {
+            let number = numbers.0;
+            let stamp = if number % SAMPLE == 0 { clock.raw() } else { 0 };
+            send(producer, size, number, stamp)?;
+            numbers.0 += 1;
+        }
+        if elapsed() >= slice {
+            break;
+        }
+    }
+    producer.flush().map_err(Failure::new)?;
+    let mut patience = Patience::new();
+    while !producer.is_drained().map_err(Failure::new)? {
+        producer.poll().map_err(Failure::new)?;
+        patience.wait()?;
+    }
+    let operations = numbers.0 - first;
+    Ok(Tally {
+        operations,
+        bytes: operations * size as u64,
+        elapsed: elapsed(),
+        ..Tally::default()
+    })
+}
+
+#[inline(always)]
+fn send<D: Device>(
+    producer: &mut Producer<D>,
+    size: usize,
+    number: u64,
+    stamp: u64,
+) -> Result<(), Failure> {
+    let fill = |place: &mut [u8]| {
+        let (words, _) = place.as_chunks_mut::<8>();
+        if size <= FILLED_BYTES {
+            for word in words.iter_mut() {
+                *word = number.to_le_bytes();
+            }
+        }
+        if let [first, second, ..] = words {
+            *first = number.to_le_bytes();
+            *second = stamp.to_le_bytes();
+        }
+    };
+    match producer.try_send_with(size, fill) {
+        Ok(()) => Ok(()),
+        Err(error) => send_later(producer, size, fill, error),
+    }
+}
+
+#[inline(never)]
+fn send_later<D: Device>(
+    producer: &mut Producer<D>,
+    size: usize,
+    fill: impl Fn(&mut [u8]),
+    mut error: SendError,
+) -> Result<(), Failure> {
+    debug_assert!(size >= STAMP_BYTES);
+    let mut patience = Patience::new();
+    while error == SendError::Full {
+        patience.wait()?;
+        match producer.try_send_with(size, &fill) {
+            Ok(()) => return Ok(()),
+            Err(again) => error = again,
+        }
+    }
+    Err(Failure::new(error))
+}
+
+/// Waiting for the consumer, but not for ever.
+struct Patience {
+    looks: u32,
+    since: Option<std::time::Instant>,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self {
+            looks: 0,
+            since: None,
+        }
+    }
+
+    #[inline]
+    fn wait(&mut self) -> Result<(), Failure> {
+        spin_loop();
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks % (1 << 14) == 0 {
+            std::thread::yield_now();
+            let since = *self.since.get_or_insert_with(std::time::Instant::now);
+            if since.elapsed() > LONGEST {
+                return Err(Failure::new("the consumer has read nothing for 10 s"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! What `dunlin perf ring` prints: the report of every measuring command, and what is special to rings.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Choice, Lengths, Plan, Without};
+use crate::against::Against;
+use crate::report::{Report, Setting, Tally};
+
+/// One design's report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RingReport {
+    /// The fields of every report. One thread, one way: latency is from the making of a message to its reading, under this load.
+    #[serde(flatten)]
+    pub report: Report,
+    /// The ring.
+    pub design: Choice,
+    /// What was switched off.
+    pub without: Vec<Without>,
+    /// How messages told their length.
+    pub lengths: Lengths,
+    /// Slots of the ring.
+    pub slots: usize,
+    /// The median of the slices, which outliers do not move.
+    pub median_rate_per_s: f64,
+    /// With `--against limits`: the rate of the bare ring whose reader does not look at the messages, so that their lines never cross. No
+    /// ratio is made with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread_limit_per_s: Option<f64>,
+    /// This design's rate over the first one's, the median of the rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over_first: Option<f64>,
+    /// What a reader should know beside the figures.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
+}
+
+/// All of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// One for each design, in the order asked for.
+    pub designs: Vec<RingReport>,
+}
+
+/// What was measured of one design.
+#[derive(Debug)]
+pub struct Measured {
+    /// All slices.
+    pub slices: Vec<Tally>,
+    /// The same beside the limits, where that was asked for.
+    pub against: Option<Against>,
+    /// See [`RingReport::unread_limit_per_s`].
+    pub unread_limit_per_s: Option<f64>,
+}
+
+impl RingReport {
+    /// Puts a report together.
+    pub fn new(plan: &Plan, measured: Measured, over_first: Option<f64>) -> Self {
+        let setting = Setting {
+            device: plan.device.clone(),
+            preset: format!("ring {}", plan.choice),
+            threads: 1,
+            outstanding: plan.slots,
+            size: plan.size,
+        };
+        let mut rates: Vec<f64> = measured.slices.iter().map(Tally::rate_per_s).collect();
+        rates.sort_by(f64::total_cmp);
+        let report = match measured.against {
+            Some(against) => against.report(setting),
+            None => {
+                let mut tally = Tally::default();
+                for slice in &measured.slices {
+                    tally.merge_after(slice);
+                }
+                Report::new(setting, &tally)
+            }
+        };
+        Self {
+            report,
+            design: plan.choice,
+            without: plan.without.clone(),
+            lengths: plan.lengths,
+            slots: plan.slots,
+            median_rate_per_s: crate::limits::survey::median(&rates),
+            unread_limit_per_s: measured.unread_limit_per_s,
+            over_first,
+            notes: notes(plan),
+        }
+    }
+}
+
+/// What an ablation cannot show on this machine.
+fn notes(plan: &Plan) -> Vec<String> {
+    let mut notes = Vec::new();
+    if plan.without.contains(&Without::HugePages) && !huge_pages_here() {
+        notes.push(
+            "no huge pages for shared memory on this machine: with and without are the same".into(),
+        );
+    }
+    if plan.without.contains(&Without::Numa) && crate::affinity::nodes() < 2 {
+        notes.push("one NUMA node on this machine: with and without are the same".into());
+    }
+    notes
+}
+
+fn huge_pages_here() -> bool {
+    dunlin::available().iter().any(|device| {
+        let attributes = device.attributes.as_ref();
+        attributes.is_ok_and(|attributes| attributes.page_kind != dunlin_verbs::PageKind::Base)
+    })
+}

@@ -1,0 +1,93 @@
+//! All sizes from 64 B to 1 MiB for all designs: the paper's Fig. 5, as CSV and SVG.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dunlin_verbs::Device;
+
+use super::compare::compare;
+use super::plot::{plot, Series};
+use super::{Choice, Plan};
+use crate::commands::Failure;
+
+/// The sizes.
+pub const SIZES: [usize; 15] = {
+    let mut sizes = [64; 15];
+    let mut at = 1;
+    while at < sizes.len() {
+        sizes[at] = sizes[at - 1] * 2;
+        at += 1;
+    }
+    sizes
+};
+
+/// Measures every size for `seconds` and writes `ring.csv` and `ring.svg` into a folder.
+///
+/// # Errors
+/// When a ring fails or a file cannot be written.
+pub fn sweep<D: Device>(
+    device: &D,
+    plans: &[Plan],
+    each: Duration,
+    out: &Path,
+    mut progress: impl FnMut(f64),
+) -> Result<(), Failure> {
+    std::fs::create_dir_all(out)?;
+    let mut csv = String::from(
+        "design,without,size,rate_per_s,bytes_per_s,latency_p50_ns,latency_p999_ns,over_first\n",
+    );
+    let mut series: Vec<Series> = plans
+        .iter()
+        .map(|plan| Series {
+            name: plan.choice.to_string(),
+            points: Vec::new(),
+        })
+        .collect();
+    for (done, size) in SIZES.into_iter().enumerate() {
+        let plans: Vec<Plan> = plans
+            .iter()
+            .map(|plan| Plan {
+                size,
+                ..plan.clone()
+            })
+            .collect();
+        let duration = each * plans.len() as u32;
+        let found = compare(device, &plans, duration, false, |_| {})?;
+        for (report, series) in found.designs.iter().zip(&mut series) {
+            let bytes_per_s = report.median_rate_per_s * size as f64;
+            let without: Vec<String> = report
+                .without
+                .iter()
+                .filter_map(|one| serde_json::to_value(one).ok()?.as_str().map(str::to_owned))
+                .collect();
+            csv.push_str(&format!(
+                "{},{},{size},{:.0},{bytes_per_s:.0},{},{},{}\n",
+                report.design,
+                without.join(" "),
+                report.median_rate_per_s,
+                report.report.latency_ns.p50,
+                report.report.latency_ns.p999,
+                report.over_first.map_or("1".into(), |r| format!("{r:.3}")),
+            ));
+            // Raw WRITEs go where the eye compares: last and thin is up to the plot.
+            series.points.push((size as f64, bytes_per_s));
+        }
+        progress((done + 1) as f64 / SIZES.len() as f64);
+    }
+    std::fs::write(out.join("ring.csv"), csv)?;
+    std::fs::write(
+        out.join("ring.svg"),
+        plot("bytes a second, one way", &series),
+    )?;
+    Ok(())
+}
+
+/// What is swept when nothing is named.
+pub const ALL: [Choice; 6] = [
+    Choice::Rb2,
+    Choice::Farm,
+    Choice::Socksdirect,
+    Choice::L5,
+    Choice::Mvapich,
+    Choice::Raw,
+];

@@ -1,0 +1,425 @@
+//! How the two ends of a ring come together: each makes its objects, tells the other where they are, and connects.
+//!
+//! What they tell is an [`Offer`]: any means will carry it, a pipe, a file or the handshake of `dunlin://`.
+
+use dunlin_verbs::{
+    Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
+    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, Verbs,
+    ENDPOINT_ADDRESS_BYTES,
+};
+
+use crate::consumer::{self, Consumer};
+use crate::design::{Batching, Design, HeadSync, Layout, TailSync};
+use crate::error::ConfigError;
+use crate::geometry::{Framing, Geometry, RingConfig};
+use crate::link::{Link, SEND_REQUESTS};
+use crate::memory::{Inbound, Mirror};
+use crate::policy::{Pacing, Receiver, Sender};
+use crate::producer::{self, ConsumerPlaces, Producer};
+
+/// Up to so many bytes travel in the work request itself, as in perftest: one DMA less on hardware.
+const INLINE_BYTES: usize = 220;
+/// RECEIVEs kept posted where WRITEs carry immediate data.
+const RECEIVES: usize = 512;
+
+/// Which end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Producer = 1,
+    Consumer = 2,
+}
+
+/// What one end tells the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Its queue pair.
+    pub address: EndpointAddress,
+    memory: RemoteAddress,
+    terms: Terms,
+}
+
+/// What both ends must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Terms {
+    role: u64,
+    design: u64,
+    slots: u64,
+    slot_bytes: u64,
+    fixed: u64,
+}
+
+/// Numbers of an offer beside its address.
+pub const OFFER_NUMBERS: usize = 7;
+/// Bytes of an encoded [`Offer`].
+pub const OFFER_BYTES: usize = ENDPOINT_ADDRESS_BYTES + 8 * OFFER_NUMBERS;
+
+impl Offer {
+    /// The wire form, little endian.
+    pub fn encode(&self) -> [u8; OFFER_BYTES] {
+        let mut bytes = [0; OFFER_BYTES];
+        let (address, numbers) = bytes.split_at_mut(ENDPOINT_ADDRESS_BYTES);
+        address.copy_from_slice(&self.address.encode());
+        for (place, number) in numbers.chunks_exact_mut(8).zip(self.numbers()) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads the wire form. Any bytes give an offer; whether it fits is found out by connecting.
+    pub fn decode(bytes: &[u8; OFFER_BYTES]) -> Self {
+        let (address, rest) = bytes.split_at(ENDPOINT_ADDRESS_BYTES);
+        let mut place = [0; ENDPOINT_ADDRESS_BYTES];
+        place.copy_from_slice(address);
+        let mut numbers = [0; OFFER_NUMBERS];
+        for (number, bytes) in numbers.iter_mut().zip(rest.as_chunks().0) {
+            *number = u64::from_le_bytes(*bytes);
+        }
+        Self::from_numbers(EndpointAddress::decode(&place), numbers)
+    }
+
+    /// Everything but the address, as numbers.
+    pub fn numbers(&self) -> [u64; OFFER_NUMBERS] {
+        let Terms {
+            role,
+            design,
+            slots,
+            slot_bytes,
+            fixed,
+        } = self.terms;
+        let RemoteAddress { address, key } = self.memory;
+        let key = u64::from(key.0);
+        [address, key, role, design, slots, slot_bytes, fixed]
+    }
+
+    /// The offer of an address and the numbers beside it.
+    pub fn from_numbers(address: EndpointAddress, numbers: [u64; OFFER_NUMBERS]) -> Self {
+        let [memory, key, role, design, slots, slot_bytes, fixed] = numbers;
+        Self {
+            address,
+            memory: RemoteAddress {
+                address: memory,
+                key: RemoteKey(key as u32),
+            },
+            terms: Terms {
+                role,
+                design,
+                slots,
+                slot_bytes,
+                fixed,
+            },
+        }
+    }
+}
+
+impl Terms {
+    fn new(role: Role, config: &RingConfig) -> Self {
+        let Design {
+            layout,
+            head_sync,
+            tail_sync,
+            cache_lines,
+            ..
+        } = config.design;
+        // What the wire depends on; thresholds and copies are each side's own affair.
+        let layout = match layout {
+            Layout::SlotToSlot => 0,
+            Layout::BackToBack => 1,
+            Layout::LinkedSlots => 2,
+        };
+        let head = match head_sync {
+            HeadSync::LazyPush | HeadSync::ActivePush => 0,
+            HeadSync::LazyPull => 1,
+        };
+        let tail = match tail_sync {
+            TailSync::WriteTwice => 0,
+            TailSync::CompletionQueue => 1,
+            TailSync::PollMessage => 2,
+            TailSync::PollLength => 3,
+        };
+        Self {
+            role: role as u64,
+            design: layout | head << 8 | tail << 16 | u64::from(cache_lines) << 24,
+            slots: config.slots as u64,
+            slot_bytes: config.slot_bytes as u64,
+            fixed: match config.framing {
+                Framing::Header => 0,
+                Framing::Fixed(bytes) => bytes as u64,
+            },
+        }
+    }
+
+    fn agree(&self, theirs: &Self) -> Result<(), ConfigError> {
+        let both = [
+            ("which end of the ring this is", 3 - self.role, theirs.role),
+            ("the design", self.design, theirs.design),
+            ("the number of slots", self.slots, theirs.slots),
+            ("the size of a slot", self.slot_bytes, theirs.slot_bytes),
+            ("the length of messages", self.fixed, theirs.fixed),
+        ];
+        for (what, ours, theirs) in both {
+            if ours != theirs {
+                return Err(ConfigError::Disagreement { what, ours, theirs });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The objects of one end, before it knows the other.
+#[derive(Debug)]
+struct End<D: Device> {
+    config: RingConfig,
+    geometry: Geometry,
+    terms: Terms,
+    link: Link<D>,
+    inlet: D::Region,
+    domain: D::ProtectionDomain,
+    inline_bytes: usize,
+}
+
+impl<D: Device> End<D> {
+    fn new(device: &D, config: &RingConfig, role: Role) -> Result<Self, ConfigError> {
+        let geometry = Geometry::new(config)?;
+        check_device(device, &config.design)?;
+        let attributes = device.attributes();
+        // A domain for each end: no key of another connection is of any use here.
+        let domain = device.create_protection_domain()?;
+        let pulls = config.design.head_sync == HeadSync::LazyPull;
+        let notified = config.design.tail_sync == TailSync::CompletionQueue;
+        let (length, access, receives) = match role {
+            Role::Producer => {
+                let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+                (geometry.words.sleep + 64, access, 1)
+            }
+            Role::Consumer => {
+                let mut access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+                access.set(Access::REMOTE_READ, pulls);
+                let receives = if notified {
+                    RECEIVES.min(attributes.max_receive_requests)
+                } else {
+                    1
+                };
+                let length = geometry.words.array + geometry.array_bytes();
+                (length, access, receives)
+            }
+        };
+        let inlet = device.allocate_region(&domain, length, access)?;
+        let completions = device.create_completion_queue(SEND_REQUESTS + receives, None)?;
+        let inline_bytes = INLINE_BYTES.min(attributes.max_inline_bytes);
+        let mut queue_pair = device.create_queue_pair(
+            &domain,
+            &QueuePairConfig {
+                transport: Transport::ReliableConnection,
+                send_completions: &completions,
+                receive_completions: &completions,
+                send_requests: SEND_REQUESTS,
+                receive_queue: ReceiveQueue::Own(receives),
+                segments: 1,
+                inline_bytes,
+            },
+        )?;
+        let mut granted = Access::REMOTE_WRITE;
+        granted.set(Access::REMOTE_READ, pulls && role == Role::Consumer);
+        queue_pair.to_init(granted)?;
+        if notified && role == Role::Consumer {
+            for _ in 0..receives {
+                let request = ReceiveRequest {
+                    id: 0,
+                    segments: &[],
+                };
+                queue_pair
+                    .post_receive(&[request])
+                    .map_err(|error| ConfigError::Unsupported {
+                        device: attributes.name.clone(),
+                        what: error.to_string(),
+                    })?;
+            }
+        }
+        Ok(Self {
+            config: *config,
+            geometry,
+            terms: Terms::new(role, config),
+            link: Link::new(queue_pair, completions),
+            inlet,
+            domain,
+            inline_bytes,
+        })
+    }
+
+    fn offer(&self) -> Offer {
+        Offer {
+            address: self.link.queue_pair.address(),
+            memory: self.inlet.remote(),
+            terms: self.terms,
+        }
+    }
+
+    fn connect(&mut self, offer: &Offer) -> Result<(), ConfigError> {
+        self.terms.agree(&offer.terms)?;
+        let attributes = ConnectAttributes {
+            timeout_ns: 500_000_000,
+            ..ConnectAttributes::default()
+        };
+        let queue_pair = &mut self.link.queue_pair;
+        queue_pair.to_ready_to_receive(Some(&offer.address), attributes)?;
+        queue_pair.to_ready_to_send()?;
+        Ok(())
+    }
+}
+
+/// Whether a device can carry a design, and if not, what would do instead.
+fn check_device<D: Device>(device: &D, design: &Design) -> Result<(), ConfigError> {
+    let attributes = device.attributes();
+    let unsupported = |what: &str| {
+        Err(ConfigError::Unsupported {
+            device: attributes.name.clone(),
+            what: what.to_owned(),
+        })
+    };
+    if design.tail_sync == TailSync::PollMessage && attributes.placement != Placement::InOrder {
+        return unsupported(
+            "polling messages needs WRITEs placed in address order; write twice does not, nor does the length behind the message",
+        );
+    }
+    let rc = attributes.transports.rc;
+    let mut needed = Verbs::WRITE;
+    needed.set(Verbs::READ, design.head_sync == HeadSync::LazyPull);
+    needed.set(
+        Verbs::WRITE_WITH_IMMEDIATE,
+        design.tail_sync == TailSync::CompletionQueue,
+    );
+    if !rc.contains(needed) {
+        return unsupported(&format!("RC has no {:?}", needed - rc));
+    }
+    if attributes.max_inline_bytes < 8 {
+        return unsupported("pointers are sent inline, which takes 8 bytes");
+    }
+    if attributes.max_send_requests < SEND_REQUESTS {
+        return unsupported("its send queues are shorter than 128 entries");
+    }
+    Ok(())
+}
+
+/// A producer that knows no consumer yet.
+#[derive(Debug)]
+pub struct UnconnectedProducer<D: Device> {
+    end: End<D>,
+    local: Mirror<D::Region>,
+}
+
+impl<D: Device> UnconnectedProducer<D> {
+    /// Makes the objects of this end.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself, the device cannot carry the design, or a limit of it is reached.
+    pub fn new(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
+        let end = End::new(device, config, Role::Producer)?;
+        let geometry = &end.geometry;
+        let bytes = if config.design.mirrored {
+            geometry.array_bytes()
+        } else {
+            // One message, with whatever stands around it.
+            geometry.prefix + geometry.longest + geometry.suffix
+        };
+        // The array lies at the same distance from a cache line as the consumer's.
+        let first = if config.design.cache_lines {
+            0
+        } else {
+            geometry.words.array
+        };
+        let region = device.allocate_region(&end.domain, first + bytes, Access::LOCAL_WRITE)?;
+        let local = Mirror::new(region, first, bytes);
+        Ok(Self { end, local })
+    }
+
+    /// What the consumer must know.
+    pub fn offer(&self) -> Offer {
+        self.end.offer()
+    }
+
+    /// Joins it to the consumer that made an offer.
+    ///
+    /// # Errors
+    /// When the two were not configured alike, or the device does not take the address.
+    pub fn connect(mut self, consumer: &Offer) -> Result<Producer<D>, ConfigError> {
+        self.end.connect(consumer)?;
+        let End {
+            config,
+            geometry,
+            link,
+            inlet,
+            inline_bytes,
+            ..
+        } = self.end;
+        let pacing = match config.design.batching {
+            Batching::Off => Pacing::Thresholds { elastic: false },
+            Batching::Adaptive { elastic, .. } => Pacing::Thresholds { elastic },
+            Batching::InFlight { most } => Pacing::InFlight { most },
+        };
+        let at = |offset: usize| consumer.memory.plus(offset as u64);
+        let words = geometry.words;
+        Ok(Producer::new(producer::Parts {
+            sender: Sender::new(geometry.units, geometry.advance, geometry.transmit, pacing),
+            geometry,
+            design: config.design,
+            link,
+            local: self.local,
+            inlet,
+            places: ConsumerPlaces {
+                array: at(words.array),
+                tail: at(words.tail),
+                end: at(words.end),
+                published_head: at(words.published_head),
+            },
+            inline_bytes,
+        }))
+    }
+}
+
+/// A consumer that knows no producer yet.
+#[derive(Debug)]
+pub struct UnconnectedConsumer<D: Device> {
+    end: End<D>,
+}
+
+impl<D: Device> UnconnectedConsumer<D> {
+    /// Makes the objects of this end.
+    ///
+    /// # Errors
+    /// As for [`UnconnectedProducer::new`].
+    pub fn new(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
+        let end = End::new(device, config, Role::Consumer)?;
+        Ok(Self { end })
+    }
+
+    /// What the producer must know.
+    pub fn offer(&self) -> Offer {
+        self.end.offer()
+    }
+
+    /// Joins it to the producer that made an offer.
+    ///
+    /// # Errors
+    /// When the two were not configured alike, or the device does not take the address.
+    pub fn connect(mut self, producer: &Offer) -> Result<Consumer<D>, ConfigError> {
+        self.end.connect(producer)?;
+        let End {
+            config,
+            geometry,
+            link,
+            inlet,
+            ..
+        } = self.end;
+        let words = geometry.words;
+        let array = Inbound::new(inlet.clone(), words.array, geometry.array_bytes());
+        Ok(Consumer::new(consumer::Parts {
+            receiver: Receiver::new(geometry.units, geometry.push),
+            geometry,
+            design: config.design,
+            link,
+            array,
+            inlet,
+            peer_head: producer.memory.plus(words.head as u64),
+        }))
+    }
+}

@@ -1,0 +1,72 @@
+//! The header of a message: its length, and the complement of its length.
+//!
+//! The complement makes a header that is only half there, on a device that places by smaller steps than a word, differ from every header
+//! that is whole; and zero, which is what a reader finds where nothing was written, is no header.
+
+use crate::geometry::HEADER_BYTES;
+
+/// The byte behind a message that is polled.
+pub(crate) const VALID: u8 = 1;
+/// The header of what is no message: go on at the start of the array.
+pub(crate) const SKIP: [u8; HEADER_BYTES] = encode(u32::MAX as usize);
+const SKIPPED: u32 = u32::MAX;
+
+/// What a header word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// Nothing was written here, or not all of it yet.
+    Nothing,
+    /// The rest of the array is skipped.
+    Skip,
+    /// A message of so many bytes.
+    Length(usize),
+}
+
+/// The header of a message of `length` bytes, below 2^32.
+#[inline(always)]
+pub(crate) const fn encode(length: usize) -> [u8; HEADER_BYTES] {
+    let length = length as u32;
+    (length as u64 | (!length as u64) << 32).to_le_bytes()
+}
+
+/// Reads a header word.
+#[inline(always)]
+pub(crate) fn decode(word: u64) -> Header {
+    let length = word as u32;
+    if (word >> 32) as u32 != !length {
+        return Header::Nothing;
+    }
+    if length == SKIPPED {
+        return Header::Skip;
+    }
+    Header::Length(length as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn zero_is_nothing_and_skip_is_skip() {
+        assert_eq!(decode(0), Header::Nothing);
+        assert_eq!(decode(u64::from_le_bytes(SKIP)), Header::Skip);
+    }
+
+    proptest! {
+        #[test]
+        fn lengths_come_back(length in 0..u32::MAX) {
+            let word = u64::from_le_bytes(encode(length as usize));
+            prop_assert_eq!(decode(word), Header::Length(length as usize));
+        }
+
+        #[test]
+        fn half_a_header_is_nothing(length in 0..u32::MAX, bytes in 0usize..8) {
+            let mut half = encode(length as usize);
+            half[bytes..].fill(0);
+            // What is missing may have been zeros.
+            prop_assume!(half != encode(length as usize));
+            prop_assert_eq!(decode(u64::from_le_bytes(half)), Header::Nothing);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Where everything lies in the regions of a ring, computed once from its configuration.
+
+use crate::design::{Batching, Design, HeadSync, Layout, TailSync};
+use crate::error::{ConfigError, LengthLimit};
+
+/// A cache line, in bytes; also the smallest slot.
+pub const LINE_BYTES: usize = 64;
+/// Least and most slots of a ring.
+const SLOTS: std::ops::RangeInclusive<usize> = 4..=1 << 20;
+/// Most bytes of an array: positions in it stay far from overflow, and a mistake does not take all memory.
+const ARRAY_BYTES_MAX: usize = 1 << 34;
+/// Messages back to back begin on multiples of this, so that their headers are aligned words.
+const BACK_TO_BACK_BYTES: usize = 8;
+/// The header of a message: its length and the complement of its length.
+pub(crate) const HEADER_BYTES: usize = 8;
+/// The header of a message in a list: the header, then the link to the next slot.
+const LINKED_HEADER_BYTES: usize = 16;
+/// Neighbours in the list are so many slots apart, as nodes from a pool are not side by side. Odd, so that all slots are visited.
+const LINK_STRIDE: u64 = 5;
+
+/// How a reader knows how long a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Framing {
+    /// Each message has a header of eight bytes in front of it.
+    Header,
+    /// All messages have this many bytes, and no header where the design does not need one.
+    Fixed(usize),
+}
+
+/// How a ring is made. Both sides say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingConfig {
+    /// The point in the design space; [`Design::RB2`].
+    pub design: Design,
+    /// N: slots of the ring, a power of two from 4 to 2^20; 128, as in the paper's evaluation.
+    pub slots: usize,
+    /// Bytes of a slot, a multiple of 64; 64. Designs without slots have an array of as many bytes.
+    pub slot_bytes: usize,
+    /// How messages tell their length; a header.
+    pub framing: Framing,
+}
+
+impl Default for RingConfig {
+    fn default() -> Self {
+        Self {
+            design: Design::RB2,
+            slots: 128,
+            slot_bytes: LINE_BYTES,
+            framing: Framing::Header,
+        }
+    }
+}
+
+impl RingConfig {
+    /// For messages of up to `bytes`, one to a slot.
+    pub fn for_messages(design: Design, bytes: usize) -> Self {
+        Self {
+            design,
+            slot_bytes: (HEADER_BYTES + bytes).next_multiple_of(LINE_BYTES),
+            ..Self::default()
+        }
+    }
+
+    /// For messages of exactly `bytes`, one to a slot, without headers where the design needs none: slot size is message size, as in the
+    /// paper's evaluation.
+    pub fn for_records(design: Design, bytes: usize) -> Self {
+        let framing = Framing::Fixed(bytes);
+        let extra = prefix(&design, framing) + suffix(&design);
+        // Only a list cannot let a message span slots.
+        let extra = if design.layout == Layout::LinkedSlots {
+            extra
+        } else {
+            0
+        };
+        Self {
+            design,
+            slot_bytes: (bytes + extra).max(1).next_multiple_of(LINE_BYTES),
+            framing,
+            ..Self::default()
+        }
+    }
+}
+
+/// Bytes in front of a payload.
+fn prefix(design: &Design, framing: Framing) -> usize {
+    match (design.layout, framing) {
+        (Layout::LinkedSlots, _) => LINKED_HEADER_BYTES,
+        (_, Framing::Header) => HEADER_BYTES,
+        (_, Framing::Fixed(_)) if design.polls_messages() => HEADER_BYTES,
+        (_, Framing::Fixed(_)) => 0,
+    }
+}
+
+/// Bytes behind a payload: the byte that says that all of it is there.
+fn suffix(design: &Design) -> usize {
+    usize::from(design.tail_sync == TailSync::PollMessage)
+}
+
+/// Offsets of the words that the peer writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Words {
+    /// At the consumer: the producer's tail (RB²'s local_tail is the copy of it).
+    pub(crate) tail: usize,
+    /// At the consumer: where the ring ends, plus one; zero while it goes on.
+    pub(crate) end: usize,
+    /// At the consumer: its own head, for a producer that pulls it. Here the peer only reads.
+    pub(crate) published_head: usize,
+    /// At the producer: the consumer's head (local_head is the copy of it).
+    pub(crate) head: usize,
+    /// At the producer: where a pulled head lands. No peer writes here.
+    pub(crate) pulled_head: usize,
+    /// At either side: the number of the peer's latest sleep; a new number asks for a wake-up.
+    pub(crate) sleep: usize,
+    /// First byte of the array, at both sides.
+    pub(crate) array: usize,
+}
+
+/// Everything on a line of its own; the array on a page of its own.
+const APART: Words = Words {
+    tail: 0,
+    end: 64,
+    published_head: 128,
+    head: 0,
+    pulled_head: 64,
+    sleep: 192,
+    array: 4096,
+};
+/// Everything side by side, and an array that begins in the middle of a line (M7).
+const PACKED: Words = Words {
+    tail: 0,
+    end: 8,
+    published_head: 16,
+    head: 0,
+    pulled_head: 16,
+    sleep: 24,
+    array: 40,
+};
+
+/// The measures of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    /// Bytes of a unit: a slot, or eight bytes where messages lie back to back. Pointers count units.
+    pub(crate) unit_bytes: usize,
+    /// Units of the ring, a power of two.
+    pub(crate) units: u64,
+    /// Position times this, modulo the units, is the place in the array: 1, but for a list.
+    stride: u64,
+    /// Bytes in front of a payload.
+    pub(crate) prefix: usize,
+    /// Bytes behind a payload.
+    pub(crate) suffix: usize,
+    /// The only length, if there is only one, and its units.
+    fixed: Option<(usize, u64)>,
+    /// Longest payload.
+    pub(crate) longest: usize,
+    /// α, β and γ in units.
+    pub(crate) advance: u64,
+    pub(crate) transmit: u64,
+    pub(crate) push: u64,
+    /// Whether a message may lie in several units.
+    pub(crate) spans: bool,
+    pub(crate) words: Words,
+}
+
+impl Geometry {
+    /// Checks a configuration and computes its measures.
+    pub(crate) fn new(config: &RingConfig) -> Result<Self, ConfigError> {
+        let RingConfig {
+            design,
+            slots,
+            slot_bytes,
+            framing,
+        } = config;
+        design.check()?;
+        let range = |what, value, range| Err(ConfigError::Range { what, value, range });
+        if !slots.is_power_of_two() || !SLOTS.contains(slots) {
+            return range("the number of slots", *slots, "a power of two, 4 to 2^20");
+        }
+        if *slot_bytes == 0 || slot_bytes % LINE_BYTES != 0 {
+            return range("the size of a slot", *slot_bytes, "a multiple of 64");
+        }
+        let array = slots.checked_mul(*slot_bytes);
+        let Some(array) = array.filter(|&bytes| bytes <= ARRAY_BYTES_MAX) else {
+            return range("the size of a slot", *slot_bytes, "16 GiB in all slots");
+        };
+        let (unit_bytes, units) = match design.layout {
+            Layout::BackToBack => {
+                let units = (array / BACK_TO_BACK_BYTES).next_power_of_two();
+                (BACK_TO_BACK_BYTES, units as u64)
+            }
+            Layout::SlotToSlot | Layout::LinkedSlots => (*slot_bytes, *slots as u64),
+        };
+        let in_units = |slots: u32| u64::from(slots) * (*slot_bytes / unit_bytes) as u64;
+        // No threshold may wait for more than there can be: α for what fits beside unread messages, γ so that the room
+        // that the producer does not know of is a quarter at most.
+        let (advance, transmit) = match design.batching {
+            // What is not sent at once is sent together with the tail.
+            Batching::Off | Batching::InFlight { .. } => (1, u64::MAX),
+            Batching::Adaptive {
+                advance_slots,
+                transmit_slots,
+                sync_ahead,
+                ..
+            } => {
+                let advance = in_units(advance_slots).min(units / 2).max(1);
+                let transmit = in_units(transmit_slots).min(advance).max(1);
+                (advance, if sync_ahead { transmit } else { u64::MAX })
+            }
+        };
+        let push = match design.head_sync {
+            HeadSync::LazyPush => in_units(design.push_slots).min(units / 4).max(1),
+            HeadSync::LazyPull | HeadSync::ActivePush => 1,
+        };
+        let spans = design.layout != Layout::LinkedSlots;
+        // A message that would run over the end of the array begins at its start instead, and skips less than its own units. It
+        // must find room when the consumer has read everything and not yet pushed the last of it.
+        let longest_units = if spans { (units - push).div_ceil(2) } else { 1 };
+        let (prefix, suffix) = (prefix(design, *framing), suffix(design));
+        let mut longest = (longest_units as usize * unit_bytes)
+            .saturating_sub(prefix + suffix)
+            .min(u32::MAX as usize - 1);
+        let mut fixed = None;
+        if let Framing::Fixed(bytes) = *framing {
+            if bytes == 0 || bytes > longest {
+                return range(
+                    "the length of a message",
+                    bytes,
+                    "at least 1, and it fits into a good third of the ring",
+                );
+            }
+            let units = (prefix + bytes + suffix).div_ceil(unit_bytes) as u64;
+            fixed = Some((bytes, units));
+            longest = bytes;
+        }
+        Ok(Self {
+            unit_bytes,
+            units,
+            stride: if spans { 1 } else { LINK_STRIDE },
+            prefix,
+            suffix,
+            fixed,
+            longest,
+            advance,
+            transmit,
+            push,
+            spans,
+            words: if design.cache_lines { APART } else { PACKED },
+        })
+    }
+
+    /// Bytes of the array.
+    #[inline(always)]
+    pub(crate) fn array_bytes(&self) -> usize {
+        self.units as usize * self.unit_bytes
+    }
+
+    /// The place in the array of a position.
+    #[inline(always)]
+    pub(crate) fn index(&self, position: u64) -> u64 {
+        position.wrapping_mul(self.stride) & (self.units - 1)
+    }
+
+    /// Bytes from the start of the array to a position.
+    #[inline(always)]
+    pub(crate) fn offset(&self, position: u64) -> usize {
+        self.index(position) as usize * self.unit_bytes
+    }
+
+    /// Units of a message; the length has been checked.
+    #[inline(always)]
+    pub(crate) fn units_of(&self, length: usize) -> u64 {
+        if let Some((_, units)) = self.fixed {
+            return units;
+        }
+        let bytes = self.prefix + length + self.suffix;
+        if bytes <= self.unit_bytes {
+            1
+        } else {
+            bytes.div_ceil(self.unit_bytes) as u64
+        }
+    }
+
+    /// Units from a position to the end of the array that a message of `units` must skip; zero when it fits before the end.
+    #[inline(always)]
+    pub(crate) fn skip(&self, position: u64, units: u64) -> u64 {
+        if units == 1 {
+            return 0;
+        }
+        let left = self.units - self.index(position);
+        if units > left {
+            left
+        } else {
+            0
+        }
+    }
+
+    /// Whether a message of this length can be sent and takes one unit.
+    #[inline(always)]
+    pub(crate) fn is_single(&self, length: usize) -> bool {
+        match self.fixed {
+            Some((bytes, units)) => length == bytes && units == 1,
+            None => self.prefix + length + self.suffix <= self.unit_bytes && length <= self.longest,
+        }
+    }
+
+    /// Whether a reader finds a header in front of each message.
+    #[inline(always)]
+    pub(crate) fn has_header(&self) -> bool {
+        self.prefix != 0
+    }
+
+    /// The only length, where there is only one.
+    #[inline(always)]
+    pub(crate) fn fixed_bytes(&self) -> Option<usize> {
+        self.fixed.map(|(bytes, _)| bytes)
+    }
+
+    /// Which lengths can be sent.
+    pub(crate) fn limit(&self) -> LengthLimit {
+        match self.fixed {
+            Some((bytes, _)) => LengthLimit::Exactly(bytes),
+            None => LengthLimit::AtMost(self.longest),
+        }
+    }
+
+    /// Whether a message of `length` bytes can be sent at all.
+    #[inline(always)]
+    pub(crate) fn carries(&self, length: usize) -> bool {
+        match self.fixed {
+            Some((bytes, _)) => length == bytes,
+            None => length <= self.longest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_ring_of_records() {
+        let geometry = Geometry::new(&RingConfig::for_records(Design::RB2, 64)).unwrap();
+        assert_eq!((geometry.unit_bytes, geometry.units), (64, 128));
+        assert_eq!(
+            (geometry.advance, geometry.transmit, geometry.push),
+            (32, 16, 32)
+        );
+        assert_eq!((geometry.prefix, geometry.suffix), (0, 0));
+        assert_eq!(geometry.units_of(64), 1);
+        assert_eq!(geometry.words.array % 64, 0);
+    }
+
+    #[test]
+    fn messages_that_would_run_over_the_end_begin_at_the_start() {
+        let geometry = Geometry::new(&RingConfig::default()).unwrap();
+        assert_eq!(geometry.units_of(56), 1);
+        assert_eq!(geometry.units_of(57), 2);
+        assert_eq!(geometry.skip(126, 2), 0);
+        assert_eq!(geometry.skip(127, 2), 1);
+        assert_eq!(geometry.skip(127, 1), 0);
+        assert_eq!(geometry.skip(128 + 120, 9), 8);
+    }
+
+    #[test]
+    fn a_list_visits_every_slot() {
+        let geometry = Geometry::new(&RingConfig::for_records(Design::MVAPICH, 64)).unwrap();
+        let mut seen: Vec<u64> = (0..geometry.units).map(|p| geometry.index(p)).collect();
+        assert_ne!(seen[1], 1);
+        seen.sort_unstable();
+        assert!(seen.iter().enumerate().all(|(i, &index)| i as u64 == index));
+        assert!(!geometry.carries(128));
+    }
+
+    #[test]
+    fn the_longest_message_finds_room_in_a_ring_that_was_read() {
+        for design in Design::ALL {
+            for slots in [4, 8, 128, 4096] {
+                let config = RingConfig {
+                    slots,
+                    ..RingConfig::for_messages(design, 100)
+                };
+                let geometry = Geometry::new(&config).unwrap();
+                let units = geometry.units_of(geometry.longest);
+                for position in 0..geometry.units {
+                    let needed = geometry.skip(position, units) + units;
+                    // One unit is never used, and γ - 1 may not have been pushed.
+                    assert!(needed < geometry.units - (geometry.push - 1), "{config:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for config in [
+            RingConfig {
+                slots: 100,
+                ..RingConfig::default()
+            },
+            RingConfig {
+                slots: 2,
+                ..RingConfig::default()
+            },
+            RingConfig {
+                slot_bytes: 0,
+                ..RingConfig::default()
+            },
+            RingConfig {
+                slot_bytes: 65,
+                ..RingConfig::default()
+            },
+            RingConfig {
+                slot_bytes: 1 << 40,
+                ..RingConfig::default()
+            },
+            RingConfig {
+                framing: Framing::Fixed(0),
+                ..RingConfig::default()
+            },
+            RingConfig {
+                framing: Framing::Fixed(1 << 20),
+                ..RingConfig::default()
+            },
+        ] {
+            assert!(Geometry::new(&config).is_err(), "{config:?}");
+        }
+    }
+}

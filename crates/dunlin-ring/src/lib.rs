@@ -1,0 +1,69 @@
+//! RB²: the distributed ring buffer, between one producer and one consumer, over any device.
+//!
+//! Two arrays of equal slots, one at each side. The producer makes messages in its own array and WRITEs them to the same slots of the
+//! other; the consumer reads them there. Three pointers cross: the tail behind the messages, the head back. How they cross, where messages
+//! lie, and when they are sent are choices of a [`Design`]: RB² is one point of that space, and the rings that it was compared with are
+//! others, so that all of them are the same code.
+//!
+//! ```text
+//! application -> Producer -> policy::Sender (pointers, adaptive batching) -> memory::Mirror -> Link -> queue pair
+//!                                                                                              |  WRITE slots, WRITE tail
+//! application <- Consumer <- policy::Receiver (pointers, lazy push)      <- memory::Inbound <--+
+//! ```
+//!
+//! Both ends are state machines: they do what can be done now, never sleep, and know no clock. Nothing on the path of a message allocates,
+//! locks or calls the system. `docs/rb2.md` has the paper's terms and ours side by side.
+//!
+//! ```
+//! use dunlin_ring::{Received, RingConfig, UnconnectedConsumer, UnconnectedProducer};
+//! use dunlin_shm::{ShmConfig, ShmDevice};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = RingConfig::default();
+//! // Both ends in one process here; in two, the offers cross by any means.
+//! let producer = UnconnectedProducer::new(&ShmDevice::open(ShmConfig::default())?, &config)?;
+//! let consumer = UnconnectedConsumer::new(&ShmDevice::open(ShmConfig::default())?, &config)?;
+//! let (to_consumer, to_producer) = (producer.offer(), consumer.offer());
+//! let mut producer = producer.connect(&to_producer)?;
+//! let mut consumer = consumer.connect(&to_consumer)?;
+//!
+//! producer.try_send(b"copied into the ring")?;
+//! producer.try_send_with(7, |place| place.copy_from_slice(b"made in"))?;
+//! producer.flush()?;
+//! let mut heard = Vec::new();
+//! while heard.len() < 2 {
+//!     if let Received::Message(text) = consumer.receive(|message| message.to_vec())? {
+//!         heard.push(text);
+//!     }
+//!     producer.poll()?;
+//! }
+//! assert_eq!(heard, [&b"copied into the ring"[..], b"made in"]);
+//! # Ok(())
+//! # }
+//! ```
+#![deny(unsafe_code)]
+// `--cfg loom` is for the model checker; the workspace's lints do not know it.
+#![allow(unexpected_cfgs)]
+
+mod connect;
+mod consumer;
+mod design;
+mod error;
+mod framing;
+mod geometry;
+mod link;
+mod memory;
+mod policy;
+mod producer;
+mod reservation;
+mod stream;
+
+pub use connect::{Offer, UnconnectedConsumer, UnconnectedProducer, OFFER_BYTES, OFFER_NUMBERS};
+pub use consumer::{Arrived, Consumer, Received};
+pub use design::{Batching, Design, HeadSync, Layout, Optimisation, TailSync};
+pub use error::{ConfigError, LengthLimit, RingError, SendError, Violation};
+pub use geometry::{Framing, RingConfig, LINE_BYTES};
+pub use memory::Message;
+pub use producer::Producer;
+pub use reservation::Reservation;
+pub use stream::{stream_config, Stream, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};

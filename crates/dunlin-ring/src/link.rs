@@ -1,0 +1,220 @@
+//! The queue pair under one end of a ring: posting with few completions, and keeping account of them.
+//!
+//! RB² asks for a completion of pointer advancements only (§IV-B). What else must complete is decided here: often enough that entries of
+//! the send queue come back and that places in the array are known to be free.
+
+use std::collections::VecDeque;
+
+use dunlin_verbs::{
+    Completion, CompletionOpcode, CompletionQueue, CompletionQueueError, CompletionStatus, Device,
+    PostErrorKind, QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
+};
+
+use crate::error::RingError;
+
+/// Entries of the send queue.
+pub(crate) const SEND_REQUESTS: usize = 128;
+/// One in this many requests is signaled at least, so that entries of the send queue come back.
+const SIGNAL_EVERY: u32 = 32;
+/// Completions taken at a time.
+const POLLED: usize = 16;
+
+/// A request that was signaled: how many were posted up to and with it, and what the caller named it.
+#[derive(Clone, Copy, Debug)]
+struct Signaled {
+    posted: u64,
+    name: u64,
+}
+
+/// What came in since the last poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Polled {
+    /// The name of the last request that is now known to be complete.
+    pub(crate) completed: Option<u64>,
+    /// The sum of the immediate data that came, and how many RECEIVEs it took.
+    pub(crate) immediate: u64,
+    pub(crate) received: usize,
+}
+
+/// The queue pair of one end.
+#[derive(Debug)]
+pub(crate) struct Link<D: Device> {
+    pub(crate) queue_pair: D::QueuePair,
+    completions: D::CompletionQueue,
+    /// Requests posted, and how many of them are known to be complete.
+    posted: u64,
+    retired: u64,
+    unsignaled: u32,
+    signaled: VecDeque<Signaled>,
+    /// Where completions are taken to: blanking it for each poll would cost more than the poll.
+    polled: [Completion; POLLED],
+    broken: Option<RingError>,
+}
+
+/// Turns a request into one of this device; the caller cannot name the address handle type.
+pub(crate) type Request<'a, D> =
+    SendRequest<'a, <D as Device>::Region, <D as Device>::AddressHandle>;
+
+impl<D: Device> Link<D> {
+    pub(crate) fn new(queue_pair: D::QueuePair, completions: D::CompletionQueue) -> Self {
+        Self {
+            queue_pair,
+            completions,
+            posted: 0,
+            retired: 0,
+            unsignaled: 0,
+            signaled: VecDeque::with_capacity(SEND_REQUESTS + 1),
+            polled: [Completion::EMPTY; POLLED],
+            broken: None,
+        }
+    }
+
+    /// Whether the send queue has `count` free entries, as far as is known.
+    #[inline(always)]
+    pub(crate) fn has_entries(&self, count: usize) -> bool {
+        (self.posted - self.retired) as usize + count <= SEND_REQUESTS
+    }
+
+    /// Signaled requests under way, as far as is known.
+    #[inline(always)]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.signaled.len()
+    }
+
+    /// Posts requests with one doorbell; the last one is signaled if `signal` or if it is time, under `name`. The caller has seen that
+    /// there are entries.
+    ///
+    /// # Errors
+    /// When the queue pair does not take them; the ring is over then.
+    #[inline(always)]
+    pub(crate) fn post(
+        &mut self,
+        requests: &mut [Request<'_, D>],
+        signal: bool,
+        name: u64,
+    ) -> Result<(), RingError> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let count = requests.len();
+        let signal = signal || self.unsignaled + count as u32 >= SIGNAL_EVERY;
+        if signal {
+            if let Some(last) = requests.last_mut() {
+                last.flags |= SendFlags::SIGNALED;
+            }
+        }
+        if let Err(error) = self.queue_pair.post_send(requests) {
+            return Err(self.not_posted(error.kind));
+        }
+        self.posted += count as u64;
+        if signal {
+            self.unsignaled = 0;
+            self.signaled.push_back(Signaled {
+                posted: self.posted,
+                name,
+            });
+        } else {
+            self.unsignaled += count as u32;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn not_posted(&mut self, kind: PostErrorKind) -> RingError {
+        let error = match kind {
+            PostErrorKind::State(QueuePairState::Error) => RingError::PeerLost,
+            kind => RingError::Post(kind),
+        };
+        self.fail(error)
+    }
+
+    /// Takes completions. Whoever looks for arrivals in place also learns here of the end of the peer.
+    ///
+    /// # Errors
+    /// When a request failed; the ring is over then.
+    #[inline]
+    pub(crate) fn poll(&mut self) -> Result<Polled, RingError> {
+        let mut polled = Polled::default();
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        loop {
+            let count = match self.completions.poll(&mut self.polled) {
+                Ok(count) => count,
+                Err(CompletionQueueError::Overrun { limit }) => {
+                    return Err(self.fail(RingError::Overrun { limit }))
+                }
+                Err(_) => return Err(self.fail(RingError::Overrun { limit: 0 })),
+            };
+            for index in 0..count {
+                let completion = self.polled[index];
+                if let Err(error) = self.take(&completion, &mut polled) {
+                    // What came before the failure has come; the failure is told by the next call.
+                    return if polled == Polled::default() {
+                        Err(error)
+                    } else {
+                        Ok(polled)
+                    };
+                }
+            }
+            if count < POLLED {
+                return Ok(polled);
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, completion: &Completion, polled: &mut Polled) -> Result<(), RingError> {
+        if !completion.is_success() {
+            let error = match completion.status {
+                CompletionStatus::Flushed | CompletionStatus::RetryExceeded => RingError::PeerLost,
+                status => RingError::Request(status),
+            };
+            return Err(self.fail(error));
+        }
+        match completion.opcode {
+            CompletionOpcode::ReceiveWriteWithImmediate | CompletionOpcode::Receive => {
+                polled.received += 1;
+                polled.immediate += u64::from(completion.immediate.unwrap_or(0));
+            }
+            _ => {
+                if let Some(signaled) = self.signaled.pop_front() {
+                    self.retired = signaled.posted;
+                    polled.completed = Some(signaled.name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says where a WRITE will go soon.
+    #[inline(always)]
+    pub(crate) fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
+        self.queue_pair.expect_write(remote, length);
+    }
+
+    /// Looks whether the device has given up the connection.
+    ///
+    /// # Errors
+    /// When it has.
+    #[inline]
+    pub(crate) fn check(&mut self) -> Result<(), RingError> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        if self.queue_pair.state() == QueuePairState::Error {
+            return Err(self.fail(RingError::PeerLost));
+        }
+        Ok(())
+    }
+
+    /// The ring is over; the peer sees it too.
+    #[cold]
+    pub(crate) fn fail(&mut self, error: RingError) -> RingError {
+        if self.broken.is_none() {
+            self.broken = Some(error);
+            self.queue_pair.to_error();
+        }
+        self.broken.unwrap_or(error)
+    }
+}

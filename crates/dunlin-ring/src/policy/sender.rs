@@ -1,0 +1,187 @@
+//! The producer's four pointers and adaptive batching (RB² §IV-B, `WRITEMSG` of Algorithm 1).
+
+use super::Line;
+use crate::error::Violation;
+
+/// When to hand slots and the tail to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pacing {
+    /// By α and β, with or without the elastic threshold.
+    Thresholds { elastic: bool },
+    /// At once while fewer than so many WRITEs are under way.
+    InFlight { most: u32 },
+}
+
+/// What the state of the pointers calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing.
+    Nothing,
+    /// Slot transmission.
+    Transmit,
+    /// Pointer advancement, if the device is done with the one before; slot transmission otherwise, once it is due too.
+    Advance,
+}
+
+/// The producer's side of a ring, as values.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    /// The next unit to be written.
+    tail: Line<u64>,
+    /// How far the consumer has been told.
+    synced_tail: Line<u64>,
+    /// How far slots have been transmitted: the escaped tail.
+    esc_tail: Line<u64>,
+    /// How far the consumer has read, as far as this side may use: its head, and no further than WRITEs are known to be
+    /// complete, so that no unit is reused that the device may still read.
+    local_head: Line<u64>,
+    /// How far WRITEs are known to be complete, and what the consumer last said of its head.
+    completed: u64,
+    told_head: u64,
+    /// N.
+    units: u64,
+    /// α and β in units.
+    advance: u64,
+    transmit: u64,
+    pacing: Pacing,
+}
+
+impl Sender {
+    pub(crate) fn new(units: u64, advance: u64, transmit: u64, pacing: Pacing) -> Self {
+        Self {
+            tail: Line(0),
+            synced_tail: Line(0),
+            esc_tail: Line(0),
+            local_head: Line(0),
+            completed: 0,
+            told_head: 0,
+            units,
+            advance,
+            transmit,
+            pacing,
+        }
+    }
+
+    /// The next unit to be written.
+    #[inline(always)]
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail.0
+    }
+
+    /// The first unit that is not transmitted.
+    #[inline(always)]
+    pub(crate) fn esc_tail(&self) -> u64 {
+        self.esc_tail.0
+    }
+
+    /// The first unit that the consumer has not been told of.
+    #[inline(always)]
+    pub(crate) fn synced_tail(&self) -> u64 {
+        self.synced_tail.0
+    }
+
+    /// The first unit that may not be reused, as far as is known.
+    #[cfg(test)]
+    pub(crate) fn local_head(&self) -> u64 {
+        self.local_head.0
+    }
+
+    /// Whether `units` more can be written (line 2 of Algorithm 1, against local_head). One unit is never used.
+    #[inline(always)]
+    pub(crate) fn has_room(&self, units: u64) -> bool {
+        self.tail.0 - self.local_head.0 + units < self.units
+    }
+
+    /// Units have been written (line 5).
+    #[inline(always)]
+    pub(crate) fn wrote(&mut self, units: u64) {
+        self.tail.0 += units;
+    }
+
+    /// What is to be done now (lines 6 and 13).
+    #[inline(always)]
+    pub(crate) fn due(&self) -> Due {
+        if self.tail.0 - self.synced_tail.0 >= self.advance {
+            Due::Advance
+        } else if self.transmission_is_due() {
+            Due::Transmit
+        } else {
+            Due::Nothing
+        }
+    }
+
+    /// While the tail is below this, one unit more finds room and calls for nothing: neither line 2 nor lines 6 and 13 have to be looked at.
+    /// It only grows.
+    #[inline(always)]
+    pub(crate) fn quiet_until(&self) -> u64 {
+        let room = self.local_head.0 + self.units - 1;
+        let advance = self.synced_tail.0.saturating_add(self.advance - 1);
+        let transmit = self.esc_tail.0.saturating_add(self.transmit - 1);
+        room.min(advance).min(transmit)
+    }
+
+    /// Whether enough units wait for a transmission of their own.
+    #[inline(always)]
+    pub(crate) fn transmission_is_due(&self) -> bool {
+        self.tail.0 - self.esc_tail.0 >= self.transmit
+    }
+
+    /// Whether the tail may be synchronised now (line 11): by the elastic threshold when the WRITE of the last tail is complete, or
+    /// with so many signaled WRITEs under way.
+    #[inline(always)]
+    pub(crate) fn may_advance(&self, in_flight: usize) -> bool {
+        match self.pacing {
+            Pacing::Thresholds { elastic } => !elastic || self.completed >= self.synced_tail.0,
+            Pacing::InFlight { most } => in_flight < most as usize,
+        }
+    }
+
+    /// Whether anything waits that the consumer has not been told of.
+    #[inline(always)]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.tail.0 != self.synced_tail.0
+    }
+
+    /// All units up to the tail have been handed to the device (lines 8 and 15).
+    #[inline(always)]
+    pub(crate) fn transmitted(&mut self) {
+        self.esc_tail.0 = self.tail.0;
+    }
+
+    /// The tail has been handed to the device (line 9, once line 12 is certain).
+    #[inline(always)]
+    pub(crate) fn advanced(&mut self) {
+        debug_assert_eq!(self.esc_tail.0, self.tail.0);
+        self.synced_tail.0 = self.tail.0;
+    }
+
+    /// WRITEs up to this position are complete.
+    #[inline(always)]
+    pub(crate) fn completed(&mut self, position: u64) {
+        debug_assert!(position >= self.completed && position <= self.esc_tail.0);
+        self.completed = position;
+        self.local_head.0 = self.told_head.min(self.completed);
+    }
+
+    /// The consumer says that it has read up to `head`.
+    ///
+    /// # Errors
+    /// When it cannot have: the head goes back, or beyond what it was told of.
+    #[inline]
+    pub(crate) fn heard_head(&mut self, head: u64) -> Result<(), Violation> {
+        let by = head.wrapping_sub(self.told_head);
+        let sent = self.synced_tail.0 - self.told_head;
+        if by > sent {
+            return Err(Violation::Head { by, sent });
+        }
+        self.told_head = head;
+        self.local_head.0 = head.min(self.completed);
+        Ok(())
+    }
+
+    /// What the consumer last said.
+    #[inline(always)]
+    pub(crate) fn told_head(&self) -> u64 {
+        self.told_head
+    }
+}

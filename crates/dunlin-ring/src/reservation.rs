@@ -1,0 +1,54 @@
+//! Room in the ring that is being filled.
+
+use dunlin_verbs::Device;
+
+use crate::error::RingError;
+use crate::producer::Producer;
+
+/// Room for one message in the producer's array. Dropped without [`Reservation::commit`] it leaves no message.
+#[derive(Debug)]
+#[must_use = "a reservation that is not committed sends nothing"]
+pub struct Reservation<'a, D: Device> {
+    producer: &'a mut Producer<D>,
+    offset: usize,
+    length: usize,
+}
+
+impl<'a, D: Device> Reservation<'a, D> {
+    pub(crate) fn new(producer: &'a mut Producer<D>, offset: usize, length: usize) -> Self {
+        Self {
+            producer,
+            offset,
+            length,
+        }
+    }
+
+    /// The bytes, to be filled; at first what an earlier message left there. The slice is plain memory: no peer reaches this side's array, and
+    /// the device reads it only from the commit on.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        self.producer.room(self.offset, self.length)
+    }
+
+    /// Sends the message.
+    ///
+    /// # Errors
+    /// When the ring has ended.
+    pub fn commit(self) -> Result<(), RingError> {
+        self.producer.commit(self.offset, self.length)
+    }
+
+    /// Sends the first `length` bytes as the message.
+    ///
+    /// # Errors
+    /// When the ring has ended.
+    ///
+    /// # Panics
+    /// When `length` is more than was reserved, or the ring carries one length only and this is another.
+    pub fn commit_first(self, length: usize) -> Result<(), RingError> {
+        assert!(
+            length <= self.length && self.producer.carries(length),
+            "a message within its reservation, of a length that the ring carries"
+        );
+        self.producer.commit(self.offset, length)
+    }
+}

@@ -1,0 +1,179 @@
+//! The two directions of a stream, each of which waits by itself.
+
+use std::io::{self, ErrorKind};
+use std::task::{ready, Context, Poll};
+
+use dunlin_verbs::Device;
+
+use super::waiting::Waiting;
+use crate::{Consumer, LengthLimit, Producer, Received, RingError, SendError};
+
+/// The reading direction.
+#[derive(Debug)]
+pub(super) struct ReadHalf<D: Device> {
+    consumer: Consumer<D>,
+    /// Bytes of the next message that have been read.
+    taken: usize,
+    waiting: Waiting,
+}
+
+impl<D: Device> ReadHalf<D> {
+    pub(super) fn new(consumer: Consumer<D>) -> Self {
+        Self {
+            consumer,
+            taken: 0,
+            waiting: Waiting::new(),
+        }
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        target: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if target.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        match self.read(target) {
+            Ok(Some(count)) => {
+                self.waiting.progress();
+                Poll::Ready(Ok(count))
+            }
+            Ok(None) => {
+                self.waiting.wait(context, || self.consumer.arrival());
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(reading(error))),
+        }
+    }
+
+    /// As many messages as fit into `target`, whole or in part; `None`: nothing is there.
+    fn read(&mut self, target: &mut [u8]) -> Result<Option<usize>, RingError> {
+        let mut filled = 0;
+        while filled < target.len() {
+            let arrived = match self.consumer.peek() {
+                Ok(Received::Message(arrived)) => arrived,
+                Ok(Received::Empty) if filled == 0 => return Ok(None),
+                Ok(Received::End) if filled == 0 => return Ok(Some(0)),
+                Err(error) if filled == 0 => return Err(error),
+                // Told by the next call.
+                _ => break,
+            };
+            let message = arrived.message();
+            let left = message.len() - self.taken;
+            let count = left.min(target.len() - filled);
+            message.read(self.taken, &mut target[filled..filled + count]);
+            filled += count;
+            if count == left {
+                self.taken = 0;
+                arrived.give_back()?;
+            } else {
+                self.taken += count;
+                arrived.leave();
+            }
+        }
+        Ok(Some(filled))
+    }
+}
+
+/// The writing direction.
+#[derive(Debug)]
+pub(super) struct WriteHalf<D: Device> {
+    producer: Producer<D>,
+    /// Longest message: larger writes are cut.
+    longest: usize,
+    waiting: Waiting,
+}
+
+impl<D: Device> WriteHalf<D> {
+    pub(super) fn new(producer: Producer<D>) -> Self {
+        let (LengthLimit::AtMost(longest) | LengthLimit::Exactly(longest)) = producer.limit();
+        Self {
+            producer,
+            // Several messages in the ring: while one is read another one is written.
+            longest: (longest / 4).max(1),
+            waiting: Waiting::new(),
+        }
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        source: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let count = source.len().min(self.longest);
+        if count == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        match self.producer.try_send(&source[..count]) {
+            Ok(()) => {
+                self.waiting.progress();
+                // A design that batches would keep it until there is more; bytes of a stream are on their way at once.
+                self.producer.flush().map_err(writing)?;
+                Poll::Ready(Ok(count))
+            }
+            Err(SendError::Full) => {
+                self.producer.poll().map_err(writing)?;
+                self.wait(context)
+            }
+            Err(SendError::Ring(error)) => Poll::Ready(Err(writing(error))),
+            Err(SendError::Closed) => Poll::Ready(Err(io::Error::new(
+                ErrorKind::BrokenPipe,
+                "this side of the stream was shut down",
+            ))),
+            Err(error) => Poll::Ready(Err(io::Error::other(error))),
+        }
+    }
+
+    pub(super) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.producer.is_flushed() {
+            return Poll::Ready(Ok(()));
+        }
+        self.producer.flush().map_err(writing)?;
+        self.producer.poll().map_err(writing)?;
+        if self.producer.is_flushed() {
+            return Poll::Ready(Ok(()));
+        }
+        self.wait(context)
+    }
+
+    pub(super) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush(context))?;
+        self.producer.close().map_err(writing)?;
+        match self.producer.poll() {
+            // A peer that has read everything and gone is no failure of ours.
+            Err(_) if self.producer.is_closed() => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(writing(error))),
+            Ok(()) if self.producer.is_closed() => Poll::Ready(Ok(())),
+            Ok(()) => self.wait(context),
+        }
+    }
+
+    fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<T> {
+        self.waiting.wait(context, || self.producer.giving_back());
+        Poll::Pending
+    }
+}
+
+impl<D: Device> Drop for WriteHalf<D> {
+    fn drop(&mut self) {
+        // So that the peer sees an end and not a reset. What the device has no room for now stays untold.
+        let _ = self.producer.close();
+    }
+}
+
+fn reading(error: RingError) -> io::Error {
+    let kind = match error {
+        RingError::Violation(_) => ErrorKind::InvalidData,
+        _ => ErrorKind::ConnectionReset,
+    };
+    io::Error::new(kind, error)
+}
+
+fn writing(error: RingError) -> io::Error {
+    let kind = match error {
+        RingError::Violation(_) => ErrorKind::InvalidData,
+        _ => ErrorKind::BrokenPipe,
+    };
+    io::Error::new(kind, error)
+}
