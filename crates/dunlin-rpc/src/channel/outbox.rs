@@ -9,6 +9,9 @@ use super::ChannelError;
 /// Bytes of content after which a batch is written without waiting for more: the peer has work then.
 const FULL_BYTES: usize = 24 * LINE_BYTES;
 
+/// From this many lines on a batch is long: another like it is likely to follow.
+const LONG_LINES: usize = 8;
+
 /// Copies with moves of fixed sizes that overlap, where the bytes are few: a call of `memcpy` costs more than they do.
 ///
 /// # Panics
@@ -181,13 +184,18 @@ impl Outbox {
         ]
     }
 
-    /// The batch was written.
+    /// The batch was written. Where batches are long, says where the next one will stand behind its first line, which the reader polls:
+    /// offset and bytes.
     #[inline]
-    pub(crate) fn written(&mut self) {
-        self.written += batch::lines_of(self.used) as u64;
+    pub(crate) fn written(&mut self) -> Option<(usize, usize)> {
+        let lines = batch::lines_of(self.used);
+        self.written += lines as u64;
         self.used = 0;
         self.messages = 0;
         self.canaries.advance();
         self.set_limit();
+        let second = (self.written + 1) as usize & ((1 << self.shift) - 1);
+        let expected = (lines - 1).min((1 << self.shift) - second);
+        (lines >= LONG_LINES).then_some((second * LINE_BYTES, expected * LINE_BYTES))
     }
 }

@@ -266,7 +266,9 @@ impl<D: Device> RingChannel<D> {
                 self.unsignaled += 1;
             }
         }
-        self.outbox.written();
+        if let Some((offset, length)) = self.outbox.written() {
+            self.queue_pair.expect_write(ring.plus(offset as u64), length);
+        }
         self.unconfirmed = Some(self.posted);
         self.wake_if_asleep()
     }
