@@ -109,6 +109,11 @@ impl Inbox {
         self.at = 0;
         self.end = batch::content_of(lines);
         self.messages = messages;
+        if let Some((lines, ..)) = self.arrived(ring) {
+            for ahead in 1..lines.min(32) {
+                ring.prefetch(self.head + ahead as u64);
+            }
+        }
         Ok(Some(consumed))
     }
 
