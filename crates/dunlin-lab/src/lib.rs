@@ -1,7 +1,14 @@
 //! Experiments on the simulated cluster, and the papers' claims against what they show.
 //!
-//! `load` holds the simulated threads of the raw-verbs experiments. Everything here uses the face of `dunlin-sim` and the traits of
-//! verbs, like any user.
+//! - `load` holds the simulated threads of the raw-verbs experiments;
+//! - `calibration` compares the model with measurements that it may be fitted to, and fits it;
+//! - `parallel` runs independent points on several real threads.
+//!
+//! Everything here uses the face of `dunlin-sim` and the traits of verbs, like any user.
 #![forbid(unsafe_code)]
 
+pub mod calibration;
+pub mod csv;
+pub mod hunt;
 pub mod load;
+pub mod parallel;

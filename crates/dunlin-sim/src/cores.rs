@@ -74,6 +74,10 @@ pub(crate) struct Core {
     pub(crate) threads: Vec<u32>,
     current: usize,
     slice_stamp: u32,
+    /// Whether the end of the slice is planned. While nothing is going to happen to any of its threads it is not.
+    slicing: bool,
+    /// When the slice began.
+    slice_from: Ps,
 }
 
 impl World {
@@ -93,12 +97,6 @@ impl World {
         });
         let threads = &mut self.cores[core as usize].threads;
         threads.push(number);
-        if threads.len() == 2 {
-            self.plan_slice(
-                core,
-                self.now + self.hosts[usize::from(host)].parameters.time_slice,
-            );
-        }
         self.plan(number, self.now);
         number
     }
@@ -111,7 +109,7 @@ impl World {
         }
         thread.planned = at;
         thread.stamp = thread.stamp.wrapping_add(1);
-        let (host, stamp) = (thread.host, thread.stamp);
+        let (host, stamp, core) = (thread.host, thread.stamp, thread.core);
         self.queue.push(
             at,
             host,
@@ -120,6 +118,37 @@ impl World {
                 stamp,
             },
         );
+        self.resume_slices(core);
+    }
+
+    /// Something is going to happen to a thread of this core: its slices go on, from where they would be by now.
+    fn resume_slices(&mut self, core: u32) {
+        let shared = &self.cores[core as usize];
+        if shared.slicing || shared.threads.len() < 2 {
+            return;
+        }
+        let host = self.threads[shared.threads[0] as usize].host;
+        let slice = self.hosts[usize::from(host)].parameters.time_slice.max(1);
+        let passed = self.now.saturating_sub(shared.slice_from) / slice;
+        let count = shared.threads.len();
+        let polls = |&place: &usize| {
+            let state = self.threads[shared.threads[place] as usize].state;
+            matches!(state, ThreadState::Ready | ThreadState::Polling)
+        };
+        let turns: Vec<usize> = (1..=count)
+            .map(|step| (shared.current + step) % count)
+            .filter(polls)
+            .collect();
+        let current = match turns.len() as u64 {
+            0 => shared.current,
+            _ if passed == 0 => shared.current,
+            those => turns[((passed - 1) % those) as usize],
+        };
+        let shared = &mut self.cores[core as usize];
+        shared.current = current;
+        shared.slice_from += passed * slice;
+        let end = shared.slice_from + slice;
+        self.plan_slice(core, end);
     }
 
     /// News for a thread that polls.
@@ -236,6 +265,7 @@ impl World {
     fn plan_slice(&mut self, core: u32, at: Ps) {
         let shared = &mut self.cores[core as usize];
         shared.slice_stamp = shared.slice_stamp.wrapping_add(1);
+        shared.slicing = true;
         let stamp = shared.slice_stamp;
         let host = self.threads[shared.threads[0] as usize].host;
         self.queue.push(at, host, Event::Slice { core, stamp });
@@ -245,6 +275,16 @@ impl World {
     pub(crate) fn slice_event(&mut self, core: u32, stamp: u32) {
         let shared = &self.cores[core as usize];
         if shared.slice_stamp != stamp {
+            return;
+        }
+        let crashed =
+            self.hosts[usize::from(self.threads[shared.threads[0] as usize].host)].crashed;
+        let awaited = |&thread: &u32| {
+            let thread = &self.threads[thread as usize];
+            thread.missed || thread.planned != Ps::MAX
+        };
+        if crashed || !shared.threads.iter().any(awaited) {
+            self.cores[core as usize].slicing = false;
             return;
         }
         let (count, current) = (shared.threads.len(), shared.current);
@@ -263,10 +303,15 @@ impl World {
             thread.missed || matches!(thread.state, ThreadState::Ready | ThreadState::Polling)
         };
         let chosen = (1..=count).map(|step| (current + step) % count).find(wants);
-        let Some(chosen) = chosen else { return };
+        let Some(chosen) = chosen else {
+            self.cores[core as usize].slicing = false;
+            return;
+        };
         let number = shared.threads[chosen];
-        self.cores[core as usize].current = chosen;
         let begin = self.now + if chosen == current { 0 } else { switch };
+        let shared = &mut self.cores[core as usize];
+        shared.current = chosen;
+        shared.slice_from = begin;
         let thread = &mut self.threads[number as usize];
         thread.busy_until = thread.busy_until.max(begin);
         if std::mem::take(&mut thread.missed) {

@@ -43,7 +43,10 @@ pub fn pair_config(end: &End<'_>, cable: Cable) -> SimQueuePair {
         segments: 2,
         inline_bytes: cable.inline_bytes,
     };
-    let mut pair = end.device.create_queue_pair(end.domain, &config).expect("within the limits");
+    let mut pair = end
+        .device
+        .create_queue_pair(end.domain, &config)
+        .expect("within the limits");
     pair.to_init(Access::all()).expect("from Reset");
     pair
 }
@@ -56,7 +59,8 @@ pub fn connect(one: &End<'_>, other: &End<'_>, cable: Cable) -> (SimQueuePair, S
     let (mut a, mut b) = (pair_config(one, cable), pair_config(other, cable));
     let (to_a, to_b) = (a.address(), b.address());
     for (pair, address) in [(&mut a, to_b), (&mut b, to_a)] {
-        pair.to_ready_to_receive(Some(&address), ConnectAttributes::default()).expect("from Init");
+        pair.to_ready_to_receive(Some(&address), ConnectAttributes::default())
+            .expect("from Init");
         pair.to_ready_to_send().expect("from ReadyToReceive");
     }
     (a, b)

@@ -13,7 +13,10 @@ pub struct Window {
 
 impl Window {
     /// 100 µs each: enough for caches of a thousand entries at tens of millions of operations a second.
-    pub const SHORT: Self = Self { warm_ns: 100_000, measured_ns: 100_000 };
+    pub const SHORT: Self = Self {
+        warm_ns: 100_000,
+        measured_ns: 100_000,
+    };
 }
 
 /// What one host did in the window.

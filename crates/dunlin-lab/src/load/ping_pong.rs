@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dunlin_sim::{Cluster, HostParameters, Next, NicParameters, SwitchParameters};
 use dunlin_verbs::{
-    Access, Completion, CompletionQueue, Device, Operation, Payload, QueuePair, Region, Segment, SendFlags,
-    SendRequest, Transport,
+    Access, Completion, CompletionQueue, Device, Operation, Payload, QueuePair, Region, Segment,
+    SendFlags, SendRequest, Transport,
 };
 
 use super::{connect, Cable, End};
@@ -18,15 +18,37 @@ const ROUNDS: u64 = 200;
 ///
 /// # Panics
 /// When a device refuses.
-pub fn ping_pong(bytes: usize, host: &HostParameters, nic: &NicParameters, switch: &SwitchParameters) -> f64 {
+pub fn ping_pong(
+    bytes: usize,
+    host: &HostParameters,
+    nic: &NicParameters,
+    switch: &SwitchParameters,
+) -> f64 {
     let cluster = Cluster::star(1, 2, host, nic, switch);
     let hosts = cluster.hosts();
     let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
-    let domains = devices.each_ref().map(|d| d.create_protection_domain().expect("a domain"));
-    let regions = [0, 1].map(|i| devices[i].allocate_region(&domains[i], 8192, Access::all()).expect("a region"));
-    let queues = devices.each_ref().map(|d| d.create_completion_queue(4096, None).expect("a queue"));
-    let end = |i: usize| End { device: &devices[i], domain: &domains[i], completions: &queues[i] };
-    let cable = Cable { transport: Transport::ReliableConnection, sends: 4096, receives: 1, inline_bytes: 64 };
+    let domains = devices
+        .each_ref()
+        .map(|d| d.create_protection_domain().expect("a domain"));
+    let regions = [0, 1].map(|i| {
+        devices[i]
+            .allocate_region(&domains[i], 8192, Access::all())
+            .expect("a region")
+    });
+    let queues = devices
+        .each_ref()
+        .map(|d| d.create_completion_queue(4096, None).expect("a queue"));
+    let end = |i: usize| End {
+        device: &devices[i],
+        domain: &domains[i],
+        completions: &queues[i],
+    };
+    let cable = Cable {
+        transport: Transport::ReliableConnection,
+        sends: 4096,
+        receives: 1,
+        inline_bytes: 64,
+    };
     let (a, b) = connect(&end(0), &end(1), cable);
     let finished = Arc::new(AtomicU64::new(0));
     for (side, mut pair) in [(0, a), (1, b)] {
@@ -37,7 +59,11 @@ pub fn ping_pong(bytes: usize, host: &HostParameters, nic: &NicParameters, switc
         cluster.spawn(hosts[side], 0, move |now_ns: u64| {
             // The side that begins writes round 1; each side answers what it sees.
             let seen = region.memory().atomic_u64(0).load(Ordering::Acquire);
-            let due = if side == 0 { seen == round } else { seen == round + 1 };
+            let due = if side == 0 {
+                seen == round
+            } else {
+                seen == round + 1
+            };
             if !due {
                 return Next::Poll;
             }
@@ -48,9 +74,18 @@ pub fn ping_pong(bytes: usize, host: &HostParameters, nic: &NicParameters, switc
             round += 1;
             let mut payload = source.clone();
             payload[..8].copy_from_slice(&round.to_ne_bytes());
-            let operation = Operation::Write { remote, immediate: None };
-            let request = SendRequest::new(round, operation, Payload::Inline(&payload), SendFlags::empty());
-            pair.post_send(&[request]).expect("the send queue holds all rounds");
+            let operation = Operation::Write {
+                remote,
+                immediate: None,
+            };
+            let request = SendRequest::new(
+                round,
+                operation,
+                Payload::Inline(&payload),
+                SendFlags::empty(),
+            );
+            pair.post_send(&[request])
+                .expect("the send queue holds all rounds");
             Next::Again
         });
     }
@@ -62,15 +97,37 @@ pub fn ping_pong(bytes: usize, host: &HostParameters, nic: &NicParameters, switc
 ///
 /// # Panics
 /// When a device refuses.
-pub fn one_read(bytes: usize, host: &HostParameters, nic: &NicParameters, switch: &SwitchParameters) -> f64 {
+pub fn one_read(
+    bytes: usize,
+    host: &HostParameters,
+    nic: &NicParameters,
+    switch: &SwitchParameters,
+) -> f64 {
     let cluster = Cluster::star(1, 2, host, nic, switch);
     let hosts = cluster.hosts();
     let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
-    let domains = devices.each_ref().map(|d| d.create_protection_domain().expect("a domain"));
-    let regions = [0, 1].map(|i| devices[i].allocate_region(&domains[i], 8192, Access::all()).expect("a region"));
-    let queues = devices.each_ref().map(|d| d.create_completion_queue(64, None).expect("a queue"));
-    let end = |i: usize| End { device: &devices[i], domain: &domains[i], completions: &queues[i] };
-    let cable = Cable { transport: Transport::ReliableConnection, sends: 64, receives: 1, inline_bytes: 0 };
+    let domains = devices
+        .each_ref()
+        .map(|d| d.create_protection_domain().expect("a domain"));
+    let regions = [0, 1].map(|i| {
+        devices[i]
+            .allocate_region(&domains[i], 8192, Access::all())
+            .expect("a region")
+    });
+    let queues = devices
+        .each_ref()
+        .map(|d| d.create_completion_queue(64, None).expect("a queue"));
+    let end = |i: usize| End {
+        device: &devices[i],
+        domain: &domains[i],
+        completions: &queues[i],
+    };
+    let cable = Cable {
+        transport: Transport::ReliableConnection,
+        sends: 64,
+        receives: 1,
+        inline_bytes: 0,
+    };
     let (mut a, _b) = connect(&end(0), &end(1), cable);
     let [mut ours, _theirs] = queues;
     let (local, remote) = (regions[0].clone(), regions[1].remote());
@@ -89,9 +146,18 @@ pub fn one_read(bytes: usize, host: &HostParameters, nic: &NicParameters, switch
             end_time.store(now_ns, Ordering::Relaxed);
             return Next::Done;
         }
-        let segments = [Segment { region: &local, offset: 0, length: bytes }];
+        let segments = [Segment {
+            region: &local,
+            offset: 0,
+            length: bytes,
+        }];
         let operation = Operation::Read { remote };
-        let request = SendRequest::new(posted, operation, Payload::Segments(&segments), SendFlags::SIGNALED);
+        let request = SendRequest::new(
+            posted,
+            operation,
+            Payload::Segments(&segments),
+            SendFlags::SIGNALED,
+        );
         a.post_send(&[request]).expect("one at a time");
         posted += 1;
         Next::Again

@@ -56,7 +56,10 @@ impl Plan {
 
     /// WRITEs of so many bytes.
     pub fn writes(bytes: usize, window: usize) -> Self {
-        Self { read: false, ..Self::reads(bytes, window) }
+        Self {
+            read: false,
+            ..Self::reads(bytes, window)
+        }
     }
 }
 
@@ -88,7 +91,10 @@ impl Requester {
         local: SimRegion,
     ) -> Self {
         Self {
-            pairs: pairs.into_iter().map(|(pair, remote)| (pair, remote, 0)).collect(),
+            pairs: pairs
+                .into_iter()
+                .map(|(pair, remote)| (pair, remote, 0))
+                .collect(),
             completions,
             local,
             posted: 0,
@@ -110,7 +116,10 @@ impl Requester {
 
     fn take_completions(&mut self) {
         let mut some = [Completion::EMPTY; 16];
-        let count = self.completions.poll(&mut some).expect("the queue holds a window");
+        let count = self
+            .completions
+            .poll(&mut some)
+            .expect("the queue holds a window");
         for completion in &some[..count] {
             assert!(completion.is_success(), "{completion:?}");
             // The id is the request's number; with selective signaling it stands for those before it on its queue pair.
@@ -140,10 +149,24 @@ impl Requester {
         let plan = self.plan;
         let (pair, remote, _) = &mut self.pairs[which];
         let remote = remote.plus(offset);
-        let segments = [Segment { region: &self.local, offset: 0, length: plan.bytes }];
-        let payload = if plan.inline { Payload::Inline(&self.bytes) } else { Payload::Segments(&segments) };
-        let operation =
-            if plan.read { Operation::Read { remote } } else { Operation::Write { remote, immediate: None } };
+        let segments = [Segment {
+            region: &self.local,
+            offset: 0,
+            length: plan.bytes,
+        }];
+        let payload = if plan.inline {
+            Payload::Inline(&self.bytes)
+        } else {
+            Payload::Segments(&segments)
+        };
+        let operation = if plan.read {
+            Operation::Read { remote }
+        } else {
+            Operation::Write {
+                remote,
+                immediate: None,
+            }
+        };
         let request = |number: usize| {
             let mut flags = SendFlags::empty();
             flags.set(SendFlags::SIGNALED, (number + 1) % plan.signal_every == 0);
@@ -151,10 +174,12 @@ impl Requester {
         };
         let first = self.posted;
         if plan.batch == 1 {
-            pair.post_send(&[request(first)]).expect("the send queue holds a window");
+            pair.post_send(&[request(first)])
+                .expect("the send queue holds a window");
         } else {
             let list: Vec<_> = (first..first + plan.batch).map(request).collect();
-            pair.post_send(&list).expect("the send queue holds a window");
+            pair.post_send(&list)
+                .expect("the send queue holds a window");
         }
         self.posted += plan.batch;
     }

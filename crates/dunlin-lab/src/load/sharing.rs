@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use dunlin_sim::{Cluster, HostParameters, Next, NicParameters, SimDevice, SimQueuePair, SwitchParameters};
+use dunlin_sim::{
+    Cluster, HostParameters, Next, NicParameters, SimDevice, SimQueuePair, SwitchParameters,
+};
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, Device, Operation, Payload, QueuePair, Region, Segment,
     SendFlags, SendRequest, Transport, Work,
@@ -22,7 +24,12 @@ struct Shared {
 ///
 /// # Panics
 /// When a device refuses.
-pub fn shared_reads(threads: usize, host: &HostParameters, nic: &NicParameters, switch: &SwitchParameters) -> f64 {
+pub fn shared_reads(
+    threads: usize,
+    host: &HostParameters,
+    nic: &NicParameters,
+    switch: &SwitchParameters,
+) -> f64 {
     const WINDOW: usize = 16;
     /// A lock with contenders: take it, read its word after the holder's store, and hand it on.
     const LINES_OF_A_LOCK: usize = 2;
@@ -30,20 +37,49 @@ pub fn shared_reads(threads: usize, host: &HostParameters, nic: &NicParameters, 
     let cluster = Cluster::star(1, 2, host, nic, switch);
     let hosts = cluster.hosts();
     let devices: Vec<SimDevice> = hosts.iter().map(|&host| cluster.device(host)).collect();
-    let domains: Vec<_> = devices.iter().map(|d| d.create_protection_domain().expect("a domain")).collect();
-    let region = |i: usize| devices[i].allocate_region(&domains[i], 1 << 16, Access::all()).expect("a region");
+    let domains: Vec<_> = devices
+        .iter()
+        .map(|d| d.create_protection_domain().expect("a domain"))
+        .collect();
+    let region = |i: usize| {
+        devices[i]
+            .allocate_region(&domains[i], 1 << 16, Access::all())
+            .expect("a region")
+    };
     let (local, remote) = (region(0), region(1));
-    let queue = |i: usize| devices[i].create_completion_queue(4096, None).expect("a queue");
+    let queue = |i: usize| {
+        devices[i]
+            .create_completion_queue(4096, None)
+            .expect("a queue")
+    };
     let (ours, theirs) = (queue(0), queue(1));
-    let end = |i: usize| End { device: &devices[i], domain: &domains[i], completions: if i == 0 { &ours } else { &theirs } };
-    let cable = Cable { transport: Transport::ReliableConnection, sends: 4096, receives: 1, inline_bytes: 0 };
+    let end = |i: usize| End {
+        device: &devices[i],
+        domain: &domains[i],
+        completions: if i == 0 { &ours } else { &theirs },
+    };
+    let cable = Cable {
+        transport: Transport::ReliableConnection,
+        sends: 4096,
+        receives: 1,
+        inline_bytes: 0,
+    };
     let (pair, peer) = connect(&end(0), &end(1), cable);
-    let shared = Arc::new(Mutex::new(Shared { pair, free_at_ns: 0, waiting: VecDeque::new() }));
+    let shared = Arc::new(Mutex::new(Shared {
+        pair,
+        free_at_ns: 0,
+        waiting: VecDeque::new(),
+    }));
     let ours = Arc::new(Mutex::new(ours));
     let done = Arc::new(Mutex::new(vec![0u64; threads]));
     let to = remote.remote();
     for thread in 0..threads {
-        let (shared, ours, done, local) = (Arc::clone(&shared), Arc::clone(&ours), Arc::clone(&done), local.clone());
+        let (shared, ours, done, local) = (
+            Arc::clone(&shared),
+            Arc::clone(&ours),
+            Arc::clone(&done),
+            local.clone(),
+        );
         let mut outstanding = 0;
         cluster.spawn(hosts[0], thread, move |now_ns: u64| {
             let lines = if threads > 1 { LINES_OF_A_LOCK } else { 0 };
@@ -62,7 +98,11 @@ pub fn shared_reads(threads: usize, host: &HostParameters, nic: &NicParameters, 
             }
             let mut charged = 80 * lines as u64;
             let mut some = [Completion::EMPTY; 1];
-            let count = ours.lock().expect("steps do not panic").poll(&mut some).expect("no overrun");
+            let count = ours
+                .lock()
+                .expect("steps do not panic")
+                .poll(&mut some)
+                .expect("no overrun");
             charged += 36;
             let mut done = done.lock().expect("steps do not panic");
             for completion in &some[..count] {
@@ -72,9 +112,18 @@ pub fn shared_reads(threads: usize, host: &HostParameters, nic: &NicParameters, 
             let total: u64 = done.iter().sum();
             drop(done);
             let _ = total;
-            let segments = [Segment { region: &local, offset: 0, length: 32 }];
+            let segments = [Segment {
+                region: &local,
+                offset: 0,
+                length: 32,
+            }];
             let operation = Operation::Read { remote: to };
-            let request = SendRequest::new(thread as u64, operation, Payload::Segments(&segments), SendFlags::SIGNALED);
+            let request = SendRequest::new(
+                thread as u64,
+                operation,
+                Payload::Segments(&segments),
+                SendFlags::SIGNALED,
+            );
             if shared.pair.post_send(&[request]).is_ok() {
                 outstanding += 1;
                 charged += 92;

@@ -52,7 +52,12 @@ const REGION_BYTES: usize = 1 << 20;
 
 fn cable(transport: Transport, plan: Plan) -> Cable {
     let inline_bytes = if plan.inline { plan.bytes } else { 0 };
-    Cable { transport, sends: 2 * plan.window.max(64), receives: 1, inline_bytes }
+    Cable {
+        transport,
+        sends: 2 * plan.window.max(64),
+        receives: 1,
+        inline_bytes,
+    }
 }
 
 struct Machine {
@@ -66,8 +71,14 @@ fn machines(cluster: &Cluster, bytes: &[usize]) -> Vec<Machine> {
     let make = |(&host, &bytes): (&HostId, &usize)| {
         let device = cluster.device(host);
         let domain = device.create_protection_domain().expect("a domain");
-        let region = device.allocate_region(&domain, bytes, Access::all()).expect("a region");
-        Machine { device, domain, region }
+        let region = device
+            .allocate_region(&domain, bytes, Access::all())
+            .expect("a region");
+        Machine {
+            device,
+            domain,
+            region,
+        }
     };
     hosts.iter().zip(bytes).map(make).collect()
 }
@@ -76,13 +87,24 @@ fn machines(cluster: &Cluster, bytes: &[usize]) -> Vec<Machine> {
 ///
 /// # Panics
 /// When a device refuses.
-pub fn swarm(seed: u64, swarm: Swarm, host: &HostParameters, nic: &NicParameters, switch: &SwitchParameters) -> Cluster {
+pub fn swarm(
+    seed: u64,
+    swarm: Swarm,
+    host: &HostParameters,
+    nic: &NicParameters,
+    switch: &SwitchParameters,
+) -> Cluster {
     let mut host = host.clone();
     host.cores = swarm.threads as f64;
     let cluster = Cluster::star(seed, swarm.machines, &host, nic, switch);
     let hosts = cluster.hosts();
     let machines = machines(&cluster, &vec![REGION_BYTES; swarm.machines]);
-    let queue = |machine: &Machine| machine.device.create_completion_queue(1024, None).expect("a queue");
+    let queue = |machine: &Machine| {
+        machine
+            .device
+            .create_completion_queue(1024, None)
+            .expect("a queue")
+    };
     for thread in 0..swarm.threads {
         let queues: Vec<_> = machines.iter().map(queue).collect();
         let mut pairs: Vec<Vec<_>> = machines.iter().map(|_| Vec::new()).collect();
@@ -94,14 +116,20 @@ pub fn swarm(seed: u64, swarm: Swarm, host: &HostParameters, nic: &NicParameters
         for _ in 0..swarm.virtual_machines {
             for one in 0..swarm.machines {
                 for other in 0..one {
-                    let (a, b) = connect(&end(one), &end(other), cable(swarm.transport, swarm.plan));
+                    let (a, b) =
+                        connect(&end(one), &end(other), cable(swarm.transport, swarm.plan));
                     pairs[one].push((a, machines[other].region.remote()));
                     pairs[other].push((b, machines[one].region.remote()));
                 }
             }
         }
-        for (number, ((queue, pairs), &host)) in queues.into_iter().zip(pairs).zip(&hosts).enumerate() {
-            let plan = Plan { seed: seed ^ ((thread as u64) << 32 | (number as u64 + 1)), ..swarm.plan };
+        for (number, ((queue, pairs), &host)) in
+            queues.into_iter().zip(pairs).zip(&hosts).enumerate()
+        {
+            let plan = Plan {
+                seed: seed ^ ((thread as u64) << 32 | (number as u64 + 1)),
+                ..swarm.plan
+            };
             let local = machines[number].region.clone();
             cluster.spawn(host, thread, Requester::new(plan, pairs, queue, local));
         }
@@ -113,7 +141,13 @@ pub fn swarm(seed: u64, swarm: Swarm, host: &HostParameters, nic: &NicParameters
 ///
 /// # Panics
 /// When a device refuses.
-pub fn fan(seed: u64, fan: Fan, hosts: [&HostParameters; 2], nic: &NicParameters, switch: &SwitchParameters) -> Cluster {
+pub fn fan(
+    seed: u64,
+    fan: Fan,
+    hosts: [&HostParameters; 2],
+    nic: &NicParameters,
+    switch: &SwitchParameters,
+) -> Cluster {
     let outbound = fan.direction == Direction::Outbound;
     let mut builder = dunlin_sim::ClusterBuilder::new(seed);
     let star = builder.switch(switch.clone());
@@ -132,19 +166,32 @@ pub fn fan(seed: u64, fan: Fan, hosts: [&HostParameters; 2], nic: &NicParameters
     let mut queues: Vec<Vec<_>> = Vec::new();
     for machine in &machines {
         sets.push((0..fan.threads).map(|_| Vec::new()).collect());
-        let queue = |_| machine.device.create_completion_queue(4096, None).expect("a queue");
+        let queue = |_| {
+            machine
+                .device
+                .create_completion_queue(4096, None)
+                .expect("a queue")
+        };
         queues.push((0..fan.threads).map(queue).collect());
     }
     for number in 0..fan.queue_pairs {
         let client = 1 + number % fan.machines;
-        let thread = if outbound { number % fan.threads } else { number / fan.machines % fan.threads };
+        let thread = if outbound {
+            number % fan.threads
+        } else {
+            number / fan.machines % fan.threads
+        };
         let end = |machine: usize| End {
             device: &machines[machine].device,
             domain: &machines[machine].domain,
             completions: &queues[machine][thread],
         };
-        let (server_pair, client_pair) = connect(&end(0), &end(client), cable(fan.transport, fan.plan));
-        let zone = machines[0].region.remote().plus(fan.zone_bytes * number as u64);
+        let (server_pair, client_pair) =
+            connect(&end(0), &end(client), cable(fan.transport, fan.plan));
+        let zone = machines[0]
+            .region
+            .remote()
+            .plus(fan.zone_bytes * number as u64);
         let (keep, other) = if outbound { (0, client) } else { (client, 0) };
         sets[0][thread].push((server_pair, machines[client].region.remote()));
         sets[client][thread].push((client_pair, zone));
@@ -157,7 +204,12 @@ pub fn fan(seed: u64, fan: Fan, hosts: [&HostParameters; 2], nic: &NicParameters
                 continue;
             }
             let seed = seed ^ ((thread as u64) << 32 | (number as u64 + 1));
-            let requester = Requester::new(Plan { seed, ..fan.plan }, pairs, queue, machines[number].region.clone());
+            let requester = Requester::new(
+                Plan { seed, ..fan.plan },
+                pairs,
+                queue,
+                machines[number].region.clone(),
+            );
             let host = cluster.hosts()[number];
             if requests {
                 cluster.spawn(host, thread, requester);
