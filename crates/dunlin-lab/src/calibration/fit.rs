@@ -27,10 +27,9 @@ pub fn fit(
     tell("start", 0.0, least);
     let mut step = 0.25;
     for _ in 0..rounds {
-        for index in 0..knobs.len() {
+        for knob in &mut knobs {
             for factor in [1.0 + step, 1.0 / (1.0 + step)] {
                 loop {
-                    let knob = &knobs[index];
                     let mut value = knob.value * factor;
                     if knob.whole {
                         value = if factor > 1.0 {
@@ -48,8 +47,8 @@ pub fn fit(
                         break;
                     }
                     (best, least) = (tried, found);
-                    tell(&knobs[index].name, value, least);
-                    knobs[index].value = value;
+                    tell(&knob.name, value, least);
+                    knob.value = value;
                 }
             }
         }

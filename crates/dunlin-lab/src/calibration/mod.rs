@@ -4,7 +4,7 @@ mod fit;
 mod sweep;
 
 pub use fit::{fit, Knob};
-pub use sweep::{read_sweeps, run, Compared, Point};
+pub use sweep::{points, run, Compared, Point};
 
 /// Root of the mean of the squared relative errors.
 pub fn root_mean_square(rows: &[Compared]) -> f64 {

@@ -37,24 +37,32 @@ pub struct Compared {
     pub ours: f64,
 }
 
-/// The sweeps in the text of `calibration.csv`.
-pub fn read_sweeps(text: &str) -> Vec<Point> {
-    let rows = text.lines().skip(1).map(csv::split);
-    let points = rows
-        .filter(|row| row.len() > 9 && row[1].contains("all signaled, N machines"))
-        .map(|row| {
-            let number = |column: usize| row[column].parse::<f64>().ok();
-            Some(Point {
-                nic: row[0].clone(),
-                machines: number(2)? as usize,
-                threads: number(3)? as usize,
-                virtual_machines: number(4)? as usize,
-                window: number(6)? as usize,
-                bytes: number(8)? as usize,
-                mops: number(9)?,
-            })
-        });
-    points.flatten().collect()
+/// The measurements that come with the lab: facts from rdma_bench's results, each with its file.
+const READS: &str = include_str!("../../data/reads.csv");
+
+/// All measured points.
+///
+/// # Panics
+/// Never: the data are compiled in, and a test reads them.
+pub fn points() -> Vec<Point> {
+    let point = |line: &str| {
+        let row = csv::split(line);
+        let number = |column: usize| {
+            row[column]
+                .parse::<f64>()
+                .expect("numbers from column 2 on")
+        };
+        Point {
+            nic: row[0].clone(),
+            machines: number(2) as usize,
+            threads: number(3) as usize,
+            virtual_machines: number(4) as usize,
+            window: number(5) as usize,
+            bytes: number(6) as usize,
+            mops: number(7),
+        }
+    };
+    READS.lines().skip(1).map(point).collect()
 }
 
 /// Runs the points on `nic`, each for about so many operations of a machine, after as many to warm up.
@@ -101,4 +109,26 @@ pub fn run(
             ours: sum / rates.len() as f64,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_points_are_read() {
+        let points = super::points();
+        assert_eq!(
+            points
+                .iter()
+                .filter(|point| point.nic == "ConnectX-3")
+                .count(),
+            107
+        );
+        assert_eq!(
+            points
+                .iter()
+                .filter(|point| point.nic == "Connect-IB")
+                .count(),
+            94
+        );
+    }
 }

@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use dunlin_sim::{Cluster, HostId, Next, SimAddressHandle, SimCompletionQueue, SimDevice, SimQueuePair, SimRegion};
+use dunlin_sim::{
+    Cluster, HostId, Next, SimAddressHandle, SimCompletionQueue, SimDevice, SimQueuePair, SimRegion,
+};
 use dunlin_verbs::{
-    Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes, Destination, Device, EndpointAddress,
-    Operation, Payload, QueuePair, QueuePairConfig, ReceiveQueue, ReceiveRequest, Segment, SendFlags, SendRequest,
-    Transport, Work, GRH_BYTES,
+    Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes, Destination, Device,
+    EndpointAddress, Operation, Payload, QueuePair, QueuePairConfig, ReceiveQueue, ReceiveRequest,
+    Segment, SendFlags, SendRequest, Transport, Work, GRH_BYTES,
 };
 
 /// How the threads do it.
@@ -60,7 +62,10 @@ pub fn datagram_rpc(
         let member = member(cluster, host);
         let address = member.pair.address();
         let domain = member.device.create_protection_domain().expect("a domain");
-        let handle = member.device.create_address_handle(&domain, &address).expect("of this cluster");
+        let handle = member
+            .device
+            .create_address_handle(&domain, &address)
+            .expect("of this cluster");
         addresses.push((handle, address));
         members.push(member);
     }
@@ -68,7 +73,9 @@ pub fn datagram_rpc(
     let responses = Arc::new(AtomicU64::new(0));
     for (number, (member, &(host, core))) in members.into_iter().zip(&places).enumerate() {
         let requests = requesters.contains(&(host, core));
-        let others: Vec<usize> = (0..servers.len()).filter(|&server| places[server].0 != host).collect();
+        let others: Vec<usize> = (0..servers.len())
+            .filter(|&server| places[server].0 != host)
+            .collect();
         let worker = Worker {
             number: number as u32,
             others: if requests { others } else { Vec::new() },
@@ -89,8 +96,12 @@ pub fn datagram_rpc(
 fn member(cluster: &Cluster, host: HostId) -> Member {
     let device = cluster.device(host);
     let domain = device.create_protection_domain().expect("a domain");
-    let region = device.allocate_region(&domain, (RECEIVES + 1) * 4160, Access::LOCAL_WRITE).expect("a region");
-    let queue = device.create_completion_queue(RECEIVES + SENDS, None).expect("a queue");
+    let region = device
+        .allocate_region(&domain, (RECEIVES + 1) * 4160, Access::LOCAL_WRITE)
+        .expect("a region");
+    let queue = device
+        .create_completion_queue(RECEIVES + SENDS, None)
+        .expect("a queue");
     let config = QueuePairConfig {
         transport: Transport::UnreliableDatagram,
         send_completions: &queue,
@@ -100,11 +111,19 @@ fn member(cluster: &Cluster, host: HostId) -> Member {
         segments: 1,
         inline_bytes: 64,
     };
-    let mut pair = device.create_queue_pair(&domain, &config).expect("within the limits");
+    let mut pair = device
+        .create_queue_pair(&domain, &config)
+        .expect("within the limits");
     pair.to_init(Access::LOCAL_WRITE).expect("from Reset");
-    pair.to_ready_to_receive(None, ConnectAttributes::default()).expect("from Init");
+    pair.to_ready_to_receive(None, ConnectAttributes::default())
+        .expect("from Init");
     pair.to_ready_to_send().expect("from ReadyToReceive");
-    Member { device, pair, queue, region }
+    Member {
+        device,
+        pair,
+        queue,
+        region,
+    }
 }
 
 struct Worker {
@@ -133,26 +152,44 @@ impl Worker {
     /// Sends to each `(member, immediate)`, with one doorbell or one each.
     fn send(&mut self, to: &[(usize, u32)]) {
         let bytes = [0u8; 64];
-        let segments = [Segment { region: &self.member.region, offset: RECEIVES * 4160, length: self.plan.bytes }];
-        let payload =
-            if self.plan.bytes <= 60 { Payload::Inline(&bytes[..self.plan.bytes]) } else { Payload::Segments(&segments) };
+        let segments = [Segment {
+            region: &self.member.region,
+            offset: RECEIVES * 4160,
+            length: self.plan.bytes,
+        }];
+        let payload = if self.plan.bytes <= 60 {
+            Payload::Inline(&bytes[..self.plan.bytes])
+        } else {
+            Payload::Segments(&segments)
+        };
         let mut list = Vec::with_capacity(to.len());
         for &(member, immediate) in to {
             let (handle, address) = &self.addresses[member];
             self.sent += 1;
             let mut flags = SendFlags::empty();
             flags.set(SendFlags::SIGNALED, self.sent % SIGNAL_EVERY == 0);
-            let operation = Operation::Send { immediate: Some(immediate) };
+            let operation = Operation::Send {
+                immediate: Some(immediate),
+            };
             let mut request = SendRequest::new(u64::MAX, operation, payload, flags);
-            request.destination =
-                Some(Destination { handle, queue_pair: address.queue_pair, queue_key: address.queue_key });
+            request.destination = Some(Destination {
+                handle,
+                queue_pair: address.queue_pair,
+                queue_key: address.queue_key,
+            });
             list.push(request);
         }
         if self.plan.batch {
-            self.member.pair.post_send(&list).expect("signaled often enough");
+            self.member
+                .pair
+                .post_send(&list)
+                .expect("signaled often enough");
         } else {
             for request in &list {
-                self.member.pair.post_send(std::slice::from_ref(request)).expect("signaled often enough");
+                self.member
+                    .pair
+                    .post_send(std::slice::from_ref(request))
+                    .expect("signaled often enough");
             }
         }
     }
@@ -161,7 +198,11 @@ impl Worker {
 impl dunlin_sim::Step for Worker {
     fn step(&mut self, _now_ns: u64) -> Next {
         let mut some = [Completion::EMPTY; 16];
-        let count = self.member.queue.poll(&mut some).expect("the queue holds all");
+        let count = self
+            .member
+            .queue
+            .poll(&mut some)
+            .expect("the queue holds all");
         let mut send = Vec::new();
         for completion in &some[..count] {
             if completion.opcode != CompletionOpcode::Receive {
@@ -181,10 +222,19 @@ impl dunlin_sim::Step for Worker {
             }
         }
         while let Some(place) = self.free.pop() {
-            let segments =
-                [Segment { region: &self.member.region, offset: place as usize * 4160, length: GRH_BYTES + self.plan.bytes }];
-            let request = ReceiveRequest { id: place, segments: &segments };
-            self.member.pair.post_receive(&[request]).expect("as many as fit");
+            let segments = [Segment {
+                region: &self.member.region,
+                offset: place as usize * 4160,
+                length: GRH_BYTES + self.plan.bytes,
+            }];
+            let request = ReceiveRequest {
+                id: place,
+                segments: &segments,
+            };
+            self.member
+                .pair
+                .post_receive(&[request])
+                .expect("as many as fit");
         }
         if !self.others.is_empty() {
             // Not all at once, so that a step stays short.

@@ -30,10 +30,9 @@ pub fn shared_reads(
     nic: &NicParameters,
     switch: &SwitchParameters,
 ) -> f64 {
-    const WINDOW: usize = 16;
-    /// A lock with contenders: take it, read its word after the holder's store, and hand it on.
-    const LINES_OF_A_LOCK: usize = 2;
     const MEASURED_NS: u64 = 200_000;
+    let post_ns = (host.post_send + host.post_element + host.doorbell) / 1_000;
+    let line_ns = host.shared_line / 1_000;
     let cluster = Cluster::star(1, 2, host, nic, switch);
     let hosts = cluster.hosts();
     let devices: Vec<SimDevice> = hosts.iter().map(|&host| cluster.device(host)).collect();
@@ -80,9 +79,7 @@ pub fn shared_reads(
             Arc::clone(&done),
             local.clone(),
         );
-        let mut outstanding = 0;
         cluster.spawn(hosts[0], thread, move |now_ns: u64| {
-            let lines = if threads > 1 { LINES_OF_A_LOCK } else { 0 };
             let mut shared = shared.lock().expect("steps do not panic");
             // Virtual mutual exclusion: who comes while the lock is held spins until it is free, in order of arrival.
             let first = shared.waiting.front().is_none_or(|&next| next == thread);
@@ -93,25 +90,12 @@ pub fn shared_reads(
                 return Next::PollUntil(shared.free_at_ns.max(now_ns + 1));
             }
             shared.waiting.retain(|&other| other != thread);
-            for _ in 0..lines {
+            let mut held_ns = post_ns;
+            if threads > 1 {
+                // The line of the lock comes from the core that had it.
                 SimDevice::charge(Work::SharedLine);
+                held_ns += line_ns;
             }
-            let mut charged = 80 * lines as u64;
-            let mut some = [Completion::EMPTY; 1];
-            let count = ours
-                .lock()
-                .expect("steps do not panic")
-                .poll(&mut some)
-                .expect("no overrun");
-            charged += 36;
-            let mut done = done.lock().expect("steps do not panic");
-            for completion in &some[..count] {
-                done[completion.id as usize] += 1;
-            }
-            outstanding = outstanding.min(WINDOW * 64);
-            let total: u64 = done.iter().sum();
-            drop(done);
-            let _ = total;
             let segments = [Segment {
                 region: &local,
                 offset: 0,
@@ -124,11 +108,20 @@ pub fn shared_reads(
                 Payload::Segments(&segments),
                 SendFlags::SIGNALED,
             );
-            if shared.pair.post_send(&[request]).is_ok() {
-                outstanding += 1;
-                charged += 92;
+            // A full queue only means that completions must be taken first.
+            let _ = shared.pair.post_send(&[request]);
+            shared.free_at_ns = now_ns + held_ns;
+            drop(shared);
+            let mut some = [Completion::EMPTY; 1];
+            let count = ours
+                .lock()
+                .expect("steps do not panic")
+                .poll(&mut some)
+                .expect("no overrun");
+            let mut done = done.lock().expect("steps do not panic");
+            for completion in &some[..count] {
+                done[completion.id as usize] += 1;
             }
-            shared.free_at_ns = now_ns + charged;
             Next::Again
         });
     }

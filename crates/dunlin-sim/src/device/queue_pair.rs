@@ -225,7 +225,13 @@ impl QueuePair for SimQueuePair {
             pair.attributes = attributes;
             pair.retries_left = attributes.retry_count;
             pair.not_ready_left = attributes.receiver_not_ready_retries;
-        })
+        })?;
+        // The command that connects brings the context into the NIC.
+        let mut world = self.inner.world();
+        let nic = &mut world.hosts[usize::from(self.host)].nic;
+        nic.contexts.touch(u64::from(self.place));
+        nic.responders.touch(u64::from(self.place));
+        Ok(())
     }
 
     fn to_ready_to_send(&mut self) -> Result<(), VerbsError> {

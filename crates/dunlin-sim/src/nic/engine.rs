@@ -56,12 +56,8 @@ impl World {
                 may_send = false;
             }
             if may_receive && may_send {
-                // A shared pipeline takes turns.
-                (may_receive, may_send) = if nic.received_last {
-                    (false, true)
-                } else {
-                    (true, false)
-                };
+                // What has arrived goes first: it holds buffers, a request only waits in host memory.
+                may_send = false;
             }
             let time = if may_receive {
                 Some(self.receive_next(host))
@@ -79,7 +75,6 @@ impl World {
                 return;
             };
             let nic = &mut self.hosts[usize::from(host)].nic;
-            nic.received_last = may_receive;
             let Some(time) = time else { continue };
             let state = &mut nic.engines[usize::from(engine)];
             state.free_at = now + time;

@@ -53,7 +53,9 @@ pub(crate) const SENDER: u8 = 1;
 #[derive(Debug)]
 pub(crate) struct Nic {
     pub(crate) parameters: NicParameters,
+    /// Contexts as the requester and as the responder needs them.
     pub(crate) contexts: Cache,
+    pub(crate) responders: Cache,
     pub(crate) elements: Cache,
     pub(crate) translations: Cache,
     pub(crate) engines: [Engine; 2],
@@ -61,8 +63,6 @@ pub(crate) struct Nic {
     pub(crate) arrived_bytes: u64,
     pub(crate) ring: VecDeque<Source>,
     pub(crate) burst_left: u32,
-    /// With a shared pipeline: whether the last piece of work was an arrived packet.
-    pub(crate) received_last: bool,
     pub(crate) wire_free: Ps,
     pub(crate) up_free: Ps,
     pub(crate) down_free: Ps,
@@ -93,6 +93,11 @@ impl Nic {
                 p.context_ways,
                 Some(Random::of(seed, "contexts", host)),
             ),
+            responders: cache(
+                p.responder_sets,
+                p.responder_ways,
+                Some(Random::of(seed, "responders", host)),
+            ),
             elements: cache(p.wqe_sets, p.wqe_ways, None),
             translations: cache(
                 p.translation_sets,
@@ -104,7 +109,6 @@ impl Nic {
             arrived_bytes: 0,
             ring: VecDeque::new(),
             burst_left: 0,
-            received_last: false,
             wire_free: 0,
             up_free: 0,
             down_free: 0,

@@ -101,16 +101,29 @@ impl World {
         Cost { engine, latency }
     }
 
-    /// Looks up a queue pair's context.
+    /// Looks up a queue pair's context as the requester needs it: to send, and when an answer comes.
     pub(super) fn touch_context(&mut self, host: u16, qp: u32) -> Cost {
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let hit = nic.contexts.touch(u64::from(qp));
+        self.fetch_context(host, hit)
+    }
+
+    /// Looks up a queue pair's context as the responder needs it.
+    pub(super) fn touch_responder(&mut self, host: u16, qp: u32) -> Cost {
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let hit = nic.responders.touch(u64::from(qp));
+        self.fetch_context(host, hit)
+    }
+
+    fn fetch_context(&mut self, host: u16, hit: bool) -> Cost {
         let now = self.now;
         let nic = &mut self.hosts[usize::from(host)].nic;
-        if nic.contexts.touch(u64::from(qp)) {
+        if hit {
             nic.counters.context_hits += 1;
             return Cost::default();
         }
         nic.counters.context_misses += 1;
-        nic.counters.pcie_read_lines += 1;
+        nic.counters.pcie_read_lines += CONTEXT_BYTES / LINE;
         let (engine, fetch) = (nic.parameters.context_miss, nic.parameters.context_fetch);
         // As many fetches at once as the NIC has places; the next waits for one.
         let share = fetch / (nic.parameters.context_parallel as u64).max(1);

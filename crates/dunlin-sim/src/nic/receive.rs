@@ -95,7 +95,7 @@ impl World {
 
     /// A datagram: into the next RECEIVE behind a routing header, or dropped.
     fn datagram(&mut self, host: u16, qp: u32, packet: u32) -> Ps {
-        let mut cost = self.touch_context(host, qp);
+        let mut cost = self.touch_responder(host, qp);
         let entry = &self.packets[packet];
         let bytes = entry.payload.len() as u64;
         let total = bytes + GRH_BYTES as u64;

@@ -26,7 +26,7 @@ enum Obstacle {
 impl World {
     /// A request packet for a connected queue pair; gives the engine's time.
     pub(super) fn respond(&mut self, host: u16, qp: u32, packet: u32) -> Ps {
-        let mut cost = self.touch_context(host, qp);
+        let mut cost = self.touch_responder(host, qp);
         let entry = &self.packets[packet];
         let nic = &self.hosts[usize::from(host)].nic;
         let p = &nic.parameters;

@@ -190,6 +190,15 @@ macro_rules! parameters {
                 }
             )*
 
+            /// A value by its name in the file; times in nanoseconds.
+            pub fn get(&self, name: &str) -> Option<f64> {
+                match name {
+                    $( concat!(stringify!($time), "_ns") => Some(self.$time as f64 / 1000.0), )*
+                    $( stringify!($number) => Some(self.$number), )*
+                    _ => None,
+                }
+            }
+
             /// Sets a value by its name in the file, for sensitivity runs and fits.
             ///
             /// # Errors

@@ -64,10 +64,14 @@ super::file::parameters! {
         shared_pipeline,
         /// Packets that a queue pair may send in its turn.
         tx_burst,
-        /// Sets of the context cache.
+        /// Sets of the cache of requester contexts.
         context_sets,
-        /// Ways of the context cache.
+        /// Ways of the cache of requester contexts.
         context_ways,
+        /// Sets of the cache of responder contexts, which are smaller.
+        responder_sets,
+        /// Ways of the cache of responder contexts.
+        responder_ways,
         /// Contexts being fetched at once.
         context_parallel,
         /// Sets of the work-queue-element cache; a queue pair's elements share one.
