@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::attributes::DeviceAttributes;
+use crate::charge::Work;
 use crate::completion::{CompletionChannel, CompletionQueue};
 use crate::error::VerbsError;
 use crate::memory::{Access, Region};
@@ -123,4 +124,10 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
 
     /// The next event that no work request reports, if there is one.
     fn poll_async_event(&self) -> Option<AsyncEvent>;
+
+    /// Says that the calling core did `work`, which is not a verb. Nothing where time is real; simulated cores pay for it.
+    #[inline(always)]
+    fn charge(work: Work) {
+        let _ = work;
+    }
 }

@@ -18,6 +18,7 @@
 #![deny(unsafe_code)]
 
 mod attributes;
+mod charge;
 mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -29,6 +30,7 @@ mod state;
 mod work;
 
 pub use attributes::{DeviceAttributes, PageKind, Placement, TransportSet, Verbs};
+pub use charge::Work;
 pub use completion::{
     Completion, CompletionChannel, CompletionOpcode, CompletionQueue, CompletionStatus, Notify,
 };

@@ -1,0 +1,16 @@
+//! Calibration: the model against the measurements of `calibration.csv` and the `calibrate` rows of the claims.
+
+mod fit;
+mod sweep;
+
+pub use fit::{fit, Knob};
+pub use sweep::{points, run, Compared, Point};
+
+/// Root of the mean of the squared relative errors.
+pub fn root_mean_square(rows: &[Compared]) -> f64 {
+    let sum: f64 = rows
+        .iter()
+        .map(|row| (row.ours / row.paper - 1.0).powi(2))
+        .sum();
+    (sum / rows.len().max(1) as f64).sqrt()
+}

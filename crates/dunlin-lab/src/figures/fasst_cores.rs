@@ -1,0 +1,105 @@
+//! What one core can do: FaSST's per-core figure and the measurements beside it. Calibration of the price of verbs.
+
+use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+use dunlin_verbs::Transport;
+
+use crate::figure::{Effort, Figure, Findings};
+use crate::load::{datagram_rpc, fan, rate, shared_reads, Datagrams, Direction, Fan, Plan, Window};
+
+/// The figure.
+pub(super) const FIGURE: Figure = Figure {
+    name: "fasst-cores",
+    title: "FaSST: rates of one core on Connect-IB",
+    says: "2.0 M READ/s when three or more threads share a queue pair, 10.9 with exclusive ones; 2.6 M RPC/s before the optimizations",
+    run,
+};
+
+fn run(_effort: Effort) -> Findings {
+    let (host, nic, switch) = (
+        HostParameters::xeon_e5_v4(),
+        NicParameters::connect_ib(),
+        SwitchParameters::sx6036(),
+    );
+    let mut findings = Findings::new(
+        "threads that share a queue pair",
+        "M READ/s a thread",
+        false,
+    );
+    let reads = |signal_every: usize, pairs: usize| {
+        let plan = Plan {
+            signal_every,
+            ..Plan::reads(32, 64)
+        };
+        let load = Fan {
+            direction: Direction::Outbound,
+            machines: 5,
+            queue_pairs: pairs,
+            threads: 1,
+            transport: Transport::ReliableConnection,
+            zone_bytes: 4096,
+            plan,
+        };
+        let cluster = fan(1, load, [&host, &host], &nic, &switch);
+        rate(&cluster, &cluster.hosts()[..1], Window::SHORT)[0].mops(|c| c.requests_started)
+    };
+    let (exclusive, signaled) = (reads(16, 5), reads(1, 5));
+    findings.answer(
+        "one thread, READ, selective signaling",
+        "10.7-10.9",
+        exclusive,
+        (9.6, 12.0),
+        "M/s",
+    );
+    findings.answer(
+        "one thread, READ, all signaled",
+        "7.8",
+        signaled,
+        (6.2, 9.4),
+        "M/s",
+    );
+    let shared: Vec<(f64, f64)> = (1..=4)
+        .map(|threads| (threads as f64, shared_reads(threads, &host, &nic, &switch)))
+        .collect();
+    let three = shared[2].1;
+    findings.answer(
+        "FS-015",
+        "2.0",
+        three,
+        (1.6, 2.4),
+        "M READ/s of one thread of three that share a queue pair",
+    );
+    findings.answer(
+        "FS-003",
+        "up to 5.4x",
+        exclusive / three,
+        (4.5, 6.3),
+        "exclusive over shared",
+    );
+    findings.line("shared", shared);
+    let rpc = |batch: bool| {
+        let cluster = Cluster::star(1, 2, &host, &nic, &switch);
+        let hosts = cluster.hosts();
+        let both = [(hosts[0], 0), (hosts[1], 0)];
+        // Every thread asks and answers, as in FaSST's symmetric benchmark.
+        let plan = Datagrams {
+            bytes: 32,
+            window: 20,
+            batch,
+            coroutines: true,
+            handler_ns: 20,
+        };
+        let count = datagram_rpc(&cluster, &both, &both, plan);
+        cluster.run_for(100_000);
+        let before = count.load(std::sync::atomic::Ordering::Relaxed);
+        cluster.run_for(500_000);
+        (count.load(std::sync::atomic::Ordering::Relaxed) - before) as f64 / 500.0 / 2.0
+    };
+    findings.answer(
+        "FS-016",
+        "2.6",
+        rpc(false),
+        (2.2, 3.0),
+        "M RPC/s of one core that asks and answers, a doorbell a message",
+    );
+    findings
+}

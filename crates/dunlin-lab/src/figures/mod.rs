@@ -1,0 +1,23 @@
+//! The figures, one file each.
+
+mod fasst_cores;
+mod fasst_reads;
+mod flock_2a;
+mod flock_2b;
+mod raw_limits;
+mod scalerpc_1b;
+mod scalerpc_3b;
+
+use crate::figure::Figure;
+
+/// All figures.
+pub const ALL: &[Figure] = &[
+    fasst_reads::CONNECTX_3,
+    fasst_reads::CONNECT_IB,
+    fasst_cores::FIGURE,
+    raw_limits::FIGURE,
+    flock_2a::FIGURE,
+    flock_2b::FIGURE,
+    scalerpc_1b::FIGURE,
+    scalerpc_3b::FIGURE,
+];

@@ -1,0 +1,82 @@
+//! The faults of a hunt: phases with random rules, each removed at the end of its phase.
+
+use dunlin_sim::{Fault, FaultRule, HostId, RuleGuard, Traffic};
+
+use super::dice::Dice;
+use super::flow::Flow;
+use super::terrain::Terrain;
+
+/// What was done to the cluster.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    pub(super) crashed: Vec<HostId>,
+    pub(super) words: Vec<String>,
+}
+
+pub(super) fn run(terrain: &Terrain, flows: &[Flow], dice: &mut Dice) -> Faults {
+    let mut faults = Faults::default();
+    let cluster = &terrain.cluster;
+    for _ in 0..dice.between(0, 6) {
+        let mut guards: Vec<RuleGuard> = Vec::new();
+        let host = terrain.hosts[dice.next() as usize % terrain.hosts.len()];
+        match dice.between(0, 9) {
+            0..=5 => {
+                let rule = draw_rule(terrain, dice);
+                faults.words.push(format!(
+                    "{:?} {:?} {:.2}",
+                    rule.fault, rule.traffic, rule.probability
+                ));
+                guards.push(cluster.fault(rule));
+            }
+            6 => {
+                faults.words.push(format!("{host:?} cut off"));
+                guards.push(cluster.partition(&[host]));
+            }
+            7 => {
+                let factor = dice.between(2, 20);
+                faults.words.push(format!("{host:?} {factor} times slower"));
+                cluster.slow_down(host, factor as f64);
+            }
+            8 => {
+                let flow = &flows[dice.next() as usize % flows.len()];
+                if let Some((host, number)) = flow.queue_pair() {
+                    faults
+                        .words
+                        .push(format!("queue pair of flow {} fails", flow.number));
+                    cluster.fail_queue_pair(host, number);
+                }
+            }
+            _ if faults.crashed.is_empty() => {
+                faults.words.push(format!("{host:?} crashes"));
+                faults.crashed.push(host);
+                cluster.crash(host);
+            }
+            _ => {}
+        }
+        cluster.run_for(dice.between(1_000, 300_000));
+        drop(guards);
+        cluster.run_for(dice.between(0, 50_000));
+    }
+    faults
+}
+
+fn draw_rule(terrain: &Terrain, dice: &mut Dice) -> FaultRule {
+    let fault = match dice.between(0, 3) {
+        0 | 1 => Fault::Drop,
+        2 => Fault::Delay {
+            least_ns: dice.between(0, 1_000),
+            most_ns: dice.between(1_000, 100_000),
+        },
+        _ => Fault::Duplicate {
+            after_ns: dice.between(0, 50_000),
+        },
+    };
+    let probability = [0.001, 0.01, 0.1, 0.5, 1.0][dice.next() as usize % 5];
+    let mut rule = FaultRule::new(fault, probability);
+    let host = |dice: &mut Dice| terrain.hosts[dice.next() as usize % terrain.hosts.len()];
+    if dice.chance(1, 2) {
+        rule = rule.between(host(dice), host(dice));
+    }
+    rule.traffic = [Traffic::All, Traffic::Requests, Traffic::Answers][dice.next() as usize % 3];
+    rule
+}

@@ -1,0 +1,33 @@
+//! The hunt's own random numbers: xorshift from the seed, apart from those of the cluster.
+
+/// A generator.
+#[derive(Clone, Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut dice = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1);
+        for _ in 0..8 {
+            dice.next();
+        }
+        dice
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 |= u64::from(self.0 == 0);
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
+    }
+
+    /// A number between these, both included.
+    pub(super) fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.next() % (most - least + 1)
+    }
+
+    /// True in `part` of `whole` cases.
+    pub(super) fn chance(&mut self, part: u64, whole: u64) -> bool {
+        self.next() % whole < part
+    }
+}

@@ -1,0 +1,20 @@
+//! Experiments on the simulated cluster, and the papers' claims against what they show.
+//!
+//! - `figures` has one small file for each figure: set-up, sweep, metric, and the claims it answers;
+//! - `load` holds the simulated threads of the raw-verbs experiments;
+//! - `calibration` compares the model with measurements that it may be fitted to, and fits it;
+//! - `hunt` looks for broken invariants under random faults;
+//! - `report` writes text, CSV, SVG, HTML and the scorecard;
+//! - `parallel` runs independent points on several real threads.
+//!
+//! Everything here uses the face of `dunlin-sim` and the traits of verbs, like any user.
+#![forbid(unsafe_code)]
+
+pub mod calibration;
+pub mod csv;
+pub mod figure;
+pub mod figures;
+pub mod hunt;
+pub mod load;
+pub mod parallel;
+pub mod report;

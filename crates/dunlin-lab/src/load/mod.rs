@@ -1,0 +1,17 @@
+//! Loads: simulated threads that use verbs as the papers' raw benchmarks do, and how their rate is taken.
+
+mod connect;
+mod datagrams;
+mod measure;
+mod ping_pong;
+mod requester;
+mod sharing;
+mod swarm;
+
+pub use connect::{connect, pair_config, Cable, End};
+pub use datagrams::{datagram_rpc, Datagrams};
+pub use measure::{rate, Rate, Window};
+pub use ping_pong::{one_read, ping_pong};
+pub use requester::{Choice, Plan, Requester};
+pub use sharing::shared_reads;
+pub use swarm::{fan, swarm, Direction, Fan, Swarm};

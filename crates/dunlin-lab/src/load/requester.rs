@@ -1,0 +1,204 @@
+//! A thread that keeps a number of one-sided requests outstanding, as perftest and rdma_bench do.
+
+use dunlin_sim::{Next, SimCompletionQueue, SimQueuePair, SimRegion, Step};
+use dunlin_verbs::{
+    Completion, CompletionQueue, Operation, Payload, QueuePair, RemoteAddress, Segment, SendFlags,
+    SendRequest,
+};
+
+/// Which queue pair is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// A random one.
+    Random,
+    /// One after the other.
+    InTurn,
+}
+
+/// What a requester does.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// READ, or else WRITE.
+    pub read: bool,
+    /// Bytes of a request.
+    pub bytes: usize,
+    /// Whether a WRITE carries its bytes inline.
+    pub inline: bool,
+    /// Requests outstanding at most.
+    pub window: usize,
+    /// One request in so many is signaled; those between are taken as done with it.
+    pub signal_every: usize,
+    /// Requests of a doorbell.
+    pub batch: usize,
+    /// Which queue pair is next; a batch goes to one.
+    pub choice: Choice,
+    /// Distance of the remote places that are used in turn or at random, and their number.
+    pub places: (u64, u64),
+    /// Each place is used by a thread of its own: first place and number of places.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// READs of so many bytes, all signaled, one a doorbell.
+    pub fn reads(bytes: usize, window: usize) -> Self {
+        Self {
+            read: true,
+            bytes,
+            inline: false,
+            window,
+            signal_every: 1,
+            batch: 1,
+            choice: Choice::Random,
+            places: (64, 64),
+            seed: 0,
+        }
+    }
+
+    /// WRITEs of so many bytes.
+    pub fn writes(bytes: usize, window: usize) -> Self {
+        Self {
+            read: false,
+            ..Self::reads(bytes, window)
+        }
+    }
+}
+
+/// Requests that a step posts at most before it looks at completions again.
+const POSTS_OF_A_STEP: usize = 4;
+
+/// The thread.
+#[derive(Debug)]
+pub struct Requester {
+    plan: Plan,
+    pairs: Vec<(SimQueuePair, RemoteAddress, usize)>,
+    completions: SimCompletionQueue,
+    local: SimRegion,
+    /// Requests posted, and of the window those known to be done by place.
+    posted: usize,
+    oldest: usize,
+    done: Vec<bool>,
+    turn: usize,
+    random: u64,
+    bytes: Vec<u8>,
+}
+
+impl Requester {
+    /// On these queue pairs, each with the place of its peer.
+    pub fn new(
+        plan: Plan,
+        pairs: Vec<(SimQueuePair, RemoteAddress)>,
+        completions: SimCompletionQueue,
+        local: SimRegion,
+    ) -> Self {
+        Self {
+            pairs: pairs
+                .into_iter()
+                .map(|(pair, remote)| (pair, remote, 0))
+                .collect(),
+            completions,
+            local,
+            posted: 0,
+            oldest: 0,
+            done: vec![false; plan.window],
+            turn: 0,
+            random: plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            bytes: vec![0; if plan.inline { plan.bytes } else { 0 }],
+            plan,
+        }
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 11
+    }
+
+    fn take_completions(&mut self) {
+        let mut some = [Completion::EMPTY; 16];
+        let count = self
+            .completions
+            .poll(&mut some)
+            .expect("the queue holds a window");
+        for completion in &some[..count] {
+            assert!(completion.is_success(), "{completion:?}");
+            // The id is the request's number; with selective signaling it stands for those before it on its queue pair.
+            let last = completion.id as usize;
+            for number in (last + 1).saturating_sub(self.plan.signal_every)..=last {
+                self.done[number % self.plan.window] = true;
+            }
+        }
+        while self.oldest < self.posted && self.done[self.oldest % self.plan.window] {
+            self.done[self.oldest % self.plan.window] = false;
+            self.oldest += 1;
+        }
+    }
+
+    /// Posts a batch on the next queue pair.
+    fn post(&mut self) {
+        let count = self.pairs.len();
+        let which = match self.plan.choice {
+            // With selective signaling a queue pair keeps its turn until its signaled request, so that ids stand for runs.
+            _ if self.posted % self.plan.signal_every != 0 => self.turn,
+            Choice::Random => (self.random() % count as u64) as usize,
+            Choice::InTurn => (self.turn + 1) % count,
+        };
+        self.turn = which;
+        let (distance, places) = self.plan.places;
+        let offset = self.random() % places * distance;
+        let plan = self.plan;
+        let (pair, remote, _) = &mut self.pairs[which];
+        let remote = remote.plus(offset);
+        let segments = [Segment {
+            region: &self.local,
+            offset: 0,
+            length: plan.bytes,
+        }];
+        let payload = if plan.inline {
+            Payload::Inline(&self.bytes)
+        } else {
+            Payload::Segments(&segments)
+        };
+        let operation = if plan.read {
+            Operation::Read { remote }
+        } else {
+            Operation::Write {
+                remote,
+                immediate: None,
+            }
+        };
+        let request = |number: usize| {
+            let mut flags = SendFlags::empty();
+            flags.set(SendFlags::SIGNALED, (number + 1) % plan.signal_every == 0);
+            SendRequest::new(number as u64, operation, payload, flags)
+        };
+        let first = self.posted;
+        if plan.batch == 1 {
+            pair.post_send(&[request(first)])
+                .expect("the send queue holds a window");
+        } else {
+            let list: Vec<_> = (first..first + plan.batch).map(request).collect();
+            pair.post_send(&list)
+                .expect("the send queue holds a window");
+        }
+        self.posted += plan.batch;
+    }
+}
+
+impl Step for Requester {
+    fn step(&mut self, _now_ns: u64) -> Next {
+        if self.posted - self.oldest + self.plan.batch > self.plan.window {
+            self.take_completions();
+            if self.posted - self.oldest + self.plan.batch > self.plan.window {
+                return Next::Poll;
+            }
+        }
+        for _ in 0..POSTS_OF_A_STEP {
+            if self.posted - self.oldest + self.plan.batch > self.plan.window {
+                break;
+            }
+            self.post();
+        }
+        Next::Again
+    }
+}

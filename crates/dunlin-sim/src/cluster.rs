@@ -1,0 +1,288 @@
+//! The cluster: building it, running it, and what can be done to it from outside.
+
+use std::sync::Arc;
+
+use crate::cores::Step;
+use crate::counters::{Counters, SwitchCounters};
+use crate::event::NS;
+use crate::faults::FaultRule;
+use crate::inner::Inner;
+use crate::network::{Link, Switch};
+use crate::parameters::{HostParameters, NicParameters, SwitchParameters};
+use crate::random::Random;
+use crate::world::{Host, World};
+use crate::SimDevice;
+
+/// A host of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostId(pub(crate) u16);
+
+impl HostId {
+    /// Its number, in the order in which hosts were added.
+    pub fn number(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A switch of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SwitchId(u16);
+
+/// A simulated thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ThreadId(u32);
+
+/// A cluster that is being put together.
+#[derive(Debug)]
+pub struct ClusterBuilder {
+    world: World,
+}
+
+impl ClusterBuilder {
+    /// An empty one; equal seeds, builds and uses give equal runs.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            world: World::new(seed),
+        }
+    }
+
+    /// Adds a switch.
+    pub fn switch(&mut self, parameters: SwitchParameters) -> SwitchId {
+        let number = self.world.network.switches.len() as u16;
+        self.world.network.switches.push(Switch {
+            parameters,
+            ports: Vec::new(),
+            buffer_bytes: 0,
+            counters: SwitchCounters::default(),
+            random: Random::of(self.world.seed, "switch", u64::from(number)),
+        });
+        SwitchId(number)
+    }
+
+    /// Adds a host with its NIC, on a port of a switch at the NIC's rate.
+    ///
+    /// # Panics
+    /// Beyond 32,768 hosts.
+    pub fn host(&mut self, host: HostParameters, nic: NicParameters, switch: SwitchId) -> HostId {
+        let number = self.world.hosts.len();
+        assert!(number < 0x8000, "32,768 hosts at most");
+        let gbit_s = nic.link_gbit_s;
+        let first_core = self.world.cores.len() as u32;
+        let host = Host::new(self.world.seed, number as u64, host, nic, first_core);
+        self.world
+            .cores
+            .resize_with((first_core + host.cores) as usize, Default::default);
+        self.world.hosts.push(host);
+        let port = self
+            .world
+            .network
+            .add_port(switch.0, Link::Host(number as u16), gbit_s);
+        self.world.network.uplinks.push((switch.0, port));
+        HostId(number as u16)
+    }
+
+    /// Adds a cable between two switches.
+    pub fn link(&mut self, one: SwitchId, other: SwitchId, gbit_s: f64) {
+        let network = &mut self.world.network;
+        let (here, there) = (
+            network.switches[usize::from(one.0)].ports.len() as u16,
+            network.switches[usize::from(other.0)].ports.len() as u16 + u16::from(one == other),
+        );
+        network.add_port(one.0, Link::Switch(other.0, there), gbit_s);
+        network.add_port(other.0, Link::Switch(one.0, here), gbit_s);
+    }
+
+    /// The cluster, at time zero.
+    pub fn build(mut self) -> Cluster {
+        self.world.network.connect();
+        Cluster {
+            owner: Arc::new(Owner {
+                inner: Arc::new(Inner::new(self.world)),
+            }),
+        }
+    }
+}
+
+/// A simulated cluster. Clones are handles; its threads end with the last.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    owner: Arc<Owner>,
+}
+
+/// Ends the threads, whose objects hold the world, when the last handle goes.
+#[derive(Debug)]
+struct Owner {
+    inner: Arc<Inner>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let mut world = self.inner.world();
+        let steps: Vec<_> = world
+            .threads
+            .iter_mut()
+            .filter_map(|thread| thread.step.take())
+            .collect();
+        drop(world);
+        drop(steps);
+    }
+}
+
+impl Cluster {
+    /// `hosts` equal hosts on one switch.
+    pub fn star(
+        seed: u64,
+        hosts: usize,
+        host: &HostParameters,
+        nic: &NicParameters,
+        switch: &SwitchParameters,
+    ) -> Self {
+        let mut builder = ClusterBuilder::new(seed);
+        let switch = builder.switch(switch.clone());
+        for _ in 0..hosts {
+            builder.host(host.clone(), nic.clone(), switch);
+        }
+        builder.build()
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.owner.inner
+    }
+
+    /// Its hosts.
+    pub fn hosts(&self) -> Vec<HostId> {
+        (0..self.inner().world().hosts.len() as u16)
+            .map(HostId)
+            .collect()
+    }
+
+    /// The device of a host.
+    pub fn device(&self, host: HostId) -> SimDevice {
+        SimDevice::new(Arc::clone(self.inner()), host.0)
+    }
+
+    /// Starts a thread on a core of a host, from 0; more threads than one share the core's time.
+    ///
+    /// # Panics
+    /// When the host has no such core.
+    pub fn spawn(&self, host: HostId, core: usize, step: impl Step + 'static) -> ThreadId {
+        let mut world = self.inner().world();
+        let cores = world.hosts[host.number()].cores;
+        assert!((core as u32) < cores, "core {core} of {cores}");
+        let thread = world.spawn(host.0, core as u32, Box::new(step));
+        drop(world);
+        self.inner().notify();
+        ThreadId(thread)
+    }
+
+    /// Wakes a thread that polls or blocks.
+    pub fn wake(&self, thread: ThreadId) {
+        self.inner().world().rouse_thread(thread.0);
+        self.inner().notify();
+    }
+
+    /// Virtual time in nanoseconds.
+    pub fn now_ns(&self) -> u64 {
+        let world = self.inner().world();
+        self.inner().time(&world) / NS
+    }
+
+    /// Lets virtual time pass.
+    pub fn run_for(&self, nanoseconds: u64) {
+        let until = self.inner().world().now + nanoseconds * NS;
+        self.inner().run_until(until);
+    }
+
+    /// Lets everything happen that is going to happen, or `nanoseconds` pass; says whether nothing is left.
+    pub fn settle(&self, nanoseconds: u64) -> bool {
+        let until = self.inner().world().now + nanoseconds * NS;
+        self.inner()
+            .run_while(until, |world| world.queue.is_empty())
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.inner().world().queue.taken
+    }
+
+    /// Digest of all events so far: equal runs have equal digests.
+    pub fn digest(&self) -> u64 {
+        self.inner().world().queue.digest
+    }
+
+    /// Packets that are somewhere between two NICs, or in one.
+    pub fn packets_in_flight(&self) -> usize {
+        self.inner().world().packets.used()
+    }
+
+    /// What a host has counted.
+    pub fn counters(&self, host: HostId) -> Counters {
+        self.inner().world().hosts[host.number()].nic.counters
+    }
+
+    /// What a switch has counted.
+    pub fn switch_counters(&self, switch: SwitchId) -> SwitchCounters {
+        self.inner().world().network.switches[usize::from(switch.0)].counters
+    }
+
+    /// Installs a fault rule, which holds until its guard is dropped.
+    pub fn fault(&self, rule: FaultRule) -> RuleGuard {
+        let id = self.inner().world().faults.install(rule);
+        RuleGuard {
+            inner: Arc::clone(self.inner()),
+            id,
+        }
+    }
+
+    /// Cuts some hosts off from all others, until the guard is dropped.
+    pub fn partition(&self, side: &[HostId]) -> RuleGuard {
+        let mut world = self.inner().world();
+        let sides = (0..world.hosts.len() as u16)
+            .map(|host| side.contains(&HostId(host)))
+            .collect();
+        let id = world.faults.partition(sides);
+        drop(world);
+        RuleGuard {
+            inner: Arc::clone(self.inner()),
+            id,
+        }
+    }
+
+    /// The host stops: no step, no packet in or out, for ever.
+    pub fn crash(&self, host: HostId) {
+        let mut world = self.inner().world();
+        let host = &mut world.hosts[host.number()];
+        host.crashed = true;
+        host.nic.ring.clear();
+    }
+
+    /// From now on the host's cores and the receiving side of its NIC take `factor` times as long.
+    pub fn slow_down(&self, host: HostId, factor: f64) {
+        self.inner().world().hosts[host.number()].slowness = factor.max(0.001);
+    }
+
+    /// A queue pair of a host goes to error, as after a failure of the NIC.
+    pub fn fail_queue_pair(&self, host: HostId, number: u32) {
+        let mut world = self.inner().world();
+        if let Some(pair) = world.hosts[host.number()].pair_of(number) {
+            world.fail_pair(pair);
+            world.push_event(host.0, dunlin_verbs::AsyncEvent::QueuePairFatal(number));
+        }
+        drop(world);
+        self.inner().notify();
+    }
+}
+
+/// Keeps a fault in force.
+#[derive(Debug)]
+#[must_use = "the fault ends when this is dropped"]
+pub struct RuleGuard {
+    inner: Arc<Inner>,
+    id: u64,
+}
+
+impl Drop for RuleGuard {
+    fn drop(&mut self) {
+        self.inner.world().faults.remove(self.id);
+    }
+}

@@ -1,0 +1,111 @@
+//! Which simulated core the calling code runs on, and what it has been charged in this step.
+//!
+//! The event loop runs the step of a thread to its end on the real thread that drives the cluster, so this is thread-local and
+//! touched by nobody else. Outside of steps charges vanish.
+
+use std::cell::Cell;
+
+use dunlin_verbs::Work;
+
+use crate::event::Ps;
+use crate::parameters::HostParameters;
+
+/// What work that is not a verb costs, in picoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Prices {
+    poll_memory: Ps,
+    copy: Ps,
+    copy_byte: Ps,
+    shared_line: Ps,
+    coroutine: Ps,
+}
+
+impl Prices {
+    pub(crate) fn of(host: &HostParameters) -> Self {
+        Self {
+            poll_memory: host.poll_memory,
+            copy: host.copy,
+            copy_byte: host.copy_byte,
+            shared_line: host.shared_line,
+            coroutine: host.coroutine,
+        }
+    }
+}
+
+/// No thread.
+const OUTSIDE: u32 = u32::MAX;
+
+thread_local! {
+    static CLUSTER: Cell<u64> = const { Cell::new(0) };
+    static THREAD: Cell<u32> = const { Cell::new(OUTSIDE) };
+    static NOW: Cell<Ps> = const { Cell::new(0) };
+    static CHARGED: Cell<Ps> = const { Cell::new(0) };
+    static PRICES: Cell<Prices> = const { Cell::new(Prices { poll_memory: 0, copy: 0, copy_byte: 0, shared_line: 0, coroutine: 0 }) };
+}
+
+/// Runs `step` as thread `thread` of a cluster from time `now`; gives what it was charged.
+pub(crate) fn run<T>(
+    cluster: u64,
+    thread: u32,
+    now: Ps,
+    prices: Prices,
+    step: impl FnOnce() -> T,
+) -> (T, Ps) {
+    /// Leaves the context also when the step panics.
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            THREAD.set(OUTSIDE);
+        }
+    }
+    CLUSTER.set(cluster);
+    THREAD.set(thread);
+    NOW.set(now);
+    CHARGED.set(0);
+    PRICES.set(prices);
+    let leave = Leave;
+    let result = step();
+    drop(leave);
+    (result, CHARGED.get())
+}
+
+/// The simulated thread of this cluster that is running its step here.
+#[inline]
+pub(crate) fn thread(cluster: u64) -> Option<u32> {
+    let thread = THREAD.get();
+    (thread != OUTSIDE && CLUSTER.get() == cluster).then_some(thread)
+}
+
+/// Whether any step is running here.
+pub(crate) fn inside() -> bool {
+    THREAD.get() != OUTSIDE
+}
+
+/// Charges the running step.
+#[inline]
+pub(crate) fn charge(time: Ps) {
+    CHARGED.set(CHARGED.get() + time);
+}
+
+/// The virtual time of the running step: its start and what it was charged. None outside.
+#[inline]
+pub(crate) fn now() -> Option<Ps> {
+    inside().then(|| NOW.get() + CHARGED.get())
+}
+
+/// Charges work that is not a verb.
+#[inline]
+pub(crate) fn charge_work(work: Work) {
+    if !inside() {
+        return;
+    }
+    let prices = PRICES.get();
+    charge(match work {
+        Work::Copy(bytes) => prices.copy + prices.copy_byte * bytes as u64,
+        Work::Poll => prices.poll_memory,
+        Work::Compute(nanoseconds) => nanoseconds * 1000,
+        Work::SharedLine => prices.shared_line,
+        Work::Switch => prices.coroutine,
+        _ => 0,
+    });
+}

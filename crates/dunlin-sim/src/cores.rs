@@ -1,0 +1,322 @@
+//! Cores and the threads on them.
+//!
+//! A simulated thread is a state machine with a step (design §3.3), not a stack of its own. A step runs to its end at one instant: it
+//! sees memory and completions as they are when it begins, its charges add up to virtual time, and what it posts reaches the NIC at
+//! the time its charges have reached by then. Between steps the thread polls (it keeps its core, and wakes by news alone) or blocks.
+
+use crate::event::{Event, Ps, NS};
+use crate::world::World;
+
+/// When a thread wants its next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// At once, when the time of this step has passed.
+    Again,
+    /// It polls: when a peer writes into memory that it has looked at, or a completion comes to a queue that it has polled.
+    Poll,
+    /// As `Poll`, and at this time in nanoseconds at the latest.
+    PollUntil(u64),
+    /// It sleeps in the kernel and gives up its core: when an event comes to a completion channel that it waits for, or by
+    /// [`crate::Cluster::wake`].
+    Block,
+    /// As `Block`, and at this time in nanoseconds at the latest.
+    BlockUntil(u64),
+    /// Never.
+    Done,
+}
+
+/// A simulated thread. Closures from the time in nanoseconds to [`Next`] are threads.
+pub trait Step: Send {
+    /// Does what can be done at `now_ns`.
+    fn step(&mut self, now_ns: u64) -> Next;
+}
+
+impl<F: FnMut(u64) -> Next + Send> Step for F {
+    fn step(&mut self, now_ns: u64) -> Next {
+        self(now_ns)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThreadState {
+    Ready,
+    Polling,
+    Blocked,
+    Done,
+}
+
+pub(crate) struct Thread {
+    pub(crate) host: u16,
+    pub(crate) core: u32,
+    pub(crate) step: Option<Box<dyn Step>>,
+    pub(crate) state: ThreadState,
+    /// End of its last step.
+    busy_until: Ps,
+    /// When its next step is planned, or the end of time.
+    planned: Ps,
+    stamp: u32,
+    /// Its step came while another thread had the core.
+    missed: bool,
+}
+
+impl std::fmt::Debug for Thread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Thread")
+            .field("host", &self.host)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A core and the threads that share it.
+#[derive(Debug, Default)]
+pub(crate) struct Core {
+    pub(crate) threads: Vec<u32>,
+    current: usize,
+    slice_stamp: u32,
+    /// Whether the end of the slice is planned. While nothing is going to happen to any of its threads it is not.
+    slicing: bool,
+    /// When the slice began.
+    slice_from: Ps,
+}
+
+impl World {
+    /// Puts a thread on a core; its first step is now.
+    pub(crate) fn spawn(&mut self, host: u16, core: u32, step: Box<dyn Step>) -> u32 {
+        let number = self.threads.len() as u32;
+        let core = self.hosts[usize::from(host)].first_core + core;
+        self.threads.push(Thread {
+            host,
+            core,
+            step: Some(step),
+            state: ThreadState::Ready,
+            busy_until: self.now,
+            planned: Ps::MAX,
+            stamp: 0,
+            missed: false,
+        });
+        let threads = &mut self.cores[core as usize].threads;
+        threads.push(number);
+        self.plan(number, self.now);
+        number
+    }
+
+    /// Plans the next step of a thread, unless an earlier one is planned.
+    fn plan(&mut self, number: u32, at: Ps) {
+        let thread = &mut self.threads[number as usize];
+        if at >= thread.planned {
+            return;
+        }
+        thread.planned = at;
+        thread.stamp = thread.stamp.wrapping_add(1);
+        let (host, stamp, core) = (thread.host, thread.stamp, thread.core);
+        self.queue.push(
+            at,
+            host,
+            Event::Thread {
+                thread: number,
+                stamp,
+            },
+        );
+        self.resume_slices(core);
+    }
+
+    /// Something is going to happen to a thread of this core: its slices go on, from where they would be by now.
+    fn resume_slices(&mut self, core: u32) {
+        let shared = &self.cores[core as usize];
+        if shared.slicing || shared.threads.len() < 2 {
+            return;
+        }
+        let host = self.threads[shared.threads[0] as usize].host;
+        let slice = self.hosts[usize::from(host)].parameters.time_slice.max(1);
+        let passed = self.now.saturating_sub(shared.slice_from) / slice;
+        let count = shared.threads.len();
+        let polls = |&place: &usize| {
+            let state = self.threads[shared.threads[place] as usize].state;
+            matches!(state, ThreadState::Ready | ThreadState::Polling)
+        };
+        let turns: Vec<usize> = (1..=count)
+            .map(|step| (shared.current + step) % count)
+            .filter(polls)
+            .collect();
+        let current = match turns.len() as u64 {
+            0 => shared.current,
+            _ if passed == 0 => shared.current,
+            those => turns[((passed - 1) % those) as usize],
+        };
+        let shared = &mut self.cores[core as usize];
+        shared.current = current;
+        shared.slice_from += passed * slice;
+        let end = shared.slice_from + slice;
+        self.plan_slice(core, end);
+    }
+
+    /// News for a thread that polls.
+    pub(crate) fn wake_thread(&mut self, number: u32) {
+        let thread = &self.threads[number as usize];
+        if thread.state != ThreadState::Polling {
+            return;
+        }
+        let detect = self.hosts[usize::from(thread.host)].parameters.detect;
+        let at = (self.now + detect).max(thread.busy_until);
+        self.plan(number, at);
+    }
+
+    /// An event for a thread that sleeps, or that polls.
+    pub(crate) fn rouse_thread(&mut self, number: u32) {
+        let thread = &self.threads[number as usize];
+        match thread.state {
+            ThreadState::Polling => self.wake_thread(number),
+            ThreadState::Blocked => {
+                let wake = self.hosts[usize::from(thread.host)].parameters.wake;
+                let at = (self.now + wake).max(thread.busy_until);
+                self.plan(number, at);
+            }
+            ThreadState::Ready | ThreadState::Done => {}
+        }
+    }
+
+    /// Whether a thread may take its step now; gives its step if so. The caller runs it and calls [`World::stepped`].
+    pub(crate) fn begin_step(&mut self, number: u32, stamp: u32) -> Option<Box<dyn Step>> {
+        let thread = &mut self.threads[number as usize];
+        if thread.stamp != stamp
+            || thread.state == ThreadState::Done
+            || self.hosts[usize::from(thread.host)].crashed
+        {
+            return None;
+        }
+        thread.planned = Ps::MAX;
+        let core = thread.core;
+        if self.cores[core as usize].threads.len() > 1 && !self.take_core(number, core) {
+            self.threads[number as usize].missed = true;
+            return None;
+        }
+        self.threads[number as usize].step.take()
+    }
+
+    /// With several threads on a core: whether it is this one's turn. One that was blocked takes the core from one that polls.
+    fn take_core(&mut self, number: u32, core: u32) -> bool {
+        let shared = &self.cores[core as usize];
+        let holder = shared.threads[shared.current];
+        if holder == number {
+            return true;
+        }
+        let state = self.threads[holder as usize].state;
+        let was_blocked = self.threads[number as usize].state == ThreadState::Blocked;
+        let free = matches!(state, ThreadState::Blocked | ThreadState::Done);
+        let preempts = was_blocked && self.threads[holder as usize].busy_until <= self.now;
+        if !(free || preempts) {
+            return false;
+        }
+        let shared = &mut self.cores[core as usize];
+        shared.current = shared
+            .threads
+            .iter()
+            .position(|&thread| thread == number)
+            .unwrap_or(0);
+        true
+    }
+
+    /// A step has ended after `charged`. Gives it back when it was the last.
+    pub(crate) fn stepped(
+        &mut self,
+        number: u32,
+        step: Box<dyn Step>,
+        next: Next,
+        charged: Ps,
+    ) -> Option<Box<dyn Step>> {
+        let host = usize::from(self.threads[number as usize].host);
+        // A step takes at least a nanosecond, so that time goes on.
+        let time = ((charged as f64 * self.hosts[host].slowness) as Ps).max(NS);
+        let end = self.now + time;
+        let counters = &mut self.hosts[host].nic.counters;
+        counters.busy_ps += time;
+        counters.steps += 1;
+        let thread = &mut self.threads[number as usize];
+        thread.busy_until = end;
+        let core = thread.core;
+        let (state, at) = match next {
+            Next::Again => (ThreadState::Ready, Some(end)),
+            Next::Poll => (ThreadState::Polling, None),
+            Next::PollUntil(at) => (ThreadState::Polling, Some(end.max(at.saturating_mul(NS)))),
+            Next::Block => (ThreadState::Blocked, None),
+            Next::BlockUntil(at) => (ThreadState::Blocked, Some(end.max(at.saturating_mul(NS)))),
+            Next::Done => (ThreadState::Done, None),
+        };
+        thread.state = state;
+        // A finished step is dropped by the caller, who does not hold the world then.
+        let left = if state == ThreadState::Done {
+            Some(step)
+        } else {
+            thread.step = Some(step);
+            None
+        };
+        if let Some(at) = at {
+            self.plan(number, at);
+        }
+        if matches!(state, ThreadState::Blocked | ThreadState::Done)
+            && self.cores[core as usize].threads.len() > 1
+        {
+            self.plan_slice(core, end);
+        }
+        left
+    }
+
+    fn plan_slice(&mut self, core: u32, at: Ps) {
+        let shared = &mut self.cores[core as usize];
+        shared.slice_stamp = shared.slice_stamp.wrapping_add(1);
+        shared.slicing = true;
+        let stamp = shared.slice_stamp;
+        let host = self.threads[shared.threads[0] as usize].host;
+        self.queue.push(at, host, Event::Slice { core, stamp });
+    }
+
+    /// The time slice of a core is over: the next thread that wants it.
+    pub(crate) fn slice_event(&mut self, core: u32, stamp: u32) {
+        let shared = &self.cores[core as usize];
+        if shared.slice_stamp != stamp {
+            return;
+        }
+        let crashed =
+            self.hosts[usize::from(self.threads[shared.threads[0] as usize].host)].crashed;
+        let awaited = |&thread: &u32| {
+            let thread = &self.threads[thread as usize];
+            thread.missed || thread.planned != Ps::MAX
+        };
+        if crashed || !shared.threads.iter().any(awaited) {
+            self.cores[core as usize].slicing = false;
+            return;
+        }
+        let (count, current) = (shared.threads.len(), shared.current);
+        let holder = &self.threads[shared.threads[current] as usize];
+        let host = usize::from(holder.host);
+        if holder.busy_until > self.now {
+            let at = holder.busy_until;
+            return self.plan_slice(core, at);
+        }
+        let (slice, switch) = {
+            let p = &self.hosts[host].parameters;
+            (p.time_slice, p.context_switch)
+        };
+        let wants = |&place: &usize| {
+            let thread = &self.threads[shared.threads[place] as usize];
+            thread.missed || matches!(thread.state, ThreadState::Ready | ThreadState::Polling)
+        };
+        let chosen = (1..=count).map(|step| (current + step) % count).find(wants);
+        let Some(chosen) = chosen else {
+            self.cores[core as usize].slicing = false;
+            return;
+        };
+        let number = shared.threads[chosen];
+        let begin = self.now + if chosen == current { 0 } else { switch };
+        let shared = &mut self.cores[core as usize];
+        shared.current = chosen;
+        shared.slice_from = begin;
+        let thread = &mut self.threads[number as usize];
+        thread.busy_until = thread.busy_until.max(begin);
+        if std::mem::take(&mut thread.missed) {
+            self.plan(number, begin);
+        }
+        self.plan_slice(core, begin + slice);
+    }
+}

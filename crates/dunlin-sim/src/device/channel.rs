@@ -1,0 +1,103 @@
+//! Completion channels.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_verbs::{CompletionChannel, VerbsError};
+use rustix::event::{eventfd, EventfdFlags};
+
+use crate::inner::Inner;
+
+/// Where a thread sleeps until a completion comes.
+///
+/// Outside of simulated threads [`CompletionChannel::wait`] lets virtual time pass. A step of a simulated thread cannot sleep:
+/// there it says at once whether there was an event and, when there was none, sees to it that the next one ends a
+/// [`crate::Next::Block`].
+#[derive(Clone, Debug)]
+pub struct SimCompletionChannel {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Arc<Inner>,
+    number: u32,
+    event: Arc<OwnedFd>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut world = self.inner.world();
+        world.channels[self.number] = Default::default();
+        world.channels.give_back(self.number);
+    }
+}
+
+impl SimCompletionChannel {
+    pub(super) fn new(inner: &Arc<Inner>) -> Result<Self, VerbsError> {
+        let event =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
+                VerbsError::System {
+                    call: "eventfd for a completion channel",
+                    source: errno.into(),
+                }
+            })?;
+        let event = Arc::new(event);
+        let mut world = inner.world();
+        let number = world.channels.take();
+        world.channels[number].event = Some(Arc::clone(&event));
+        drop(world);
+        Ok(Self {
+            shared: Arc::new(Shared {
+                inner: Arc::clone(inner),
+                number,
+                event,
+            }),
+        })
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// Takes the event, if there is one.
+    fn take(&self, raised: &mut bool) -> bool {
+        let was = std::mem::take(raised);
+        if was {
+            let mut count = [0; 8];
+            // Empty already when somebody read the descriptor by hand.
+            let _ = rustix::io::read(&*self.shared.event, &mut count);
+        }
+        was
+    }
+}
+
+impl AsFd for SimCompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.event.as_fd()
+    }
+}
+
+impl CompletionChannel for SimCompletionChannel {
+    fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
+        let (inner, number) = (&self.shared.inner, self.shared.number);
+        if let Some(thread) = inner.caller() {
+            let mut world = inner.world();
+            let state = &mut world.channels[number];
+            let raised = self.take(&mut state.raised);
+            if !raised && !state.waiters.contains(&thread) {
+                state.waiters.push(thread);
+            }
+            return Ok(raised);
+        }
+        Ok(inner.sleep(timeout, |world| {
+            self.take(&mut world.channels[number].raised)
+        }))
+    }
+
+    fn wake(&self) {
+        self.shared.inner.world().raise(self.shared.number);
+        self.shared.inner.notify();
+    }
+}

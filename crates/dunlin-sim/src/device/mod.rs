@@ -1,0 +1,288 @@
+//! The device of a host: the traits of verbs over the world.
+
+mod channel;
+mod completion_queue;
+mod post;
+mod queue_pair;
+mod region;
+mod shared_receive;
+
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
+    QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError, Work,
+};
+
+use crate::context;
+use crate::inner::Inner;
+use crate::memory::REGIONS_MAX;
+use crate::parameters::NicParameters;
+use crate::world::QUEUE_PAIRS_MAX;
+
+pub use channel::SimCompletionChannel;
+pub use completion_queue::SimCompletionQueue;
+pub use queue_pair::SimQueuePair;
+pub use region::SimRegion;
+pub use shared_receive::SimSharedReceiveQueue;
+
+/// Limits that are not of the model: what drivers of these NICs report, rounded.
+const MAX_REQUESTS: usize = 1 << 15;
+const MAX_SEGMENTS: usize = 30;
+const MAX_COMPLETIONS: usize = 1 << 22;
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
+/// Registered bytes of a simulated host: real memory of this machine stands behind them.
+const MAX_REGISTERED_BYTES: usize = 64 << 30;
+
+/// The NIC of a simulated host. Clones are handles on the same one.
+#[derive(Clone, Debug)]
+pub struct SimDevice {
+    inner: Arc<Inner>,
+    host: u16,
+    attributes: Arc<DeviceAttributes>,
+}
+
+/// Protection domain: regions and queue pairs of one domain work together.
+#[derive(Clone, Debug)]
+pub struct SimProtectionDomain {
+    inner: Arc<Inner>,
+    host: u16,
+    number: u32,
+}
+
+/// Where datagrams go: a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimAddressHandle {
+    host: u16,
+}
+
+impl SimDevice {
+    pub(crate) fn new(inner: Arc<Inner>, host: u16) -> Self {
+        let attributes = {
+            let world = inner.world();
+            Arc::new(attributes(
+                &world.hosts[usize::from(host)].nic.parameters,
+                host,
+            ))
+        };
+        Self {
+            inner,
+            host,
+            attributes,
+        }
+    }
+
+    fn check_domain(&self, domain: &SimProtectionDomain) -> Result<(), VerbsError> {
+        if domain.host == self.host && Arc::ptr_eq(&domain.inner, &self.inner) {
+            return Ok(());
+        }
+        Err(VerbsError::Invalid {
+            argument: "domain",
+            why: "of another device".to_owned(),
+        })
+    }
+}
+
+fn attributes(nic: &NicParameters, host: u16) -> DeviceAttributes {
+    let connected =
+        Verbs::SEND | Verbs::WRITE | Verbs::WRITE_WITH_IMMEDIATE | Verbs::SHARED_RECEIVE;
+    DeviceAttributes {
+        name: format!("sim{host} ({})", nic.name),
+        transports: TransportSet {
+            rc: connected | Verbs::READ | Verbs::ATOMIC,
+            uc: connected,
+            ud: Verbs::SEND | Verbs::SHARED_RECEIVE,
+        },
+        placement: if nic.in_order_placement == 0.0 {
+            Placement::Unordered
+        } else {
+            Placement::InOrder
+        },
+        max_queue_pairs: QUEUE_PAIRS_MAX,
+        max_send_requests: MAX_REQUESTS,
+        max_receive_requests: MAX_REQUESTS,
+        max_segments: MAX_SEGMENTS,
+        max_inline_bytes: nic.max_inline_bytes as usize,
+        max_completions: MAX_COMPLETIONS,
+        max_regions: REGIONS_MAX,
+        max_registered_bytes: MAX_REGISTERED_BYTES,
+        max_message_bytes: MAX_MESSAGE_BYTES,
+        mtu_bytes: nic.mtu_bytes as usize,
+        max_shared_receive_requests: MAX_REQUESTS,
+        timestamps: true,
+        page_kind: PageKind::Huge,
+        raw_memory_remote: true,
+    }
+}
+
+fn limit(
+    resource: &'static str,
+    asked: usize,
+    available: usize,
+    limit: usize,
+) -> Result<(), VerbsError> {
+    if asked <= available {
+        return Ok(());
+    }
+    Err(VerbsError::Limit {
+        resource,
+        asked,
+        available,
+        limit,
+    })
+}
+
+fn within(resource: &'static str, asked: usize, most: usize) -> Result<(), VerbsError> {
+    limit(resource, asked, most, most)
+}
+
+/// The gid of a host: the cluster's number in this process, and the host's.
+fn gid(cluster: u64, host: u16) -> [u8; 16] {
+    let mut gid = *b"dnsm\0\0\0\0\0\0\0\0\0\0\0\0";
+    gid[4..12].copy_from_slice(&cluster.to_le_bytes());
+    gid[12..14].copy_from_slice(&host.to_le_bytes());
+    gid
+}
+
+/// The host that an address names.
+fn host_of(inner: &Inner, address: &EndpointAddress, from: u16) -> Result<u16, VerbsError> {
+    let host = u16::from_le_bytes([address.gid[12], address.gid[13]]);
+    let world = inner.world();
+    if address.gid != gid(inner.id, host) || usize::from(host) >= world.hosts.len() {
+        return Err(VerbsError::Address(
+            "not of a host of this simulated cluster".to_owned(),
+        ));
+    }
+    if !world.network.reaches(from, host) {
+        return Err(VerbsError::Address(format!(
+            "no way from host {from} to host {host}"
+        )));
+    }
+    Ok(host)
+}
+
+impl Device for SimDevice {
+    type ProtectionDomain = SimProtectionDomain;
+    type Region = SimRegion;
+    type CompletionChannel = SimCompletionChannel;
+    type CompletionQueue = SimCompletionQueue;
+    type AddressHandle = SimAddressHandle;
+    type QueuePair = SimQueuePair;
+    type SharedReceiveQueue = SimSharedReceiveQueue;
+
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+
+    fn create_protection_domain(&self) -> Result<SimProtectionDomain, VerbsError> {
+        let mut world = self.inner.world();
+        let host = &mut world.hosts[usize::from(self.host)];
+        host.next_domain += 1;
+        let number = host.next_domain;
+        Ok(SimProtectionDomain {
+            inner: Arc::clone(&self.inner),
+            host: self.host,
+            number,
+        })
+    }
+
+    fn allocate_region(
+        &self,
+        domain: &SimProtectionDomain,
+        length: usize,
+        access: Access,
+    ) -> Result<SimRegion, VerbsError> {
+        self.check_domain(domain)?;
+        SimRegion::allocate(&self.inner, domain, length, access)
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn register_raw(
+        &self,
+        domain: &SimProtectionDomain,
+        start: std::ptr::NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<SimRegion, VerbsError> {
+        self.check_domain(domain)?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { SimRegion::raw(&self.inner, domain, start, length, access) }
+    }
+
+    fn create_completion_channel(&self) -> Result<SimCompletionChannel, VerbsError> {
+        SimCompletionChannel::new(&self.inner)
+    }
+
+    fn create_completion_queue(
+        &self,
+        entries: usize,
+        channel: Option<&SimCompletionChannel>,
+    ) -> Result<SimCompletionQueue, VerbsError> {
+        within("max_completions", entries, MAX_COMPLETIONS)?;
+        Ok(SimCompletionQueue::new(
+            &self.inner,
+            self.host,
+            entries.max(1),
+            channel,
+        ))
+    }
+
+    fn create_queue_pair(
+        &self,
+        domain: &SimProtectionDomain,
+        config: &QueuePairConfig<'_, SimCompletionQueue, SimSharedReceiveQueue>,
+    ) -> Result<SimQueuePair, VerbsError> {
+        self.check_domain(domain)?;
+        within("max_send_requests", config.send_requests, MAX_REQUESTS)?;
+        within("max_segments", config.segments, MAX_SEGMENTS)?;
+        within(
+            "max_inline_bytes",
+            config.inline_bytes,
+            self.attributes.max_inline_bytes,
+        )?;
+        if let ReceiveQueue::Own(requests) = config.receive_queue {
+            within("max_receive_requests", requests, MAX_REQUESTS)?;
+        }
+        SimQueuePair::new(&self.inner, self.host, domain.number, config)
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        domain: &SimProtectionDomain,
+        requests: usize,
+        segments: usize,
+    ) -> Result<SimSharedReceiveQueue, VerbsError> {
+        self.check_domain(domain)?;
+        within("max_shared_receive_requests", requests, MAX_REQUESTS)?;
+        within("max_segments", segments, MAX_SEGMENTS)?;
+        Ok(SimSharedReceiveQueue::new(
+            &self.inner,
+            self.host,
+            domain.number,
+            requests.max(1),
+            segments,
+        ))
+    }
+
+    fn create_address_handle(
+        &self,
+        domain: &SimProtectionDomain,
+        address: &EndpointAddress,
+    ) -> Result<SimAddressHandle, VerbsError> {
+        self.check_domain(domain)?;
+        Ok(SimAddressHandle {
+            host: host_of(&self.inner, address, self.host)?,
+        })
+    }
+
+    fn poll_async_event(&self) -> Option<AsyncEvent> {
+        self.inner.world().hosts[usize::from(self.host)]
+            .events
+            .pop_front()
+    }
+
+    #[inline]
+    fn charge(work: Work) {
+        context::charge_work(work);
+    }
+}

@@ -1,0 +1,233 @@
+//! Posting to a queue pair: checks, prices, and the doorbell.
+
+use dunlin_verbs::{
+    Access, Operation, Payload, PostError, PostErrorKind, QueuePairState, ReceiveRequest,
+    SendRequest, Transport,
+};
+
+use crate::context;
+use crate::event::Event;
+use crate::work::{Element, Inline, Segs, Target, Verb};
+use crate::world::World;
+
+use super::{shared_receive, SimAddressHandle, SimQueuePair, SimRegion, MAX_MESSAGE_BYTES};
+
+type Request<'a> = SendRequest<'a, SimRegion, SimAddressHandle>;
+
+/// Bytes of a work queue element without its inline payload: control, address and data segments.
+const ELEMENT_BYTES: usize = 36;
+
+/// Posts requests and rings the doorbell once.
+pub(super) fn send(pair: &mut SimQueuePair, requests: &[Request<'_>]) -> Result<(), PostError> {
+    if requests.is_empty() {
+        return Ok(());
+    }
+    let mut world = pair.inner.world();
+    let place = pair.place;
+    let state = world.pairs[place as usize].state;
+    if !state.takes_sends() {
+        return Err(PostError {
+            index: 0,
+            kind: PostErrorKind::State(state),
+        });
+    }
+    // One request comes to the NIC with its doorbell if it is short enough; the elements of a list are fetched.
+    let blueflame = world.hosts[usize::from(pair.host)]
+        .nic
+        .parameters
+        .blueflame_bytes as usize;
+    let alone = requests.len() == 1;
+    let mut posted = 0;
+    let mut result = Ok(());
+    for (index, request) in requests.iter().enumerate() {
+        match element(&world, pair, request) {
+            Ok(mut element) => {
+                let inline = match request.payload {
+                    Payload::Inline(bytes) => bytes.len(),
+                    Payload::Segments(_) => 0,
+                };
+                element.pushed = alone && ELEMENT_BYTES + inline <= blueflame;
+                let state = &mut world.pairs[place as usize];
+                element.index = state.posted;
+                state.posted += 1;
+                state.sends.push_back(element);
+                posted += 1;
+            }
+            Err(kind) => {
+                result = Err(PostError { index, kind });
+                break;
+            }
+        }
+    }
+    if pair.inner.caller().is_some() {
+        let prices = &world.hosts[usize::from(pair.host)].parameters;
+        context::charge(prices.post_send + prices.post_element * posted + prices.doorbell);
+    }
+    if matches!(
+        state,
+        QueuePairState::Error | QueuePairState::SendQueueError
+    ) {
+        world.flush_sends(place);
+    } else if posted > 0 {
+        let at = pair.inner.time(&world) + world.hosts[usize::from(pair.host)].nic.parameters.mmio;
+        let state = &world.pairs[place as usize];
+        let (stamp, rung) = (state.stamp, state.posted as u32);
+        world.queue.push(
+            at,
+            pair.host,
+            Event::Doorbell {
+                qp: place,
+                stamp,
+                rung,
+            },
+        );
+    }
+    result
+}
+
+/// Checks a request and makes its element.
+fn element(
+    world: &World,
+    pair: &SimQueuePair,
+    request: &Request<'_>,
+) -> Result<Element, PostErrorKind> {
+    let state = &world.pairs[pair.place as usize];
+    let (transport, limits) = (pair.transport, state.limits);
+    let datagram = transport == Transport::UnreliableDatagram;
+    let wrong = PostErrorKind::Verb(transport);
+    if datagram != request.destination.is_some() {
+        return Err(wrong);
+    }
+    let none = (0, 0);
+    let (verb, immediate, (address, key), operands) = match request.operation {
+        Operation::Send { immediate } => (Verb::Send, immediate, none, [0; 2]),
+        Operation::Write { remote, immediate } if !datagram => (
+            Verb::Write,
+            immediate,
+            (remote.address, remote.key.0),
+            [0; 2],
+        ),
+        _ if transport != Transport::ReliableConnection => return Err(wrong),
+        Operation::Read { remote } => (Verb::Read, None, (remote.address, remote.key.0), [0; 2]),
+        Operation::CompareAndSwap {
+            remote,
+            compare,
+            swap,
+        } => (
+            Verb::CompareAndSwap,
+            None,
+            (remote.address, remote.key.0),
+            [compare, swap],
+        ),
+        Operation::FetchAndAdd { remote, add } => (
+            Verb::FetchAndAdd,
+            None,
+            (remote.address, remote.key.0),
+            [add, 0],
+        ),
+        Operation::Write { .. } => return Err(wrong),
+    };
+    if (state.posted - state.retired) as usize >= limits.send_requests {
+        return Err(PostErrorKind::Full {
+            limit: limits.send_requests,
+        });
+    }
+    let needed = if verb.fetches() {
+        Access::LOCAL_WRITE
+    } else {
+        Access::empty()
+    };
+    let (segs, inline) = match request.payload {
+        Payload::Inline(_) if verb.fetches() => return Err(wrong),
+        Payload::Inline(bytes) if bytes.len() > limits.inline_bytes => {
+            return Err(PostErrorKind::Inline {
+                bytes: bytes.len(),
+                limit: limits.inline_bytes,
+            });
+        }
+        Payload::Inline(bytes) => (Segs::default(), Inline::new(bytes)),
+        Payload::Segments(segments) if segments.len() > limits.segments => {
+            return Err(PostErrorKind::Segments {
+                count: segments.len(),
+                limit: limits.segments,
+            });
+        }
+        Payload::Segments(segments) => {
+            let segs = shared_receive::convert(world, pair.host, state.domain, segments, needed)?;
+            (segs, Inline::None)
+        }
+    };
+    let length = request.payload.length();
+    let most = if datagram {
+        world.hosts[usize::from(pair.host)].nic.parameters.mtu_bytes as usize
+    } else {
+        MAX_MESSAGE_BYTES
+    };
+    if length > most {
+        return Err(PostErrorKind::Length {
+            bytes: length,
+            limit: most,
+        });
+    }
+    let atomic = matches!(verb, Verb::CompareAndSwap | Verb::FetchAndAdd);
+    if atomic && (length != 8 || segs.all().len() != 1) {
+        return Err(wrong);
+    }
+    let target = request.destination.map(|destination| Target {
+        host: destination.handle.host,
+        number: destination.queue_pair,
+        key: destination.queue_key,
+    });
+    Ok(Element {
+        id: request.id,
+        verb,
+        flags: request.flags,
+        immediate,
+        address,
+        key,
+        length: length as u32,
+        operands,
+        segs,
+        inline,
+        target,
+        index: 0,
+        pushed: false,
+        first_psn: 0,
+        packets: 0,
+        answered: 0,
+    })
+}
+
+/// Posts RECEIVEs to the queue pair's own queue.
+pub(super) fn receive(
+    pair: &mut SimQueuePair,
+    requests: &[ReceiveRequest<'_, SimRegion>],
+) -> Result<(), PostError> {
+    let mut world = pair.inner.world();
+    let place = pair.place;
+    let (state, queue) = {
+        let state = &world.pairs[place as usize];
+        (state.state, state.receives)
+    };
+    if !state.takes_receives() {
+        return Err(PostError {
+            index: 0,
+            kind: PostErrorKind::State(state),
+        });
+    }
+    if !pair.own_receives && !requests.is_empty() {
+        return Err(PostError {
+            index: 0,
+            kind: PostErrorKind::Verb(pair.transport),
+        });
+    }
+    shared_receive::charge(&pair.inner, &world, pair.host, requests.len());
+    for (index, request) in requests.iter().enumerate() {
+        shared_receive::push(&mut world, queue, request)
+            .map_err(|kind| PostError { index, kind })?;
+    }
+    if state == QueuePairState::Error {
+        world.flush_receives(place);
+    }
+    Ok(())
+}

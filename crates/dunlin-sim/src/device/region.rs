@@ -1,0 +1,190 @@
+//! Regions.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, LocalKey, Memory, PageKind, Region, RemoteAddress, RemoteKey, VerbsError,
+};
+
+use crate::inner::Inner;
+use crate::memory::{Block, Watch, REGIONS_MAX};
+
+use super::{limit, SimProtectionDomain, MAX_REGISTERED_BYTES};
+
+/// Registered memory of a simulated host: real bytes at a simulated address.
+#[derive(Clone, Debug)]
+pub struct SimRegion {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    inner: Arc<Inner>,
+    block: Arc<Block>,
+    host: u16,
+    key: u32,
+    base: u64,
+    access: Access,
+    /// The simulated thread that looked at the memory last.
+    looker: AtomicU32,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.inner.world().hosts[usize::from(self.host)]
+            .regions
+            .remove(self.key);
+    }
+}
+
+impl SimRegion {
+    pub(super) fn allocate(
+        inner: &Arc<Inner>,
+        domain: &SimProtectionDomain,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        Self::register(inner, domain, length, access, || Block::allocate(length))
+    }
+
+    /// # Safety
+    /// The contract of [`dunlin_verbs::Device::register_raw`].
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn raw(
+        inner: &Arc<Inner>,
+        domain: &SimProtectionDomain,
+        start: std::ptr::NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        if start.as_ptr() as usize % 8 != 0 {
+            return Err(VerbsError::Invalid {
+                argument: "start",
+                why: "not a multiple of 8".to_owned(),
+            });
+        }
+        // SAFETY: the caller's promise is the same.
+        Self::register(inner, domain, length, access, || unsafe {
+            Block::raw(start, length)
+        })
+    }
+
+    fn register(
+        inner: &Arc<Inner>,
+        domain: &SimProtectionDomain,
+        length: usize,
+        access: Access,
+        make: impl FnOnce() -> Block,
+    ) -> Result<Self, VerbsError> {
+        if length == 0 || length > isize::MAX as usize / 2 {
+            return Err(VerbsError::Invalid {
+                argument: "length",
+                why: format!("{length} bytes cannot be registered"),
+            });
+        }
+        let mut world = inner.world();
+        let regions = &mut world.hosts[usize::from(domain.host)].regions;
+        let left = MAX_REGISTERED_BYTES.saturating_sub(regions.bytes);
+        limit("max_registered_bytes", length, left, MAX_REGISTERED_BYTES)?;
+        if regions.is_full() {
+            limit("max_regions", 1, REGIONS_MAX - regions.count(), REGIONS_MAX)?;
+        }
+        let block = Arc::new(make());
+        let (key, base) = regions.insert(Arc::clone(&block), domain.number, access);
+        drop(world);
+        let looker = AtomicU32::new(u32::MAX);
+        let (inner, host) = (Arc::clone(inner), domain.host);
+        Ok(Self {
+            handle: Arc::new(Handle {
+                inner,
+                block,
+                host,
+                key,
+                base,
+                access,
+                looker,
+            }),
+        })
+    }
+
+    pub(super) fn key(&self) -> u32 {
+        self.handle.key
+    }
+
+    /// Says that the calling simulated thread polls these bytes, and none of the others of this region: it is woken when a peer
+    /// writes them. Without this a thread that has looked at a region is woken by any write into it. Nothing outside of steps.
+    pub fn watch(&self, offset: usize, length: usize) {
+        let Some(thread) = self.handle.inner.caller() else {
+            return;
+        };
+        let mut world = self.handle.inner.world();
+        let regions = &mut world.hosts[usize::from(self.handle.host)].regions;
+        if let Some(entry) = regions.find_mut(self.handle.key) {
+            let (start, end) = (offset as u64, (offset + length) as u64);
+            entry
+                .watches
+                .retain(|watch| watch.explicit || watch.thread != thread);
+            let same =
+                |watch: &Watch| (watch.thread, watch.start, watch.end) == (thread, start, end);
+            if !entry.watches.iter().any(same) {
+                entry.watches.push(Watch {
+                    thread,
+                    start,
+                    end,
+                    explicit: true,
+                });
+            }
+        }
+    }
+
+    /// The calling simulated thread looks at this memory: news in it wake the thread.
+    #[cold]
+    fn look(&self, thread: u32) {
+        self.handle.looker.store(thread, Ordering::Relaxed);
+        let mut world = self.handle.inner.world();
+        let regions = &mut world.hosts[usize::from(self.handle.host)].regions;
+        if let Some(entry) = regions.find_mut(self.handle.key) {
+            if !entry.watches.iter().any(|watch| watch.thread == thread) {
+                let end = entry.length;
+                entry.watches.push(Watch {
+                    thread,
+                    start: 0,
+                    end,
+                    explicit: false,
+                });
+            }
+        }
+    }
+}
+
+impl Region for SimRegion {
+    #[inline]
+    fn memory(&self) -> &Memory {
+        if let Some(thread) = self.handle.inner.caller() {
+            if self.handle.looker.load(Ordering::Relaxed) != thread {
+                self.look(thread);
+            }
+        }
+        self.handle.block.memory()
+    }
+
+    fn access(&self) -> Access {
+        self.handle.access
+    }
+
+    fn local_key(&self) -> LocalKey {
+        LocalKey(self.handle.key)
+    }
+
+    fn remote(&self) -> RemoteAddress {
+        RemoteAddress {
+            address: self.handle.base,
+            key: RemoteKey(self.handle.key),
+        }
+    }
+
+    fn page_kind(&self) -> PageKind {
+        PageKind::Huge
+    }
+}

@@ -1,0 +1,198 @@
+//! Faults: rules over packets that a test installs and removes while the cluster runs.
+//!
+//! A rule holds as long as its [`crate::RuleGuard`] lives. Rules are asked in the order of their installation; the first that matches
+//! and whose dice fall decides. Each rule has its own generator, so adding one does not change what another does.
+
+use crate::event::{Ps, NS};
+use crate::packet::{Kind, Packet};
+use crate::random::Random;
+use crate::HostId;
+
+/// What becomes of a packet that a rule takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is lost.
+    Drop,
+    /// It is late by a time between these, uniformly, and may be overtaken: delay and reordering.
+    Delay {
+        /// Least nanoseconds.
+        least_ns: u64,
+        /// Most nanoseconds.
+        most_ns: u64,
+    },
+    /// It comes twice, the second time so much later.
+    Duplicate {
+        /// Nanoseconds.
+        after_ns: u64,
+    },
+}
+
+/// Which packets a rule is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Traffic {
+    /// All.
+    #[default]
+    All,
+    /// Those that carry requests of a verb.
+    Requests,
+    /// Acknowledgements, refusals and responses.
+    Answers,
+}
+
+/// A rule over packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FaultRule {
+    /// Sent by this host; by any when none.
+    pub from: Option<HostId>,
+    /// Sent to this host; to any when none.
+    pub to: Option<HostId>,
+    /// Of this kind.
+    pub traffic: Traffic,
+    /// Share of those packets, from 0 to 1.
+    pub probability: f64,
+    /// How many packets at most; all when none.
+    pub limit: Option<u64>,
+    /// What becomes of them.
+    pub fault: Fault,
+}
+
+impl FaultRule {
+    /// All packets of the cluster with this probability.
+    pub fn new(fault: Fault, probability: f64) -> Self {
+        Self {
+            from: None,
+            to: None,
+            traffic: Traffic::All,
+            probability,
+            limit: None,
+            fault,
+        }
+    }
+
+    /// Only packets from `from` to `to`.
+    #[must_use]
+    pub fn between(mut self, from: HostId, to: HostId) -> Self {
+        (self.from, self.to) = (Some(from), Some(to));
+        self
+    }
+
+    /// Only so many packets.
+    #[must_use]
+    pub fn at_most(mut self, packets: u64) -> Self {
+        self.limit = Some(packets);
+        self
+    }
+
+    fn matches(&self, packet: &Packet) -> bool {
+        let answer = matches!(
+            packet.kind,
+            Kind::Acknowledge
+                | Kind::Refuse(_)
+                | Kind::ReadResponse
+                | Kind::AtomicResponse
+                | Kind::Congestion
+        );
+        self.limit != Some(0)
+            && self.from.is_none_or(|host| host.0 == packet.from)
+            && self.to.is_none_or(|host| host.0 == packet.to)
+            && match self.traffic {
+                Traffic::All => true,
+                Traffic::Requests => !answer,
+                Traffic::Answers => answer,
+            }
+    }
+}
+
+/// What the rules say of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Pass,
+    Drop,
+    Delay(Ps),
+    Duplicate(Ps),
+}
+
+#[derive(Debug)]
+struct Installed {
+    id: u64,
+    rule: FaultRule,
+    random: Random,
+}
+
+/// The rules in force.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    rules: Vec<Installed>,
+    /// Pairs of sides that do not reach each other: bit sets of hosts by the partition's id.
+    partitions: Vec<(u64, Vec<bool>)>,
+    next: u64,
+    seed: u64,
+}
+
+impl Faults {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            rules: Vec::new(),
+            partitions: Vec::new(),
+            next: 0,
+            seed,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        !self.rules.is_empty() || !self.partitions.is_empty()
+    }
+
+    pub(crate) fn install(&mut self, rule: FaultRule) -> u64 {
+        self.next += 1;
+        let random = Random::of(self.seed, "fault", self.next);
+        self.rules.push(Installed {
+            id: self.next,
+            rule,
+            random,
+        });
+        self.next
+    }
+
+    /// `side[host]` says on which side a host is.
+    pub(crate) fn partition(&mut self, side: Vec<bool>) -> u64 {
+        self.next += 1;
+        self.partitions.push((self.next, side));
+        self.next
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) {
+        self.rules.retain(|installed| installed.id != id);
+        self.partitions.retain(|(other, _)| *other != id);
+    }
+
+    pub(crate) fn judge(&mut self, packet: &Packet, _now: Ps) -> Verdict {
+        let (from, to) = (usize::from(packet.from), usize::from(packet.to));
+        if self
+            .partitions
+            .iter()
+            .any(|(_, side)| side[from] != side[to])
+        {
+            return Verdict::Drop;
+        }
+        for installed in &mut self.rules {
+            let Installed { rule, random, .. } = installed;
+            if !rule.matches(packet) || !random.chance(rule.probability) {
+                continue;
+            }
+            if let Some(limit) = &mut rule.limit {
+                *limit -= 1;
+            }
+            return match rule.fault {
+                Fault::Drop => Verdict::Drop,
+                Fault::Delay { least_ns, most_ns } => {
+                    let span = most_ns.saturating_sub(least_ns) * NS + 1;
+                    Verdict::Delay(least_ns * NS + random.below(span))
+                }
+                Fault::Duplicate { after_ns } => Verdict::Duplicate(after_ns * NS),
+            };
+        }
+        Verdict::Pass
+    }
+}

@@ -1,0 +1,9 @@
+//! Memory of simulated hosts: real bytes, at simulated addresses, behind a simulated last-level cache.
+
+mod block;
+mod llc;
+mod table;
+
+pub(crate) use block::Block;
+pub(crate) use llc::{Hit, Llc};
+pub(crate) use table::{RegionTable, Watch, REGIONS_MAX};

@@ -1,0 +1,139 @@
+//! The regions of one host, by key.
+
+use std::sync::Arc;
+
+use dunlin_verbs::Access;
+
+use super::Block;
+use crate::random::Random;
+
+/// Bits of a key that are its index; the rest is random and never zero.
+const INDEX_BITS: u32 = 16;
+/// Regions at once.
+pub(crate) const REGIONS_MAX: usize = 1 << INDEX_BITS;
+/// Gap between regions in the simulated address space, and the alignment of each: a huge page.
+const SPACING: u64 = 2 << 20;
+
+/// A thread that polls part of a region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    pub(crate) thread: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Said by the thread itself, not concluded from its accesses.
+    pub(crate) explicit: bool,
+}
+
+/// A registered region.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: u32,
+    pub(crate) block: Arc<Block>,
+    pub(crate) base: u64,
+    pub(crate) length: u64,
+    pub(crate) domain: u32,
+    pub(crate) access: Access,
+    pub(crate) watches: Vec<Watch>,
+}
+
+impl Entry {
+    /// Whether `bytes` from `offset` are inside.
+    #[inline]
+    pub(crate) fn contains(&self, offset: u64, bytes: u64) -> bool {
+        offset
+            .checked_add(bytes)
+            .is_some_and(|end| end <= self.length)
+    }
+
+    /// The offset of an address, if `bytes` from there are inside.
+    #[inline]
+    pub(crate) fn offset_of(&self, address: u64, bytes: u64) -> Option<u64> {
+        let offset = address.checked_sub(self.base)?;
+        self.contains(offset, bytes).then_some(offset)
+    }
+}
+
+/// All regions of a host.
+#[derive(Debug)]
+pub(crate) struct RegionTable {
+    slots: Vec<Option<Entry>>,
+    free: std::collections::VecDeque<u32>,
+    next_base: u64,
+    pub(crate) bytes: usize,
+    random: Random,
+}
+
+impl RegionTable {
+    pub(crate) fn new(random: Random) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: std::collections::VecDeque::new(),
+            // Address 0 stays free, so that a null address is outside of every region.
+            next_base: SPACING * 16,
+            bytes: 0,
+            random,
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.slots.len() == REGIONS_MAX
+    }
+
+    /// Regions registered now.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Registers; the table must not be full. Gives key and base address.
+    pub(crate) fn insert(&mut self, block: Arc<Block>, domain: u32, access: Access) -> (u32, u64) {
+        // A slot rests while there are few: a dead key is not soon a live one.
+        let index = if self.free.len() > 64 || self.slots.len() == REGIONS_MAX {
+            self.free.pop_front().expect("the table is not full")
+        } else {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        };
+        let secret = self.random.below((1 << (32 - INDEX_BITS)) - 1) as u32 + 1;
+        let key = secret << INDEX_BITS | index;
+        let length = block.memory().len() as u64;
+        let base = self.next_base;
+        self.next_base += length.div_ceil(SPACING) * SPACING;
+        self.bytes += length as usize;
+        let watches = Vec::new();
+        self.slots[index as usize] = Some(Entry {
+            key,
+            block,
+            base,
+            length,
+            domain,
+            access,
+            watches,
+        });
+        (key, base)
+    }
+
+    pub(crate) fn remove(&mut self, key: u32) {
+        let index = key & (REGIONS_MAX as u32 - 1);
+        if let Some(entry) = self.slots[index as usize].take() {
+            self.bytes -= entry.length as usize;
+            self.free.push_back(index);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, key: u32) -> Option<&Entry> {
+        let index = key as usize & (REGIONS_MAX - 1);
+        self.slots
+            .get(index)?
+            .as_ref()
+            .filter(|entry| entry.key == key)
+    }
+
+    pub(crate) fn find_mut(&mut self, key: u32) -> Option<&mut Entry> {
+        let index = key as usize & (REGIONS_MAX - 1);
+        self.slots
+            .get_mut(index)?
+            .as_mut()
+            .filter(|entry| entry.key == key)
+    }
+}

@@ -1,0 +1,276 @@
+//! A switch: output queues of two priorities, a shared buffer, random early marking, pauses by ingress port.
+
+use std::collections::VecDeque;
+
+use crate::counters::SwitchCounters;
+use crate::event::{Event, PauseTarget, Ps};
+use crate::parameters::SwitchParameters;
+use crate::random::Random;
+use crate::world::World;
+
+/// What a port is connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Host(u16),
+    /// A switch, and its port of this cable.
+    Switch(u16, u16),
+}
+
+/// A port with its output queues and what came in by it.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) link: Link,
+    /// Picoseconds of a byte.
+    byte: f64,
+    free_at: Ps,
+    /// Control packets, and data.
+    queues: [VecDeque<u32>; 2],
+    queued_bytes: u64,
+    paused: bool,
+    wakes: bool,
+    /// Bytes in the buffer that came in by this port.
+    ingress_bytes: u64,
+    pause_sent: bool,
+}
+
+impl Port {
+    pub(crate) fn new(link: Link, gbit_s: f64) -> Self {
+        Self {
+            link,
+            byte: 8_000.0 / gbit_s,
+            free_at: 0,
+            queues: Default::default(),
+            queued_bytes: 0,
+            paused: false,
+            wakes: false,
+            ingress_bytes: 0,
+            pause_sent: false,
+        }
+    }
+}
+
+/// A switch.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    pub(crate) parameters: SwitchParameters,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) buffer_bytes: u64,
+    pub(crate) counters: SwitchCounters,
+    pub(crate) random: Random,
+}
+
+/// The node number of a switch, for the order of simultaneous events: behind all hosts.
+fn node(switch: u16) -> u16 {
+    0x8000 | switch
+}
+
+impl World {
+    /// A packet leaves its NIC for the first switch.
+    pub(crate) fn enter_network(&mut self, packet: u32, at: Ps) {
+        let (switch, port) = self.network.uplinks[usize::from(self.packets[packet].from)];
+        let cable = self.network.switches[usize::from(switch)]
+            .parameters
+            .propagation;
+        self.queue.push(
+            at + cable,
+            node(switch),
+            Event::Switch {
+                switch,
+                port,
+                packet,
+            },
+        );
+    }
+
+    /// The head of a packet is at a switch.
+    pub(crate) fn switch_event(&mut self, number: u16, ingress: u16, packet: u32) {
+        let entry = &self.packets[packet];
+        let flow = u64::from(entry.from_qp) << 32 | u64::from(entry.to_number);
+        let Some(egress) = self.network.route(number, entry.to, flow) else {
+            self.packets.give_back(packet);
+            return;
+        };
+        let (bytes, control) = (u64::from(entry.wire_bytes), entry.is_control());
+        let now = self.now;
+        let switch = &mut self.network.switches[usize::from(number)];
+        let port = &switch.ports[usize::from(egress)];
+        let waiting = port.queued_bytes;
+        if port.free_at <= now && waiting == 0 && !port.paused {
+            return self.forward(number, egress, packet);
+        }
+        let p = &switch.parameters;
+        let (size, lossless) = (p.buffer_bytes as u64, p.lossless != 0.0);
+        let free = size.saturating_sub(switch.buffer_bytes);
+        let share = (free as f64 * p.buffer_alpha) as u64;
+        if bytes > free || !lossless && waiting + bytes > share {
+            switch.counters.drops += 1;
+            self.packets.give_back(packet);
+            return;
+        }
+        let marks = p.ecn_min_bytes > 0.0 && waiting as f64 > p.ecn_min_bytes && {
+            let over =
+                (waiting as f64 - p.ecn_min_bytes) / (p.ecn_max_bytes - p.ecn_min_bytes).max(1.0);
+            over >= 1.0 || switch.random.chance(over * p.ecn_probability)
+        };
+        if marks && !control {
+            switch.counters.marks += 1;
+            self.packets[packet].congested = true;
+        }
+        self.packets[packet].ingress = ingress;
+        switch.buffer_bytes += bytes;
+        switch.counters.buffer_bytes_max =
+            switch.counters.buffer_bytes_max.max(switch.buffer_bytes);
+        let port = &mut switch.ports[usize::from(egress)];
+        port.queued_bytes += bytes;
+        port.queues[usize::from(!control)].push_back(packet);
+        if !port.wakes && !port.paused {
+            port.wakes = true;
+            let at = port.free_at.max(now);
+            self.queue.push(
+                at,
+                node(number),
+                Event::Port {
+                    switch: number,
+                    port: egress,
+                },
+            );
+        }
+        let source = &mut switch.ports[usize::from(ingress)];
+        source.ingress_bytes += bytes;
+        if lossless
+            && !source.pause_sent
+            && source.ingress_bytes as f64 > switch.parameters.pause_bytes
+        {
+            source.pause_sent = true;
+            switch.counters.pauses += 1;
+            self.pause_link(number, ingress, true);
+        }
+    }
+
+    /// A port is free: the next packet.
+    pub(crate) fn port_event(&mut self, number: u16, egress: u16) {
+        let now = self.now;
+        let switch = &mut self.network.switches[usize::from(number)];
+        let port = &mut switch.ports[usize::from(egress)];
+        port.wakes = false;
+        if port.paused {
+            return;
+        }
+        let [control, data] = &mut port.queues;
+        let Some(packet) = control.pop_front().or_else(|| data.pop_front()) else {
+            return;
+        };
+        let entry = &self.packets[packet];
+        let (bytes, ingress) = (u64::from(entry.wire_bytes), entry.ingress);
+        port.queued_bytes -= bytes;
+        switch.buffer_bytes -= bytes;
+        let resume = switch.parameters.resume_bytes;
+        let source = &mut switch.ports[usize::from(ingress)];
+        source.ingress_bytes -= bytes;
+        if source.pause_sent && (source.ingress_bytes as f64) < resume {
+            source.pause_sent = false;
+            self.pause_link(number, ingress, false);
+        }
+        self.forward(number, egress, packet);
+        let port = &mut self.network.switches[usize::from(number)].ports[usize::from(egress)];
+        if port.queued_bytes > 0 && !port.wakes {
+            port.wakes = true;
+            let at = port.free_at.max(now);
+            self.queue.push(
+                at,
+                node(number),
+                Event::Port {
+                    switch: number,
+                    port: egress,
+                },
+            );
+        }
+    }
+
+    /// Sends a packet out by a port that is free. Switches cut through; the last hop delivers whole packets.
+    fn forward(&mut self, number: u16, egress: u16, packet: u32) {
+        let bytes = self.packets[packet].wire_bytes;
+        let switch = &mut self.network.switches[usize::from(number)];
+        switch.counters.forwarded += 1;
+        let delay = switch.parameters.latency + switch.parameters.propagation;
+        let port = &mut switch.ports[usize::from(egress)];
+        let time = (f64::from(bytes) * port.byte) as Ps;
+        port.free_at = self.now + time;
+        match port.link {
+            Link::Host(host) => {
+                self.queue.push(
+                    self.now + delay + time,
+                    host,
+                    Event::Arrive { host, packet },
+                );
+            }
+            Link::Switch(switch, port) => {
+                self.queue.push(
+                    self.now + delay,
+                    node(switch),
+                    Event::Switch {
+                        switch,
+                        port,
+                        packet,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Tells whoever sends into a port to stop or to go on.
+    fn pause_link(&mut self, number: u16, port: u16, stop: bool) {
+        let switch = &self.network.switches[usize::from(number)];
+        let at = self.now + switch.parameters.propagation;
+        let (target, to) = match switch.ports[usize::from(port)].link {
+            Link::Host(host) => (PauseTarget::Nic(host), host),
+            Link::Switch(other, port) => (PauseTarget::Port(other, port), node(other)),
+        };
+        self.queue.push(at, to, Event::Pause { target, stop });
+    }
+
+    /// A NIC tells its switch to stop or to go on.
+    pub(crate) fn pause_upstream(&mut self, host: u16, stop: bool) {
+        let (switch, port) = self.network.uplinks[usize::from(host)];
+        let at = self.now
+            + self.network.switches[usize::from(switch)]
+                .parameters
+                .propagation;
+        let target = PauseTarget::Port(switch, port);
+        self.queue
+            .push(at, node(switch), Event::Pause { target, stop });
+    }
+
+    /// A pause, or its end, has arrived.
+    pub(crate) fn pause_event(&mut self, target: PauseTarget, stop: bool) {
+        match target {
+            PauseTarget::Nic(host) => {
+                let nic = &mut self.hosts[usize::from(host)].nic;
+                nic.paused = stop;
+                nic.counters.pauses_received += u64::from(stop);
+                let engine = nic.sender();
+                if !stop {
+                    self.kick(host, engine);
+                }
+            }
+            PauseTarget::Port(number, egress) => {
+                let now = self.now;
+                let port =
+                    &mut self.network.switches[usize::from(number)].ports[usize::from(egress)];
+                port.paused = stop;
+                if !stop && port.queued_bytes > 0 && !port.wakes {
+                    port.wakes = true;
+                    let at = port.free_at.max(now);
+                    self.queue.push(
+                        at,
+                        node(number),
+                        Event::Port {
+                            switch: number,
+                            port: egress,
+                        },
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Answers of the responder: acknowledgements, refusals, responses, in the order of the requests.
+
+use crate::event::Ps;
+use crate::packet::{Kind, Refusal};
+use crate::pair::Answer;
+use crate::world::World;
+
+use super::Source;
+
+impl World {
+    /// A packet for the peer of `qp`.
+    fn answer_packet(&mut self, qp: u32, kind: Kind, psn: u64) -> Option<u32> {
+        let pair = &self.pairs[qp as usize];
+        let peer = pair.peer?;
+        let (from, from_stamp) = (pair.host, pair.stamp);
+        let index = self.packets.take();
+        let packet = &mut self.packets[index];
+        packet.clear();
+        packet.kind = kind;
+        packet.psn = psn;
+        packet.from = from;
+        packet.from_qp = qp;
+        packet.from_stamp = from_stamp;
+        packet.to = peer.host;
+        packet.to_number = peer.number;
+        packet.to_stamp = peer.stamp;
+        Some(index)
+    }
+
+    /// Everything up to `psn` has come.
+    pub(super) fn acknowledge(&mut self, qp: u32, psn: u64) {
+        if let Some(packet) = self.answer_packet(qp, Kind::Acknowledge, psn) {
+            self.queue_answer(qp, packet);
+        }
+    }
+
+    /// The request at `psn` is not carried out.
+    pub(super) fn refuse(&mut self, qp: u32, psn: u64, refusal: Refusal) {
+        if let Some(packet) = self.answer_packet(qp, Kind::Refuse(refusal), psn) {
+            self.queue_answer(qp, packet);
+        }
+    }
+
+    /// The old value of an atomic.
+    pub(super) fn atomic_packet(&mut self, qp: u32, psn: u64, old: u64) -> Option<u32> {
+        let packet = self.answer_packet(qp, Kind::AtomicResponse, psn)?;
+        self.packets[packet].operands = [old, 0];
+        Some(packet)
+    }
+
+    /// The old value of an atomic that was repeated.
+    pub(super) fn answer_atomic(&mut self, qp: u32, psn: u64, old: u64) {
+        if let Some(packet) = self.atomic_packet(qp, psn, old) {
+            self.queue_answer(qp, packet);
+        }
+    }
+
+    /// A notification of congestion goes at once.
+    pub(super) fn send_notification(&mut self, qp: u32) {
+        if let Some(packet) = self.answer_packet(qp, Kind::Congestion, 0) {
+            let pipeline = self.pipeline_of(qp);
+            self.emit_control(packet, pipeline);
+        }
+    }
+
+    fn pipeline_of(&self, qp: u32) -> Ps {
+        let host = self.pairs[qp as usize].host;
+        self.hosts[usize::from(host)].nic.parameters.pipeline
+    }
+
+    fn queue_answer(&mut self, qp: u32, packet: u32) {
+        if self.pairs[qp as usize].answers.is_empty() {
+            let pipeline = self.pipeline_of(qp);
+            self.emit_answer(qp, packet, pipeline);
+        } else {
+            self.pairs[qp as usize]
+                .answers
+                .push_back(Answer::Packet(packet));
+        }
+    }
+
+    /// The READ or atomic that was awaited first has its answer.
+    pub(super) fn resolve_answer(&mut self, qp: u32, answer: Option<Answer>) {
+        let answers = &mut self.pairs[qp as usize].answers;
+        let awaited = answers
+            .iter()
+            .position(|answer| matches!(answer, Answer::Awaited));
+        match (awaited, answer) {
+            (Some(at), Some(answer)) => answers[at] = answer,
+            (Some(at), None) => {
+                answers.remove(at);
+            }
+            (None, Some(Answer::Packet(packet))) => self.packets.give_back(packet),
+            (None, _) => {}
+        }
+        self.drain_answers(qp);
+    }
+
+    /// Sends the answers whose turn it is.
+    pub(super) fn drain_answers(&mut self, qp: u32) {
+        let pipeline = self.pipeline_of(qp);
+        loop {
+            match self.pairs[qp as usize].answers.front() {
+                Some(&Answer::Packet(packet)) => {
+                    self.pairs[qp as usize].answers.pop_front();
+                    self.emit_answer(qp, packet, pipeline);
+                }
+                Some(Answer::Stream { .. }) => return self.wake_stream(qp),
+                Some(Answer::Awaited) | None => return,
+            }
+        }
+    }
+
+    fn wake_stream(&mut self, qp: u32) {
+        let pair = &mut self.pairs[qp as usize];
+        if std::mem::replace(&mut pair.answering, true) {
+            return;
+        }
+        let host = pair.host;
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        nic.ring.push_back(Source::Answers(qp));
+        let engine = nic.sender();
+        self.kick(host, engine);
+    }
+
+    /// Whether a long answer of this queue pair is being sent.
+    pub(super) fn has_stream(&self, qp: u32) -> bool {
+        matches!(
+            self.pairs[qp as usize].answers.front(),
+            Some(Answer::Stream { .. })
+        )
+    }
+
+    /// Sends the next packet of a long answer.
+    pub(super) fn transmit_answer(&mut self, host: u16, qp: u32) -> Option<Ps> {
+        let Some(Answer::Stream {
+            psn,
+            key,
+            offset,
+            left,
+            total,
+        }) = self.pairs[qp as usize].answers.front().copied()
+        else {
+            return None;
+        };
+        let mtu = self.hosts[usize::from(host)].nic.parameters.mtu_bytes as u32;
+        let bytes = left.min(mtu);
+        let packet = self.read_packet(host, qp, psn, (key, offset), bytes, total)?;
+        let latency = self.dma_read(host, u64::from(bytes));
+        let nic = &self.hosts[usize::from(host)].nic;
+        let engine = nic.parameters.tx_packet + nic.payload_time(u64::from(bytes));
+        let delay = engine + latency + nic.parameters.pipeline;
+        self.emit_answer(qp, packet, delay);
+        let answers = &mut self.pairs[qp as usize].answers;
+        answers.pop_front();
+        if left > bytes {
+            let offset = offset + u64::from(bytes);
+            answers.push_front(Answer::Stream {
+                psn: psn + 1,
+                key,
+                offset,
+                left: left - bytes,
+                total,
+            });
+        } else {
+            self.drain_answers(qp);
+        }
+        Some(engine)
+    }
+
+    /// A packet of a READ's response, with its bytes. When the region has ended meanwhile it is a refusal.
+    pub(super) fn read_packet(
+        &mut self,
+        host: u16,
+        qp: u32,
+        psn: u64,
+        (key, offset): (u32, u64),
+        bytes: u32,
+        total: u32,
+    ) -> Option<u32> {
+        let index = self.answer_packet(qp, Kind::ReadResponse, psn)?;
+        let packet = &mut self.packets[index];
+        packet.total = total;
+        packet.payload.resize(bytes as usize, 0);
+        if bytes > 0 {
+            match self.hosts[usize::from(host)].regions.find(key) {
+                Some(region) if region.contains(offset, u64::from(bytes)) => {
+                    region
+                        .block
+                        .memory()
+                        .read(offset as usize, &mut packet.payload);
+                }
+                _ => packet.kind = Kind::Refuse(Refusal::Access),
+            }
+        }
+        Some(index)
+    }
+}

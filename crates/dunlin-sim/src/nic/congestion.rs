@@ -1,0 +1,131 @@
+//! Congestion control of the NIC: DCQCN (Zhu et al., SIGCOMM'15) with the vendor's constants.
+
+use crate::event::{Event, Ps};
+use crate::world::World;
+
+/// The rate of a flow that congestion has slowed down. A flow that may send at the rate of the line has none.
+#[derive(Clone, Debug)]
+pub(crate) struct RateControl {
+    /// Gigabits a second.
+    current: f64,
+    target: f64,
+    alpha: f64,
+    alpha_at: Ps,
+    rounds: u32,
+    /// When the next packet of the flow may leave.
+    next_at: Ps,
+    stamp: u32,
+}
+
+impl World {
+    /// The flow of a queue pair, as its NIC's congestion control sees it.
+    fn flow_of(&self, qp: u32) -> u32 {
+        let pair = &self.pairs[qp as usize];
+        let per_destination = self.hosts[usize::from(pair.host)]
+            .nic
+            .parameters
+            .rate_per_destination;
+        match pair.peer {
+            Some(peer) if per_destination != 0.0 => u32::MAX - u32::from(peer.host),
+            _ => qp,
+        }
+    }
+
+    /// A marked packet has come: its sender is told, not more often than every so many microseconds.
+    pub(super) fn notify_congestion(&mut self, qp: u32, _packet: u32) {
+        let pair = &mut self.pairs[qp as usize];
+        let host = usize::from(pair.host);
+        let interval = self.hosts[host].nic.parameters.cnp_interval;
+        if pair.peer.is_none() || pair.notified_at.is_some_and(|at| self.now < at + interval) {
+            return;
+        }
+        pair.notified_at = Some(self.now);
+        self.send_notification(qp);
+    }
+
+    /// A notification has come.
+    pub(super) fn slow_down(&mut self, qp: u32) {
+        let (flow, now) = (self.flow_of(qp), self.now);
+        let host = self.pairs[qp as usize].host;
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        nic.counters.congestion_notifications += 1;
+        let p = &nic.parameters;
+        if p.congestion_control == 0.0 {
+            return;
+        }
+        let (gain, period, increase, line) = (
+            p.alpha_gain,
+            p.alpha_period,
+            p.increase_period,
+            p.link_gbit_s,
+        );
+        let rate = nic.rates.entry(flow).or_insert(RateControl {
+            current: line,
+            target: line,
+            alpha: 1.0,
+            alpha_at: now,
+            rounds: 0,
+            next_at: now,
+            stamp: 0,
+        });
+        let quiet = (now - rate.alpha_at)
+            .checked_div(period)
+            .unwrap_or(0)
+            .min(10_000);
+        rate.alpha *= (1.0 - gain).powi(quiet as i32);
+        rate.alpha = (1.0 - gain) * rate.alpha + gain;
+        rate.alpha_at = now;
+        rate.target = rate.current;
+        // No slower than a megabit a second.
+        rate.current = (rate.current * (1.0 - rate.alpha / 2.0)).max(0.001);
+        rate.rounds = 0;
+        rate.stamp += 1;
+        let stamp = rate.stamp;
+        self.queue
+            .push(now + increase, host, Event::Rate { host, flow, stamp });
+    }
+
+    /// A flow may go faster.
+    pub(crate) fn rate_event(&mut self, host: u16, flow: u32, stamp: u32) {
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let p = &nic.parameters;
+        let Some(rate) = nic.rates.get_mut(&flow) else {
+            return;
+        };
+        if rate.stamp != stamp {
+            return;
+        }
+        rate.rounds += 1;
+        let fast = p.recovery_rounds as u32;
+        if rate.rounds > 5 * fast.max(1) {
+            rate.target += p.hyper_gbit_s;
+        } else if rate.rounds > fast {
+            rate.target += p.additive_gbit_s;
+        }
+        rate.target = rate.target.min(p.link_gbit_s);
+        rate.current = (rate.current + rate.target) / 2.0;
+        let (increase, done) = (p.increase_period, rate.current >= 0.999 * p.link_gbit_s);
+        if done {
+            nic.rates.remove(&flow);
+        } else {
+            let at = self.now + increase;
+            self.queue.push(at, host, Event::Rate { host, flow, stamp });
+        }
+    }
+
+    /// After a packet of a slowed flow the queue pair waits for its turn.
+    pub(super) fn pace(&mut self, qp: u32, packet: u32) {
+        let host = usize::from(self.pairs[qp as usize].host);
+        if self.hosts[host].nic.rates.is_empty() {
+            return;
+        }
+        let (flow, bytes) = (self.flow_of(qp), self.packets[packet].wire_bytes);
+        let now = self.now;
+        if let Some(rate) = self.hosts[host].nic.rates.get_mut(&flow) {
+            let time = (f64::from(bytes) * 8_000.0 / rate.current) as Ps;
+            rate.next_at = rate.next_at.max(now) + time;
+            let at = rate.next_at;
+            self.pause_sender(qp, at);
+        }
+    }
+}

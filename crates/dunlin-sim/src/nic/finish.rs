@@ -1,0 +1,255 @@
+//! Ends of requests: completions, failures, flushes.
+
+use dunlin_verbs::{
+    AsyncEvent, Completion, CompletionOpcode, CompletionStatus, Notify, QueuePairState, SendFlags,
+    Transport,
+};
+
+use crate::completion::{CqEntry, Pending};
+use crate::event::{Event, Ps};
+use crate::pair::{Answer, Incoming};
+use crate::work::{Element, Receive, Verb};
+use crate::world::World;
+
+impl World {
+    /// Completes a request at `at`, if it asked for that or failed. Completions of a queue pair appear in order.
+    pub(super) fn complete_send(
+        &mut self,
+        qp: u32,
+        element: &Element,
+        status: CompletionStatus,
+        at: Ps,
+    ) {
+        let pair = &mut self.pairs[qp as usize];
+        if status == CompletionStatus::Success && !element.flags.contains(SendFlags::SIGNALED) {
+            return;
+        }
+        let at = at.max(pair.completes_at);
+        pair.completes_at = at;
+        let bytes = match element.verb {
+            Verb::Read => element.length as usize,
+            Verb::CompareAndSwap | Verb::FetchAndAdd => 8,
+            Verb::Send | Verb::Write => 0,
+        };
+        let completion = Completion {
+            id: element.id,
+            status,
+            opcode: element.verb.opcode(),
+            bytes,
+            queue_pair: pair.number,
+            ..Completion::EMPTY
+        };
+        let retires = Some(element.index + 1);
+        let entry = CqEntry {
+            completion,
+            qp,
+            stamp: pair.stamp,
+            retires,
+        };
+        let (cq, host) = (pair.send_cq, pair.host);
+        self.plan_completion(
+            Pending {
+                cq,
+                entry,
+                solicited: false,
+            },
+            host,
+            at,
+        );
+    }
+
+    /// Completes a RECEIVE at `at`.
+    pub(super) fn complete_receive(
+        &mut self,
+        qp: u32,
+        completion: Completion,
+        solicited: bool,
+        at: Ps,
+    ) {
+        let pair = &mut self.pairs[qp as usize];
+        let at = at.max(pair.completes_at);
+        pair.completes_at = at;
+        let completion = Completion {
+            queue_pair: pair.number,
+            ..completion
+        };
+        let entry = CqEntry {
+            completion,
+            qp,
+            stamp: pair.stamp,
+            retires: None,
+        };
+        let (cq, host) = (pair.receive_cq, pair.host);
+        self.plan_completion(
+            Pending {
+                cq,
+                entry,
+                solicited,
+            },
+            host,
+            at,
+        );
+    }
+
+    fn plan_completion(&mut self, pending: Pending, host: u16, at: Ps) {
+        let entry = self.pending.take();
+        self.pending[entry] = pending;
+        self.queue.push(at, host, Event::Complete { entry });
+    }
+
+    /// A completion becomes visible.
+    pub(crate) fn completion_event(&mut self, entry: u32) {
+        let Pending {
+            cq,
+            mut entry,
+            solicited,
+        } = {
+            let pending = self.pending[entry];
+            self.pending.give_back(entry);
+            pending
+        };
+        if self.pairs[entry.qp as usize].stamp != entry.stamp {
+            return;
+        }
+        entry.completion.timestamp_ns = Some(self.now / 1000);
+        let queue = &mut self.cqs[cq];
+        if !queue.alive || queue.overrun {
+            return;
+        }
+        if queue.entries.len() >= queue.limit {
+            self.overrun(cq);
+            return;
+        }
+        queue.entries.push_back(entry);
+        let urgent = solicited || !entry.completion.is_success();
+        self.announce(cq, urgent);
+    }
+
+    /// Tells who waits for a queue that something came.
+    fn announce(&mut self, cq: u32, urgent: bool) {
+        let queue = &mut self.cqs[cq];
+        let raises = match queue.armed {
+            Some(Notify::Next) => true,
+            Some(Notify::Solicited) => urgent,
+            None => false,
+        };
+        let poller = queue.poller;
+        if raises {
+            queue.armed = None;
+            if let Some(channel) = queue.channel {
+                self.raise(channel);
+            }
+        }
+        if let Some(thread) = poller {
+            self.wake_thread(thread);
+        }
+    }
+
+    #[cold]
+    fn overrun(&mut self, cq: u32) {
+        let queue = &mut self.cqs[cq];
+        queue.overrun = true;
+        let host = queue.host;
+        for qp in 0..self.pairs.len() as u32 {
+            let pair = &self.pairs[qp as usize];
+            if pair.alive && (pair.send_cq == cq || pair.receive_cq == cq) {
+                self.fail_pair(qp);
+            }
+        }
+        self.push_event(host, AsyncEvent::CompletionQueueOverrun);
+        self.announce(cq, true);
+    }
+
+    /// The request at `index` failed: it completes with `status`, what stands behind it is flushed. RC queue pairs are in error
+    /// then, the others stop sending.
+    pub(super) fn fail_send(&mut self, qp: u32, index: u64, status: CompletionStatus) {
+        let now = self.now;
+        while self.pairs[qp as usize].base < index {
+            // What was sent before and is not acknowledged cannot be known to have succeeded.
+            let Some(element) = self.pairs[qp as usize].sends.pop_front() else {
+                break;
+            };
+            self.pairs[qp as usize].base += 1;
+            self.complete_send(qp, &element, CompletionStatus::Flushed, now);
+        }
+        let pair = &mut self.pairs[qp as usize];
+        if let Some(element) = pair.sends.pop_front() {
+            pair.base += 1;
+            self.complete_send(qp, &element, status, now);
+        }
+        if self.pairs[qp as usize].transport == Transport::ReliableConnection {
+            self.fail_pair(qp);
+        } else {
+            self.pairs[qp as usize].state = QueuePairState::SendQueueError;
+            self.flush_sends(qp);
+        }
+    }
+
+    /// To the error state: everything is flushed.
+    pub(crate) fn fail_pair(&mut self, qp: u32) {
+        self.pairs[qp as usize].state = QueuePairState::Error;
+        self.drop_answers(qp);
+        self.flush_sends(qp);
+        self.flush_receives(qp);
+    }
+
+    /// To the error state of a responder that has refused a request: what it has still to answer before, it answers.
+    pub(super) fn fail_pair_after_answers(&mut self, qp: u32) {
+        self.pairs[qp as usize].state = QueuePairState::Error;
+        self.flush_sends(qp);
+        self.flush_receives(qp);
+    }
+
+    /// Answers that were not sent yet vanish.
+    pub(crate) fn drop_answers(&mut self, qp: u32) {
+        while let Some(answer) = self.pairs[qp as usize].answers.pop_front() {
+            if let Answer::Packet(packet) = answer {
+                self.packets.give_back(packet);
+            }
+        }
+    }
+
+    /// Completes all requests as flushed.
+    pub(crate) fn flush_sends(&mut self, qp: u32) {
+        let now = self.now;
+        let pair = &mut self.pairs[qp as usize];
+        let elements = std::mem::take(&mut pair.sends);
+        pair.base = pair.posted;
+        (pair.cursor, pair.cursor_packet, pair.rung) = (pair.posted, 0, pair.posted);
+        pair.fetching = 0;
+        for element in elements {
+            self.complete_send(qp, &element, CompletionStatus::Flushed, now);
+        }
+    }
+
+    /// Completes the RECEIVEs of a queue pair's own queue, and the one that a message was filling, as flushed.
+    pub(crate) fn flush_receives(&mut self, qp: u32) {
+        let pair = &mut self.pairs[qp as usize];
+        let filling = pair
+            .incoming
+            .take()
+            .and_then(|Incoming { receive, .. }| receive);
+        let (queue, shared) = (pair.receives, pair.shared);
+        let own = if shared {
+            Default::default()
+        } else {
+            std::mem::take(&mut self.receives[queue].entries)
+        };
+        for Receive { id, .. } in filling.into_iter().chain(own) {
+            self.fail_receive(qp, id, CompletionStatus::Flushed);
+        }
+    }
+
+    /// Completes one RECEIVE without success.
+    pub(super) fn fail_receive(&mut self, qp: u32, id: u64, status: CompletionStatus) {
+        let opcode = CompletionOpcode::Receive;
+        let completion = Completion {
+            id,
+            status,
+            opcode,
+            ..Completion::EMPTY
+        };
+        let now = self.now;
+        self.complete_receive(qp, completion, true, now);
+    }
+}

@@ -1,0 +1,151 @@
+//! The NIC: its state and what its parts share.
+//!
+//! A NIC has one or two *engines* that carry out one piece of work after the other: a request's packet to send, or a packet that
+//! has arrived. Engines, PCIe in both directions and the wire are servers in virtual time: a piece of work waits for those before
+//! it. What only takes time without keeping others waiting (pipeline stages, DMA round trips) is added as latency.
+
+mod acknowledge;
+mod answer;
+mod congestion;
+mod emit;
+mod engine;
+mod finish;
+mod pcie;
+mod place;
+mod receive;
+mod respond;
+mod timer;
+mod transmit;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::cache::Cache;
+use crate::counters::Counters;
+use crate::event::Ps;
+use crate::parameters::NicParameters;
+use crate::random::Random;
+
+pub(crate) use congestion::RateControl;
+
+/// Whose turn it is in the ring of senders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Requests of this queue pair.
+    Requests(u32),
+    /// Long answers of this queue pair.
+    Answers(u32),
+}
+
+/// A processing engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Engine {
+    pub(crate) free_at: Ps,
+    /// When its next event is, or the end of time.
+    pub(crate) wakes_at: Ps,
+}
+
+/// Number of the engine that handles arriving packets; with a shared pipeline it sends too.
+pub(crate) const RECEIVER: u8 = 0;
+/// Number of the engine that sends.
+pub(crate) const SENDER: u8 = 1;
+
+/// A NIC.
+#[derive(Debug)]
+pub(crate) struct Nic {
+    pub(crate) parameters: NicParameters,
+    /// Contexts as the requester and as the responder needs them.
+    pub(crate) contexts: Cache,
+    pub(crate) responders: Cache,
+    pub(crate) elements: Cache,
+    pub(crate) translations: Cache,
+    pub(crate) engines: [Engine; 2],
+    pub(crate) arrived: VecDeque<u32>,
+    pub(crate) arrived_bytes: u64,
+    pub(crate) ring: VecDeque<Source>,
+    pub(crate) burst_left: u32,
+    pub(crate) wire_free: Ps,
+    pub(crate) up_free: Ps,
+    pub(crate) down_free: Ps,
+    pub(crate) fetch_free: Ps,
+    pub(crate) atomic_free: Ps,
+    pub(crate) paused: bool,
+    pub(crate) pause_sent: bool,
+    /// Rates that congestion control keeps down, by destination or queue pair.
+    pub(crate) rates: BTreeMap<u32, RateControl>,
+    pub(crate) counters: Counters,
+    /// Picoseconds of a byte on the wire and on PCIe.
+    pub(crate) wire_byte: f64,
+    pub(crate) pcie_byte: f64,
+    pub(crate) random: Random,
+}
+
+impl Nic {
+    pub(crate) fn new(parameters: NicParameters, seed: u64, host: u64) -> Self {
+        let p = &parameters;
+        let cache = |sets: f64, ways: f64, random| Cache::new(sets as usize, ways as usize, random);
+        let idle = Engine {
+            free_at: 0,
+            wakes_at: Ps::MAX,
+        };
+        Self {
+            contexts: cache(
+                p.context_sets,
+                p.context_ways,
+                Some(Random::of(seed, "contexts", host)),
+            ),
+            responders: cache(
+                p.responder_sets,
+                p.responder_ways,
+                Some(Random::of(seed, "responders", host)),
+            ),
+            elements: cache(p.wqe_sets, p.wqe_ways, None),
+            translations: cache(
+                p.translation_sets,
+                p.translation_ways,
+                Some(Random::of(seed, "translations", host)),
+            ),
+            engines: [idle; 2],
+            arrived: VecDeque::new(),
+            arrived_bytes: 0,
+            ring: VecDeque::new(),
+            burst_left: 0,
+            wire_free: 0,
+            up_free: 0,
+            down_free: 0,
+            fetch_free: 0,
+            atomic_free: 0,
+            paused: false,
+            pause_sent: false,
+            rates: BTreeMap::new(),
+            counters: Counters::default(),
+            wire_byte: 8_000.0 / p.link_gbit_s,
+            pcie_byte: 1_000.0 / p.pcie_gbyte_s,
+            random: Random::of(seed, "nic", host),
+            parameters,
+        }
+    }
+
+    /// The engine that sends.
+    pub(crate) fn sender(&self) -> u8 {
+        if self.parameters.shared_pipeline != 0.0 {
+            RECEIVER
+        } else {
+            SENDER
+        }
+    }
+
+    /// PCIe packets for a payload.
+    #[inline]
+    pub(crate) fn chunks(&self, bytes: u64) -> u64 {
+        bytes
+            .div_ceil(self.parameters.pcie_chunk_bytes as u64)
+            .max(1)
+    }
+
+    /// Engine time that a payload takes by its length.
+    #[inline]
+    pub(crate) fn payload_time(&self, bytes: u64) -> Ps {
+        // `byte` is rounded to a picosecond, which is enough for 0.025 ns.
+        bytes * self.parameters.byte + (self.chunks(bytes) - 1) * self.parameters.chunk
+    }
+}

@@ -1,0 +1,164 @@
+//! PCIe and what stands behind it: bytes in both directions, context and translation fetches, the last-level cache.
+
+use crate::event::Ps;
+use crate::memory;
+use crate::world::World;
+
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+/// Bytes of a page that one translation covers: huge pages.
+const PAGE_BITS: u32 = 21;
+/// Bytes of a context, as fetched.
+const CONTEXT_BYTES: u64 = 256;
+
+/// Engine time and latency of a piece of work.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    pub(crate) engine: Ps,
+    pub(crate) latency: Ps,
+}
+
+impl World {
+    /// The NIC writes `bytes` into memory; gives the time until they are over, waiting included.
+    pub(super) fn pcie_up(&mut self, host: u16, bytes: u64) -> Ps {
+        let now = self.now;
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let start = nic.up_free.max(now);
+        nic.up_free = start + (bytes as f64 * nic.pcie_byte) as Ps;
+        nic.counters.pcie_up_bytes += bytes;
+        nic.up_free - now
+    }
+
+    /// The host sends `bytes` to the NIC.
+    pub(super) fn pcie_down(&mut self, host: u16, bytes: u64) -> Ps {
+        let now = self.now;
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let start = nic.down_free.max(now);
+        nic.down_free = start + (bytes as f64 * nic.pcie_byte) as Ps;
+        nic.counters.pcie_down_bytes += bytes;
+        nic.down_free - now
+    }
+
+    /// A DMA read of `bytes`; gives its latency.
+    pub(super) fn dma_read(&mut self, host: u16, bytes: u64) -> Ps {
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let chunks = nic.chunks(bytes);
+        let (request, completion) = (
+            nic.parameters.pcie_request_bytes as u64,
+            nic.parameters.pcie_completion_bytes as u64,
+        );
+        let base = nic.parameters.dma_read;
+        nic.counters.pcie_read_lines += bytes.div_ceil(LINE);
+        let asked = self.pcie_up(host, request * chunks);
+        let answered = self.pcie_down(host, bytes + completion * chunks);
+        base + asked + answered
+    }
+
+    /// A DMA write of `bytes` without regard to the last-level cache: completions.
+    pub(super) fn dma_write(&mut self, host: u16, bytes: u64) -> Ps {
+        let nic = &self.hosts[usize::from(host)].nic;
+        let (chunks, request) = (nic.chunks(bytes), nic.parameters.pcie_request_bytes as u64);
+        nic.parameters.dma_write + self.pcie_up(host, bytes + request * chunks)
+    }
+
+    /// A DMA write of payload to an address; its lines meet the last-level cache.
+    pub(super) fn dma_write_payload(
+        &mut self,
+        host: u16,
+        address: u64,
+        bytes: u64,
+        warm: bool,
+    ) -> Cost {
+        let latency = self.dma_write(host, bytes);
+        let host = &mut self.hosts[usize::from(host)];
+        let counters = &mut host.nic.counters;
+        let (first, last) = (address / LINE, (address + bytes.max(1) - 1) / LINE);
+        let (mut partial, mut whole_lines) = (0, 0);
+        for line in first..=last {
+            let whole = line * LINE >= address && (line + 1) * LINE <= address + bytes;
+            if whole {
+                counters.whole_line_writes += 1;
+            } else {
+                counters.partial_line_writes += 1;
+            }
+            let hit = host.llc.as_mut().map(|llc| llc.write(line * LINE, warm));
+            match hit {
+                Some(memory::Hit::Update) => counters.updating_writes += 1,
+                Some(memory::Hit::Allocate) => {
+                    counters.allocating_writes += 1;
+                    *(if whole {
+                        &mut whole_lines
+                    } else {
+                        &mut partial
+                    }) += 1;
+                }
+                None => {}
+            }
+        }
+        // A line written in part must be fetched before it can be merged; a whole one only drives another out to memory.
+        let write_back = (LINE as f64 * 1_000.0 / host.parameters.memory_gbyte_s) as Ps;
+        let engine = partial * host.parameters.llc_miss + whole_lines * write_back;
+        Cost { engine, latency }
+    }
+
+    /// Looks up a queue pair's context as the requester needs it: to send, and when an answer comes.
+    pub(super) fn touch_context(&mut self, host: u16, qp: u32) -> Cost {
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let hit = nic.contexts.touch(u64::from(qp));
+        self.fetch_context(host, hit)
+    }
+
+    /// Looks up a queue pair's context as the responder needs it.
+    pub(super) fn touch_responder(&mut self, host: u16, qp: u32) -> Cost {
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let hit = nic.responders.touch(u64::from(qp));
+        self.fetch_context(host, hit)
+    }
+
+    fn fetch_context(&mut self, host: u16, hit: bool) -> Cost {
+        let now = self.now;
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        if hit {
+            nic.counters.context_hits += 1;
+            return Cost::default();
+        }
+        nic.counters.context_misses += 1;
+        nic.counters.pcie_read_lines += CONTEXT_BYTES / LINE;
+        let (engine, fetch) = (nic.parameters.context_miss, nic.parameters.context_fetch);
+        // As many fetches at once as the NIC has places; the next waits for one.
+        let share = fetch / (nic.parameters.context_parallel as u64).max(1);
+        let start = nic.fetch_free.max(now);
+        nic.fetch_free = start + share;
+        let wait = start - now;
+        let bytes = CONTEXT_BYTES + nic.parameters.pcie_completion_bytes as u64;
+        self.pcie_down(host, bytes);
+        Cost {
+            engine,
+            latency: fetch + wait,
+        }
+    }
+
+    /// Looks up the translation of an address of a region.
+    pub(super) fn touch_translation(&mut self, host: u16, key: u32, offset: u64) -> Cost {
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        if nic
+            .translations
+            .touch(u64::from(key) << 24 ^ offset >> PAGE_BITS)
+        {
+            return Cost::default();
+        }
+        nic.counters.translation_misses += 1;
+        nic.counters.pcie_read_lines += 1;
+        Cost {
+            engine: nic.parameters.translation_miss,
+            latency: nic.parameters.context_fetch,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.engine += other.engine;
+        self.latency += other.latency;
+    }
+}

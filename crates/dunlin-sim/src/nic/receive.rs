@@ -1,0 +1,164 @@
+//! A packet has arrived: whom it is for, and what it costs to take in.
+
+use dunlin_verbs::{
+    Completion, CompletionOpcode, CompletionStatus, QueuePairState, Transport, GRH_BYTES,
+};
+
+use crate::event::{Event, Ps};
+use crate::packet::{Kind, Place};
+use crate::world::World;
+
+use super::RECEIVER;
+
+impl World {
+    /// A packet reaches the NIC: it waits for the engine.
+    pub(crate) fn arrive(&mut self, host: u16, packet: u32) {
+        let entry = &self.packets[packet];
+        let bytes = u64::from(entry.wire_bytes);
+        let lossless = self.network.is_lossless();
+        let target = &mut self.hosts[usize::from(host)];
+        let nic = &mut target.nic;
+        let room = nic.parameters.rx_buffer_bytes as u64;
+        if target.crashed || nic.arrived_bytes + bytes > room && !lossless {
+            nic.counters.buffer_drops += u64::from(!target.crashed);
+            self.packets.give_back(packet);
+            return;
+        }
+        nic.arrived.push_back(packet);
+        nic.arrived_bytes += bytes;
+        nic.counters.packets_received += 1;
+        if lossless && !nic.pause_sent && nic.arrived_bytes > room / 2 {
+            nic.pause_sent = true;
+            nic.counters.pauses_sent += 1;
+            self.pause_upstream(host, true);
+        }
+        self.kick(host, RECEIVER);
+    }
+
+    /// Lets the switch go on when the buffer has room again.
+    pub(super) fn maybe_unpause(&mut self, host: u16) {
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        if nic.pause_sent && nic.arrived_bytes < nic.parameters.rx_buffer_bytes as u64 / 4 {
+            nic.pause_sent = false;
+            self.pause_upstream(host, false);
+        }
+    }
+
+    /// Takes a packet in; gives the engine's time.
+    pub(super) fn receive(&mut self, host: u16, packet: u32) -> Ps {
+        let entry = &self.packets[packet];
+        let found = self.hosts[usize::from(host)].pair_of(entry.to_number);
+        let Some(qp) = found else {
+            self.packets.give_back(packet);
+            return self.hosts[usize::from(host)].nic.parameters.rx_ack;
+        };
+        let pair = &self.pairs[qp as usize];
+        let listens = matches!(
+            pair.state,
+            QueuePairState::ReadyToReceive
+                | QueuePairState::ReadyToSend
+                | QueuePairState::SendQueueDrained
+                | QueuePairState::SendQueueError
+        );
+        let known = match pair.transport {
+            Transport::UnreliableDatagram => entry.kind == Kind::Datagram,
+            _ => {
+                let ours = pair.peer.is_some_and(|peer| {
+                    peer.host == entry.from
+                        && peer.stamp == entry.from_stamp
+                        && self.pairs[entry.from_qp as usize].number == peer.number
+                });
+                ours && entry.to_stamp == pair.stamp && entry.kind != Kind::Datagram
+            }
+        };
+        if !listens || !known {
+            self.packets.give_back(packet);
+            return self.hosts[usize::from(host)].nic.parameters.rx_ack;
+        }
+        self.packets[packet].local_qp = qp;
+        if self.packets[packet].congested {
+            self.notify_congestion(qp, packet);
+        }
+        match self.packets[packet].kind {
+            Kind::Datagram => self.datagram(host, qp, packet),
+            Kind::Acknowledge | Kind::Refuse(_) | Kind::ReadResponse | Kind::AtomicResponse => {
+                self.answered(host, qp, packet)
+            }
+            Kind::Congestion => {
+                self.slow_down(qp);
+                self.packets.give_back(packet);
+                self.hosts[usize::from(host)].nic.parameters.rx_ack
+            }
+            _ => self.respond(host, qp, packet),
+        }
+    }
+
+    /// A datagram: into the next RECEIVE behind a routing header, or dropped.
+    fn datagram(&mut self, host: u16, qp: u32, packet: u32) -> Ps {
+        let mut cost = self.touch_responder(host, qp);
+        let entry = &self.packets[packet];
+        let bytes = entry.payload.len() as u64;
+        let total = bytes + GRH_BYTES as u64;
+        let pair = &self.pairs[qp as usize];
+        let right_key = entry.key == pair.queue_key;
+        let (immediate, solicited) = (entry.immediate, entry.solicited);
+        let source = self.pairs[entry.from_qp as usize].number;
+        let queue = &mut self.receives[pair.receives].entries;
+        let fits = queue
+            .front()
+            .is_some_and(|receive| receive.segs.length() >= total);
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        cost.engine += nic.parameters.rx_datagram + nic.payload_time(bytes);
+        let pipeline = nic.parameters.pipeline;
+        if !right_key || !fits {
+            nic.counters.receiver_drops += 1;
+            self.packets.give_back(packet);
+            return cost.engine;
+        }
+        nic.counters.messages_received += 1;
+        let receive = queue.pop_front().expect("there is one that fits");
+        let alive = self.segs_alive(host, &receive.segs);
+        let placed = self.price_of_segs(host, &receive.segs, 0, total);
+        cost += placed;
+        let at = self.place_time(qp, self.now + cost.engine + cost.latency + pipeline);
+        let status = if alive {
+            CompletionStatus::Success
+        } else {
+            CompletionStatus::LocalProtection
+        };
+        let completion = Completion {
+            id: receive.id,
+            status,
+            opcode: CompletionOpcode::Receive,
+            bytes: total as usize,
+            immediate,
+            source_queue_pair: Some(source),
+            ..Completion::EMPTY
+        };
+        let stamp = self.pairs[qp as usize].stamp;
+        let entry = &mut self.packets[packet];
+        entry.to_stamp = stamp;
+        entry.place = Place::Scatter {
+            segs: receive.segs,
+            offset: GRH_BYTES as u64,
+        };
+        self.queue.push(at, host, Event::Place { packet });
+        let written = self.completion_latency(host);
+        self.complete_receive(qp, completion, solicited, at + written);
+        cost.engine
+    }
+
+    /// Moves a placement behind those before it on the queue pair.
+    pub(super) fn place_time(&mut self, qp: u32, at: Ps) -> Ps {
+        let pair = &mut self.pairs[qp as usize];
+        let at = at.max(pair.places_at);
+        pair.places_at = at;
+        at
+    }
+
+    /// What the DMA of a completion entry adds: it follows its data.
+    pub(super) fn completion_latency(&mut self, host: u16) -> Ps {
+        let base = self.hosts[usize::from(host)].nic.parameters.dma_write;
+        self.dma_write(host, 64).saturating_sub(base)
+    }
+}

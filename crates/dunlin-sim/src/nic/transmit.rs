@@ -1,0 +1,281 @@
+//! Sending requests: from an element of a send queue to packets.
+
+use dunlin_verbs::{CompletionStatus, QueuePairState, SendFlags, Transport};
+
+use crate::event::{Event, Ps};
+use crate::packet::{Kind, Packet};
+use crate::work::{Element, Inline, Verb};
+use crate::world::World;
+
+use super::pcie::Cost;
+
+impl World {
+    /// Whether the queue pair could send a packet now.
+    pub(crate) fn may_transmit(&self, qp: u32) -> bool {
+        let pair = &self.pairs[qp as usize];
+        let crashed = self.hosts[usize::from(pair.host)].crashed;
+        if pair.paused_until > self.now || pair.cursor >= pair.rung || !pair.alive || crashed {
+            return false;
+        }
+        let Some(element) = pair.element(pair.cursor) else {
+            return false;
+        };
+        let started = element.packets > 0;
+        match pair.state {
+            QueuePairState::ReadyToSend => {}
+            QueuePairState::SendQueueDrained if started => {}
+            _ => return false,
+        }
+        if started {
+            return true;
+        }
+        let most = self.hosts[usize::from(pair.host)]
+            .nic
+            .parameters
+            .max_rd_atomic as u32;
+        let held = pair.fetching > 0 || pair.fenced_until > self.now;
+        !(element.flags.contains(SendFlags::FENCE) && held
+            || element.verb.fetches() && pair.fetching >= most)
+    }
+
+    /// A doorbell has arrived: requests below `rung` are known.
+    pub(crate) fn doorbell(&mut self, qp: u32, stamp: u32, rung: u32) {
+        let pair = &mut self.pairs[qp as usize];
+        if pair.stamp != stamp {
+            return;
+        }
+        // `rung` counts modulo 2^32 from the base.
+        let ahead = rung.wrapping_sub(pair.rung as u32);
+        let (host, old) = (pair.host, pair.rung);
+        if i64::from(ahead as i32) <= 0 {
+            return;
+        }
+        pair.rung += u64::from(ahead);
+        let fetched = (old..pair.rung)
+            .filter(|&index| pair.element(index).is_some_and(|element| !element.pushed))
+            .count() as u64;
+        let counters = &mut self.hosts[usize::from(host)].nic.counters;
+        counters.doorbells += 1;
+        counters.fetched_elements += fetched;
+        counters.pushed_elements += u64::from(ahead) - fetched;
+        if fetched > 0 {
+            let latency = self.dma_read(host, 64 * fetched);
+            self.pairs[qp as usize].elements_at = self.now + latency;
+        }
+        self.wake_sender(qp);
+    }
+
+    /// Sends the next packet of the queue pair; gives the engine's time, or none when there was nothing to send.
+    pub(super) fn transmit(&mut self, host: u16, qp: u32) -> Option<Ps> {
+        if !self.may_transmit(qp) {
+            return None;
+        }
+        let mtu = self.hosts[usize::from(host)].nic.parameters.mtu_bytes as u32;
+        let pair = &mut self.pairs[qp as usize];
+        let (cursor, transport, next_psn) = (pair.cursor, pair.transport, pair.next_psn);
+        let element = pair.element_mut(cursor)?;
+        let first_time = element.packets == 0;
+        if first_time {
+            element.first_psn = next_psn;
+            element.packets = element.length.div_ceil(mtu).max(1);
+            let (packets, fetches) = (u64::from(element.packets), element.verb.fetches());
+            pair.next_psn += packets;
+            pair.fetching += u32::from(fetches);
+        }
+        let number = pair.cursor_packet;
+        let (elements_at, now) = (pair.elements_at, self.now);
+        let packet = self.build(qp, cursor, number, mtu);
+        let mut cost = self.touch_context(host, qp);
+        let Some((packet, read_bytes)) = packet else {
+            self.fail_send(qp, cursor, CompletionStatus::LocalProtection);
+            return Some(cost.engine);
+        };
+        let element = self.pairs[qp as usize].element(cursor)?;
+        let (packets, verb, pushed) = (element.packets, element.verb, element.pushed);
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        let p = &nic.parameters;
+        let pipeline = p.pipeline;
+        cost.engine += match (number, verb) {
+            _ if transport == Transport::UnreliableDatagram => p.tx_datagram,
+            (_, Verb::Read | Verb::CompareAndSwap | Verb::FetchAndAdd) => p.tx_read,
+            (0, _) => p.tx_wqe,
+            _ => p.tx_packet,
+        };
+        cost.engine += nic.payload_time(read_bytes);
+        if verb.fetches() {
+            nic.elements
+                .touch_in(u64::from(qp), element_key(qp, cursor));
+        }
+        nic.counters.requests_started += u64::from(first_time);
+        if !pushed {
+            cost.latency += elements_at.saturating_sub(now);
+        }
+        if read_bytes > 0 {
+            cost += Cost {
+                engine: 0,
+                latency: self.dma_read(host, read_bytes),
+            };
+            if let Some(seg) = self.pairs[qp as usize].element(cursor)?.segs.all().first() {
+                let (key, offset) = (seg.key, seg.offset);
+                cost += self.touch_translation(host, key, offset);
+            }
+        }
+        let delay = cost.engine + cost.latency + pipeline;
+        let wire = self.emit_request(qp, packet, delay);
+        self.advance(qp, number, packets, verb, now + delay + wire);
+        Some(cost.engine)
+    }
+
+    /// Moves the cursor past the packet that was sent.
+    fn advance(&mut self, qp: u32, number: u32, packets: u32, verb: Verb, left_at: Ps) {
+        let pair = &mut self.pairs[qp as usize];
+        let whole = verb.fetches() || number + 1 == packets;
+        if whole {
+            pair.cursor += 1;
+            pair.cursor_packet = 0;
+            // What is sent again begins where its answers ended.
+            let cursor = pair.cursor;
+            if let Some(next) = pair.element(cursor) {
+                pair.cursor_packet = next.answered;
+            }
+        } else {
+            pair.cursor_packet += 1;
+        }
+        if pair.transport == Transport::ReliableConnection {
+            self.arm_timer(qp);
+        } else if whole {
+            // Nobody answers: done when it has left.
+            let element = self.pairs[qp as usize].sends.pop_front();
+            self.pairs[qp as usize].base += 1;
+            if let Some(element) = element {
+                self.complete_send(qp, &element, CompletionStatus::Success, left_at);
+            }
+        }
+    }
+
+    /// Makes packet `number` of a request, with its bytes; gives also how many were read by DMA. None when a local region is gone.
+    fn build(&mut self, qp: u32, cursor: u64, number: u32, mtu: u32) -> Option<(u32, u64)> {
+        let index = self.packets.take();
+        let mut packet = std::mem::take(&mut self.packets[index]);
+        packet.clear();
+        let pair = &self.pairs[qp as usize];
+        let element = pair.element(cursor).expect("the cursor names a request");
+        fill_header(&mut packet, element, number);
+        packet.from = pair.host;
+        packet.from_qp = qp;
+        packet.from_stamp = pair.stamp;
+        match (&element.target, &pair.peer) {
+            (Some(target), _) => {
+                packet.kind = Kind::Datagram;
+                packet.to = target.host;
+                packet.to_number = target.number;
+                packet.key = target.key;
+            }
+            (None, Some(peer)) => {
+                packet.to = peer.host;
+                packet.to_number = peer.number;
+                packet.to_stamp = peer.stamp;
+            }
+            (None, None) => {
+                unreachable!("connected queue pairs send only when they know their peer")
+            }
+        }
+        let mut read_bytes = 0;
+        let mut whole = true;
+        if element.verb == Verb::Read {
+            packet.offset = number * mtu;
+        } else if !element.verb.fetches() {
+            let start = number * mtu;
+            let length = (element.length - start).min(mtu);
+            packet.offset = start;
+            match &element.inline {
+                Inline::Short(bytes) => {
+                    packet
+                        .payload
+                        .extend_from_slice(&bytes[start as usize..(start + length) as usize]);
+                }
+                Inline::Long(bytes) => {
+                    packet
+                        .payload
+                        .extend_from_slice(&bytes[start as usize..(start + length) as usize]);
+                }
+                Inline::None => {
+                    read_bytes = u64::from(length);
+                    let regions = &self.hosts[usize::from(pair.host)].regions;
+                    whole = gather(
+                        regions,
+                        element,
+                        u64::from(start),
+                        read_bytes,
+                        &mut packet.payload,
+                    );
+                }
+            }
+        }
+        self.packets[index] = packet;
+        if !whole {
+            self.packets.give_back(index);
+            return None;
+        }
+        Some((index, read_bytes))
+    }
+
+    /// Congestion control lets the next packet go only at `at`.
+    pub(super) fn pause_sender(&mut self, qp: u32, at: Ps) {
+        let pair = &mut self.pairs[qp as usize];
+        if at <= pair.paused_until || at <= self.now {
+            return;
+        }
+        pair.paused_until = at;
+        let (host, stamp) = (pair.host, pair.stamp);
+        self.queue.push(at, host, Event::Resume { qp, stamp });
+    }
+}
+
+/// The key of an element in the cache of elements.
+pub(super) fn element_key(qp: u32, index: u64) -> u64 {
+    u64::from(qp) << 32 | index & 0xffff_ffff
+}
+
+fn fill_header(packet: &mut Packet, element: &Element, number: u32) {
+    packet.kind = match element.verb {
+        Verb::Send => Kind::Send,
+        Verb::Write => Kind::Write,
+        Verb::Read => Kind::ReadRequest,
+        Verb::CompareAndSwap => Kind::CompareAndSwap,
+        Verb::FetchAndAdd => Kind::FetchAndAdd,
+    };
+    packet.first = number == 0;
+    packet.last = element.verb.fetches() || number + 1 == element.packets;
+    packet.psn = element.first_psn + u64::from(number);
+    // Long messages are acknowledged on the way, so that the sender's timer sees progress.
+    packet.acknowledge = packet.last || number % 32 == 31;
+    packet.solicited = packet.last && element.flags.contains(SendFlags::SOLICITED);
+    packet.immediate = element.immediate.filter(|_| packet.last);
+    packet.address = element.address;
+    packet.key = element.key;
+    packet.total = element.length;
+    packet.operands = element.operands;
+}
+
+/// Copies bytes of a request out of host memory; false when a region has ended.
+fn gather(
+    regions: &crate::memory::RegionTable,
+    element: &Element,
+    offset: u64,
+    length: u64,
+    payload: &mut Vec<u8>,
+) -> bool {
+    let mut whole = true;
+    element
+        .segs
+        .for_range(offset, length, |key, at, bytes| match regions.find(key) {
+            Some(region) if region.contains(at, bytes) => {
+                let old = payload.len();
+                payload.resize(old + bytes as usize, 0);
+                region.block.memory().read(at as usize, &mut payload[old..]);
+            }
+            _ => whole = false,
+        });
+    whole
+}

@@ -1,0 +1,243 @@
+//! The state of a queue pair.
+
+use std::collections::VecDeque;
+
+use dunlin_verbs::{Access, ConnectAttributes, QueuePairState, Transport};
+
+use crate::event::Ps;
+use crate::work::{Element, Receive};
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerOf {
+    pub(crate) host: u16,
+    pub(crate) number: u32,
+    pub(crate) stamp: u32,
+}
+
+/// A message that is arriving in several packets.
+#[derive(Clone, Debug)]
+pub(crate) struct Incoming {
+    /// The RECEIVE that it fills; none for a WRITE.
+    pub(crate) receive: Option<Receive>,
+    /// Bytes that have come.
+    pub(crate) bytes: u64,
+}
+
+/// An answer that waits for the answers before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// Of a READ or atomic that was accepted and not carried out yet.
+    Awaited,
+    /// A READ whose response takes several packets: next packet's number, place, bytes left of all.
+    Stream {
+        psn: u64,
+        key: u32,
+        offset: u64,
+        left: u32,
+        total: u32,
+    },
+    /// A packet that is ready.
+    Packet(u32),
+}
+
+/// The receiving queue: a queue pair's own, or a shared one.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiveQueueState {
+    pub(crate) entries: VecDeque<Receive>,
+    pub(crate) limit: usize,
+    pub(crate) segments: usize,
+    pub(crate) domain: u32,
+    pub(crate) host: u16,
+    pub(crate) alive: bool,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) alive: bool,
+    pub(crate) host: u16,
+    pub(crate) number: u32,
+    pub(crate) transport: Transport,
+    pub(crate) domain: u32,
+    pub(crate) state: QueuePairState,
+    pub(crate) access: Access,
+    pub(crate) attributes: ConnectAttributes,
+    /// Counts resets; events and packets of before are void.
+    pub(crate) stamp: u32,
+    pub(crate) peer: Option<PeerOf>,
+    pub(crate) queue_key: u32,
+    pub(crate) send_cq: u32,
+    pub(crate) receive_cq: u32,
+    /// Its own receive queue or the shared one, in the world's table.
+    pub(crate) receives: u32,
+    pub(crate) shared: bool,
+    pub(crate) limits: Limits,
+
+    // The sending side.
+    pub(crate) sends: VecDeque<Element>,
+    /// Index of `sends[0]`.
+    pub(crate) base: u64,
+    /// Requests posted, and those whose entries were given back by polling.
+    pub(crate) posted: u64,
+    pub(crate) retired: u64,
+    /// Requests that the NIC knows of.
+    pub(crate) rung: u64,
+    /// Next to send: request and packet within it.
+    pub(crate) cursor: u64,
+    pub(crate) cursor_packet: u32,
+    pub(crate) next_psn: u64,
+    /// READs and atomics started and not answered.
+    pub(crate) fetching: u32,
+    /// When the last answered READ or atomic is in memory: a fenced request starts after that.
+    pub(crate) fenced_until: Ps,
+    pub(crate) in_ring: bool,
+    /// When elements that did not come with their doorbell are in the NIC.
+    pub(crate) elements_at: Ps,
+    /// Not before this time: receiver not ready, or the rate of congestion control.
+    pub(crate) paused_until: Ps,
+    pub(crate) retries_left: u8,
+    pub(crate) not_ready_left: u8,
+    pub(crate) timer_armed: bool,
+    pub(crate) progress_at: Ps,
+    /// The sequence number to which the sender went back last, until there is progress.
+    pub(crate) went_back: Option<u64>,
+    /// Packets leave, and completions appear, in order.
+    pub(crate) leaves_at: Ps,
+    pub(crate) completes_at: Ps,
+
+    // The receiving side.
+    pub(crate) expected_psn: u64,
+    pub(crate) refused_gap: bool,
+    pub(crate) incoming: Option<Incoming>,
+    /// UC: the rest of the message that lost a packet is dropped.
+    pub(crate) skipping: bool,
+    pub(crate) atomics: VecDeque<(u64, u64)>,
+    pub(crate) answers: VecDeque<Answer>,
+    pub(crate) answering: bool,
+    pub(crate) places_at: Ps,
+    pub(crate) answers_at: Ps,
+    /// When congestion was last notified.
+    pub(crate) notified_at: Option<Ps>,
+}
+
+/// What a queue pair was made for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) send_requests: usize,
+    pub(crate) segments: usize,
+    pub(crate) inline_bytes: usize,
+}
+
+impl Pair {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(
+        host: u16,
+        number: u32,
+        transport: Transport,
+        domain: u32,
+        queues: (u32, u32),
+        receives: (u32, bool),
+        limits: Limits,
+        stamp: u32,
+    ) -> Self {
+        Self {
+            alive: true,
+            host,
+            number,
+            transport,
+            domain,
+            state: QueuePairState::Reset,
+            access: Access::empty(),
+            attributes: ConnectAttributes::default(),
+            stamp,
+            peer: None,
+            queue_key: 0x1111_1111,
+            send_cq: queues.0,
+            receive_cq: queues.1,
+            receives: receives.0,
+            shared: receives.1,
+            limits,
+            sends: VecDeque::new(),
+            base: 0,
+            posted: 0,
+            retired: 0,
+            rung: 0,
+            cursor: 0,
+            cursor_packet: 0,
+            next_psn: 0,
+            fetching: 0,
+            fenced_until: 0,
+            in_ring: false,
+            elements_at: 0,
+            paused_until: 0,
+            retries_left: 0,
+            not_ready_left: 0,
+            timer_armed: false,
+            progress_at: 0,
+            went_back: None,
+            leaves_at: 0,
+            completes_at: 0,
+            expected_psn: 0,
+            refused_gap: false,
+            incoming: None,
+            skipping: false,
+            atomics: VecDeque::new(),
+            answers: VecDeque::new(),
+            answering: false,
+            places_at: 0,
+            answers_at: 0,
+            notified_at: None,
+        }
+    }
+
+    /// As new, in state Reset, with a fresh incarnation; posted work is forgotten.
+    pub(crate) fn reset(&mut self) {
+        let queues = (self.send_cq, self.receive_cq);
+        let receives = (self.receives, self.shared);
+        // What is in flight keeps its order even so.
+        let (leaves_at, completes_at) = (self.leaves_at, self.completes_at);
+        let stamp = self.stamp + 1;
+        *self = Self::new(
+            self.host,
+            self.number,
+            self.transport,
+            self.domain,
+            queues,
+            receives,
+            self.limits,
+            stamp,
+        );
+        (self.leaves_at, self.completes_at) = (leaves_at, completes_at);
+    }
+
+    /// The request with this index.
+    #[inline]
+    pub(crate) fn element(&self, index: u64) -> Option<&Element> {
+        self.sends.get(index.checked_sub(self.base)? as usize)
+    }
+
+    #[inline]
+    pub(crate) fn element_mut(&mut self, index: u64) -> Option<&mut Element> {
+        self.sends.get_mut(index.checked_sub(self.base)? as usize)
+    }
+
+    /// Whether something was sent that is not acknowledged.
+    pub(crate) fn waits_for_answer(&self) -> bool {
+        self.sends
+            .front()
+            .is_some_and(|element| element.packets > 0)
+    }
+
+    /// Goes back to the packet `psn`, which was sent before.
+    pub(crate) fn go_back(&mut self, psn: u64) {
+        let at = self.sends.partition_point(|element| {
+            element.packets > 0 && element.first_psn + u64::from(element.packets) <= psn
+        });
+        let Some(element) = self.sends.get(at).filter(|element| element.packets > 0) else {
+            return;
+        };
+        self.cursor = element.index;
+        self.cursor_packet = psn.saturating_sub(element.first_psn) as u32;
+    }
+}

@@ -1,0 +1,14 @@
+//! Parameters: one file for each NIC, host and switch type, each value with its source and how far it can be trusted.
+//!
+//! The files are in `params/` and compiled in; a user may load others. A file that lacks a value, or has one too many, is refused.
+//! Times stand in files as nanoseconds (`..._ns`) and in the structures as picoseconds.
+
+mod file;
+mod host;
+mod nic;
+mod switch;
+
+pub use file::{Confidence, Origin, ParameterError};
+pub use host::HostParameters;
+pub use nic::NicParameters;
+pub use switch::SwitchParameters;

@@ -1,0 +1,134 @@
+//! What a NIC costs and holds.
+
+super::file::parameters! {
+    /// A NIC with its PCIe attachment and its port.
+    NicParameters
+    times {
+        /// Engine time of a WRITE or SEND request: its first packet.
+        tx_wqe,
+        /// Engine time of a READ or atomic request.
+        tx_read,
+        /// Engine time of a datagram.
+        tx_datagram,
+        /// Engine time of each further packet of a message or of a READ response.
+        tx_packet,
+        /// Engine time of an arriving WRITE, with its acknowledgement.
+        rx_write,
+        /// Engine time of an arriving SEND, with its RECEIVE and acknowledgement.
+        rx_send,
+        /// Engine time of an arriving datagram, with its RECEIVE.
+        rx_datagram,
+        /// Engine time of an arriving READ or atomic, with its response.
+        rx_read_request,
+        /// Engine time of an arriving READ response.
+        rx_read_response,
+        /// Engine time of an arriving acknowledgement.
+        rx_ack,
+        /// Engine time of each further packet of an arriving message.
+        rx_packet,
+        /// Engine time of a payload byte.
+        byte,
+        /// Engine time of each further PCIe chunk of a payload.
+        chunk,
+        /// Time that the atomic unit is busy with one atomic.
+        atomic,
+        /// Engine time lost when a queue pair's context is not cached.
+        context_miss,
+        /// Latency of fetching a context from host memory, beside the engine time.
+        context_fetch,
+        /// Engine time lost when a request's element is not cached any more.
+        wqe_miss,
+        /// Engine time lost when a translation is not cached.
+        translation_miss,
+        /// Latency of the NIC's pipeline, each way.
+        pipeline,
+        /// Time from a core's doorbell store to the NIC.
+        mmio,
+        /// Latency of a DMA read of host memory.
+        dma_read,
+        /// Time until a DMA write is visible to cores.
+        dma_write,
+        /// Latency of a packet from a NIC to itself.
+        loopback,
+        /// Longest time by which part of a WRITE may be placed after the rest; only without in-order placement.
+        disorder,
+        /// Least time between two congestion notifications for one flow.
+        cnp_interval,
+        /// Period of the decay of DCQCN's alpha.
+        alpha_period,
+        /// Period of DCQCN's rate increase.
+        increase_period,
+    }
+    numbers {
+        /// 1 when one engine serves requests and arriving packets alike, 0 when each has its own.
+        shared_pipeline,
+        /// Packets that a queue pair may send in its turn.
+        tx_burst,
+        /// Sets of the cache of requester contexts.
+        context_sets,
+        /// Ways of the cache of requester contexts.
+        context_ways,
+        /// Sets of the cache of responder contexts, which are smaller.
+        responder_sets,
+        /// Ways of the cache of responder contexts.
+        responder_ways,
+        /// Contexts being fetched at once.
+        context_parallel,
+        /// Sets of the work-queue-element cache; a queue pair's elements share one.
+        wqe_sets,
+        /// Ways of the work-queue-element cache.
+        wqe_ways,
+        /// Sets of the translation cache.
+        translation_sets,
+        /// Ways of the translation cache.
+        translation_ways,
+        /// Usable PCIe bandwidth, each direction, in gigabytes a second.
+        pcie_gbyte_s,
+        /// Bytes of a PCIe request header, framing included.
+        pcie_request_bytes,
+        /// Bytes of a PCIe completion header, framing included.
+        pcie_completion_bytes,
+        /// Most payload bytes of a PCIe packet.
+        pcie_chunk_bytes,
+        /// Rate of the port, all its links together, in gigabits a second.
+        link_gbit_s,
+        /// Bytes around the payload of each packet on the wire, gaps included, extended headers not.
+        header_bytes,
+        /// Largest payload of a packet.
+        mtu_bytes,
+        /// Largest inline payload.
+        max_inline_bytes,
+        /// Largest work queue element that is pushed with its doorbell.
+        blueflame_bytes,
+        /// READs and atomics that a queue pair keeps outstanding.
+        max_rd_atomic,
+        /// Bytes of arriving packets that wait inside before the port pauses its peer or drops.
+        rx_buffer_bytes,
+        /// 1 when a WRITE is placed in ascending addresses, 0 when in any order.
+        in_order_placement,
+        /// 1 when marked packets make senders slow down (DCQCN).
+        congestion_control,
+        /// DCQCN: gain of alpha.
+        alpha_gain,
+        /// DCQCN: additive increase, in gigabits a second.
+        additive_gbit_s,
+        /// DCQCN: hyper increase, in gigabits a second.
+        hyper_gbit_s,
+        /// DCQCN: rounds of fast recovery.
+        recovery_rounds,
+        /// DCQCN: 1 when one rate serves all queue pairs to a destination, 0 when each has its own.
+        rate_per_destination,
+    }
+    files {
+        /// Mellanox ConnectX-3, 56 Gb/s InfiniBand, PCIe 3.0 x8 (FaSST, ScaleRPC).
+        connectx_3 => "connectx-3.toml",
+        /// Mellanox Connect-IB, two ports of 56 Gb/s, PCIe 3.0 x16 (FaSST).
+        connect_ib => "connect-ib.toml",
+        /// Mellanox ConnectX-4 Lx, two ports of 25 Gb/s (Flor).
+        connectx_4_lx => "connectx-4-lx.toml",
+        /// Mellanox ConnectX-5, 100 Gb/s (FLOCK, RB², Flor).
+        connectx_5 => "connectx-5.toml",
+        /// Mellanox ConnectX-6 Dx, 100 Gb/s a port.
+        connectx_6_dx => "connectx-6-dx.toml",
+    }
+}

@@ -1,0 +1,40 @@
+//! What a switch costs and holds.
+
+super::file::parameters! {
+    /// A switch and the cables to it.
+    SwitchParameters
+    times {
+        /// Port to port.
+        latency,
+        /// Cable.
+        propagation,
+    }
+    numbers {
+        /// Shared packet buffer in bytes.
+        buffer_bytes,
+        /// Share of the free buffer that one port may take: the dynamic threshold's alpha.
+        buffer_alpha,
+        /// 1 when the switch pauses its senders before it must drop (PFC, or InfiniBand's credits).
+        lossless,
+        /// Bytes of an ingress port in the buffer at which its sender is paused.
+        pause_bytes,
+        /// Bytes below which it is let go on.
+        resume_bytes,
+        /// Queue length at which marking begins, in bytes; none when zero.
+        ecn_min_bytes,
+        /// Queue length at which the marking probability is at its most.
+        ecn_max_bytes,
+        /// That probability.
+        ecn_probability,
+    }
+    files {
+        /// Mellanox SX6036, 56 Gb/s InfiniBand (FaSST).
+        sx6036 => "sx6036.toml",
+        /// Mellanox SX1012, 40 and 56 Gb/s (ScaleRPC).
+        sx1012 => "sx1012.toml",
+        /// Mellanox SB7890, 100 Gb/s InfiniBand (RB²).
+        sb7890 => "sb7890.toml",
+        /// Dell Z9264F-ON, 100 Gb/s Ethernet (FLOCK).
+        z9264f => "z9264f.toml",
+    }
+}

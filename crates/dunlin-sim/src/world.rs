@@ -1,0 +1,239 @@
+//! The world: all state of a cluster in one place, and what each event does to it.
+//!
+//! One real thread at a time holds it. Its parts are in the files of their subjects, as further methods of [`World`].
+
+use std::collections::VecDeque;
+
+use dunlin_verbs::AsyncEvent;
+
+use crate::completion::{Cq, Pending};
+use crate::cores::{Core, Thread};
+use crate::event::{Event, EventQueue, Ps};
+use crate::faults::Faults;
+use crate::memory::{Llc, RegionTable};
+use crate::network::Network;
+use crate::nic::Nic;
+use crate::packet::Packet;
+use crate::pair::{Pair, ReceiveQueueState};
+use crate::parameters::{HostParameters, NicParameters};
+use crate::random::Random;
+use crate::slab::Slab;
+
+/// Bits of a queue pair's number that are its index on the host; the rest counts the index's users.
+const NUMBER_INDEX_BITS: u32 = 16;
+/// Queue pairs of a host at once.
+pub(crate) const QUEUE_PAIRS_MAX: usize = 1 << NUMBER_INDEX_BITS;
+/// Events kept for a user who does not fetch them.
+const EVENTS_MAX: usize = 1024;
+
+/// A host with its NIC.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) parameters: HostParameters,
+    pub(crate) nic: Nic,
+    pub(crate) llc: Option<Llc>,
+    pub(crate) regions: RegionTable,
+    /// Queue pairs by the index in their number: users so far, and the place in the world's table.
+    numbers: Vec<(u32, Option<u32>)>,
+    free_numbers: VecDeque<u32>,
+    pub(crate) first_core: u32,
+    pub(crate) cores: u32,
+    pub(crate) crashed: bool,
+    /// Factor on the time of cores and engines: 1 unless a fault makes the host slow.
+    pub(crate) slowness: f64,
+    pub(crate) events: VecDeque<AsyncEvent>,
+    pub(crate) next_domain: u32,
+}
+
+impl Host {
+    pub(crate) fn new(
+        seed: u64,
+        number: u64,
+        host: HostParameters,
+        nic: NicParameters,
+        first_core: u32,
+    ) -> Self {
+        Self {
+            llc: Llc::new(&host, seed ^ number, Random::of(seed, "llc", number)),
+            nic: Nic::new(nic, seed, number),
+            regions: RegionTable::new(Random::of(seed, "keys", number)),
+            numbers: Vec::new(),
+            free_numbers: VecDeque::new(),
+            first_core,
+            cores: (host.cores as u32).max(1),
+            crashed: false,
+            slowness: 1.0,
+            events: VecDeque::new(),
+            next_domain: 1,
+            parameters: host,
+        }
+    }
+
+    /// The queue pair with this number, in the world's table.
+    #[inline]
+    pub(crate) fn pair_of(&self, number: u32) -> Option<u32> {
+        let (users, pair) = *self.numbers.get(number as usize & (QUEUE_PAIRS_MAX - 1))?;
+        pair.filter(|_| users == number >> NUMBER_INDEX_BITS)
+    }
+
+    /// A number for the queue pair at `place`; none when all are taken.
+    pub(crate) fn take_number(&mut self, place: u32) -> Option<u32> {
+        // A number rests while there are few: packets of its last user may still be on the way.
+        let index = if self.free_numbers.len() > 64 || self.numbers.len() == QUEUE_PAIRS_MAX {
+            self.free_numbers.pop_front()?
+        } else {
+            self.numbers.push((0, None));
+            self.numbers.len() as u32 - 1
+        };
+        let (users, pair) = &mut self.numbers[index as usize];
+        // 24 bits as on InfiniBand; never 0 or 1, which are special there.
+        *users = *users % 0xff + 1;
+        *pair = Some(place);
+        Some(*users << NUMBER_INDEX_BITS | index)
+    }
+
+    pub(crate) fn give_number_back(&mut self, number: u32) {
+        let index = number & (QUEUE_PAIRS_MAX as u32 - 1);
+        self.numbers[index as usize].1 = None;
+        self.free_numbers.push_back(index);
+    }
+}
+
+/// A completion channel.
+#[derive(Debug, Default)]
+pub(crate) struct ChannelState {
+    pub(crate) raised: bool,
+    pub(crate) waiters: Vec<u32>,
+    pub(crate) event: Option<std::sync::Arc<std::os::fd::OwnedFd>>,
+}
+
+/// Everything.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    pub(crate) now: Ps,
+    pub(crate) queue: EventQueue,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) cores: Vec<Core>,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) free_pairs: VecDeque<u32>,
+    pub(crate) receives: Slab<ReceiveQueueState>,
+    pub(crate) cqs: Slab<Cq>,
+    pub(crate) channels: Slab<ChannelState>,
+    pub(crate) pending: Slab<Pending>,
+    pub(crate) packets: Slab<Packet>,
+    pub(crate) network: Network,
+    pub(crate) faults: Faults,
+}
+
+/// What the event loop does after an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Goes on.
+    Nothing,
+    /// Runs the step of this thread, without the world.
+    Step { thread: u32, stamp: u32 },
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            now: 0,
+            queue: EventQueue::default(),
+            hosts: Vec::new(),
+            cores: Vec::new(),
+            threads: Vec::new(),
+            pairs: Vec::new(),
+            free_pairs: VecDeque::new(),
+            receives: Slab::new(),
+            cqs: Slab::new(),
+            channels: Slab::new(),
+            pending: Slab::new(),
+            packets: Slab::new(),
+            network: Network::default(),
+            faults: Faults::new(seed),
+        }
+    }
+
+    /// Takes the next event and lets it happen.
+    #[inline]
+    pub(crate) fn next_event(&mut self) -> Option<After> {
+        let (at, event) = self.queue.pop()?;
+        debug_assert!(at >= self.now, "time runs forward");
+        self.now = at;
+        match event {
+            Event::Doorbell { qp, stamp, rung } => self.doorbell(qp, stamp, rung),
+            Event::Engine { host, engine } => self.engine_event(host, engine),
+            Event::Switch {
+                switch,
+                port,
+                packet,
+            } => self.switch_event(switch, port, packet),
+            Event::Port { switch, port } => self.port_event(switch, port),
+            Event::Arrive { host, packet } => self.arrive(host, packet),
+            Event::Place { packet } => self.place_event(packet),
+            Event::PlaceRest { packet } => self.place_rest_event(packet),
+            Event::Emit { packet } => self.late_packet(packet),
+            Event::Complete { entry } => self.completion_event(entry),
+            Event::Timer { qp, stamp } => self.timer_event(qp, stamp),
+            Event::Resume { qp, stamp } => self.resume_event(qp, stamp),
+            Event::Pause { target, stop } => self.pause_event(target, stop),
+            Event::Rate { host, flow, stamp } => self.rate_event(host, flow, stamp),
+            Event::Slice { core, stamp } => self.slice_event(core, stamp),
+            Event::Thread { thread, stamp } => return Some(After::Step { thread, stamp }),
+        }
+        Some(After::Nothing)
+    }
+
+    /// A packet that a fault held back enters the network; rules are not asked again.
+    fn late_packet(&mut self, packet: u32) {
+        let (from, to) = (self.packets[packet].from, self.packets[packet].to);
+        if from == to {
+            self.queue
+                .push(self.now, to, Event::Arrive { host: to, packet });
+        } else {
+            self.enter_network(packet, self.now);
+        }
+    }
+
+    /// Wakes the threads that poll a place in memory.
+    pub(crate) fn wake_watchers(&mut self, host: u16, key: u32, offset: u64, bytes: u64) {
+        let mut at = 0;
+        loop {
+            let Some(region) = self.hosts[usize::from(host)].regions.find(key) else {
+                return;
+            };
+            let Some(watch) = region.watches.get(at).copied() else {
+                return;
+            };
+            at += 1;
+            if watch.start < offset + bytes && offset < watch.end {
+                self.wake_thread(watch.thread);
+            }
+        }
+    }
+
+    /// Keeps an event for who asks for it, once.
+    pub(crate) fn push_event(&mut self, host: u16, event: AsyncEvent) {
+        let events = &mut self.hosts[usize::from(host)].events;
+        if events.len() < EVENTS_MAX && !events.contains(&event) {
+            events.push_back(event);
+        }
+    }
+
+    /// Raises the event of a completion channel.
+    pub(crate) fn raise(&mut self, channel: u32) {
+        let state = &mut self.channels[channel];
+        state.raised = true;
+        if let Some(event) = &state.event {
+            // Nothing can be done about a failure, and a full counter is an event too.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+        let waiters = std::mem::take(&mut state.waiters);
+        for &thread in &waiters {
+            self.rouse_thread(thread);
+        }
+    }
+}
