@@ -267,7 +267,8 @@ impl<D: Device> RingChannel<D> {
             }
         }
         if let Some((offset, length)) = self.outbox.written() {
-            self.queue_pair.expect_write(ring.plus(offset as u64), length);
+            self.queue_pair
+                .expect_write(ring.plus(offset as u64), length);
         }
         self.unconfirmed = Some(self.posted);
         self.wake_if_asleep()
