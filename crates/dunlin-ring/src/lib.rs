@@ -51,6 +51,8 @@ mod design;
 mod error;
 mod framing;
 mod geometry;
+#[cfg(all(test, not(loom)))]
+mod hostile_tests;
 mod link;
 mod memory;
 mod policy;
@@ -66,6 +68,4 @@ pub use geometry::{Framing, RingConfig, LINE_BYTES};
 pub use memory::Message;
 pub use producer::Producer;
 pub use reservation::Reservation;
-pub use stream::{
-    stream_config, Stream, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES,
-};
+pub use stream::{stream_config, Stream, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};

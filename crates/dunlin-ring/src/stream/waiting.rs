@@ -111,7 +111,10 @@ impl Lookout {
         loop {
             let mut entries = self.lock();
             while entries.is_empty() {
-                entries = self.news.wait(entries).unwrap_or_else(PoisonError::into_inner);
+                entries = self
+                    .news
+                    .wait(entries)
+                    .unwrap_or_else(PoisonError::into_inner);
                 nap = FIRST_NAP;
             }
             let now = Instant::now();
