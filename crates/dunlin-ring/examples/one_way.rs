@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (number, reading.join().expect("it reads"))
     });
     let rate = received as f64 / seconds / 1e6;
-    println!("{name} {size} B: {rate:.2} M/s, {} lost", sent - received);
+    println!("{name} {size} B: {rate:.5} M/s, {} lost", sent - received);
     assert!(matches!(consumer.receive(|_| ())?, Received::Empty));
     Ok(())
 }

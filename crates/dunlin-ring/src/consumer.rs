@@ -521,6 +521,18 @@ impl<D: Device> Consumer<D> {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+impl<D: Device> Consumer<D> {
+    /// All that the producer may write.
+    pub(crate) fn inlet_for_tests(&self) -> D::Region {
+        self.inlet.clone()
+    }
+
+    pub(crate) fn units_for_tests(&self) -> u64 {
+        self.geometry.units
+    }
+}
+
 /// A message that has arrived, read in place. Its slots are given back when it is dropped.
 #[derive(Debug)]
 pub struct Arrived<'a, D: Device> {

@@ -51,6 +51,8 @@ mod design;
 mod error;
 mod framing;
 mod geometry;
+#[cfg(all(test, not(loom)))]
+mod hostile_tests;
 mod link;
 mod memory;
 mod policy;

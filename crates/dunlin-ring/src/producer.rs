@@ -680,3 +680,11 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+impl<D: Device> Producer<D> {
+    /// All that the consumer may write.
+    pub(crate) fn inlet_for_tests(&self) -> D::Region {
+        self.inlet.clone()
+    }
+}
