@@ -17,8 +17,8 @@ const OTHER: &str = "--other";
 
 /// What crosses between the two processes before there is a ring: lines of hexadecimal.
 pub struct Pipe {
-    output: Box<dyn Write>,
-    input: Box<dyn BufRead>,
+    output: Box<dyn Write + Send>,
+    input: Box<dyn BufRead + Send>,
     child: Option<Child>,
 }
 

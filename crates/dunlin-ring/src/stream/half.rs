@@ -138,15 +138,26 @@ impl<D: Device> WriteHalf<D> {
     }
 
     pub(super) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_flush(context))?;
-        self.producer.close().map_err(writing)?;
-        match self.producer.poll() {
-            // A peer that has read everything and gone is no failure of ours.
-            Err(_) if self.producer.is_closed() => Poll::Ready(Ok(())),
-            Err(error) => Poll::Ready(Err(writing(error))),
-            Ok(()) if self.producer.is_closed() => Poll::Ready(Ok(())),
-            Ok(()) => self.wait(context),
+        let ended = ready!(self.poll_end(context));
+        match ended {
+            // A peer that has gone needs no end, as with TCP; what it did not hear of before is lost and told.
+            Err(RingError::PeerLost) if self.producer.is_flushed() => Poll::Ready(Ok(())),
+            ended => Poll::Ready(ended.map_err(writing)),
         }
+    }
+
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<(), RingError>> {
+        if !self.producer.is_flushed() {
+            self.producer.flush()?;
+        }
+        self.producer.close()?;
+        if !self.producer.is_closed() {
+            self.producer.poll()?;
+        }
+        if self.producer.is_closed() {
+            return Poll::Ready(Ok(()));
+        }
+        self.wait(context)
     }
 
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<T> {
