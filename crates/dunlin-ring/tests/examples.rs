@@ -40,3 +40,17 @@ fn http() {
 fn grpc() {
     assert!(run("grpc", &["200"]).contains("200 calls without an error"));
 }
+
+#[test]
+fn network_function() {
+    for design in ["rb2", "farm", "socksdirect", "l5", "mvapich"] {
+        assert!(run("nf", &["20000", design]).contains("20000 packets"));
+    }
+}
+
+#[test]
+fn database() {
+    for design in ["rb2", "farm", "socksdirect", "l5", "mvapich"] {
+        assert!(run("ycsb", &["20000", design]).contains("20000 reads"));
+    }
+}

@@ -25,8 +25,14 @@ pub struct Pipe {
 impl Pipe {
     /// The first process: starts the other one.
     pub fn to_other() -> Result<Self, Failure> {
+        Self::to_other_with(&[])
+    }
+
+    /// The first process: starts the other one with further arguments.
+    pub fn to_other_with(arguments: &[&str]) -> Result<Self, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(OTHER)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

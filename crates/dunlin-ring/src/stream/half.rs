@@ -2,11 +2,15 @@
 
 use std::io::{self, ErrorKind};
 use std::task::{ready, Context, Poll};
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::Device;
 
 use super::waiting::Waiting;
 use crate::{Consumer, LengthLimit, Producer, Received, RingError, SendError};
+
+/// How long a stream that is dropped waits for what it has written to arrive.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// The reading direction.
 #[derive(Debug)]
@@ -168,8 +172,13 @@ impl<D: Device> WriteHalf<D> {
 
 impl<D: Device> Drop for WriteHalf<D> {
     fn drop(&mut self) {
-        // So that the peer sees an end and not a reset. What the device has no room for now stays untold.
-        let _ = self.producer.close();
+        // So that the peer sees an end and not a reset. Requests end with their queue pair, so they are waited for: a round trip as a rule.
+        let start = Instant::now();
+        let mut ended = self.producer.close();
+        while ended.is_ok() && !self.producer.is_closed() && start.elapsed() < LINGER {
+            std::thread::yield_now();
+            ended = self.producer.poll();
+        }
     }
 }
 
