@@ -57,7 +57,10 @@ fn generate(packets: u64) -> Result<(), Failure> {
         });
         match sent {
             Ok(()) => return Ok(()),
-            Err(SendError::Full) => producer.poll()?,
+            Err(SendError::Full) => {
+                producer.poll()?;
+                std::thread::yield_now();
+            }
             Err(error) => return Err(Failure::from(error)),
         }
     };
@@ -71,11 +74,9 @@ fn generate(packets: u64) -> Result<(), Failure> {
     while !producer.is_closed() {
         producer.poll()?;
     }
-    while !producer.is_drained().unwrap_or(true) {
-        std::hint::spin_loop();
-    }
-    let seconds = start.elapsed().as_secs_f64();
+    // Until everything has been counted.
     pipe.wait()?;
+    let seconds = start.elapsed().as_secs_f64();
     let rate = packets as f64 / seconds / 1e6;
     println!(
         "{packets} packets over {} in {seconds:.2} s: {rate:.1} M/s",
@@ -100,7 +101,14 @@ fn measure() -> Result<(), Failure> {
         *packets += 1;
         *bytes += size;
     };
-    while !matches!(consumer.receive(&mut read), Ok(Received::End) | Err(_)) {}
+    loop {
+        match consumer.receive(&mut read)? {
+            Received::Message(()) => {}
+            // The device's own thread may need this core.
+            Received::Empty => std::thread::yield_now(),
+            Received::End => break,
+        }
+    }
     let counted: u64 = flows.values().map(|(packets, _)| packets).sum();
     if !ended || wrong > 0 || counted + 1 != next {
         return Err(format!("{counted} counted, {wrong} wrong").into());
