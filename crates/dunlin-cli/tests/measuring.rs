@@ -96,6 +96,56 @@ fn verbs_are_measured_against_the_limits() {
 }
 
 #[test]
+fn rings_are_measured() {
+    for arguments in [
+        &["--design", "rb2"][..],
+        &["--design", "farm"],
+        &["--design", "socksdirect"],
+        &["--design", "l5", "--lengths", "header"],
+        &["--design", "mvapich"],
+        &["--design", "raw"],
+        &[
+            "--without",
+            "batching,zero-copy,cache-lines",
+            "--size",
+            "5000",
+        ],
+        &["--size", "1048576", "--slots", "16"],
+    ] {
+        let command = ["perf", "ring", "--seconds", "0.2", "--json"];
+        let report = assert_report(&leaves_nothing(&[&command[..], arguments].concat()));
+        assert_eq!(report["device"], "shm", "{arguments:?}");
+    }
+}
+
+#[test]
+fn rings_are_compared_and_swept() {
+    let arguments = ["--design", "rb2,l5", "--against", "limits", "--json"];
+    let command = ["perf", "ring", "--seconds", "0.2"];
+    let output = leaves_nothing(&[&command[..], &arguments].concat());
+    assert!(output.status.success());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_against(&report["designs"][0]);
+    assert!(report["designs"][1]["over_first"].as_f64() > Some(0.0));
+    let folder = common::Scratch::new("sweep", b"");
+    let out = format!("{}-figures", folder.path());
+    let arguments = [
+        "--seconds",
+        "0.1",
+        "--design",
+        "rb2",
+        "--sweep",
+        "--out",
+        &out,
+    ];
+    let swept = leaves_nothing(&[&["perf", "ring"][..], &arguments].concat());
+    assert!(swept.status.success());
+    let csv = std::fs::read_to_string(format!("{out}/ring.csv")).expect("CSV");
+    assert_eq!(csv.lines().count(), 16);
+    std::fs::remove_dir_all(&out).expect("its folder");
+}
+
+#[test]
 fn verbs_that_a_transport_lacks_are_refused() {
     for (test, transport) in [("read", "uc"), ("atomic", "uc"), ("write", "ud")] {
         let arguments = ["perf", "verbs", "--test", test, "--transport", transport];

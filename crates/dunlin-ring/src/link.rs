@@ -135,9 +135,6 @@ impl<D: Device> Link<D> {
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Polled, RingError> {
         let mut polled = Polled::default();
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
         loop {
             let count = match self.completions.poll(&mut self.polled) {
                 Ok(count) => count,
@@ -148,29 +145,28 @@ impl<D: Device> Link<D> {
             };
             for index in 0..count {
                 let completion = self.polled[index];
-                if let Err(error) = self.take(&completion, &mut polled) {
-                    // What came before the failure has come; the failure is told by the next call.
-                    return if polled == Polled::default() {
-                        Err(error)
-                    } else {
-                        Ok(polled)
-                    };
-                }
+                self.take(&completion, &mut polled);
             }
             if count < POLLED {
-                return Ok(polled);
+                break;
             }
+        }
+        match self.broken {
+            // What came before the failure has come; the failure is told when nothing more comes.
+            Some(error) if polled == Polled::default() => Err(error),
+            _ => Ok(polled),
         }
     }
 
     #[inline]
-    fn take(&mut self, completion: &Completion, polled: &mut Polled) -> Result<(), RingError> {
+    fn take(&mut self, completion: &Completion, polled: &mut Polled) {
         if !completion.is_success() {
             let error = match completion.status {
                 CompletionStatus::Flushed | CompletionStatus::RetryExceeded => RingError::PeerLost,
                 status => RingError::Request(status),
             };
-            return Err(self.fail(error));
+            self.fail(error);
+            return;
         }
         match completion.opcode {
             CompletionOpcode::ReceiveWriteWithImmediate | CompletionOpcode::Receive => {
@@ -184,7 +180,6 @@ impl<D: Device> Link<D> {
                 }
             }
         }
-        Ok(())
     }
 
     /// Says where a WRITE will go soon.

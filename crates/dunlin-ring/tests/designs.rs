@@ -91,6 +91,10 @@ fn an_explicit_flush_is_enough() {
         for number in 0u8..100 {
             producer.try_send(&[number; 9]).unwrap();
             producer.flush().unwrap();
+            // Only a send queue that is full, as it is before the peer's device has answered, makes it wait for a poll.
+            while !producer.is_flushed() {
+                producer.poll().unwrap();
+            }
             assert_eq!(receive(&mut consumer).unwrap(), Some(vec![number; 9]));
         }
     }
@@ -113,6 +117,10 @@ fn a_full_ring_says_so_and_goes_on_when_there_is_room() {
                 Err(error) => panic!("{error}"),
             }
         }
+        wait_for(|| {
+            producer.poll().unwrap();
+            producer.is_flushed().then_some(())
+        });
         assert!(sent >= 100, "{}: {sent}", design.name);
         assert_eq!(producer.try_send(b"more"), Err(SendError::Full));
         for number in 0..sent {

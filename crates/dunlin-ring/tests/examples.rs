@@ -1,15 +1,30 @@
 //! The examples run, as their users run them: two processes each.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A hang is a failure.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Runs an example that cargo has built beside the tests.
 fn run(name: &str, arguments: &[&str]) -> String {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap().parent().unwrap().join("examples");
-    let output = Command::new(folder.join(name))
+    let mut child = Command::new(folder.join(name))
         .args(arguments)
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap_or_else(|error| panic!("{name}, which `cargo test` builds: {error}"));
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LONGEST {
+            child.kill().unwrap();
+            panic!("{name} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
     let words = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {words}{errors}");
@@ -24,4 +39,18 @@ fn http() {
 #[test]
 fn grpc() {
     assert!(run("grpc", &["200"]).contains("200 calls without an error"));
+}
+
+#[test]
+fn network_function() {
+    for design in ["rb2", "farm", "socksdirect", "l5", "mvapich"] {
+        assert!(run("nf", &["20000", design]).contains("20000 packets"));
+    }
+}
+
+#[test]
+fn database() {
+    for design in ["rb2", "farm", "socksdirect", "l5", "mvapich"] {
+        assert!(run("ycsb", &["20000", design]).contains("20000 reads"));
+    }
 }

@@ -17,16 +17,22 @@ const OTHER: &str = "--other";
 
 /// What crosses between the two processes before there is a ring: lines of hexadecimal.
 pub struct Pipe {
-    output: Box<dyn Write>,
-    input: Box<dyn BufRead>,
+    output: Box<dyn Write + Send>,
+    input: Box<dyn BufRead + Send>,
     child: Option<Child>,
 }
 
 impl Pipe {
     /// The first process: starts the other one.
     pub fn to_other() -> Result<Self, Failure> {
+        Self::to_other_with(&[])
+    }
+
+    /// The first process: starts the other one with further arguments.
+    pub fn to_other_with(arguments: &[&str]) -> Result<Self, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(OTHER)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -2,11 +2,15 @@
 
 use std::io::{self, ErrorKind};
 use std::task::{ready, Context, Poll};
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::Device;
 
 use super::waiting::Waiting;
 use crate::{Consumer, LengthLimit, Producer, Received, RingError, SendError};
+
+/// How long a stream that is dropped waits for what it has written to arrive.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// The reading direction.
 #[derive(Debug)]
@@ -138,15 +142,26 @@ impl<D: Device> WriteHalf<D> {
     }
 
     pub(super) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_flush(context))?;
-        self.producer.close().map_err(writing)?;
-        match self.producer.poll() {
-            // A peer that has read everything and gone is no failure of ours.
-            Err(_) if self.producer.is_closed() => Poll::Ready(Ok(())),
-            Err(error) => Poll::Ready(Err(writing(error))),
-            Ok(()) if self.producer.is_closed() => Poll::Ready(Ok(())),
-            Ok(()) => self.wait(context),
+        let ended = ready!(self.poll_end(context));
+        match ended {
+            // A peer that has gone needs no end, as with TCP; what it did not hear of before is lost and told.
+            Err(RingError::PeerLost) if self.producer.is_flushed() => Poll::Ready(Ok(())),
+            ended => Poll::Ready(ended.map_err(writing)),
         }
+    }
+
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Result<(), RingError>> {
+        if !self.producer.is_flushed() {
+            self.producer.flush()?;
+        }
+        self.producer.close()?;
+        if !self.producer.is_closed() {
+            self.producer.poll()?;
+        }
+        if self.producer.is_closed() {
+            return Poll::Ready(Ok(()));
+        }
+        self.wait(context)
     }
 
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<T> {
@@ -157,8 +172,13 @@ impl<D: Device> WriteHalf<D> {
 
 impl<D: Device> Drop for WriteHalf<D> {
     fn drop(&mut self) {
-        // So that the peer sees an end and not a reset. What the device has no room for now stays untold.
-        let _ = self.producer.close();
+        // So that the peer sees an end and not a reset. Requests end with their queue pair, so they are waited for: a round trip as a rule.
+        let start = Instant::now();
+        let mut ended = self.producer.close();
+        while ended.is_ok() && !self.producer.is_closed() && start.elapsed() < LINGER {
+            std::thread::yield_now();
+            ended = self.producer.poll();
+        }
     }
 }
 

@@ -29,8 +29,8 @@ use crate::{Consumer, Producer};
 
 /// A byte stream between two processes.
 ///
-/// A stream that is dropped tells its peer that this is the end; bytes that were written but not flushed may be lost with it on a device that
-/// works on its own, so call [`Stream::poll_shutdown`] to its end first, as libraries do.
+/// A stream that is dropped tells its peer that this is the end, and blocks until that has arrived, for 100 ms at most. Call
+/// [`Stream::poll_shutdown`] to its end first, as libraries do, and it does not block.
 #[derive(Debug)]
 pub struct Stream<D: Device> {
     read: ReadHalf<D>,
