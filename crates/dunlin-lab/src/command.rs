@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use dunlin_lab::calibration::{self, root_mean_square, Knob, Point};
 use dunlin_lab::figure::{Effort, Figure, Findings};
+use dunlin_lab::load::{swarm, Plan, Swarm};
 use dunlin_lab::{figures, parallel, report};
-use dunlin_sim::NicParameters;
+use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
 pub(crate) const USAGE: &str = "\
 dunlin-lab list                          the figures
@@ -15,6 +16,7 @@ dunlin-lab score [--quick] [--json] [FIGURE ...]
                                          the claims that the figures answer, with verdicts
 dunlin-lab fit cx3|cib [NAME=VALUE ...] [NAME[!] ...]
                                          the READ sweeps row by row; fits the named parameters (! counts)
+dunlin-lab speed                         events a second of this machine on one core
 dunlin-lab hunt [--seeds N | --seed S]   random loads under random faults, invariants checked
 ";
 
@@ -182,6 +184,28 @@ pub(crate) fn fit(words: &[&str]) -> ExitCode {
             rows.len()
         );
     }
+    ExitCode::SUCCESS
+}
+
+/// Symmetric READs of six machines: the load with the most kinds of events.
+pub(crate) fn speed() -> ExitCode {
+    let load = Swarm {
+        machines: 6,
+        threads: 14,
+        virtual_machines: 1,
+        transport: dunlin_verbs::Transport::ReliableConnection,
+        plan: Plan::reads(32, 24),
+    };
+    let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connect_ib());
+    let cluster = swarm(1, load, &host, &nic, &SwitchParameters::sx6036());
+    let began = std::time::Instant::now();
+    cluster.run_for(1_000_000);
+    let seconds = began.elapsed().as_secs_f64();
+    let events = cluster.events() as f64;
+    println!(
+        "{events} events in {seconds:.2} s: {:.2} M events/s",
+        events / seconds / 1e6
+    );
     ExitCode::SUCCESS
 }
 

@@ -1,4 +1,4 @@
-//! The lab's command: `dunlin-lab list|run|score|fit|hunt`.
+//! The lab's command: `dunlin-lab list|run|score|fit|speed|hunt`.
 
 mod command;
 
@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         Some((&"run", rest)) => command::run(rest),
         Some((&"score", rest)) => command::score(rest),
         Some((&"fit", rest)) => command::fit(rest),
+        Some((&"speed", _)) => command::speed(),
         Some((&"hunt", rest)) => command::hunt(rest),
         _ => {
             eprint!("{}", command::USAGE);

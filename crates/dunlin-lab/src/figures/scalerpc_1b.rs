@@ -43,14 +43,17 @@ fn point(direction: Direction, clients: usize, effort: Effort) -> Rate {
         &SwitchParameters::sx1012(),
     );
     let time = if effort.quick { 100_000 } else { 500_000 };
-    rate(
-        &cluster,
-        &cluster.hosts()[..1],
-        Window {
-            warm_ns: time,
-            measured_ns: time,
-        },
-    )[0]
+    // Inbound, every place must have come into the last-level cache once.
+    let warm_ns = if direction == Direction::Inbound {
+        8_000_000
+    } else {
+        time
+    };
+    let window = Window {
+        warm_ns,
+        measured_ns: time,
+    };
+    rate(&cluster, &cluster.hosts()[..1], window)[0]
 }
 
 fn run(effort: Effort) -> Findings {
@@ -123,7 +126,7 @@ fn run(effort: Effort) -> Findings {
         (0.9, 1.3),
         "PCIe reads for each outbound WRITE at 10 clients",
     );
-    findings.answer("SR-009", "far higher", reads(last) / out(last), (3.0, 100.0), "PCIe reads for each outbound WRITE at 800 clients; the model reads one line for a context and none for elements that were pushed");
+    findings.answer("SR-009", "far higher", reads(last) / out(last), (3.0, 100.0), "PCIe reads for each outbound WRITE at 800 clients; four lines for each context that is fetched");
     findings.answer(
         "SR-010",
         "low",

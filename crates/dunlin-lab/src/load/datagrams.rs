@@ -29,8 +29,9 @@ pub struct Datagrams {
 
 /// RECEIVEs kept posted.
 const RECEIVES: usize = 512;
-/// Entries of the send queue, and the share that is signaled.
-const SENDS: usize = 256;
+/// Entries of the send queue, and the share that is signaled. A signaled completion may stand behind as many messages as there are
+/// RECEIVEs, each of which is answered by a send.
+const SENDS: usize = 1024;
 const SIGNAL_EVERY: u64 = 64;
 /// Set in the immediate of a response.
 const RESPONSE: u32 = 1 << 31;

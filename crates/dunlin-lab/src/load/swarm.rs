@@ -214,9 +214,10 @@ pub fn fan(
             if requests {
                 cluster.spawn(host, thread, requester);
             } else {
-                // Holds the queue pairs and does nothing.
+                // Holds the queue pairs, and has looked at its memory as a server does that polls it: what comes is warm.
+                let region = machines[number].region.clone();
                 cluster.spawn(host, thread, move |_now| {
-                    let _ = &requester;
+                    let (_, _) = (&requester, region.memory());
                     dunlin_sim::Next::Block
                 });
             }

@@ -332,7 +332,11 @@ impl World {
             }
         }
         if reliable {
-            self.pairs[qp as usize].expected_psn = psn + 1;
+            // The acknowledgement leaves when the bytes are on their way into memory: it takes longer than they do.
+            let written = self.hosts[usize::from(host)].nic.parameters.dma_write;
+            let pair = &mut self.pairs[qp as usize];
+            pair.expected_psn = psn + 1;
+            pair.answers_at = pair.answers_at.max(rest.saturating_sub(written));
             if wanted {
                 self.acknowledge(qp, psn);
             }

@@ -1,0 +1,114 @@
+//! One seed, one run: also when other clusters run on other real threads meanwhile.
+
+use dunlin_sim::{
+    Cluster, Fault, FaultRule, HostParameters, Next, NicParameters, SwitchParameters,
+};
+use dunlin_verbs::{
+    Access, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
+    QueuePairConfig, ReceiveQueue, Region, Segment, SendFlags, SendRequest, Transport,
+};
+
+/// Two hosts write to each other under loss; gives events and their digest.
+fn run(seed: u64) -> (u64, u64) {
+    let cluster = Cluster::star(
+        seed,
+        2,
+        &HostParameters::epyc_7452(),
+        &NicParameters::connectx_5(),
+        &SwitchParameters::z9264f(),
+    );
+    let _loss = cluster.fault(FaultRule::new(Fault::Drop, 0.01));
+    let hosts = cluster.hosts();
+    let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
+    let domains = devices
+        .each_ref()
+        .map(|device| device.create_protection_domain().expect("a domain"));
+    let regions = [0, 1].map(|i| {
+        devices[i]
+            .allocate_region(&domains[i], 1 << 16, Access::all())
+            .expect("a region")
+    });
+    let queues = devices
+        .each_ref()
+        .map(|device| device.create_completion_queue(64, None).expect("a queue"));
+    let mut pairs = [0, 1].map(|i| {
+        let config = QueuePairConfig {
+            transport: Transport::ReliableConnection,
+            send_completions: &queues[i],
+            receive_completions: &queues[i],
+            send_requests: 16,
+            receive_queue: ReceiveQueue::Own(1),
+            segments: 1,
+            inline_bytes: 0,
+        };
+        let mut pair = devices[i]
+            .create_queue_pair(&domains[i], &config)
+            .expect("a pair");
+        pair.to_init(Access::all()).expect("Init");
+        pair
+    });
+    let addresses = pairs.each_ref().map(|pair| pair.address());
+    let patient = ConnectAttributes {
+        timeout_ns: 50_000,
+        ..ConnectAttributes::default()
+    };
+    for i in 0..2 {
+        pairs[i]
+            .to_ready_to_receive(Some(&addresses[1 - i]), patient)
+            .expect("RTR");
+        pairs[i].to_ready_to_send().expect("RTS");
+    }
+    let remotes = regions.each_ref().map(|region| region.remote());
+    for (i, (mut pair, mut queue)) in pairs.into_iter().zip(queues).enumerate() {
+        let (region, remote) = (regions[i].clone(), remotes[1 - i]);
+        let mut out = 0;
+        cluster.spawn(hosts[i], i, move |_now: u64| {
+            let mut some = [Completion::EMPTY; 8];
+            let done = queue.poll(&mut some).expect("no overrun");
+            out -= done;
+            if out == 8 {
+                return Next::Poll;
+            }
+            let segments = [Segment {
+                region: &region,
+                offset: 0,
+                length: 5000,
+            }];
+            let operation = Operation::Write {
+                remote,
+                immediate: None,
+            };
+            let request = SendRequest::new(
+                1,
+                operation,
+                Payload::Segments(&segments),
+                SendFlags::SIGNALED,
+            );
+            pair.post_send(&[request]).expect("room");
+            out += 1;
+            Next::Again
+        });
+    }
+    cluster.run_for(2_000_000);
+    (cluster.events(), cluster.digest())
+}
+
+#[test]
+fn the_same_seed_gives_the_same_events() {
+    let first = run(7);
+    assert!(first.0 > 10_000, "{} events", first.0);
+    assert_eq!(first, run(7));
+    assert_ne!(first.1, run(8).1);
+}
+
+#[test]
+fn other_threads_do_not_matter() {
+    let alone = run(9);
+    let threads: Vec<_> = [9, 10, 9, 11]
+        .map(|seed| std::thread::spawn(move || (seed, run(seed))))
+        .into();
+    for thread in threads {
+        let (seed, result) = thread.join().expect("the run ends");
+        assert_eq!(seed == 9, result == alone, "seed {seed}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Simulated threads: time, charges, sharing of a core.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use dunlin_sim::{Cluster, HostParameters, Next, NicParameters, SimDevice, SwitchParameters};
+use dunlin_verbs::{Device, Work};
+
+fn cluster(slice_ns: u64) -> Cluster {
+    let mut host = HostParameters::xeon_gold_5118();
+    host.time_slice = slice_ns * 1_000;
+    Cluster::star(
+        1,
+        1,
+        &host,
+        &NicParameters::connectx_5(),
+        &SwitchParameters::z9264f(),
+    )
+}
+
+/// Starts a thread that works for a microsecond a step and counts its steps.
+fn worker(cluster: &Cluster, core: usize) -> Arc<AtomicU64> {
+    let steps = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&steps);
+    cluster.spawn(cluster.hosts()[0], core, move |_now: u64| {
+        count.fetch_add(1, Ordering::Relaxed);
+        SimDevice::charge(Work::Compute(1_000));
+        Next::Again
+    });
+    steps
+}
+
+#[test]
+fn a_step_takes_what_it_was_charged() {
+    let cluster = cluster(1_000_000);
+    let steps = worker(&cluster, 0);
+    cluster.run_for(1_000_000);
+    assert!((1000..=1001).contains(&steps.load(Ordering::Relaxed)));
+}
+
+#[test]
+fn threads_on_one_core_share_its_time_and_those_on_two_do_not() {
+    let cluster = cluster(50_000);
+    let shared = [
+        worker(&cluster, 0),
+        worker(&cluster, 0),
+        worker(&cluster, 0),
+    ];
+    let alone = worker(&cluster, 1);
+    cluster.run_for(3_000_000);
+    let shared = shared.map(|steps| steps.load(Ordering::Relaxed));
+    assert!((2_999..=3_001).contains(&alone.load(Ordering::Relaxed)));
+    // A slice of 50 µs and a switch of 1.5 µs: a little below a third each.
+    assert!(
+        shared.iter().all(|steps| (850..=1_050).contains(steps)),
+        "{shared:?}"
+    );
+}
+
+#[test]
+fn a_thread_that_blocks_leaves_its_core_to_others() {
+    let cluster = cluster(50_000);
+    let busy = worker(&cluster, 0);
+    cluster.spawn(cluster.hosts()[0], 0, |_now: u64| Next::Block);
+    cluster.run_for(1_000_000);
+    assert!(busy.load(Ordering::Relaxed) > 900);
+}
+
+#[test]
+fn timers_and_wakes_come() {
+    let cluster = cluster(50_000);
+    let seen = Arc::new(AtomicU64::new(0));
+    let last = Arc::clone(&seen);
+    let thread = cluster.spawn(cluster.hosts()[0], 0, move |now: u64| {
+        last.store(now, Ordering::Relaxed);
+        if now < 10_000 {
+            Next::BlockUntil(10_000)
+        } else {
+            Next::Block
+        }
+    });
+    cluster.run_for(50_000);
+    assert_eq!(seen.load(Ordering::Relaxed), 10_000);
+    cluster.wake(thread);
+    cluster.run_for(50_000);
+    assert!(seen.load(Ordering::Relaxed) > 50_000);
+}
+
+#[test]
+fn a_crashed_host_stands_still() {
+    let cluster = cluster(50_000);
+    let steps = worker(&cluster, 0);
+    cluster.run_for(100_000);
+    cluster.crash(cluster.hosts()[0]);
+    let before = steps.load(Ordering::Relaxed);
+    cluster.run_for(100_000);
+    assert_eq!(steps.load(Ordering::Relaxed), before);
+}
