@@ -10,7 +10,7 @@ use dunlin_verbs::{
 };
 
 use crate::channel::{Channel, IbvCompletionChannel};
-use crate::context::Shared;
+use crate::context::{Core, Shared};
 use crate::error::{invalid, last, returned};
 use crate::events::EventThread;
 use crate::queue_pair::QpCore;
@@ -156,10 +156,25 @@ impl IbvCompletionQueue {
     }
 }
 
-fn translate(wc: &types::Wc, table: &WorkTable, found: &Found) -> Completion {
-    let status = status(wc.status);
+/// Soft-RoCE says "local operation error" for all that is wrong with local memory. What was posted was checked, so a send
+/// failed because its region has ended since, and a RECEIVE because of that or because the message is too long for it.
+#[cold]
+fn refine(core: &Core, status: CompletionStatus, found: &Found) -> CompletionStatus {
+    if !core.soft_roce || status != CompletionStatus::LocalQueuePairOperation {
+        return status;
+    }
+    if found.kind == Kind::Send || found.lkey != 0 && !core.keys.is_live(found.lkey) {
+        CompletionStatus::LocalProtection
+    } else {
+        CompletionStatus::LocalLength
+    }
+}
+
+fn translate(core: &Core, wc: &types::Wc, table: &WorkTable, found: &Found) -> Completion {
+    let mut status = status(wc.status);
     if status != CompletionStatus::Success {
         table.set_failed();
+        status = refine(core, status, found);
     }
     let received = found.kind != Kind::Send;
     let opcode = if received && wc.opcode == c::WC_RECEIVE_WRITE_WITH_IMMEDIATE {
@@ -196,10 +211,10 @@ impl CompletionQueue for IbvCompletionQueue {
                 self.core.fail();
                 break;
             };
-            let registry = &self.core.device.core().tables;
+            let device = self.core.device.core();
             for wc in &self.batch[..taken] {
-                if let Some((table, found)) = self.met.complete(registry, wc.id) {
-                    completions[count] = translate(wc, table, &found);
+                if let Some((table, found)) = self.met.complete(&device.tables, wc.id) {
+                    completions[count] = translate(device, wc, table, &found);
                     count += 1;
                 }
             }

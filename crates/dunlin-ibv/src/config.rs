@@ -11,7 +11,7 @@ use crate::sys::LIBRARY;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IbvConfig {
-    /// Name for people; the NIC's own by default.
+    /// Name for people and for the choice of a device; `ibv:` and the NIC's own by default.
     pub name: Option<String>,
     /// Name or path of the library.
     pub library: String,

@@ -1,6 +1,6 @@
 //! An open device of the library: what all its objects hold on to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
@@ -37,6 +37,29 @@ unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
 
+/// The keys of all regions that live.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    live: Mutex<HashSet<u32>>,
+}
+
+impl Keys {
+    pub(crate) fn insert(&self, lkey: u32) {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.insert(lkey);
+    }
+
+    pub(crate) fn remove(&self, lkey: u32) {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.remove(&lkey);
+    }
+
+    pub(crate) fn is_live(&self, lkey: u32) -> bool {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.contains(&lkey)
+    }
+}
+
 /// The open device and what was found out about it.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -54,6 +77,9 @@ pub(crate) struct Core {
     pub(crate) tables: Registry,
     pub(crate) queues: Mutex<HashMap<usize, Weak<CqCore>>>,
     pub(crate) events: Events,
+    pub(crate) keys: Keys,
+    /// Whether it is the kernel's soft-RoCE, whose statuses are coarser.
+    pub(crate) soft_roce: bool,
     pub(crate) registered: AtomicUsize,
     pub(crate) next_vector: AtomicUsize,
 }

@@ -14,7 +14,7 @@ use crate::address::IbvAddressHandle;
 use crate::channel::IbvCompletionChannel;
 use crate::completion_queue::IbvCompletionQueue;
 use crate::config::IbvConfig;
-use crate::context::{Core, Shared};
+use crate::context::{Core, Keys, Shared};
 use crate::error::{absent, invalid, last, within};
 use crate::events::{EventThread, Events};
 use crate::limits::{attributes, query, reads, try_out};
@@ -139,6 +139,8 @@ impl IbvDevice {
             tables: Registry::default(),
             queues: Mutex::new(HashMap::new()),
             events: Events::default(),
+            keys: Keys::default(),
+            soft_roce: is_soft_roce(&config.sysfs, nic, device.vendor_id),
             registered: AtomicUsize::new(0),
             next_vector: AtomicUsize::new(0),
         };
@@ -154,9 +156,8 @@ impl IbvDevice {
                 Transport::UnreliableDatagram => transports.ud = Verbs::empty(),
             }
         }
-        let soft_roce = is_soft_roce(&config.sysfs, nic, device.vendor_id);
         (core.attributes.placement, core.placement_reason) =
-            placement(config.placement, soft_roce, tried.in_order);
+            placement(config.placement, core.soft_roce, tried.in_order);
         Ok(Self {
             device: Arc::new(EventThread::start(Arc::new(core))?),
         })

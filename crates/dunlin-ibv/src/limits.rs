@@ -62,7 +62,7 @@ pub(crate) fn attributes(
     };
     let requests = size(device.max_qp_wr).min(MAX_ENTRIES);
     DeviceAttributes {
-        name: config.name.clone().unwrap_or_else(|| nic.to_owned()),
+        name: (config.name.clone()).unwrap_or_else(|| format!("ibv:{nic}")),
         transports: TransportSet {
             rc: connected | Verbs::READ | atomic | shared,
             // Hardware has no shared receive queues on UC.

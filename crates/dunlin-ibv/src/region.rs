@@ -36,6 +36,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let core = self.domain.device.core();
+        core.keys.remove(self.lkey);
         // SAFETY: registered by `register`, ended once. The pages are unmapped after this.
         let errno = unsafe { (core.api.dereg_mr)(self.raw.0) };
         if errno != 0 {
@@ -124,6 +125,7 @@ impl IbvRegion {
         }
         // SAFETY: just made.
         let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
+        core.keys.insert(lkey);
         Ok(Self {
             inner: Arc::new(Inner {
                 raw: Shared(raw),
@@ -136,6 +138,12 @@ impl IbvRegion {
                 _pages: pages,
             }),
         })
+    }
+
+    /// Whether work requests of a queue pair of `domain` may name it.
+    #[inline]
+    pub(crate) fn belongs_to(&self, domain: &Arc<Domain>) -> bool {
+        Arc::ptr_eq(&self.inner.domain, domain)
     }
 
     #[inline]

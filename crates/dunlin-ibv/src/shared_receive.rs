@@ -106,7 +106,7 @@ impl IbvSharedReceiveQueue {
             ));
         };
         Ok(Self {
-            receiver: Receiver::new(Arc::clone(&table), segments.max(1)),
+            receiver: Receiver::new(Arc::clone(&table), domain, segments.max(1)),
             core: Arc::new(SrqCore {
                 raw: Shared(raw),
                 domain: Arc::clone(domain),

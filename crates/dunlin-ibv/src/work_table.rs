@@ -34,6 +34,8 @@ struct Entry {
     id: AtomicU64,
     /// The verb in the top byte, the length below.
     what: AtomicU64,
+    /// Of a RECEIVE: the key of its first segment, zero for none.
+    lkey: AtomicU32,
     /// Of a shared queue: posted and not completed.
     busy: AtomicBool,
 }
@@ -44,6 +46,7 @@ pub(crate) struct Found {
     pub(crate) id: u64,
     pub(crate) opcode: CompletionOpcode,
     pub(crate) length: usize,
+    pub(crate) lkey: u32,
     pub(crate) kind: Kind,
 }
 
@@ -72,6 +75,7 @@ impl WorkTable {
             .map(|_| Entry {
                 id: AtomicU64::new(0),
                 what: AtomicU64::new(0),
+                lkey: AtomicU32::new(0),
                 busy: AtomicBool::new(false),
             })
             .collect();
@@ -102,7 +106,13 @@ impl WorkTable {
     }
 
     /// Takes an entry for a request and gives the id for the provider; `None` when all are outstanding.
-    pub(crate) fn push(&self, id: u64, opcode: CompletionOpcode, length: usize) -> Option<u64> {
+    pub(crate) fn push(
+        &self,
+        id: u64,
+        opcode: CompletionOpcode,
+        length: usize,
+        lkey: u32,
+    ) -> Option<u64> {
         // Only the owner writes `posted`. Acquire: what the poller read from an entry, it has read.
         let posted = self.posted.load(Ordering::Relaxed);
         let completed = self.completed.load(Ordering::Acquire);
@@ -120,6 +130,7 @@ impl WorkTable {
         entry.id.store(id, Ordering::Relaxed);
         let what = (opcode as u64) << 56 | length as u64;
         entry.what.store(what, Ordering::Relaxed);
+        entry.lkey.store(lkey, Ordering::Relaxed);
         entry.busy.store(true, Ordering::Release);
         self.posted.store(posted.wrapping_add(1), Ordering::Release);
         Some(self.name(index))
@@ -154,6 +165,7 @@ impl WorkTable {
             id: entry.id.load(Ordering::Acquire),
             opcode: opcode((what >> 56) as u8),
             length: (what & 0x00ff_ffff_ffff_ffff) as usize,
+            lkey: entry.lkey.load(Ordering::Acquire),
             kind: self.kind,
         };
         entry.busy.store(false, Ordering::Release);
@@ -296,23 +308,25 @@ mod tests {
     fn a_completion_frees_those_before_it() {
         let registry = Registry::default();
         let table = registry.insert(Kind::Send, 6).expect("a table");
-        let ids: Vec<u64> = (0..6).map(|i| table.push(i, W, 8).expect("room")).collect();
-        assert_eq!(table.push(9, W, 0), None);
+        let ids: Vec<u64> = (0..6)
+            .map(|i| table.push(i, W, 8, 0).expect("room"))
+            .collect();
+        assert_eq!(table.push(9, W, 0, 0), None);
         let found = table.complete(ids[3]).expect("known");
         assert_eq!((found.id, found.opcode, found.length), (3, W, 8));
         for i in 10..14 {
-            table.push(i, W, 0).expect("four came back");
+            table.push(i, W, 0, 0).expect("four came back");
         }
-        assert_eq!(table.push(9, W, 0), None);
+        assert_eq!(table.push(9, W, 0, 0), None);
     }
 
     #[test]
     fn withdrawn_is_free_again() {
         let registry = Registry::default();
         let table = registry.insert(Kind::Send, 2).expect("a table");
-        let ids = [table.push(1, W, 0), table.push(2, W, 0)].map(|id| id.expect("room"));
+        let ids = [table.push(1, W, 0, 0), table.push(2, W, 0, 0)].map(|id| id.expect("room"));
         table.withdraw(ids[1..].iter().copied());
-        let again = table.push(3, W, 0).expect("room");
+        let again = table.push(3, W, 0, 0).expect("room");
         assert_eq!(again, ids[1]);
         assert_eq!(table.complete(again).expect("known").id, 3);
     }
@@ -321,11 +335,13 @@ mod tests {
     fn shared_ones_complete_in_any_order() {
         let registry = Registry::default();
         let table = registry.insert(Kind::Shared, 3).expect("a table");
-        let ids: Vec<u64> = (0..3).map(|i| table.push(i, W, 0).expect("room")).collect();
+        let ids: Vec<u64> = (0..3)
+            .map(|i| table.push(i, W, 0, 0).expect("room"))
+            .collect();
         assert_eq!(table.complete(ids[1]).expect("known").id, 1);
-        let next = table.push(7, W, 0).expect("room");
+        let next = table.push(7, W, 0, 0).expect("room");
         assert!(!ids.contains(&next) || next == ids[1]);
-        assert_eq!(table.push(8, W, 0), None);
+        assert_eq!(table.push(8, W, 0, 0), None);
         assert_eq!(table.complete(ids[0]).expect("known").id, 0);
         assert_eq!(table.complete(next).expect("known").id, 7);
     }
@@ -335,16 +351,16 @@ mod tests {
         let registry = Registry::default();
         let mut met = Met::default();
         let table = registry.insert(Kind::Send, 4).expect("a table");
-        let old = table.push(1, W, 0).expect("room");
+        let old = table.push(1, W, 0, 0).expect("room");
         table.reset();
         assert!(met.complete(&registry, old).is_none());
-        let new = table.push(2, W, 0).expect("room");
+        let new = table.push(2, W, 0, 0).expect("room");
         assert_eq!(met.complete(&registry, new).map(|(_, f)| f.id), Some(2));
-        let unfinished = table.push(3, W, 0).expect("room");
+        let unfinished = table.push(3, W, 0, 0).expect("room");
         registry.remove(&table);
         let tenant = registry.insert(Kind::Receive, 4).expect("a table");
         assert!(met.complete(&registry, unfinished).is_none());
-        let id = tenant.push(5, W, 0).expect("room");
+        let id = tenant.push(5, W, 0, 0).expect("room");
         assert_eq!(met.complete(&registry, id).map(|(_, f)| f.id), Some(5));
     }
 }

@@ -230,14 +230,14 @@ impl IbvQueuePair {
         }
         Ok(Self {
             sender: Sender::new(
-                send_table,
+                (send_table, domain),
                 post_send,
                 config.transport,
                 &core.attributes,
                 segments,
                 config.inline_bytes,
             ),
-            receiver: receive_table.map(|table| Receiver::new(table, segments)),
+            receiver: receive_table.map(|table| Receiver::new(table, domain, segments)),
             core: shared_core,
             post_receive,
             queue_key: key,

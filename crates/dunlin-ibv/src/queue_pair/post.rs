@@ -9,6 +9,7 @@ use dunlin_verbs::{
 };
 
 use crate::address::IbvAddressHandle;
+use crate::device::Domain;
 use crate::region::IbvRegion;
 use crate::sys::constants as c;
 use crate::sys::types::{Atomic, Datagram, PostSend, Qp, Rdma, Remote, SendWr, Sge};
@@ -22,6 +23,7 @@ type Request<'a> = SendRequest<'a, IbvRegion, IbvAddressHandle>;
 /// The send queue of a queue pair: its bounds and room for a batch, so that posting allocates nothing.
 pub(crate) struct Sender {
     table: Arc<WorkTable>,
+    domain: Arc<Domain>,
     post: PostSend,
     transport: Transport,
     verbs: Verbs,
@@ -46,7 +48,7 @@ unsafe impl Send for Sender {}
 
 impl Sender {
     pub(super) fn new(
-        table: Arc<WorkTable>,
+        (table, domain): (Arc<WorkTable>, &Arc<Domain>),
         post: PostSend,
         transport: Transport,
         attributes: &DeviceAttributes,
@@ -60,6 +62,7 @@ impl Sender {
         };
         Self {
             table,
+            domain: Arc::clone(domain),
             post,
             transport,
             verbs: attributes.transports.verbs(transport),
@@ -151,7 +154,7 @@ impl Sender {
         };
         let id = self
             .table
-            .push(request.id, completes_as, length)
+            .push(request.id, completes_as, length, 0)
             .ok_or(full)?;
         let wr = &mut self.wrs[at];
         wr.id = id;
@@ -198,6 +201,7 @@ impl Sender {
                         .region
                         .memory()
                         .contains(segment.offset, segment.length);
+                    let inside = inside && segment.region.belongs_to(&self.domain);
                     let written = fetches && segment.length > 0;
                     if !inside || written && !segment.region.access().contains(Access::LOCAL_WRITE)
                     {

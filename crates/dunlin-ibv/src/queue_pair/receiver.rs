@@ -7,6 +7,7 @@ use dunlin_verbs::{
 };
 
 use super::post::kind;
+use crate::device::Domain;
 use crate::region::IbvRegion;
 use crate::sys::types::{ReceiveWr, Sge};
 use crate::work_table::WorkTable;
@@ -17,6 +18,7 @@ const BATCH: usize = 32;
 /// A receive queue: its bounds and room for a batch.
 pub(crate) struct Receiver {
     table: Arc<WorkTable>,
+    domain: Arc<Domain>,
     segments: usize,
     wrs: Box<[ReceiveWr; BATCH]>,
     sges: Box<[Sge]>,
@@ -32,7 +34,7 @@ impl std::fmt::Debug for Receiver {
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    pub(crate) fn new(table: Arc<WorkTable>, segments: usize) -> Self {
+    pub(crate) fn new(table: Arc<WorkTable>, domain: &Arc<Domain>, segments: usize) -> Self {
         let empty = Sge {
             address: 0,
             length: 0,
@@ -46,6 +48,7 @@ impl Receiver {
         };
         Self {
             table,
+            domain: Arc::clone(domain),
             segments,
             wrs: Box::new([wr; BATCH]),
             sges: vec![empty; BATCH * segments].into_boxed_slice(),
@@ -114,7 +117,9 @@ impl Receiver {
             let Ok(length) = u32::try_from(segment.length) else {
                 return Err(PostErrorKind::Segment(index));
             };
-            if !memory.contains(segment.offset, segment.length) || !writable && length > 0 {
+            let inside = memory.contains(segment.offset, segment.length);
+            let ours = segment.region.belongs_to(&self.domain);
+            if !inside || !ours || !writable && length > 0 {
                 return Err(PostErrorKind::Segment(index));
             }
             *sge = Sge {
@@ -128,7 +133,13 @@ impl Receiver {
         let full = PostErrorKind::Full {
             limit: self.table.limit(),
         };
-        let pushed = self.table.push(request.id, CompletionOpcode::Receive, sum);
+        let lkey = request
+            .segments
+            .first()
+            .map_or(0, |segment| segment.region.lkey());
+        let pushed = self
+            .table
+            .push(request.id, CompletionOpcode::Receive, sum, lkey);
         self.wrs[at] = ReceiveWr {
             id: pushed.ok_or(full)?,
             next: std::ptr::null_mut(),
