@@ -182,6 +182,25 @@ impl IbvDevice {
         self.core().placement_reason
     }
 
+    /// What was chosen and why, each as a name and a sentence, for people.
+    pub fn choices(&self) -> Vec<(&'static str, String)> {
+        let (core, port) = (self.core(), &self.core().port);
+        let link = if port.ethernet {
+            "Ethernet (RoCE)"
+        } else {
+            "InfiniBand"
+        };
+        vec![
+            (
+                "port",
+                format!("{} of {}, active, {link}", port.number, core.nic),
+            ),
+            ("address", format!("{}: {}", port.gid, port.why)),
+            ("path MTU", format!("{} bytes", port.mtu_bytes)),
+            ("order of placement", core.placement_reason.to_string()),
+        ]
+    }
+
     fn check_domain(&self, domain: &IbvProtectionDomain) -> Result<(), VerbsError> {
         if Arc::ptr_eq(&domain.domain.device, &self.device) {
             return Ok(());
