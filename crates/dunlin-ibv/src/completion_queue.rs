@@ -156,15 +156,17 @@ impl IbvCompletionQueue {
     }
 }
 
-/// Soft-RoCE says "local operation error" for all that is wrong with local memory. What was posted was checked, so a send
-/// failed because its region has ended since, and a RECEIVE because of that or because the message is too long for it.
+/// Soft-RoCE says "local operation error" for all that is wrong with local memory, and for a link that is down. What was
+/// posted was checked, so it failed because its region has ended since; else a RECEIVE because the message is too long.
 #[cold]
 fn refine(core: &Core, status: CompletionStatus, found: &Found) -> CompletionStatus {
     if !core.soft_roce || status != CompletionStatus::LocalQueuePairOperation {
         return status;
     }
-    if found.kind == Kind::Send || found.lkey != 0 && !core.keys.is_live(found.lkey) {
+    if found.lkey != 0 && !core.keys.is_live(found.lkey) {
         CompletionStatus::LocalProtection
+    } else if found.kind == Kind::Send {
+        status
     } else {
         CompletionStatus::LocalLength
     }

@@ -34,7 +34,7 @@ struct Entry {
     id: AtomicU64,
     /// The verb in the top byte, the length below.
     what: AtomicU64,
-    /// Of a RECEIVE: the key of its first segment, zero for none.
+    /// The key of the first segment, zero for none.
     lkey: AtomicU32,
     /// Of a shared queue: posted and not completed.
     busy: AtomicBool,

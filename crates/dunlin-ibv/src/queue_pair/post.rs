@@ -138,6 +138,7 @@ impl Sender {
                 (segments.len(), 0)
             }
         };
+        let lkey = if sge_count > 0 { sges[0].lkey } else { 0 };
         let first = sges.as_mut_ptr();
         for (flag, bit) in [
             (SendFlags::SIGNALED, c::SEND_SIGNALED),
@@ -154,7 +155,7 @@ impl Sender {
         };
         let id = self
             .table
-            .push(request.id, completes_as, length, 0)
+            .push(request.id, completes_as, length, lkey)
             .ok_or(full)?;
         let wr = &mut self.wrs[at];
         wr.id = id;
