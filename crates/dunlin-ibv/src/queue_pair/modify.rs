@@ -1,6 +1,7 @@
 //! The state machine of a queue pair, by `ibv_modify_qp`.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::{
     Access, ConnectAttributes, EndpointAddress, QueuePair, QueuePairState as S, Transport,
@@ -13,6 +14,9 @@ use crate::error::returned;
 use crate::port::mtu_code;
 use crate::sys::{constants as c, types};
 use crate::timers::{receiver_not_ready_code, timeout_code};
+
+/// How long a send queue may take to drain before going on is an error; requests that were started end sooner.
+const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// Attributes that say the state alone.
 pub(super) fn blank(state: u32) -> types::QpAttributes {
@@ -149,9 +153,18 @@ pub(super) fn to_ready_to_send(pair: &mut IbvQueuePair) -> Result<(), VerbsError
             mask |= c::QP_TIMEOUT | c::QP_RETRIES | c::QP_RNR_RETRIES | c::QP_READS_INITIATED;
         }
     }
-    apply(pair, S::ReadyToSend, attributes, mask, || {
-        "to ReadyToSend".to_owned()
-    })
+    let was_drained = pair.known_state() == S::SendQueueDrained;
+    let end = Instant::now() + LONGEST_DRAIN;
+    loop {
+        let result = apply(pair, S::ReadyToSend, attributes, mask, || {
+            "to ReadyToSend".to_owned()
+        });
+        // Soft-RoCE refuses as long as it still drains.
+        if result.is_ok() || !was_drained || Instant::now() > end {
+            return result;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
 
 pub(super) fn to_send_queue_drained(pair: &mut IbvQueuePair) -> Result<(), VerbsError> {
