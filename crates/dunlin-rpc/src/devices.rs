@@ -4,8 +4,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
-use dunlin_verbs::{DeviceAttributes, VerbsError};
+use dunlin_verbs::{DeviceAttributes, Placement, VerbsError};
 
 use crate::bootstrap::{Capability, HostId, Reach};
 use crate::fabric::{Fabric, Fabrics, RingFabric};
@@ -42,13 +43,26 @@ pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
     Ok(device)
 }
 
+/// The RDMA NIC of this process, by libibverbs; opened once, and looked for again when there was none.
+fn verbs_hardware() -> Result<IbvDevice, VerbsError> {
+    static OPEN: Mutex<Option<IbvDevice>> = Mutex::new(None);
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = &*open {
+        return Ok(device.clone());
+    }
+    let device = IbvDevice::open(IbvConfig::from_environment()?)?;
+    *open = Some(device.clone());
+    Ok(device)
+}
+
 /// A device by name, open or not usable.
 type Opened = (&'static str, Result<Arc<dyn Fabric>, VerbsError>);
 
 fn open_all() -> Vec<Opened> {
     let shared_memory =
         shared_memory().map(|device| Arc::new(RingFabric(device)) as Arc<dyn Fabric>);
-    vec![("shm", shared_memory)]
+    let hardware = verbs_hardware().map(|device| Arc::new(RingFabric(device)) as Arc<dyn Fabric>);
+    vec![("shm", shared_memory), ("ibv", hardware)]
 }
 
 /// The usable devices, all or the one with the name `only`.
@@ -60,8 +74,16 @@ pub(crate) fn fabrics(only: Option<&str>) -> Result<Fabrics, String> {
     let mut names = Vec::new();
     for (name, fabric) in open_all() {
         match fabric {
+            // The ring needs to be told that the bytes of a WRITE come in order, and would refuse each connection.
+            Ok(fabric) if fabric.attributes().placement != Placement::InOrder => {
+                let device = &fabric.attributes().name;
+                names.push(format!(
+                    "{device} (not usable: it does not promise to place WRITEs in order of addresses, which all \
+                     channels rely on so far; see docs/ibv.md)"
+                ));
+            }
             Ok(fabric) => {
-                if only.is_none_or(|only| only == name) {
+                if only.is_none_or(|only| only == name || only == fabric.attributes().name) {
                     usable.push(fabric);
                 }
                 names.push(name.to_string());
@@ -86,12 +108,18 @@ pub fn offered() -> std::io::Result<Vec<Capability>> {
 /// What this process can offer to a peer over `fabrics`.
 pub(crate) fn capabilities(fabrics: &Fabrics) -> std::io::Result<Vec<Capability>> {
     let host = HostId::of_this_process()?;
-    // Shared memory is the only device yet; it reaches the processes of this host.
+    // Shared memory reaches the processes of this host.
+    let reach = |device: &str| match device {
+        "shm" => Reach::SameHost(host),
+        _ => Reach::Network,
+    };
+    let device = |fabric: &Arc<dyn Fabric>| fabric.attributes().name.clone();
     Ok(fabrics
         .iter()
-        .map(|fabric| Capability {
-            device: fabric.attributes().name.clone(),
-            reach: Reach::SameHost(host),
+        .map(device)
+        .map(|device| Capability {
+            reach: reach(&device),
+            device,
         })
         .collect())
 }

@@ -1,5 +1,8 @@
 //! `dunlin devices`: what is there and what it can do.
 
+use std::collections::BTreeMap;
+
+use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_verbs::{DeviceAttributes, Placement, Transport, Verbs};
 use serde::Serialize;
 
@@ -30,6 +33,9 @@ struct Entry {
     missing: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     attributes: Option<Attributes>,
+    /// What was chosen and why, where there was a choice.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    choices: BTreeMap<&'static str, String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -86,12 +92,23 @@ fn names(verbs: Verbs) -> Vec<String> {
         .collect()
 }
 
+/// Which NIC, port and address were chosen, and why.
+fn choices(name: &str) -> BTreeMap<&'static str, String> {
+    if name != "ibv" {
+        return BTreeMap::new();
+    }
+    let open = IbvConfig::from_environment().and_then(IbvDevice::open);
+    open.map(|device| device.choices().into_iter().collect())
+        .unwrap_or_default()
+}
+
 /// Looks and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let devices: Vec<Entry> = dunlin::available()
         .into_iter()
         .map(|report| match report.attributes {
             Ok(attributes) => Entry {
+                choices: choices(&report.name),
                 name: report.name,
                 usable: true,
                 missing: None,
@@ -102,6 +119,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 usable: false,
                 missing: Some(error.to_string()),
                 attributes: None,
+                choices: BTreeMap::new(),
             },
         })
         .collect();
@@ -116,6 +134,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 text.push_str(&format!("{}\n", device.name));
                 for (name, verbs) in [("RC", &a.rc), ("UC", &a.uc), ("UD", &a.ud)] {
                     text.push_str(&format!("  {name:<22}{}\n", verbs.join(", ")));
+                }
+                for (name, choice) in &device.choices {
+                    text.push_str(&format!("  {name:<22}{choice}\n"));
                 }
                 text.push_str(&format!("  {:<22}{}\n", "WRITEs are placed", a.placement));
                 text.push_str(&format!("  {:<22}{}\n", "pages", a.pages));

@@ -1,5 +1,6 @@
 //! The devices that `perf verbs` is compiled for. A new device is one more arm in [`on_device`].
 
+use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::Device;
 
@@ -61,6 +62,13 @@ pub fn on_device_with<V: OnDevice>(
             let mut config = ShmConfig::default();
             config.huge_pages = pages == Pages::Any;
             visitor.run(ShmDevice::open(config).map_err(opening)?)
+        }
+        _ if name == "ibv" || name.starts_with("ibv:") => {
+            let mut config = IbvConfig::from_environment().map_err(opening)?;
+            if let Some((_, nic)) = name.split_once(':') {
+                config.device = Some(nic.to_owned());
+            }
+            visitor.run(IbvDevice::open(config).map_err(opening)?)
         }
         _ => Err(Failure::new(format!("no device `{name}` here"))
             .help(format!("devices: {}; see `dunlin devices`", names()))),

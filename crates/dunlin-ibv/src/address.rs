@@ -1,0 +1,109 @@
+//! Where a peer is: the library's address attributes from the wall's address, and handles for datagrams.
+
+use std::sync::Arc;
+
+use dunlin_verbs::{EndpointAddress, VerbsError};
+
+use crate::context::{Core, Shared};
+use crate::device::Domain;
+use crate::error::last;
+use crate::sys::types::{self, AhAttributes, Gid, GlobalRoute};
+
+/// Routers that a packet may pass; what IP stacks send.
+const HOP_LIMIT: u8 = 64;
+
+/// The way to the device of `remote`.
+pub(crate) fn route(core: &Core, remote: &EndpointAddress) -> Result<AhAttributes, VerbsError> {
+    let port = &core.port;
+    if remote.gid == [0; 16] && remote.lid == 0 {
+        return Err(VerbsError::Address("neither a GID nor a LID".to_owned()));
+    }
+    if port.ethernet && (remote.lid != 0 || remote.gid == [0; 16]) {
+        return Err(VerbsError::Address(format!(
+            "LID {} without a GID is of InfiniBand, and {} is Ethernet (RoCE)",
+            remote.lid, core.nic
+        )));
+    }
+    if !port.ethernet && remote.lid == 0 {
+        return Err(VerbsError::Address(format!(
+            "a RoCE address, and {} is InfiniBand",
+            core.nic
+        )));
+    }
+    Ok(AhAttributes {
+        route: GlobalRoute {
+            destination: Gid(remote.gid),
+            flow_label: 0,
+            source_index: port.gid.index,
+            hop_limit: HOP_LIMIT,
+            traffic_class: core.config.traffic_class,
+        },
+        lid: remote.lid,
+        service_level: core.config.service_level,
+        source_path_bits: 0,
+        static_rate: 0,
+        // InfiniBand needs the global route only between subnets, where the prefixes differ.
+        is_global: u8::from(port.ethernet || remote.gid[..8] != port.gid.gid[..8]),
+        port: port.number,
+    })
+}
+
+/// The route for people, in errors.
+pub(crate) fn shown(core: &Core, remote: &EndpointAddress) -> String {
+    format!(
+        "from {} port {} {} to {} queue pair {}",
+        core.nic,
+        core.port.number,
+        core.port.gid,
+        std::net::Ipv6Addr::from(remote.gid).to_canonical(),
+        remote.queue_pair
+    )
+}
+
+/// Where datagrams go: the device of a peer. Clones are one handle.
+#[derive(Clone, Debug)]
+pub struct IbvAddressHandle {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    raw: Shared<types::Ah>,
+    domain: Arc<Domain>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed once. Requests that name it keep what they need: providers copy the address.
+        unsafe { (self.domain.device.core().api.destroy_ah)(self.raw.0) };
+    }
+}
+
+impl IbvAddressHandle {
+    pub(crate) fn new(domain: &Arc<Domain>, remote: &EndpointAddress) -> Result<Self, VerbsError> {
+        let core = domain.device.core();
+        let mut attributes = route(core, remote)?;
+        // SAFETY: the domain is alive and the attributes are valid for the call.
+        let raw = unsafe { (core.api.create_ah)(domain.raw.0, &mut attributes) };
+        if raw.is_null() {
+            return Err(last(
+                "ibv_create_ah",
+                format!(
+                    "{}; EHOSTUNREACH or ENETUNREACH: the interface of the GID has no way there",
+                    shown(core, remote)
+                ),
+            ));
+        }
+        Ok(Self {
+            inner: Arc::new(Inner {
+                raw: Shared(raw),
+                domain: Arc::clone(domain),
+            }),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut types::Ah {
+        self.inner.raw.0
+    }
+}

@@ -1,0 +1,248 @@
+//! Completion queues.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use dunlin_verbs::{
+    Completion, CompletionOpcode, CompletionQueue, CompletionQueueError, CompletionStatus, Notify,
+    VerbsError,
+};
+
+use crate::channel::{Channel, IbvCompletionChannel};
+use crate::context::{Core, Shared};
+use crate::error::{invalid, last, returned};
+use crate::events::EventThread;
+use crate::queue_pair::QpCore;
+use crate::status::status;
+use crate::sys::{constants as c, types};
+use crate::work_table::{Found, Kind, Met, WorkTable};
+
+/// Completions taken from the provider by one call.
+const BATCH: usize = 32;
+
+/// What queue pairs and the thread of events share of a completion queue.
+#[derive(Debug)]
+pub(crate) struct CqCore {
+    pub(crate) raw: Shared<types::Cq>,
+    pub(crate) device: Arc<EventThread>,
+    channel: Option<Arc<Channel>>,
+    entries: usize,
+    overrun: AtomicBool,
+    users: Mutex<Vec<Weak<QpCore>>>,
+}
+
+impl CqCore {
+    /// Another queue pair completes here.
+    pub(crate) fn join(&self, queue_pair: &Arc<QpCore>) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if users.len() == users.capacity() {
+            users.retain(|user| user.strong_count() > 0);
+        }
+        users.push(Arc::downgrade(queue_pair));
+    }
+
+    /// Completions were lost: the queue is of no use, and its queue pairs go to error.
+    pub(crate) fn fail(&self) {
+        self.overrun.store(true, Ordering::Release);
+        let users: Vec<_> = {
+            let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+            users.iter().filter_map(Weak::upgrade).collect()
+        };
+        for user in users {
+            user.fail();
+        }
+    }
+}
+
+impl Drop for CqCore {
+    fn drop(&mut self) {
+        let core = self.device.core();
+        let mut queues = core.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.remove(&(self.raw.0 as usize));
+        drop(queues);
+        // SAFETY: queue pairs hold this value, so none is left; it is destroyed once.
+        let errno = unsafe { (core.api.destroy_cq)(self.raw.0) };
+        if errno != 0 {
+            tracing::warn!(device = %core.nic, errno, "ibv_destroy_cq failed");
+        }
+    }
+}
+
+/// Where completions gather.
+pub struct IbvCompletionQueue {
+    core: Arc<CqCore>,
+    poll: types::PollCq,
+    request: types::RequestNotify,
+    met: Met,
+    batch: Box<[types::Wc; BATCH]>,
+}
+
+impl std::fmt::Debug for IbvCompletionQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IbvCompletionQueue")
+            .field("entries", &self.core.entries)
+            .finish_non_exhaustive()
+    }
+}
+
+impl IbvCompletionQueue {
+    pub(crate) fn new(
+        device: &Arc<EventThread>,
+        entries: usize,
+        channel: Option<&IbvCompletionChannel>,
+    ) -> Result<Self, VerbsError> {
+        let core = device.core();
+        let operations = core.operations();
+        let (Some(poll), Some(request)) = (operations.poll_cq, operations.request_notify) else {
+            return Err(invalid(
+                "device",
+                format!("the provider of {} is incomplete", core.nic),
+            ));
+        };
+        let channel = channel.map(|channel| Arc::clone(channel.inner()));
+        let raw_channel = channel.as_ref().map_or(null_mut(), |channel| channel.raw.0);
+        let asked = entries.max(1) as i32;
+        // SAFETY: the context is open, and the channel, if any, is of it and held below.
+        let raw = unsafe {
+            (core.api.create_cq)(
+                core.context.0,
+                asked,
+                null_mut(),
+                raw_channel,
+                core.vector(),
+            )
+        };
+        if raw.is_null() {
+            return Err(last(
+                "ibv_create_cq",
+                format!(
+                    "a completion queue of {entries} entries on {}; ENOMEM means that the device or RLIMIT_MEMLOCK is \
+                     exhausted: use fewer or shorter queues",
+                    core.nic
+                ),
+            ));
+        }
+        // SAFETY: the queue was just made.
+        let entries = unsafe { (*raw).entries }.max(asked) as usize;
+        let queue = Arc::new(CqCore {
+            raw: Shared(raw),
+            device: Arc::clone(device),
+            channel,
+            entries,
+            overrun: AtomicBool::new(false),
+            users: Mutex::default(),
+        });
+        let mut queues = core.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.insert(raw as usize, Arc::downgrade(&queue));
+        drop(queues);
+        Ok(Self {
+            core: queue,
+            poll,
+            request,
+            met: Met::default(),
+            batch: Box::new([types::Wc::EMPTY; BATCH]),
+        })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<CqCore> {
+        &self.core
+    }
+
+    fn overrun(&self) -> CompletionQueueError {
+        CompletionQueueError::Overrun {
+            limit: self.core.entries,
+        }
+    }
+}
+
+/// Soft-RoCE says "local operation error" for all that is wrong with local memory, and for a link that is down. What was
+/// posted was checked, so it failed because its region has ended since; else a RECEIVE because the message is too long.
+#[cold]
+fn refine(core: &Core, status: CompletionStatus, found: &Found) -> CompletionStatus {
+    if !core.soft_roce || status != CompletionStatus::LocalQueuePairOperation {
+        return status;
+    }
+    if found.lkey != 0 && !core.keys.is_live(found.lkey) {
+        CompletionStatus::LocalProtection
+    } else if found.kind == Kind::Send {
+        status
+    } else {
+        CompletionStatus::LocalLength
+    }
+}
+
+fn translate(core: &Core, wc: &types::Wc, table: &WorkTable, found: &Found) -> Completion {
+    let mut status = status(wc.status);
+    if status != CompletionStatus::Success {
+        table.set_failed();
+        status = refine(core, status, found);
+    }
+    let received = found.kind != Kind::Send;
+    let opcode = if received && wc.opcode == c::WC_RECEIVE_WRITE_WITH_IMMEDIATE {
+        CompletionOpcode::ReceiveWriteWithImmediate
+    } else {
+        found.opcode
+    };
+    let with_immediate = received && wc.flags & c::WC_WITH_IMMEDIATE != 0;
+    Completion {
+        id: found.id,
+        status,
+        opcode,
+        bytes: if received {
+            wc.bytes as usize
+        } else {
+            found.length
+        },
+        immediate: with_immediate.then(|| u32::from_be(wc.immediate)),
+        queue_pair: wc.queue_pair,
+        source_queue_pair: (received && table.datagrams()).then_some(wc.source),
+        timestamp_ns: None,
+    }
+}
+
+impl CompletionQueue for IbvCompletionQueue {
+    fn poll(&mut self, completions: &mut [Completion]) -> Result<usize, CompletionQueueError> {
+        let mut count = 0;
+        while count < completions.len() {
+            let asked = (completions.len() - count).min(BATCH);
+            // SAFETY: the queue is alive, only this value polls it, and the batch has room for `asked`.
+            let taken =
+                unsafe { (self.poll)(self.core.raw.0, asked as i32, self.batch.as_mut_ptr()) };
+            let Ok(taken) = usize::try_from(taken) else {
+                self.core.fail();
+                break;
+            };
+            let device = self.core.device.core();
+            for wc in &self.batch[..taken] {
+                if let Some((table, found)) = self.met.complete(&device.tables, wc.id) {
+                    completions[count] = translate(device, wc, table, &found);
+                    count += 1;
+                }
+            }
+            if taken < asked {
+                break;
+            }
+        }
+        if count == 0 && self.core.overrun.load(Ordering::Acquire) {
+            return Err(self.overrun());
+        }
+        Ok(count)
+    }
+
+    fn request_notify(&mut self, notify: Notify) -> Result<(), VerbsError> {
+        if self.core.channel.is_none() {
+            return Err(invalid(
+                "channel",
+                "the completion queue was made without one",
+            ));
+        }
+        let solicited = i32::from(notify == Notify::Solicited);
+        // SAFETY: the queue is alive.
+        let errno = unsafe { (self.request)(self.core.raw.0, solicited) };
+        if errno != 0 {
+            return Err(returned("ibv_req_notify_cq", errno, "asking for an event"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,352 @@
+//! The device: opening it, and making everything else.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+
+use dunlin_verbs::{
+    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, QueuePairConfig, ReceiveQueue,
+    Transport, Verbs, VerbsError,
+};
+
+use crate::address::IbvAddressHandle;
+use crate::channel::IbvCompletionChannel;
+use crate::completion_queue::IbvCompletionQueue;
+use crate::config::IbvConfig;
+use crate::context::{Core, Keys, Shared};
+use crate::error::{absent, invalid, last, within};
+use crate::events::{EventThread, Events};
+use crate::limits::{attributes, query, reads, try_out};
+use crate::list::{library, DeviceList};
+use crate::placement::{is_soft_roce, placement, PlacementReason};
+use crate::port::{choose_port, PortReport};
+use crate::queue_pair::IbvQueuePair;
+use crate::region::IbvRegion;
+use crate::shared_receive::IbvSharedReceiveQueue;
+use crate::sys::{types, Api};
+use crate::work_table::Registry;
+
+/// An RDMA NIC by libibverbs. Clones are handles on the same open device.
+#[derive(Clone, Debug)]
+pub struct IbvDevice {
+    device: Arc<EventThread>,
+}
+
+/// What all objects of a protection domain hold.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub(crate) raw: Shared<types::Pd>,
+    pub(crate) device: Arc<EventThread>,
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let core = self.device.core();
+        // SAFETY: all objects of the domain hold this value, so none is left; it ends once.
+        let errno = unsafe { (core.api.dealloc_pd)(self.raw.0) };
+        if errno != 0 {
+            tracing::warn!(device = %core.nic, errno, "ibv_dealloc_pd failed");
+        }
+    }
+}
+
+/// Protection domain: regions and queue pairs of one domain work together.
+#[derive(Clone, Debug)]
+pub struct IbvProtectionDomain {
+    domain: Arc<Domain>,
+}
+
+/// Closes a context that has no [`Core`] yet.
+struct Opened<'a> {
+    api: &'a Api,
+    context: Shared<types::Context>,
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        // SAFETY: opened by `IbvDevice::open_with`, and no object was made from it.
+        unsafe { (self.api.close_device)(self.context.0) };
+    }
+}
+
+impl IbvDevice {
+    /// Opens the device that `config` asks for, or the first with an active port and a usable GID.
+    ///
+    /// # Errors
+    /// The library is absent; there is no device, or not this one; its port is down or has no GID. Each says what to do.
+    pub fn open(config: IbvConfig) -> Result<Self, VerbsError> {
+        let api = library(&config.library)?;
+        Self::open_with(api, config)
+    }
+
+    pub(crate) fn open_with(api: Api, config: IbvConfig) -> Result<Self, VerbsError> {
+        let list = DeviceList::new(&api)?;
+        let names = list.names();
+        if names.is_empty() {
+            return Err(absent(
+                "ibv_get_device_list",
+                "no RDMA device: is its driver loaded (mlx5_ib, irdma, bnxt_re, ...; for soft-RoCE: modprobe rdma_rxe && \
+                 rdma link add rxe0 type rxe netdev IFACE), and are ib_uverbs and ibverbs-providers there?",
+            ));
+        }
+        let mut first = None;
+        let mut found = false;
+        for (raw, nic) in &names {
+            if config.device.as_ref().is_some_and(|wanted| wanted != nic) {
+                continue;
+            }
+            found = true;
+            match Self::open_one(api, &list, *raw, nic, &config) {
+                Ok(device) => return Ok(device),
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        if found {
+            if let Some(error) = first {
+                return Err(error);
+            }
+        }
+        let all: Vec<&str> = names.iter().map(|(_, name)| name.as_str()).collect();
+        let wanted = config.device.unwrap_or_default();
+        Err(absent(
+            "ibv_get_device_list",
+            format!("no device `{wanted}`; there are: {}", all.join(", ")),
+        ))
+    }
+
+    fn open_one(
+        api: Api,
+        list: &DeviceList<'_>,
+        raw: *mut types::Device,
+        nic: &str,
+        config: &IbvConfig,
+    ) -> Result<Self, VerbsError> {
+        let context = Shared(list.open(raw, nic)?);
+        let opened = Opened { api: &api, context };
+        let device = query(&api, context, nic)?;
+        let port = choose_port(&api, context.0, nic, device.ports, config)?;
+        let mut core = Core {
+            api,
+            context,
+            config: config.clone(),
+            nic: nic.to_owned(),
+            attributes: attributes(config, nic, &device, &port),
+            placement_reason: PlacementReason::NotPromised,
+            port,
+            reads_initiated: reads(device.max_qp_initiated_reads),
+            reads_answered: reads(device.max_qp_reads),
+            tables: Registry::default(),
+            queues: Mutex::new(HashMap::new()),
+            events: Events::default(),
+            keys: Keys::default(),
+            soft_roce: is_soft_roce(&config.sysfs, nic, device.vendor_id),
+            registered: AtomicUsize::new(0),
+            next_vector: AtomicUsize::new(0),
+        };
+        // From here on `core` closes the context.
+        std::mem::forget(opened);
+        let tried = try_out(&core)?;
+        core.attributes.max_inline_bytes = tried.inline_bytes;
+        for transport in tried.absent {
+            let transports = &mut core.attributes.transports;
+            match transport {
+                Transport::ReliableConnection => transports.rc = Verbs::empty(),
+                Transport::UnreliableConnection => transports.uc = Verbs::empty(),
+                Transport::UnreliableDatagram => transports.ud = Verbs::empty(),
+            }
+        }
+        (core.attributes.placement, core.placement_reason) =
+            placement(config.placement, core.soft_roce, tried.in_order);
+        Ok(Self {
+            device: Arc::new(EventThread::start(Arc::new(core))?),
+        })
+    }
+
+    fn core(&self) -> &Core {
+        self.device.core()
+    }
+
+    /// The NIC's own name.
+    pub fn nic(&self) -> &str {
+        &self.core().nic
+    }
+
+    /// Port, path MTU and GID that were chosen, and why.
+    pub fn port(&self) -> &PortReport {
+        &self.core().port
+    }
+
+    /// Why WRITEs are taken to be placed as the attributes say.
+    pub fn placement_reason(&self) -> PlacementReason {
+        self.core().placement_reason
+    }
+
+    /// What was chosen and why, each as a name and a sentence, for people.
+    pub fn choices(&self) -> Vec<(&'static str, String)> {
+        let (core, port) = (self.core(), &self.core().port);
+        let link = if port.ethernet {
+            "Ethernet (RoCE)"
+        } else {
+            "InfiniBand"
+        };
+        vec![
+            (
+                "port",
+                format!("{} of {}, active, {link}", port.number, core.nic),
+            ),
+            ("address", format!("{}: {}", port.gid, port.why)),
+            ("path MTU", format!("{} bytes", port.mtu_bytes)),
+            ("order of placement", core.placement_reason.to_string()),
+        ]
+    }
+
+    fn check_domain(&self, domain: &IbvProtectionDomain) -> Result<(), VerbsError> {
+        if Arc::ptr_eq(&domain.domain.device, &self.device) {
+            return Ok(());
+        }
+        Err(invalid("domain", "of another device"))
+    }
+}
+
+impl Device for IbvDevice {
+    type ProtectionDomain = IbvProtectionDomain;
+    type Region = IbvRegion;
+    type CompletionChannel = IbvCompletionChannel;
+    type CompletionQueue = IbvCompletionQueue;
+    type AddressHandle = IbvAddressHandle;
+    type QueuePair = IbvQueuePair;
+    type SharedReceiveQueue = IbvSharedReceiveQueue;
+
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.core().attributes
+    }
+
+    fn create_protection_domain(&self) -> Result<IbvProtectionDomain, VerbsError> {
+        let core = self.core();
+        // SAFETY: the context is open.
+        let raw = unsafe { (core.api.alloc_pd)(core.context.0) };
+        if raw.is_null() {
+            return Err(last(
+                "ibv_alloc_pd",
+                format!("a protection domain on {}", core.nic),
+            ));
+        }
+        Ok(IbvProtectionDomain {
+            domain: Arc::new(Domain {
+                raw: Shared(raw),
+                device: Arc::clone(&self.device),
+            }),
+        })
+    }
+
+    fn allocate_region(
+        &self,
+        domain: &IbvProtectionDomain,
+        length: usize,
+        access: Access,
+    ) -> Result<IbvRegion, VerbsError> {
+        self.check_domain(domain)?;
+        IbvRegion::allocate(&domain.domain, length, access)
+    }
+
+    unsafe fn register_raw(
+        &self,
+        domain: &IbvProtectionDomain,
+        start: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<IbvRegion, VerbsError> {
+        self.check_domain(domain)?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { IbvRegion::raw(&domain.domain, start, length, access) }
+    }
+
+    fn create_completion_channel(&self) -> Result<IbvCompletionChannel, VerbsError> {
+        IbvCompletionChannel::new(&self.device)
+    }
+
+    fn create_completion_queue(
+        &self,
+        entries: usize,
+        channel: Option<&IbvCompletionChannel>,
+    ) -> Result<IbvCompletionQueue, VerbsError> {
+        within(
+            "max_completions",
+            entries,
+            self.attributes().max_completions,
+        )?;
+        IbvCompletionQueue::new(&self.device, entries, channel)
+    }
+
+    fn create_queue_pair(
+        &self,
+        domain: &IbvProtectionDomain,
+        config: &QueuePairConfig<'_, IbvCompletionQueue, IbvSharedReceiveQueue>,
+    ) -> Result<IbvQueuePair, VerbsError> {
+        self.check_domain(domain)?;
+        let most = self.attributes();
+        let verbs = most.transports.verbs(config.transport);
+        let lacks = |what: String| VerbsError::Unsupported {
+            device: most.name.clone(),
+            what,
+        };
+        if verbs.is_empty() {
+            return Err(lacks(config.transport.to_string()));
+        }
+        within(
+            "max_send_requests",
+            config.send_requests,
+            most.max_send_requests,
+        )?;
+        within("max_segments", config.segments, most.max_segments)?;
+        within(
+            "max_inline_bytes",
+            config.inline_bytes,
+            most.max_inline_bytes,
+        )?;
+        match config.receive_queue {
+            ReceiveQueue::Own(requests) => {
+                within("max_receive_requests", requests, most.max_receive_requests)?;
+            }
+            ReceiveQueue::Shared(_) if !verbs.contains(Verbs::SHARED_RECEIVE) => {
+                return Err(lacks(format!(
+                    "shared receive queues on {}",
+                    config.transport
+                )));
+            }
+            ReceiveQueue::Shared(_) => {}
+        }
+        IbvQueuePair::new(&domain.domain, config)
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        domain: &IbvProtectionDomain,
+        requests: usize,
+        segments: usize,
+    ) -> Result<IbvSharedReceiveQueue, VerbsError> {
+        self.check_domain(domain)?;
+        let most = self.attributes();
+        within(
+            "max_shared_receive_requests",
+            requests,
+            most.max_shared_receive_requests,
+        )?;
+        within("max_segments", segments, most.max_segments)?;
+        IbvSharedReceiveQueue::new(&domain.domain, requests, segments)
+    }
+
+    fn create_address_handle(
+        &self,
+        domain: &IbvProtectionDomain,
+        address: &EndpointAddress,
+    ) -> Result<IbvAddressHandle, VerbsError> {
+        self.check_domain(domain)?;
+        IbvAddressHandle::new(&domain.domain, address)
+    }
+
+    fn poll_async_event(&self) -> Option<AsyncEvent> {
+        self.core().events.pop()
+    }
+}

@@ -1,0 +1,360 @@
+//! A library that is not there: functions of our own in the table of [`Api`], for what soft-RoCE cannot show.
+//!
+//! One device, `fake0`, with one port, whose behaviour [`Script`] says. Objects are heap blocks that the functions make
+//! and free, so that a leak or a double free is a failure of the allocator or of [`live`].
+
+#![allow(unreachable_pub)]
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::ptr::null_mut;
+
+use crate::sys::types::*;
+use crate::sys::Api;
+
+/// What the fake does; each test's thread has its own.
+#[derive(Clone)]
+pub(crate) struct Script {
+    pub(crate) devices: usize,
+    pub(crate) port_state: u32,
+    pub(crate) gids: Vec<[u8; 16]>,
+    /// errno of `ibv_open_device`, of `ibv_reg_mr`, of `ibv_create_qp` after the given number of successes.
+    pub(crate) open: Option<i32>,
+    pub(crate) register: Option<i32>,
+    pub(crate) queue_pairs: Option<(usize, i32)>,
+    pub(crate) modify: i32,
+    /// Inline bytes that are taken at most.
+    pub(crate) inline_bytes: u32,
+    /// Requests that `post_send` takes of a list; the rest is refused as ENOMEM.
+    pub(crate) takes: usize,
+    pub(crate) data_in_order: c_int,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        let mut gid = [0; 16];
+        gid[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+        Self {
+            devices: 1,
+            port_state: 4,
+            gids: vec![gid],
+            open: None,
+            register: None,
+            queue_pairs: None,
+            modify: 0,
+            inline_bytes: 220,
+            takes: usize::MAX,
+            data_in_order: 0,
+        }
+    }
+}
+
+thread_local! {
+    static SCRIPT: RefCell<Script> = RefCell::new(Script::default());
+    static LIVE: RefCell<i64> = const { RefCell::new(0) };
+    static MADE: RefCell<usize> = const { RefCell::new(0) };
+    static POSTED: RefCell<Vec<(u64, u32)>> = const { RefCell::new(Vec::new()) };
+    static WAITING: RefCell<Vec<Wc>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Sets what the fake does on this thread.
+pub(crate) fn script(change: impl FnOnce(&mut Script)) {
+    SCRIPT.with_borrow_mut(change);
+}
+
+/// Objects that were made and not destroyed, on this thread.
+pub(crate) fn live() -> i64 {
+    LIVE.with_borrow(|live| *live)
+}
+
+/// Ids and flags of the sends that were taken.
+pub(crate) fn posted() -> Vec<(u64, u32)> {
+    POSTED.with_borrow(Clone::clone)
+}
+
+/// Puts a completion where the next poll finds it.
+pub(crate) fn complete(wc: Wc) {
+    WAITING.with_borrow_mut(|waiting| waiting.push(wc));
+}
+
+fn scripted<T>(read: impl FnOnce(&Script) -> T) -> T {
+    SCRIPT.with_borrow(read)
+}
+
+fn fail<T>(errno: i32) -> *mut T {
+    extern "C" {
+        fn __errno_location() -> *mut c_int;
+    }
+    // SAFETY: glibc's and musl's place of this thread's errno.
+    unsafe { *__errno_location() = errno };
+    null_mut()
+}
+
+fn make<T>(fill: impl FnOnce(&mut T)) -> *mut T {
+    // SAFETY: all these structures are numbers, pointers and options of function pointers, for which zero is a value.
+    let mut value: Box<T> = Box::new(unsafe { std::mem::zeroed() });
+    fill(&mut value);
+    LIVE.with_borrow_mut(|live| *live += 1);
+    Box::into_raw(value)
+}
+
+fn free<T>(value: *mut T) -> c_int {
+    LIVE.with_borrow_mut(|live| *live -= 1);
+    // SAFETY: made by `make`, freed once.
+    drop(unsafe { Box::from_raw(value) });
+    0
+}
+
+unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut Device {
+    let devices = scripted(|s| s.devices);
+    // SAFETY: the caller's place for the count.
+    unsafe { *count = devices as c_int };
+    make::<[*mut Device; 2]>(|list| {
+        for place in &mut list[..devices] {
+            *place = make::<Device>(|device| {
+                for (to, from) in device.name.iter_mut().zip(b"fake0\0") {
+                    *to = *from as c_char;
+                }
+            });
+        }
+    })
+    .cast()
+}
+
+unsafe extern "C" fn free_device_list(list: *mut *mut Device) {
+    let list = list.cast::<[*mut Device; 2]>();
+    // SAFETY: made by `get_device_list`.
+    for device in unsafe { *list } {
+        if !device.is_null() {
+            free(device);
+        }
+    }
+    free(list);
+}
+
+unsafe extern "C" fn get_device_name(device: *mut Device) -> *const c_char {
+    // SAFETY: of the list.
+    unsafe { (*device).name.as_ptr() }
+}
+
+unsafe extern "C" fn open_device(_: *mut Device) -> *mut Context {
+    if let Some(errno) = scripted(|s| s.open) {
+        return fail(errno);
+    }
+    let silent: OwnedFd =
+        rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
+    make::<Context>(|context| {
+        context.operations.poll_cq = Some(poll_cq);
+        context.operations.request_notify = Some(request_notify);
+        context.operations.post_send = Some(post_send);
+        context.operations.post_receive = Some(post_receive);
+        context.async_descriptor = silent.into_raw_fd();
+        context.completion_vectors = 1;
+    })
+}
+
+unsafe extern "C" fn close_device(context: *mut Context) -> c_int {
+    free(context)
+}
+
+unsafe extern "C" fn query_device(_: *mut Context, device: *mut DeviceAttributes) -> c_int {
+    // SAFETY: the caller's place.
+    let device = unsafe { &mut *device };
+    device.max_mr_size = u64::MAX;
+    device.vendor_id = 0x02c9;
+    (device.max_qp, device.max_qp_wr, device.max_sge) = (1000, 1000, 30);
+    (device.max_cqe, device.max_mr, device.atomics) = (1000, 1000, 1);
+    (device.max_qp_reads, device.max_qp_initiated_reads) = (16, 16);
+    device.ports = 1;
+    0
+}
+
+unsafe extern "C" fn query_port(_: *mut Context, _: u8, port: *mut PortAttributes) -> c_int {
+    // SAFETY: the caller's place.
+    let port = unsafe { &mut *port };
+    port.state = scripted(|s| s.port_state);
+    (port.max_mtu, port.active_mtu) = (5, 3);
+    port.gids = 4;
+    port.max_message = 1 << 30;
+    port.link_layer = 2;
+    0
+}
+
+unsafe extern "C" fn query_gid(_: *mut Context, _: u8, index: c_int, gid: *mut Gid) -> c_int {
+    let entry = scripted(|s| s.gids.get(index as usize).copied());
+    // SAFETY: the caller's place.
+    unsafe { *gid = Gid(entry.unwrap_or_default()) };
+    0
+}
+
+unsafe extern "C" fn alloc_pd(_: *mut Context) -> *mut Pd {
+    make::<Pd>(|_| {})
+}
+unsafe extern "C" fn dealloc_pd(pd: *mut Pd) -> c_int {
+    free(pd)
+}
+unsafe extern "C" fn reg_mr(_: *mut Pd, _: *mut c_void, _: usize, _: c_int) -> *mut Mr {
+    match scripted(|s| s.register) {
+        Some(errno) => fail(errno),
+        None => make::<Mr>(|mr| (mr.lkey, mr.rkey) = (7, 9)),
+    }
+}
+unsafe extern "C" fn dereg_mr(mr: *mut Mr) -> c_int {
+    free(mr)
+}
+unsafe extern "C" fn create_channel(_: *mut Context) -> *mut CompletionChannel {
+    fail(24)
+}
+unsafe extern "C" fn destroy_channel(channel: *mut CompletionChannel) -> c_int {
+    free(channel)
+}
+unsafe extern "C" fn create_cq(
+    _: *mut Context,
+    entries: c_int,
+    _: *mut c_void,
+    _: *mut CompletionChannel,
+    _: c_int,
+) -> *mut Cq {
+    make::<Cq>(|cq| cq.entries = entries)
+}
+unsafe extern "C" fn destroy_cq(cq: *mut Cq) -> c_int {
+    free(cq)
+}
+unsafe extern "C" fn get_cq_event(
+    _: *mut CompletionChannel,
+    _: *mut *mut Cq,
+    _: *mut *mut c_void,
+) -> c_int {
+    -1
+}
+unsafe extern "C" fn ack_cq_events(_: *mut Cq, _: u32) {}
+
+unsafe extern "C" fn create_qp(_: *mut Pd, init: *mut QpInit) -> *mut Qp {
+    // SAFETY: the caller's place.
+    let init = unsafe { &*init };
+    if init.capacity.inline_data > scripted(|s| s.inline_bytes) {
+        return fail(22);
+    }
+    let made = MADE.with_borrow_mut(|made| {
+        *made += 1;
+        *made
+    });
+    if let Some((most, errno)) = scripted(|s| s.queue_pairs) {
+        if made > most {
+            return fail(errno);
+        }
+    }
+    make::<Qp>(|qp| {
+        qp.number = made as u32;
+        qp.kind = init.kind;
+    })
+}
+unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttributes, _: c_int) -> c_int {
+    let errno = scripted(|s| s.modify);
+    if errno == 0 {
+        // SAFETY: both are the caller's and alive.
+        unsafe { (*qp).state = (*attributes).state };
+    }
+    errno
+}
+unsafe extern "C" fn query_qp(
+    qp: *mut Qp,
+    attributes: *mut QpAttributes,
+    _: c_int,
+    _: *mut QpInit,
+) -> c_int {
+    // SAFETY: both are the caller's and alive.
+    unsafe { (*attributes).state = (*qp).state };
+    0
+}
+unsafe extern "C" fn destroy_qp(qp: *mut Qp) -> c_int {
+    free(qp)
+}
+unsafe extern "C" fn create_srq(_: *mut Pd, _: *mut SrqInit) -> *mut Srq {
+    fail(95)
+}
+unsafe extern "C" fn destroy_srq(srq: *mut Srq) -> c_int {
+    free(srq)
+}
+unsafe extern "C" fn create_ah(_: *mut Pd, _: *mut AhAttributes) -> *mut Ah {
+    fail(113)
+}
+unsafe extern "C" fn destroy_ah(ah: *mut Ah) -> c_int {
+    free(ah)
+}
+unsafe extern "C" fn get_async_event(_: *mut Context, _: *mut AsyncEvent) -> c_int {
+    -1
+}
+unsafe extern "C" fn ack_async_event(_: *mut AsyncEvent) {}
+
+unsafe extern "C" fn poll_cq(_: *mut Cq, most: c_int, to: *mut Wc) -> c_int {
+    WAITING.with_borrow_mut(|waiting| {
+        let count = waiting.len().min(most as usize);
+        for (at, wc) in waiting.drain(..count).enumerate() {
+            // SAFETY: the caller has room for `most`.
+            unsafe { *to.add(at) = wc };
+        }
+        count as c_int
+    })
+}
+unsafe extern "C" fn request_notify(_: *mut Cq, _: c_int) -> c_int {
+    0
+}
+unsafe extern "C" fn post_send(_: *mut Qp, mut wr: *mut SendWr, bad: *mut *mut SendWr) -> c_int {
+    let mut taken = 0;
+    while !wr.is_null() {
+        if taken == scripted(|s| s.takes) {
+            // SAFETY: the caller's place.
+            unsafe { *bad = wr };
+            return 12;
+        }
+        // SAFETY: the caller's list.
+        let request = unsafe { &*wr };
+        POSTED.with_borrow_mut(|posted| posted.push((request.id, request.flags)));
+        taken += 1;
+        wr = request.next;
+    }
+    0
+}
+unsafe extern "C" fn post_receive(_: *mut Qp, _: *mut ReceiveWr, _: *mut *mut ReceiveWr) -> c_int {
+    0
+}
+unsafe extern "C" fn query_data_in_order(_: *mut Qp, _: u32, _: u32) -> c_int {
+    scripted(|s| s.data_in_order)
+}
+
+/// The table.
+pub(crate) fn api() -> Api {
+    Api {
+        query_data_in_order: Some(query_data_in_order),
+        get_device_list,
+        free_device_list,
+        get_device_name,
+        open_device,
+        close_device,
+        query_device,
+        query_port,
+        query_gid,
+        alloc_pd,
+        dealloc_pd,
+        reg_mr,
+        dereg_mr,
+        create_channel,
+        destroy_channel,
+        create_cq,
+        destroy_cq,
+        get_cq_event,
+        ack_cq_events,
+        create_qp,
+        modify_qp,
+        query_qp,
+        destroy_qp,
+        create_srq,
+        destroy_srq,
+        create_ah,
+        destroy_ah,
+        get_async_event,
+        ack_async_event,
+    }
+}

@@ -1,0 +1,70 @@
+//! In which order the bytes of a WRITE become visible: what is assumed, and why.
+//!
+//! Above this device a ring with canaries or valid bytes works only where a WRITE is placed in ascending addresses. The
+//! specification promises nothing before the completion; PCIe lets a NIC write with relaxed ordering. So a NIC counts as
+//! unordered unless it says otherwise or its owner does.
+
+use std::path::Path;
+
+use dunlin_verbs::Placement;
+
+use crate::sys::constants::VENDOR_SOFT_ROCE;
+
+/// Why a placement is assumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementReason {
+    /// The configuration says so.
+    Configured,
+    /// Soft-RoCE: the kernel copies packet by packet, in their order, each in ascending addresses.
+    SoftRoce,
+    /// `ibv_query_qp_data_in_order` of the provider says so.
+    Provider,
+    /// Nobody promises an order.
+    NotPromised,
+}
+
+impl std::fmt::Display for PlacementReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Configured => "configured",
+            Self::SoftRoce => "soft-RoCE copies in order",
+            Self::Provider => "the provider promises it",
+            Self::NotPromised => "no promise of the provider's",
+        })
+    }
+}
+
+/// Whether a device is the kernel's soft-RoCE: a vendor that no hardware has, and a network device as its parent.
+pub(crate) fn is_soft_roce(sysfs: &Path, device: &str, vendor: u32) -> bool {
+    let directory = sysfs.join("class/infiniband").join(device);
+    vendor == VENDOR_SOFT_ROCE && directory.join("parent").exists()
+}
+
+/// What is assumed, and why. `promised` is the provider's own word.
+pub(crate) fn placement(
+    configured: Option<Placement>,
+    soft_roce: bool,
+    promised: bool,
+) -> (Placement, PlacementReason) {
+    match configured {
+        Some(placement) => (placement, PlacementReason::Configured),
+        None if soft_roce => (Placement::InOrder, PlacementReason::SoftRoce),
+        None if promised => (Placement::InOrder, PlacementReason::Provider),
+        None => (Placement::Unordered, PlacementReason::NotPromised),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hardware_is_unordered_until_someone_promises() {
+        use Placement::{InOrder, Unordered};
+        assert_eq!(placement(None, false, false).0, Unordered);
+        assert_eq!(placement(None, false, true).0, InOrder);
+        assert_eq!(placement(None, true, false).0, InOrder);
+        assert_eq!(placement(Some(Unordered), true, true).0, Unordered);
+        assert_eq!(placement(Some(InOrder), false, false).0, InOrder);
+    }
+}

@@ -1,0 +1,193 @@
+//! The state machine of a queue pair, by `ibv_modify_qp`.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::{
+    Access, ConnectAttributes, EndpointAddress, QueuePair, QueuePairState as S, Transport,
+    VerbsError,
+};
+
+use super::{IbvQueuePair, QpCore};
+use crate::address::{route, shown};
+use crate::error::returned;
+use crate::port::mtu_code;
+use crate::sys::{constants as c, types};
+use crate::timers::{receiver_not_ready_code, timeout_code};
+
+/// How long a send queue may take to drain before going on is an error; requests that were started end sooner.
+const LONGEST_DRAIN: Duration = Duration::from_secs(1);
+
+/// Attributes that say the state alone.
+pub(super) fn blank(state: u32) -> types::QpAttributes {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut attributes: types::QpAttributes = unsafe { std::mem::zeroed() };
+    attributes.state = state;
+    attributes
+}
+
+/// The state by the kernel's word.
+pub(super) fn query(core: &QpCore) -> Option<S> {
+    let mut attributes = blank(0);
+    // SAFETY: plain numbers and pointers, for which zero is a value.
+    let mut init: types::QpInit = unsafe { std::mem::zeroed() };
+    let api = &core.core().api;
+    // SAFETY: the queue pair is alive, and both places have room for the answer.
+    let errno = unsafe { (api.query_qp)(core.raw.0, &mut attributes, c::QP_STATE, &mut init) };
+    if errno != 0 {
+        return None;
+    }
+    S::from_number(attributes.state)
+}
+
+fn check(pair: &IbvQueuePair, to: S) -> Result<(), VerbsError> {
+    let from = pair.state();
+    if from.may_move(to, pair.core.transport) {
+        return Ok(());
+    }
+    Err(VerbsError::Transition {
+        queue_pair: pair.core.number,
+        from,
+        to,
+    })
+}
+
+fn apply(
+    pair: &IbvQueuePair,
+    to: S,
+    mut attributes: types::QpAttributes,
+    mask: i32,
+    what: impl FnOnce() -> String,
+) -> Result<(), VerbsError> {
+    let api = &pair.core.core().api;
+    // SAFETY: the queue pair is alive, and the attributes are valid for the call.
+    let errno = unsafe { (api.modify_qp)(pair.core.raw.0, &mut attributes, mask) };
+    if errno != 0 {
+        return Err(returned("ibv_modify_qp", errno, what()));
+    }
+    pair.core.moved_to.store(to as u32, Ordering::Release);
+    Ok(())
+}
+
+pub(super) fn to_init(pair: &mut IbvQueuePair, access: Access) -> Result<(), VerbsError> {
+    check(pair, S::Init)?;
+    let mut attributes = blank(c::QPS_INIT);
+    let number = pair.core.core().port.number;
+    attributes.port = number;
+    let mut mask = c::QP_STATE | c::QP_PKEY_INDEX | c::QP_PORT;
+    if pair.core.transport == Transport::UnreliableDatagram {
+        attributes.queue_key = pair.queue_key;
+        mask |= c::QP_QUEUE_KEY;
+    } else {
+        // The bits of the wall are the library's. Providers of UC refuse what UC has not.
+        let allowed = match pair.core.transport {
+            Transport::UnreliableConnection => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            _ => Access::all(),
+        };
+        attributes.access = (access & allowed).bits();
+        mask |= c::QP_ACCESS;
+    }
+    apply(pair, S::Init, attributes, mask, || {
+        format!("to Init on port {number}")
+    })
+}
+
+pub(super) fn to_ready_to_receive(
+    pair: &mut IbvQueuePair,
+    remote: Option<&EndpointAddress>,
+    connect: ConnectAttributes,
+) -> Result<(), VerbsError> {
+    check(pair, S::ReadyToReceive)?;
+    let core = pair.core.core();
+    let mut attributes = blank(c::QPS_RTR);
+    if pair.core.transport == Transport::UnreliableDatagram {
+        return apply(pair, S::ReadyToReceive, attributes, c::QP_STATE, || {
+            "to ReadyToReceive".to_owned()
+        });
+    }
+    let Some(remote) = remote else {
+        return Err(VerbsError::Address(
+            "a connection needs its peer's".to_owned(),
+        ));
+    };
+    attributes.address = route(core, remote)?;
+    let mtu = core.port.mtu_bytes.min(remote.mtu_bytes as usize);
+    attributes.path_mtu = mtu_code(mtu);
+    attributes.destination = remote.queue_pair;
+    attributes.receive_psn = remote.packet_sequence;
+    let mut mask =
+        c::QP_STATE | c::QP_ADDRESS | c::QP_PATH_MTU | c::QP_DESTINATION | c::QP_RECEIVE_PSN;
+    if pair.core.transport == Transport::ReliableConnection {
+        attributes.max_reads_answered = core.reads_answered;
+        attributes.receiver_not_ready_timer =
+            receiver_not_ready_code(connect.receiver_not_ready_timer_ns);
+        mask |= c::QP_READS_ANSWERED | c::QP_RNR_TIMER;
+    }
+    apply(pair, S::ReadyToReceive, attributes, mask, || {
+        format!(
+            "to ReadyToReceive, path MTU {mtu}, {}; ETIMEDOUT, EHOSTUNREACH or ENETUNREACH: the interface of the GID has \
+             no way there",
+            shown(core, remote)
+        )
+    })?;
+    pair.sender.connect = connect;
+    pair.sender.peer_answers = u8::try_from(remote.token).unwrap_or(1);
+    Ok(())
+}
+
+pub(super) fn to_ready_to_send(pair: &mut IbvQueuePair) -> Result<(), VerbsError> {
+    check(pair, S::ReadyToSend)?;
+    let core = pair.core.core();
+    let mut attributes = blank(c::QPS_RTS);
+    let mut mask = c::QP_STATE;
+    // From any other state only the state changes.
+    if pair.known_state() == S::ReadyToReceive {
+        attributes.send_psn = pair.packet_sequence;
+        mask |= c::QP_SEND_PSN;
+        if pair.core.transport == Transport::ReliableConnection {
+            let connect = pair.sender.connect;
+            attributes.timeout = timeout_code(connect.timeout_ns);
+            attributes.retries = connect.retry_count.min(7);
+            attributes.receiver_not_ready_retries = connect.receiver_not_ready_retries.min(7);
+            attributes.max_reads_initiated = core.reads_initiated.min(pair.sender.peer_answers);
+            mask |= c::QP_TIMEOUT | c::QP_RETRIES | c::QP_RNR_RETRIES | c::QP_READS_INITIATED;
+        }
+    }
+    let was_drained = pair.known_state() == S::SendQueueDrained;
+    let end = Instant::now() + LONGEST_DRAIN;
+    loop {
+        let result = apply(pair, S::ReadyToSend, attributes, mask, || {
+            "to ReadyToSend".to_owned()
+        });
+        // Soft-RoCE refuses as long as it still drains.
+        if result.is_ok() || !was_drained || Instant::now() > end {
+            return result;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+pub(super) fn to_send_queue_drained(pair: &mut IbvQueuePair) -> Result<(), VerbsError> {
+    check(pair, S::SendQueueDrained)?;
+    let attributes = blank(c::QPS_SQD);
+    apply(pair, S::SendQueueDrained, attributes, c::QP_STATE, || {
+        "to SendQueueDrained".to_owned()
+    })
+}
+
+pub(super) fn to_reset(pair: &mut IbvQueuePair) {
+    let attributes = blank(c::QPS_RESET);
+    let reset = apply(pair, S::Reset, attributes, c::QP_STATE, || {
+        "to Reset".to_owned()
+    });
+    if let Err(error) = reset {
+        // Only a device that is gone refuses; its queue pair is of no use in any state.
+        tracing::warn!(%error, "queue pair {} cannot be reset", pair.core.number);
+        pair.core.fail();
+        return;
+    }
+    pair.core.send_table.reset();
+    if let Some(table) = &pair.core.receive_table {
+        table.reset();
+    }
+}

@@ -1,0 +1,159 @@
+//! Posting RECEIVEs, to a queue pair's own queue or a shared one.
+
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, CompletionOpcode, PostError, PostErrorKind, ReceiveRequest, Region, Transport,
+};
+
+use super::post::kind;
+use crate::device::Domain;
+use crate::region::IbvRegion;
+use crate::sys::types::{ReceiveWr, Sge};
+use crate::work_table::WorkTable;
+
+/// RECEIVEs that go to the provider with one call.
+const BATCH: usize = 32;
+
+/// A receive queue: its bounds and room for a batch.
+pub(crate) struct Receiver {
+    table: Arc<WorkTable>,
+    domain: Arc<Domain>,
+    segments: usize,
+    wrs: Box<[ReceiveWr; BATCH]>,
+    sges: Box<[Sge]>,
+}
+
+impl std::fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the pointers in `wrs` are leftovers of the last batch, written anew before they are used.
+unsafe impl Send for Receiver {}
+
+impl Receiver {
+    pub(crate) fn new(table: Arc<WorkTable>, domain: &Arc<Domain>, segments: usize) -> Self {
+        let empty = Sge {
+            address: 0,
+            length: 0,
+            lkey: 0,
+        };
+        let wr = ReceiveWr {
+            id: 0,
+            next: std::ptr::null_mut(),
+            sges: std::ptr::null_mut(),
+            sge_count: 0,
+        };
+        Self {
+            table,
+            domain: Arc::clone(domain),
+            segments,
+            wrs: Box::new([wr; BATCH]),
+            sges: vec![empty; BATCH * segments].into_boxed_slice(),
+        }
+    }
+
+    /// Posts by `provider`, which gets a list and the place for the first refused.
+    pub(crate) fn post(
+        &mut self,
+        requests: &[ReceiveRequest<'_, IbvRegion>],
+        mut provider: impl FnMut(*mut ReceiveWr, *mut *mut ReceiveWr) -> i32,
+    ) -> Result<(), PostError> {
+        for (at, batch) in requests.chunks(BATCH).enumerate() {
+            let error = |index: usize, kind| PostError {
+                index: at * BATCH + index,
+                kind,
+            };
+            let mut refusal = None;
+            let mut count = 0;
+            for request in batch {
+                match self.prepare(count, request) {
+                    Ok(()) => count += 1,
+                    Err(kind) => {
+                        refusal = Some(kind);
+                        break;
+                    }
+                }
+            }
+            if count > 0 {
+                let first = self.chain(count);
+                let mut bad = std::ptr::null_mut();
+                let errno = provider(first, &mut bad);
+                if errno != 0 {
+                    let refused = (bad as usize).wrapping_sub(first as usize);
+                    let refused = (refused / size_of::<ReceiveWr>()).min(count - 1);
+                    let ids = self.wrs[refused..count].iter().map(|wr| wr.id);
+                    self.table.withdraw(ids);
+                    // Which transport it is makes no difference for a RECEIVE.
+                    let transport = Transport::ReliableConnection;
+                    return Err(error(refused, kind(errno, self.table.limit(), transport)));
+                }
+            }
+            if let Some(kind) = refusal {
+                return Err(error(count, kind));
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(
+        &mut self,
+        at: usize,
+        request: &ReceiveRequest<'_, IbvRegion>,
+    ) -> Result<(), PostErrorKind> {
+        if request.segments.len() > self.segments {
+            return Err(PostErrorKind::Segments {
+                count: request.segments.len(),
+                limit: self.segments,
+            });
+        }
+        let sges = &mut self.sges[at * self.segments..][..self.segments];
+        let mut sum = 0;
+        for (index, (sge, segment)) in sges.iter_mut().zip(request.segments).enumerate() {
+            let memory = segment.region.memory();
+            let writable = segment.region.access().contains(Access::LOCAL_WRITE);
+            let Ok(length) = u32::try_from(segment.length) else {
+                return Err(PostErrorKind::Segment(index));
+            };
+            let inside = memory.contains(segment.offset, segment.length);
+            let ours = segment.region.belongs_to(&self.domain);
+            if !inside || !ours || !writable && length > 0 {
+                return Err(PostErrorKind::Segment(index));
+            }
+            *sge = Sge {
+                address: memory.start().as_ptr() as u64 + segment.offset as u64,
+                length,
+                lkey: segment.region.lkey(),
+            };
+            sum += segment.length;
+        }
+        let first = sges.as_mut_ptr();
+        let full = PostErrorKind::Full {
+            limit: self.table.limit(),
+        };
+        let lkey = request
+            .segments
+            .first()
+            .map_or(0, |segment| segment.region.lkey());
+        let pushed = self
+            .table
+            .push(request.id, CompletionOpcode::Receive, sum, lkey);
+        self.wrs[at] = ReceiveWr {
+            id: pushed.ok_or(full)?,
+            next: std::ptr::null_mut(),
+            sges: first,
+            sge_count: request.segments.len() as i32,
+        };
+        Ok(())
+    }
+
+    fn chain(&mut self, count: usize) -> *mut ReceiveWr {
+        let first = self.wrs.as_mut_ptr();
+        for at in 0..count - 1 {
+            self.wrs[at].next = first.wrapping_add(at + 1);
+        }
+        first
+    }
+}

@@ -1,0 +1,189 @@
+//! Memory regions.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, LocalKey, Memory, PageKind, Region, RemoteAddress, RemoteKey, VerbsError,
+};
+use rustix::process::{getrlimit, Resource};
+
+use crate::context::{Core, Shared};
+use crate::device::Domain;
+use crate::error::{invalid, last};
+use crate::pages::Pages;
+use crate::sys::{constants as c, types};
+
+/// Registered memory. Its clones are one registration.
+#[derive(Clone, Debug)]
+pub struct IbvRegion {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    raw: Shared<types::Mr>,
+    memory: Memory,
+    access: Access,
+    lkey: u32,
+    rkey: u32,
+    page_kind: PageKind,
+    domain: Arc<Domain>,
+    /// Behind the registration in the order of fields; still, `drop` ends that first.
+    _pages: Option<Pages>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let core = self.domain.device.core();
+        core.keys.remove(self.lkey);
+        // SAFETY: registered by `register`, ended once. The pages are unmapped after this.
+        let errno = unsafe { (core.api.dereg_mr)(self.raw.0) };
+        if errno != 0 {
+            tracing::warn!(device = %core.nic, errno, "ibv_dereg_mr failed");
+        }
+        core.release(self.memory.len());
+    }
+}
+
+/// Why the kernel refused to pin memory.
+fn refused(core: &Core, length: usize) -> VerbsError {
+    let limit = match getrlimit(Resource::Memlock).current {
+        Some(bytes) => format!("{bytes} bytes"),
+        None => "unlimited".to_owned(),
+    };
+    last(
+        "ibv_reg_mr",
+        format!(
+            "registering {length} bytes with {}; RLIMIT_MEMLOCK is {limit}: if that is too little, `ulimit -l unlimited` \
+             (LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container)",
+            core.nic
+        ),
+    )
+}
+
+impl IbvRegion {
+    pub(crate) fn allocate(
+        domain: &Arc<Domain>,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        let core = domain.device.core();
+        check_length(length)?;
+        core.reserve(length)?;
+        let made = Pages::allocate(length, core.config.huge_pages).and_then(|pages| {
+            // SAFETY: the pages are aligned, at least `length` bytes, and kept with the window.
+            let memory = unsafe { Memory::new(pages.start(), length) };
+            let kind = pages.kind;
+            Self::register(domain, memory, access, kind, Some(pages))
+        });
+        made.inspect_err(|_| core.release(length))
+    }
+
+    /// Registers memory of the caller.
+    ///
+    /// # Safety
+    /// As for [`dunlin_verbs::Device::register_raw`].
+    pub(crate) unsafe fn raw(
+        domain: &Arc<Domain>,
+        start: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        let core = domain.device.core();
+        check_length(length)?;
+        if start.as_ptr() as usize % 8 != 0 {
+            return Err(invalid("start", "not a multiple of 8"));
+        }
+        core.reserve(length)?;
+        // SAFETY: aligned as checked; valid for as long as the region lives by the caller's promise.
+        let memory = unsafe { Memory::new(start, length) };
+        Self::register(domain, memory, access, PageKind::Base, None)
+            .inspect_err(|_| core.release(length))
+    }
+
+    fn register(
+        domain: &Arc<Domain>,
+        memory: Memory,
+        access: Access,
+        page_kind: PageKind,
+        pages: Option<Pages>,
+    ) -> Result<Self, VerbsError> {
+        let core = domain.device.core();
+        // The bits of the wall are the library's. A peer may write only what the device may; our own requests are held to
+        // `access` when they are posted.
+        let mut flags = access.bits() as i32;
+        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+            flags |= c::ACCESS_LOCAL_WRITE;
+        }
+        let start = memory.start().as_ptr().cast();
+        // SAFETY: the domain is alive, and the memory stays valid until the registration ends: it is kept beside it, or
+        // the caller has promised it.
+        let raw = unsafe { (core.api.reg_mr)(domain.raw.0, start, memory.len(), flags) };
+        if raw.is_null() {
+            return Err(refused(core, memory.len()));
+        }
+        // SAFETY: just made.
+        let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
+        core.keys.insert(lkey);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                raw: Shared(raw),
+                memory,
+                access,
+                lkey,
+                rkey,
+                page_kind,
+                domain: Arc::clone(domain),
+                _pages: pages,
+            }),
+        })
+    }
+
+    /// Whether work requests of a queue pair of `domain` may name it.
+    #[inline]
+    pub(crate) fn belongs_to(&self, domain: &Arc<Domain>) -> bool {
+        Arc::ptr_eq(&self.inner.domain, domain)
+    }
+
+    #[inline]
+    pub(crate) fn lkey(&self) -> u32 {
+        self.inner.lkey
+    }
+}
+
+fn check_length(length: usize) -> Result<(), VerbsError> {
+    if length == 0 || length > isize::MAX as usize / 2 {
+        return Err(invalid(
+            "length",
+            format!("{length} bytes cannot be registered"),
+        ));
+    }
+    Ok(())
+}
+
+impl Region for IbvRegion {
+    #[inline]
+    fn memory(&self) -> &Memory {
+        &self.inner.memory
+    }
+
+    fn access(&self) -> Access {
+        self.inner.access
+    }
+
+    fn local_key(&self) -> LocalKey {
+        LocalKey(self.inner.lkey)
+    }
+
+    fn remote(&self) -> RemoteAddress {
+        RemoteAddress {
+            address: self.inner.memory.start().as_ptr() as u64,
+            key: RemoteKey(self.inner.rkey),
+        }
+    }
+
+    fn page_kind(&self) -> PageKind {
+        self.inner.page_kind
+    }
+}

@@ -1,0 +1,178 @@
+//! Sizes and places of fields against the C header, where a C compiler and the header are installed.
+
+use std::mem::{offset_of, size_of};
+use std::process::Command;
+
+use super::types as t;
+
+/// Rust's number and C's expression for the same.
+fn facts() -> Vec<(usize, &'static str)> {
+    macro_rules! at {
+        ($rust:ident.$field:ident, $c:literal) => {
+            (offset_of!(t::$rust, $field), $c)
+        };
+    }
+    vec![
+        (size_of::<t::Device>(), "sizeof(struct ibv_device)"),
+        at!(Device.name, "offsetof(struct ibv_device, name)"),
+        at!(Device.sysfs_path, "offsetof(struct ibv_device, ibdev_path)"),
+        (size_of::<t::Operations>(), "sizeof(struct ibv_context_ops)"),
+        at!(
+            Operations.poll_cq,
+            "offsetof(struct ibv_context_ops, poll_cq)"
+        ),
+        at!(
+            Operations.request_notify,
+            "offsetof(struct ibv_context_ops, req_notify_cq)"
+        ),
+        at!(
+            Operations.post_shared_receive,
+            "offsetof(struct ibv_context_ops, post_srq_recv)"
+        ),
+        at!(
+            Operations.post_send,
+            "offsetof(struct ibv_context_ops, post_send)"
+        ),
+        at!(
+            Operations.post_receive,
+            "offsetof(struct ibv_context_ops, post_recv)"
+        ),
+        at!(Context.operations, "offsetof(struct ibv_context, ops)"),
+        at!(
+            Context.async_descriptor,
+            "offsetof(struct ibv_context, async_fd)"
+        ),
+        at!(
+            Context.completion_vectors,
+            "offsetof(struct ibv_context, num_comp_vectors)"
+        ),
+        at!(Mr.lkey, "offsetof(struct ibv_mr, lkey)"),
+        at!(Mr.rkey, "offsetof(struct ibv_mr, rkey)"),
+        at!(
+            CompletionChannel.descriptor,
+            "offsetof(struct ibv_comp_channel, fd)"
+        ),
+        at!(Cq.entries, "offsetof(struct ibv_cq, cqe)"),
+        at!(Qp.number, "offsetof(struct ibv_qp, qp_num)"),
+        at!(Srq.handle, "offsetof(struct ibv_srq, handle)"),
+        (
+            size_of::<t::DeviceAttributes>(),
+            "sizeof(struct ibv_device_attr)",
+        ),
+        at!(
+            DeviceAttributes.max_qp,
+            "offsetof(struct ibv_device_attr, max_qp)"
+        ),
+        at!(
+            DeviceAttributes.atomics,
+            "offsetof(struct ibv_device_attr, atomic_cap)"
+        ),
+        at!(
+            DeviceAttributes.ports,
+            "offsetof(struct ibv_device_attr, phys_port_cnt)"
+        ),
+        (
+            size_of::<t::PortAttributes>(),
+            "sizeof(struct ibv_port_attr)",
+        ),
+        at!(PortAttributes.lid, "offsetof(struct ibv_port_attr, lid)"),
+        at!(
+            PortAttributes.link_layer,
+            "offsetof(struct ibv_port_attr, link_layer)"
+        ),
+        (size_of::<t::AhAttributes>(), "sizeof(struct ibv_ah_attr)"),
+        at!(AhAttributes.port, "offsetof(struct ibv_ah_attr, port_num)"),
+        (size_of::<t::QpInit>(), "sizeof(struct ibv_qp_init_attr)"),
+        at!(QpInit.kind, "offsetof(struct ibv_qp_init_attr, qp_type)"),
+        (size_of::<t::QpAttributes>(), "sizeof(struct ibv_qp_attr)"),
+        at!(
+            QpAttributes.address,
+            "offsetof(struct ibv_qp_attr, ah_attr)"
+        ),
+        at!(
+            QpAttributes.timeout,
+            "offsetof(struct ibv_qp_attr, timeout)"
+        ),
+        at!(
+            QpAttributes.rate_limit,
+            "offsetof(struct ibv_qp_attr, rate_limit)"
+        ),
+        (size_of::<t::SrqInit>(), "sizeof(struct ibv_srq_init_attr)"),
+        (size_of::<t::Sge>(), "sizeof(struct ibv_sge)"),
+        (size_of::<t::SendWr>(), "sizeof(struct ibv_send_wr)"),
+        at!(SendWr.immediate, "offsetof(struct ibv_send_wr, imm_data)"),
+        at!(SendWr.remote, "offsetof(struct ibv_send_wr, wr)"),
+        (size_of::<t::ReceiveWr>(), "sizeof(struct ibv_recv_wr)"),
+        (size_of::<t::Wc>(), "sizeof(struct ibv_wc)"),
+        at!(Wc.immediate, "offsetof(struct ibv_wc, imm_data)"),
+        at!(Wc.flags, "offsetof(struct ibv_wc, wc_flags)"),
+        (size_of::<t::AsyncEvent>(), "sizeof(struct ibv_async_event)"),
+        (super::constants::QP_DESTINATION as usize, "IBV_QP_DEST_QPN"),
+        (
+            super::constants::EVENT_GID_CHANGE as usize,
+            "IBV_EVENT_GID_CHANGE",
+        ),
+        (
+            super::constants::WC_RECEIVE_WRITE_WITH_IMMEDIATE as usize,
+            "IBV_WC_RECV_RDMA_WITH_IMM",
+        ),
+    ]
+}
+
+/// The header's directory: `DUNLIN_IBV_INCLUDE`, or where distributions put it.
+fn header() -> Option<String> {
+    let own = std::env::var("DUNLIN_IBV_INCLUDE").ok();
+    let usual = ["/usr/include".to_owned(), "/usr/local/include".to_owned()];
+    own.into_iter().chain(usual).find(|directory| {
+        std::path::Path::new(directory)
+            .join("infiniband/verbs.h")
+            .exists()
+    })
+}
+
+#[test]
+fn agrees_with_the_header() {
+    use std::io::Write;
+    let skip = |why: &str| {
+        let _ = writeln!(std::io::stderr(), "skipped: {why} (layout of libibverbs)");
+    };
+    let Some(include) = header() else {
+        return skip(
+            "no infiniband/verbs.h here; apt install libibverbs-dev, or set DUNLIN_IBV_INCLUDE",
+        );
+    };
+    let place = std::env::temp_dir().join(format!("dunlin-ibv-layout-{}", std::process::id()));
+    std::fs::create_dir_all(&place).expect("a directory");
+    let source = place.join("layout.c");
+    let mut text = "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\n\
+                    int main(void) {\n"
+        .to_owned();
+    for (_, c) in facts() {
+        text += &format!("printf(\"%zu\\n\", (size_t)({c}));\n");
+    }
+    text += "return 0; }\n";
+    std::fs::write(&source, text).expect("the source");
+    let program = place.join("layout");
+    let built = Command::new("cc")
+        .arg("-I")
+        .arg(include)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status();
+    match built {
+        Ok(status) => assert!(status.success(), "the header does not compile"),
+        Err(error) => return skip(&format!("no C compiler: {error}")),
+    }
+    let output = Command::new(&program).output().expect("it runs").stdout;
+    let theirs: Vec<usize> = String::from_utf8_lossy(&output)
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
+    let ours = facts();
+    assert_eq!(ours.len(), theirs.len());
+    for ((rust, what), c) in ours.into_iter().zip(theirs) {
+        assert_eq!(rust, c, "{what}");
+    }
+    let _ = std::fs::remove_dir_all(place);
+}
