@@ -11,6 +11,7 @@ use super::handler::{
 };
 use super::statistics::Counters;
 use super::workers::{Job, WorkerQueue};
+use crate::admission::lane::Admitted;
 use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::ring::RingChannel;
@@ -60,6 +61,8 @@ pub(super) struct Connection<D: Device> {
     cancelled: Vec<u64>,
     draining: bool,
     poller: usize,
+    /// Credits, when the client counts them.
+    admitted: Option<Admitted>,
 }
 
 impl<D: Device> Exporter for Arc<BufferPool<D>> {
@@ -102,7 +105,12 @@ pub(super) fn execute(
 }
 
 impl<D: Device> Connection<D> {
-    pub(super) fn new(id: u64, poller: usize, channel: RingChannel<D>) -> Self {
+    pub(super) fn new(
+        id: u64,
+        poller: usize,
+        channel: RingChannel<D>,
+        admitted: Option<Admitted>,
+    ) -> Self {
         Self {
             id,
             channel,
@@ -114,6 +122,7 @@ impl<D: Device> Connection<D> {
             cancelled: Vec::new(),
             draining: false,
             poller,
+            admitted,
         }
     }
 
@@ -143,12 +152,18 @@ impl<D: Device> Connection<D> {
             self.channel.tell_consumed()?;
             self.channel.flush()?;
         }
+        if let Some(admitted) = &mut self.admitted {
+            admitted.attend(&mut self.channel)?;
+        }
         Ok(taken)
     }
 
     /// Looks for completions and failures.
     pub(super) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
         self.channel.progress()?;
+        if let Some(admitted) = &mut self.admitted {
+            admitted.decide(&mut self.channel)?;
+        }
         let mut taken = 0;
         while let Some(fetched) = self.channel.take_fetched() {
             taken += 1;
@@ -198,6 +213,9 @@ impl<D: Device> Connection<D> {
     #[inline]
     fn run_short(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
         context.counters.request();
+        if let Some(admitted) = &mut self.admitted {
+            admitted.take()?;
+        }
         if self.draining {
             let failure = WireFailure::new(FailureReason::ShuttingDown, 0, "");
             return self.fail(header.call, failure);
@@ -248,6 +266,9 @@ impl<D: Device> Connection<D> {
 
     fn begin_long(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
         context.counters.request();
+        if let Some(admitted) = &mut self.admitted {
+            admitted.take()?;
+        }
         let call = header.call;
         if self.draining {
             return self.fail(call, WireFailure::new(FailureReason::ShuttingDown, 0, ""));
@@ -448,7 +469,7 @@ impl<D: Device> Connection<D> {
     /// Whether a message has begun to arrive.
     #[inline]
     pub(super) fn has_arrival(&self) -> bool {
-        self.channel.has_arrival()
+        self.channel.has_arrival() || self.admitted.as_ref().is_some_and(Admitted::has_news)
     }
 
     /// See [`RingChannel::prepare_sleep`].
