@@ -160,6 +160,9 @@ struct Shared {
     sender: u64,
 }
 
+/// A shared lane, what made it, and what it uses.
+type OpenedLane = (Arc<dyn SharedLane>, Arc<dyn LaneMaker>, ConnectionInfo);
+
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.handle.fmt(f)
@@ -227,7 +230,7 @@ impl Recipe {
         sender: u64,
         index: usize,
         maker: Option<&Arc<dyn LaneMaker>>,
-    ) -> Result<(Arc<dyn SharedLane>, Arc<dyn LaneMaker>, ConnectionInfo), ConnectError> {
+    ) -> Result<OpenedLane, ConnectError> {
         let ((lane, maker), info) = self.negotiate(
             |fabric| {
                 let maker = match maker {
