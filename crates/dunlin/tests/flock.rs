@@ -100,6 +100,7 @@ fn mixed_load(client: &Client, threads: u64, rounds: u64) {
 #[test]
 fn every_response_finds_its_caller() {
     for preset in SHARING {
+        println!("{preset}");
         let server = serve(&open(), 256);
         let client = connect(&server, preset, 3);
         mixed_load(&client, 16, 60);
@@ -271,6 +272,37 @@ fn threads_leave_lanes_that_the_server_deactivates() {
     assert_eq!(server.statistics().violations, 0);
 }
 
+/// A client that sends nothing keeps one active lane. Threads of the others are answered all the same, whatever the preset.
+#[test]
+fn threads_on_lanes_of_a_dormant_client_are_not_left() {
+    for preset in [Preset::Flock, Preset::FlockNoScheduling] {
+        let server = serve(&open(), 256);
+        let client = connect(&server, preset, 3);
+        let together = Barrier::new(6);
+        std::thread::scope(|scope| {
+            for thread in 0..6u64 {
+                let (client, together, server) = (&client, &together, &server);
+                scope.spawn(move || {
+                    client.call(ECHO, b"here").unwrap();
+                    together.wait();
+                    eventually("one lane is left", || {
+                        let senders = server.senders();
+                        senders[0].dormant
+                            && senders[0].lanes.iter().filter(|l| l.active).count() == 1
+                    });
+                    // One after the other, too few to make the client functioning.
+                    for turn in 0..6 {
+                        together.wait();
+                        if turn == thread {
+                            assert_eq!(*client.call(ECHO, b"and here").unwrap(), *b"and here");
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
 #[test]
 fn the_scheduler_parts_large_requests_from_small_ones() {
     let server = serve(&open(), 256);
@@ -355,7 +387,7 @@ fn closing_ends_the_waits_of_all_threads() {
         eventually("calls are out", || server.statistics().requests >= 4);
         client.close();
         for call in waiting {
-            assert!(call.join().unwrap().is_err());
+            assert!(matches!(call.join().unwrap(), Err(CallError::Closed)));
         }
     });
     assert!(matches!(client.call(ECHO, b"x"), Err(CallError::Closed)));

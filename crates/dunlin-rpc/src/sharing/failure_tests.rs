@@ -118,7 +118,8 @@ fn a_lane_that_fails_ends_its_calls_once_and_no_others() {
             for round in 0..30usize {
                 let before = answered.load(Ordering::Relaxed);
                 let lanes = client.handle().unwrap().lanes();
-                lanes[round % lanes.len()].close(&node);
+                let why = "broken by the test".to_owned();
+                lanes[round % lanes.len()].close(&node, CallError::ConnectionLost { why });
                 let started = std::time::Instant::now();
                 while answered.load(Ordering::Relaxed) < before + 200 {
                     assert!(started.elapsed().as_secs() < 20, "the others stand still");

@@ -14,7 +14,7 @@ use super::statistics::Seen;
 use super::thread_port::ThreadPort;
 use super::Sharing;
 use crate::client::lane::Sleeper;
-use crate::error::ConnectError;
+use crate::error::{CallError, ConnectError};
 
 /// A lane and its place among the handle's.
 pub(crate) struct Placed {
@@ -186,6 +186,7 @@ impl Handle {
         };
         let index = self.choose(&mut lanes);
         port.assigned.store(index, Ordering::Relaxed);
+        port.home.store(index, Ordering::Relaxed);
         lanes.entries[index].threads += 1;
         self.live.store(live, Ordering::Relaxed);
         let entry = &lanes.entries[index];
@@ -285,12 +286,14 @@ impl Handle {
         let busy = sent.iter().filter(|sent| sent.requests > 0).count();
         // The other side's threads want cores, too, if it is on this machine.
         self.crowded.store(busy * 2 > self.cores, Ordering::Relaxed);
-        if !self.sharing.scheduled || usable.is_empty() {
+        if usable.is_empty() {
             return any;
         }
-        // Threads without statistics stay where they are, unless their lane is not active any more.
+        // Threads without statistics stay where they are, unless their lane is not active any more. So do all where threads are not
+        // scheduled, and they go home when they can.
+        let scheduled = self.sharing.scheduled;
         let (known, idle): (Vec<usize>, Vec<usize>) =
-            (0..ports.len()).partition(|&i| sent[i].requests > 0);
+            (0..ports.len()).partition(|&i| scheduled && sent[i].requests > 0);
         let mut wanted: Vec<(usize, usize)> = Vec::with_capacity(ports.len());
         if !known.is_empty() {
             let loads: Vec<Sent> = known.iter().map(|&i| sent[i]).collect();
@@ -299,7 +302,10 @@ impl Handle {
         }
         for (k, &i) in idle.iter().enumerate() {
             let now = ports[i].assigned.load(Ordering::Relaxed);
-            if !usable.contains(&now) {
+            let home = ports[i].home.load(Ordering::Relaxed);
+            if !scheduled && now != home && usable.contains(&home) {
+                wanted.push((i, home));
+            } else if !usable.contains(&now) {
                 wanted.push((i, usable[k % usable.len()]));
             }
         }
@@ -362,7 +368,7 @@ impl Handle {
         self.closing.store(true, Ordering::Release);
         let node = Node::new();
         for lane in self.lanes() {
-            lane.close(&node);
+            lane.close(&node, CallError::Closed);
         }
         self.wake_all();
         if let Some(bell) = self.bell.get() {

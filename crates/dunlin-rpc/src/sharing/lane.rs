@@ -24,7 +24,7 @@ const TRIES: u32 = 1000;
 pub(crate) struct Status {
     state: AtomicU8,
     active: AtomicBool,
-    why: OnceLock<String>,
+    why: OnceLock<CallError>,
 }
 
 const OPEN: u8 = 0;
@@ -73,20 +73,14 @@ impl Status {
             .compare_exchange(OPEN, LEAVING, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    fn lose(&self, error: &ChannelError) {
-        let _ = self.why.set(error.to_string());
+    fn lose(&self, error: CallError) {
+        let _ = self.why.set(error);
         self.state.store(LOST, Ordering::Release);
     }
 
     /// The error of calls that were out when it was lost.
     pub(crate) fn error(&self) -> CallError {
-        CallError::ConnectionLost {
-            why: self
-                .why
-                .get()
-                .cloned()
-                .unwrap_or_else(|| "it was lost before".into()),
-        }
+        self.why.get().cloned().unwrap_or(CallError::Closed)
     }
 }
 
@@ -140,8 +134,8 @@ pub(crate) trait SharedLane: Send + Sync {
     fn buffer(&self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// A request of this lane's memory, as it is or copied, and the bytes that stand for it in the ring.
     fn export(&self, body: Exported<'_>) -> Result<Export, CallError>;
-    /// Ends it.
-    fn close(&self, node: &Node);
+    /// Ends it: calls that are out fail with this error.
+    fn close(&self, node: &Node, error: CallError);
 }
 
 /// A long request.
@@ -190,6 +184,12 @@ impl<D: Device> RingSharedLane<D> {
     /// The leader's reaction to a failure: whoever comes later is told.
     #[cold]
     fn lose(&self, engine: &mut Engine<D>, error: &ChannelError) {
+        let why = error.to_string();
+        self.end(engine, CallError::ConnectionLost { why });
+    }
+
+    #[cold]
+    fn end(&self, engine: &mut Engine<D>, error: CallError) {
         if !self.status.is_lost() {
             engine.close();
             self.status.lose(error);
@@ -350,10 +350,8 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         })
     }
 
-    fn close(&self, node: &Node) {
-        self.insist(node, |engine| {
-            self.lose(engine, &ChannelError::peer_gone());
-        });
+    fn close(&self, node: &Node, error: CallError) {
+        self.insist(node, |engine| self.end(engine, error));
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Port {
     exports: Mutex<Vec<(u16, Box<dyn Any + Send>)>>,
     /// The lane that the thread scheduler wants for it, and the serial number of the one that its calls are out on.
     pub(crate) assigned: AtomicUsize,
+    /// The lane that it was given when it came.
+    pub(crate) home: AtomicUsize,
     pub(crate) serial: AtomicU64,
     pub(crate) counts: Counts,
     /// Its owner has gone; calls may be out.
@@ -68,6 +70,7 @@ impl Port {
             mailbox,
             exports: Mutex::new(Vec::new()),
             assigned: AtomicUsize::new(0),
+            home: AtomicUsize::new(0),
             serial: AtomicU64::new(0),
             counts: Counts::default(),
             closed: AtomicBool::new(false),

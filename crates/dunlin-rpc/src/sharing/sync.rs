@@ -57,6 +57,7 @@ impl Patience {
 
     #[cfg(loom)]
     pub(super) fn pause(&mut self) {
+        self.0 += 1;
         let _ = (SPINS, YIELDS);
         loom::thread::yield_now();
     }
