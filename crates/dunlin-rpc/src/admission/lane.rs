@@ -29,8 +29,8 @@ impl From<Lie> for ChannelError {
 
 impl Admitted {
     /// A new lane of a sender.
-    pub(crate) fn new(admission: &Arc<Admission>, sender: u64) -> Self {
-        let share = admission.join(sender);
+    pub(crate) fn new(admission: &Arc<Admission>, sender: u64, number: u64) -> Self {
+        let share = admission.join(sender, number);
         Self {
             ledger: Ledger::new(CREDITS),
             share,
@@ -75,6 +75,13 @@ impl Admitted {
             channel.progress()?;
             if let Some(degree) = channel.take_asked() {
                 self.ledger.asked(degree)?;
+                if !self.share.is_active() {
+                    // Declined, but not forgotten: a sender that asks is not dormant.
+                    self.share
+                        .utilisation
+                        .fetch_add(u64::from(degree), Ordering::Relaxed);
+                    self.admission.rouse();
+                }
             }
         }
         let wanted = self.share.is_active();

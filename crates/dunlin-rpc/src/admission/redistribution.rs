@@ -20,6 +20,8 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct LaneShare {
     sender: u64,
+    /// Its number at the sender: a new lane with it takes the place of an old one, of whose end this side may not know yet.
+    number: u64,
     /// Degrees reported since the last redistribution (U_ij).
     pub(super) utilisation: AtomicU64,
     /// The last of them, and the credits that the client has: for people.
@@ -103,7 +105,7 @@ impl Admission {
     }
 
     /// A new lane. It is active when its sender has fewer than a newcomer's share and the maximum is not reached; the first always is.
-    pub(super) fn join(self: &Arc<Self>, sender: u64) -> Arc<LaneShare> {
+    pub(super) fn join(self: &Arc<Self>, sender: u64, number: u64) -> Arc<LaneShare> {
         let mut senders = self.lock();
         let functioning = senders
             .dormant
@@ -117,9 +119,11 @@ impl Admission {
             self.most_active,
         );
         let lanes = senders.lanes.entry(sender).or_default();
+        lanes.retain(|lane| lane.number != number);
         let own = lanes.iter().filter(|lane| lane.is_active()).count();
         let lane = Arc::new(LaneShare {
             sender,
+            number,
             utilisation: AtomicU64::new(0),
             degree: AtomicU64::new(0),
             credits: AtomicU64::new(u64::from(super::credits::CREDITS)),
@@ -218,9 +222,10 @@ impl Admission {
         let wanted = distribute(&loads, self.most_active);
         let mut changed = false;
         for ((lanes, own), &wanted) in senders.lanes.values().zip(&uses).zip(&wanted) {
-            // Those stay that are active and used most.
+            // Those that are used most, and of those that are not used the active ones: a lane that asks is not passed over for one that
+            // nobody uses.
             let mut order: Vec<usize> = (0..lanes.len()).collect();
-            order.sort_by_key(|&i| std::cmp::Reverse((lanes[i].is_active(), own[i])));
+            order.sort_by_key(|&i| std::cmp::Reverse((own[i], lanes[i].is_active())));
             for (rank, &i) in order.iter().enumerate() {
                 let active = rank < wanted;
                 changed |= lanes[i].active.swap(active, Ordering::Relaxed) != active;
@@ -287,8 +292,8 @@ mod tests {
         let admission = Admission::new(8, Box::new(wake));
         // No thread: the test makes the intervals.
         admission.ending.store(true, Ordering::Release);
-        let busy: Vec<_> = (0..6).map(|_| admission.join(1)).collect();
-        let quiet: Vec<_> = (0..6).map(|_| admission.join(2)).collect();
+        let busy: Vec<_> = (0..6).map(|number| admission.join(1, number)).collect();
+        let quiet: Vec<_> = (0..6).map(|number| admission.join(2, number)).collect();
         let shares = |lanes: &[Arc<LaneShare>]| active(lanes);
         assert_eq!((shares(&busy), shares(&quiet)), (6, 2));
         busy[5].utilisation.store(10, Ordering::Relaxed);

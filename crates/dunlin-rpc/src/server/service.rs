@@ -14,7 +14,7 @@ use super::workers;
 use crate::admission::credits::CREDITS;
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::{Admission, SenderReport};
-use crate::admission::{CREDITS_PARAMETER, SENDER_PARAMETER};
+use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
 use crate::channel::ring::{Parameters, UnconnectedRing};
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
@@ -158,12 +158,14 @@ impl<D: Device> Service for RingService<D> {
         let ring = UnconnectedRing::new(&self.device, poller.wake(), &self.channel)?;
         let mut answer = (ring.address(), ring.parameters());
         let channel = ring.connect(peer, parameters)?;
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let admitted = parameters.get(SENDER_PARAMETER).map(|&sender| {
             let credits = u64::from(CREDITS);
             answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
-            Admitted::new(&self.admission, sender)
+            // A client that counts its lanes wrongly harms itself alone.
+            let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
+            Admitted::new(&self.admission, sender, number)
         });
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         poller.connections.fetch_add(1, Ordering::Relaxed);
         self.counters[index].accepted();
         let connection = Connection::new(id, index, channel, admitted);

@@ -122,7 +122,12 @@ fn a_lane_that_fails_ends_its_calls_once_and_no_others() {
                 lanes[round % lanes.len()].close(&node, CallError::ConnectionLost { why });
                 let started = std::time::Instant::now();
                 while answered.load(Ordering::Relaxed) < before + 200 {
-                    assert!(started.elapsed().as_secs() < 20, "the others stand still");
+                    assert!(
+                        started.elapsed().as_secs() < 20,
+                        "{preset}: the others stand still: {:?} {:?}",
+                        client.figures(),
+                        server.senders()
+                    );
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }

@@ -351,7 +351,16 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
     }
 
     fn close(&self, node: &Node, error: CallError) {
-        self.insist(node, |engine| self.end(engine, error));
+        // Turns are short, so one of these attempts comes in; others may lead for all of the first.
+        while !self.status.is_lost() {
+            let error = error.clone();
+            if self
+                .insist(node, |engine| self.end(engine, error))
+                .is_none()
+            {
+                std::thread::sleep(crate::config::UNHEARD_PAUSE);
+            }
+        }
     }
 }
 
