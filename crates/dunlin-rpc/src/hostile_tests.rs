@@ -158,6 +158,16 @@ impl Raw {
 
     /// Dials a server and opens a connection with these parameters.
     fn dial(device: &ShmDevice, server: &RunningServer, receives: usize) -> Self {
+        Self::dial_as(device, server, receives, None)
+    }
+
+    /// As [`Raw::dial`], as a lane of this sender, whose credits the server counts.
+    fn dial_as(
+        device: &ShmDevice,
+        server: &RunningServer,
+        receives: usize,
+        sender: Option<u64>,
+    ) -> Self {
         let fabrics = devices::fabrics(None).unwrap();
         let config = DialConfig {
             capabilities: devices::capabilities(&fabrics).unwrap(),
@@ -168,11 +178,20 @@ impl Raw {
             .unwrap()
             .open(OpenRequest {
                 device: String::new(),
-                preset: "plain".into(),
+                preset: if sender.is_some() { "flock" } else { "plain" }.into(),
                 endpoint: raw.queue_pair.address(),
-                parameters: raw.parameters(),
+                parameters: {
+                    let mut parameters = raw.parameters();
+                    parameters.extend(sender.map(|sender| ("sender".to_owned(), sender)));
+                    parameters
+                },
             })
             .unwrap();
+        assert_eq!(
+            reply.parameters.get("credits").copied(),
+            sender.map(|_| 32),
+            "credits are counted for those who said that they count"
+        );
         raw.connect(&reply.endpoint, &reply.parameters);
         raw
     }
@@ -185,8 +204,23 @@ impl Raw {
         self.queue_pair.state() == QueuePairState::ReadyToSend
     }
 
+    /// Asks for credits and reports this coalescing degree.
+    fn ask(&mut self, degree: u32) -> bool {
+        self.post(0, &[], Some(1 << 31 | degree))
+    }
+
+    /// What the server granted last: the total, and whether the lane is active.
+    fn granted(&self) -> (u32, bool) {
+        let word = self.inlet.memory().atomic_u64(128).load(Ordering::Acquire);
+        (word as u32, word >> 32 == 1)
+    }
+
     /// Writes at an offset of the peer's inlet; `false` when the connection is over.
     fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
+        self.post(offset, bytes, None)
+    }
+
+    fn post(&mut self, offset: usize, bytes: &[u8], immediate: Option<u32>) -> bool {
         self.staging.memory().write(0, bytes);
         let segment = [Segment {
             region: &self.staging,
@@ -197,9 +231,9 @@ impl Raw {
             7,
             Operation::Write {
                 remote: self.target.plus(offset as u64),
-                immediate: None,
+                immediate,
             },
-            Payload::Segments(&segment),
+            Payload::Segments(if bytes.is_empty() { &[] } else { &segment }),
             SendFlags::SIGNALED,
         );
         if self.queue_pair.post_send(&[request]).is_err() {
@@ -518,6 +552,78 @@ fn each_breach_of_the_protocol_ends_the_connection() {
     assert_eq!(&*client.call(ECHO, b"fine").unwrap(), b"fine");
     drop(client);
     assert!(server.shutdown());
+}
+
+#[test]
+fn a_client_that_lies_about_credits_is_disconnected() {
+    let server = serve();
+    let device = hostile_device();
+    beside_a_good_client(&server, || {
+        let flock = Client::builder()
+            .preset(crate::Preset::Flock)
+            .connect(&server.address().to_string())
+            .unwrap();
+        let mut violations = 0;
+        let mut ends = |raw: &Raw, what: &str| {
+            violations += 1;
+            eventually(what, || server.statistics().violations == violations);
+            eventually("the peer sees it", || !raw.is_alive());
+            assert_eq!(*flock.call(ECHO, b"flock").unwrap(), *b"flock");
+        };
+        for degree in [0, 49, 4_000_000_000 & !(1 << 31), !(1 << 31)] {
+            let mut raw = Raw::dial_as(&device, &server, 64, Some(1));
+            raw.ask(degree);
+            // Looked at when half of the credits are spent.
+            for call in 0..16 {
+                raw.honest(Kind::Request, ECHO, call, b"one");
+            }
+            ends(&raw, "a degree that cannot be");
+        }
+        let mut raw = Raw::dial_as(&device, &server, 64, Some(2));
+        for call in 0..33 {
+            raw.honest(Kind::Request, ECHO, call, b"too many");
+        }
+        ends(&raw, "one request more than credits");
+        // All at once, in a message that says more requests than there are credits.
+        let mut raw = Raw::dial_as(&device, &server, 64, Some(3));
+        let request = Header {
+            length: 0,
+            handler: ECHO,
+            kind: Kind::Request,
+            call: 1,
+        };
+        raw.batch(12, 40, &request.encode().repeat(40), 0);
+        ends(&raw, "a coalesced message beyond the credits");
+        let mut raw = Raw::dial_as(&device, &server, 64, Some(4));
+        for call in 0..33 {
+            raw.honest(Kind::LongRequest, 999, call, &[0; 24]);
+        }
+        ends(&raw, "long requests cost credits too");
+    });
+    eventually("nobody is left", || server.connections() == 0);
+    assert!(server.senders().is_empty());
+    assert!(server.shutdown());
+}
+
+#[test]
+fn asking_early_and_often_brings_no_more_credits() {
+    let server = serve();
+    let device = hostile_device();
+    let mut raw = Raw::dial_as(&device, &server, 64, Some(9));
+    for _ in 0..4 {
+        assert!(raw.ask(3));
+    }
+    for call in 0..15 {
+        assert!(raw.honest(Kind::Request, ECHO, call, b"one"));
+    }
+    eventually("15 were taken", || server.statistics().requests == 15);
+    std::thread::sleep(Duration::from_millis(150));
+    assert_eq!(raw.granted(), (0, false), "nothing was granted yet");
+    assert!(raw.honest(Kind::Request, ECHO, 15, b"one"));
+    eventually("32 more are granted, once", || raw.granted() == (64, true));
+    std::thread::sleep(Duration::from_millis(150));
+    assert_eq!(raw.granted().0, 64);
+    assert_eq!(server.statistics().violations, 0);
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //!
 //! The rooms follow the path of a call: [`bootstrap`] finds the peer and a device both sides have, a channel carries messages over
 //! one queue pair, a client lane matches responses to calls, a server connection finds handlers. Engines are state machines
-//! without threads or clocks; the threads stand in the client's and the server's drivers. This first form is the preset
-//! `plain`: one RC ring channel for each client thread.
+//! without threads or clocks; the threads stand in the client's and the server's drivers. A [`Preset`] says how threads share queue
+//! pairs, and who may send.
 #![deny(unsafe_code)]
 // `--cfg loom` is for the model checker; the workspace's lints do not know it.
 #![allow(unexpected_cfgs)]
 
+mod admission;
 pub mod bootstrap;
 mod channel;
 mod client;
@@ -22,7 +23,9 @@ pub mod fuzzing;
 mod hostile_tests;
 mod preset;
 mod server;
+mod sharing;
 
+pub use admission::{LaneUse, SenderReport};
 pub use client::{
     Batch, CallFuture, Client, ClientBuilder, ConnectionInfo, Pipeline, Reply, RequestBuffer,
 };
@@ -33,6 +36,8 @@ pub use preset::Preset;
 pub use server::{
     HandlerError, Request, Responder, RunningServer, Server, ServerBuilder, ServerStatistics,
 };
+
+pub use sharing::handle::{HandleFigures, LaneReport};
 
 /// The id of a handler: what a request asks for.
 pub type HandlerId = u16;

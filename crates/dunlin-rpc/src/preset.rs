@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::sharing::{Discipline, Lanes, Sharing};
+
 /// A composition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -10,16 +12,73 @@ pub enum Preset {
     /// RC, one ring channel for each client thread, nothing shared, everyone admitted: the ground that the systems stand on.
     #[default]
     Plain,
+    /// FLOCK (SOSP'21): threads share a few queue pairs by combining queues, under credits and both schedulers.
+    Flock,
+    /// FLOCK's rival: one queue pair for each thread, nothing shared. The same as `plain`.
+    QpPerThread,
+    /// FLOCK's rival: two threads share a queue pair under a spinlock, as in FaRM.
+    Spinlock2,
+    /// FLOCK's rival: four threads share a queue pair under a spinlock, as in FaRM.
+    Spinlock4,
+    /// FLOCK with one thread's requests in each message (§8.3.1).
+    FlockNoCoalescing,
+    /// FLOCK whose threads stay on the queue pair that they were given, two threads on each (§8.3.2).
+    FlockNoScheduling,
 }
 
 impl Preset {
     /// Every preset there is.
-    pub const ALL: &'static [Preset] = &[Preset::Plain];
+    pub const ALL: &'static [Preset] = &[
+        Preset::Plain,
+        Preset::Flock,
+        Preset::QpPerThread,
+        Preset::Spinlock2,
+        Preset::Spinlock4,
+        Preset::FlockNoCoalescing,
+        Preset::FlockNoScheduling,
+    ];
 
     /// Its name on the command line and in the handshake.
     pub fn name(self) -> &'static str {
         match self {
             Preset::Plain => "plain",
+            Preset::Flock => "flock",
+            Preset::QpPerThread => "qp-per-thread",
+            Preset::Spinlock2 => "spinlock-2",
+            Preset::Spinlock4 => "spinlock-4",
+            Preset::FlockNoCoalescing => "flock-no-coalescing",
+            Preset::FlockNoScheduling => "flock-no-scheduling",
+        }
+    }
+
+    /// How threads share queue pairs; `None`: they do not. `lanes`: most lanes of a handle.
+    pub(crate) fn sharing(self, lanes: usize) -> Option<Sharing> {
+        let flock = Sharing {
+            discipline: Discipline::Combining,
+            lanes: Lanes::UpTo(lanes),
+            scheduled: true,
+            admitted: true,
+        };
+        let spinlock = |threads| Sharing {
+            discipline: Discipline::Spinlock,
+            lanes: Lanes::OneFor(threads),
+            scheduled: false,
+            admitted: false,
+        };
+        match self {
+            Preset::Plain | Preset::QpPerThread => None,
+            Preset::Flock => Some(flock),
+            Preset::Spinlock2 => Some(spinlock(2)),
+            Preset::Spinlock4 => Some(spinlock(4)),
+            Preset::FlockNoCoalescing => Some(Sharing {
+                discipline: Discipline::Alone,
+                ..flock
+            }),
+            Preset::FlockNoScheduling => Some(Sharing {
+                lanes: Lanes::OneFor(2),
+                scheduled: false,
+                ..flock
+            }),
         }
     }
 }
@@ -32,8 +91,13 @@ impl fmt::Display for Preset {
 
 /// No preset of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no preset '{0}'; there is: plain")]
+#[error("no preset '{0}'; there are: {names}", names = names())]
 pub struct UnknownPreset(String);
+
+fn names() -> String {
+    let names: Vec<_> = Preset::ALL.iter().map(|preset| preset.name()).collect();
+    names.join(", ")
+}
 
 impl FromStr for Preset {
     type Err = UnknownPreset;

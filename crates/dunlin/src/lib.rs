@@ -31,9 +31,9 @@ pub use dunlin_rpc::bootstrap::{
 };
 pub use dunlin_rpc::{
     available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ConnectError,
-    ConnectionInfo, DeviceReport, HandlerError, HandlerId, Pipeline, Preset, Reply, Request,
-    RequestBuffer, Responder, RunningServer, ServeError, Server, ServerBuilder, ServerStatistics,
-    WaitMode,
+    ConnectionInfo, DeviceReport, HandleFigures, HandlerError, HandlerId, LaneReport, LaneUse,
+    Pipeline, Preset, Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport,
+    ServeError, Server, ServerBuilder, ServerStatistics, WaitMode,
 };
 
 /// The examples of the README, compiled and run with the doc tests.

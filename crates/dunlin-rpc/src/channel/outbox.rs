@@ -158,6 +158,32 @@ impl Outbox {
         self.messages += 1;
     }
 
+    /// Bytes that runs of whole messages may take in the batch as it is.
+    #[inline]
+    pub(crate) fn run_room(&self) -> usize {
+        let most = batch::content_of(self.content.len() / LINE_BYTES);
+        if self.used >= FULL_BYTES {
+            return 0;
+        }
+        self.limit.min(most).saturating_sub(self.used)
+    }
+
+    /// Where runs will stand, of which [`Outbox::run_room`] had room for `bytes`.
+    ///
+    /// # Panics
+    /// When it had not.
+    #[inline]
+    pub(crate) fn run_space(&mut self, bytes: usize) -> &mut [u8] {
+        &mut self.content[self.used..][..bytes]
+    }
+
+    /// Puts the messages into the batch that were encoded into [`Outbox::run_space`].
+    #[inline]
+    pub(crate) fn commit_run(&mut self, bytes: usize, messages: u32) {
+        self.used += bytes;
+        self.messages += messages;
+    }
+
     /// The batch as contiguous pieces, in the order to write them: after the first line what stands before the end of the ring and
     /// what stands at its start, then the first line.
     #[inline]

@@ -1,16 +1,24 @@
 //! How a client is made, and how its lanes are.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use dunlin_verbs::{EndpointAddress, VerbsError};
 
 use super::lane::Lane;
 use super::{Client, ConnectionInfo};
+use crate::admission::{LANE_PARAMETER, SENDER_PARAMETER};
 use crate::bootstrap::{dial, Address, DialConfig, OpenRequest, Secret};
+use crate::channel::ring::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ConnectError;
-use crate::fabric::Fabrics;
+use crate::fabric::{Fabric, Fabrics, LaneMaker};
 use crate::preset::Preset;
+use crate::sharing::dispatcher;
+use crate::sharing::handle::Handle;
+use crate::sharing::lane::SharedLane;
+use crate::sharing::Sharing;
 
 /// Settings of a client, each with its default.
 #[derive(Debug)]
@@ -22,7 +30,11 @@ pub struct ClientBuilder {
     secret: Option<Secret>,
     deadline: Duration,
     connect_timeout: Duration,
+    lanes: usize,
 }
+
+/// Most lanes of a connection handle.
+const MOST_LANES: usize = 256;
 
 impl Default for ClientBuilder {
     fn default() -> Self {
@@ -33,6 +45,7 @@ impl Default for ClientBuilder {
             secret: None,
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
+            lanes: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
 }
@@ -68,6 +81,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Most lanes (queue pairs) of the connection handle, for presets whose threads share them: from 1 to 256. As many as there are
+    /// cores by default, because more threads do not send at once.
+    pub fn lanes(mut self, most: usize) -> Self {
+        self.lanes = most;
+        self
+    }
+
     /// Limits of each lane.
     pub fn channel(mut self, config: ChannelConfig) -> Self {
         self.channel = config;
@@ -86,6 +106,10 @@ impl ClientBuilder {
     /// When a setting is out of range, there is no server, no common device, or the handshake fails.
     pub fn connect(self, address: &str) -> Result<Client, ConnectError> {
         self.channel.validate().map_err(ConnectError::Setting)?;
+        if self.lanes == 0 || self.lanes > MOST_LANES {
+            let words = format!("lanes is {}: it must be from 1 to {MOST_LANES}", self.lanes);
+            return Err(ConnectError::Setting(words));
+        }
         let fabrics = devices::fabrics(self.device.as_deref()).map_err(|available| {
             ConnectError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
@@ -106,6 +130,8 @@ impl ClientBuilder {
             channel: self.channel,
             preset: self.preset,
             deadline: self.deadline,
+            lanes: self.lanes,
+            shared: Mutex::new(None),
         })
     }
 }
@@ -119,11 +145,121 @@ pub(super) struct Recipe {
     pub(super) channel: ChannelConfig,
     preset: Preset,
     pub(super) deadline: Duration,
+    lanes: usize,
+    /// The connection handle, for presets that share lanes.
+    shared: Mutex<Option<Shared>>,
+}
+
+/// A connection handle and what makes its lanes.
+#[derive(Clone)]
+struct Shared {
+    handle: Arc<Handle>,
+    maker: Arc<dyn LaneMaker>,
+    info: ConnectionInfo,
+    /// Which client this is to the server's scheduler.
+    sender: u64,
+}
+
+/// A shared lane, what made it, and what it uses.
+type OpenedLane = (Arc<dyn SharedLane>, Arc<dyn LaneMaker>, ConnectionInfo);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.handle.fmt(f)
+    }
 }
 
 impl Recipe {
-    /// Makes a lane.
+    /// Makes a lane, or a port at the connection handle.
     pub(super) fn open(&self) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
+        if let Some(sharing) = self.preset.sharing(self.lanes) {
+            return self.open_port(sharing);
+        }
+        let (lane, info) = self.negotiate(
+            |fabric| {
+                let opening = fabric.open_lane(&self.channel)?;
+                let told = (opening.address(), opening.parameters());
+                Ok((opening, told))
+            },
+            |opening, peer, parameters| opening.connect(peer, parameters),
+        )?;
+        Ok((lane, info))
+    }
+
+    /// The connection handle, if this preset has one and it is there.
+    pub(super) fn handle(&self) -> Option<Arc<Handle>> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.as_ref().map(|shared| Arc::clone(&shared.handle))
+    }
+
+    fn open_port(&self, sharing: Sharing) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
+        let shared = self
+            .shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(shared) = shared {
+            let port = shared.handle.attach(|index| {
+                let opened = self.open_shared(sharing, shared.sender, index, Some(&shared.maker));
+                opened.map(|(lane, _, _)| lane)
+            })?;
+            return Ok((Box::new(port), shared.info));
+        }
+        // The first: only the connecting thread gets here.
+        let sender = getrandom::u64()
+            .map_err(|error| ConnectError::Setting(format!("no random numbers: {error}")))?;
+        let (lane, maker, info) = self.open_shared(sharing, sender, 0, None)?;
+        let handle = Handle::new(sharing, self.channel.max_outstanding);
+        let _ = handle.bell.set(maker.bell());
+        let port = handle.attach(|_| Ok(Arc::clone(&lane)))?;
+        dispatcher::start(&handle, self.channel.wait)
+            .map_err(|error| ConnectError::Setting(format!("no thread: {error}")))?;
+        let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Shared {
+            handle,
+            maker,
+            info: info.clone(),
+            sender,
+        });
+        Ok((Box::new(port), info))
+    }
+
+    fn open_shared(
+        &self,
+        sharing: Sharing,
+        sender: u64,
+        index: usize,
+        maker: Option<&Arc<dyn LaneMaker>>,
+    ) -> Result<OpenedLane, ConnectError> {
+        let ((lane, maker), info) = self.negotiate(
+            |fabric| {
+                let maker = match maker {
+                    Some(maker) => Arc::clone(maker),
+                    None => fabric.lane_maker()?,
+                };
+                let opening = maker.open(&self.channel)?;
+                let mut parameters = opening.parameters();
+                if sharing.admitted {
+                    parameters.insert(SENDER_PARAMETER.to_string(), sender);
+                    parameters.insert(LANE_PARAMETER.to_string(), index as u64);
+                }
+                let told = (opening.address(), parameters);
+                Ok(((opening, maker), told))
+            },
+            |(opening, maker), peer, parameters| {
+                let lane = opening.connect(peer, parameters, sharing.discipline)?;
+                Ok((lane, maker))
+            },
+        )?;
+        Ok((lane, maker, info))
+    }
+
+    /// Makes one side, tells the server, joins.
+    fn negotiate<O, T>(
+        &self,
+        begin: impl FnOnce(&Arc<dyn Fabric>) -> Result<(O, (EndpointAddress, Parameters)), VerbsError>,
+        finish: impl FnOnce(O, &EndpointAddress, &Parameters) -> Result<T, VerbsError>,
+    ) -> Result<(T, ConnectionInfo), ConnectError> {
         let dialed = dial(&self.address, &self.dial)?;
         let device = dialed.device().to_string();
         let why = dialed.why().to_string();
@@ -140,16 +276,14 @@ impl Recipe {
                 asked: device.clone(),
                 available: String::new(),
             })?;
-        let opening = fabric.open_lane(&self.channel).map_err(failed)?;
+        let (opening, (endpoint, parameters)) = begin(&fabric).map_err(failed)?;
         let reply = dialed.open(OpenRequest {
             device: device.clone(),
             preset: self.preset.name().to_string(),
-            endpoint: opening.address(),
-            parameters: opening.parameters(),
+            endpoint,
+            parameters,
         })?;
-        let lane = opening
-            .connect(&reply.endpoint, &reply.parameters)
-            .map_err(failed)?;
+        let lane = finish(opening, &reply.endpoint, &reply.parameters).map_err(failed)?;
         let pages = fabric.attributes().page_kind.to_string();
         Ok((
             lane,

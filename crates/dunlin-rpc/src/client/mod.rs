@@ -8,7 +8,7 @@ mod builder;
 mod driver;
 pub(crate) mod lane;
 mod pipeline;
-mod reply;
+pub(crate) mod reply;
 mod thread_lane;
 mod wait;
 
@@ -102,6 +102,17 @@ impl Client {
     /// What the connection uses, and why.
     pub fn info(&self) -> &ConnectionInfo {
         &self.core.info
+    }
+
+    /// What the connection handle is doing; `None` for presets whose threads share nothing.
+    pub fn figures(&self) -> Option<crate::sharing::handle::HandleFigures> {
+        self.core.recipe.handle().map(|handle| handle.figures())
+    }
+
+    /// The connection handle, for tests that break its lanes.
+    #[cfg(test)]
+    pub(crate) fn handle(&self) -> Option<Arc<crate::sharing::handle::Handle>> {
+        self.core.recipe.handle()
     }
 
     /// Calls `handler` with `payload` and waits for the answer, within the client's deadline.
@@ -221,6 +232,9 @@ impl Client {
     /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last clone is dropped.
     pub fn close(&self) {
         self.core.close();
+        if let Some(handle) = self.core.recipe.handle() {
+            handle.close();
+        }
     }
 }
 
@@ -245,6 +259,10 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.close();
+        // Pipelines may go on: the handle ends with the last of them.
+        if let Some(handle) = self.recipe.handle() {
+            handle.orphan();
+        }
     }
 }
 

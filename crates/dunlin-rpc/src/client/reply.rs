@@ -22,8 +22,16 @@ enum Place {
 }
 
 impl Reply {
+    /// As the lane that it came from would have given it.
+    pub(crate) fn into_answer<T>(self, take: impl FnOnce(Answer<'_>) -> T) -> T {
+        match self.0 {
+            Place::Landed(landed) => take(Answer::Long(landed)),
+            _ => take(Answer::Short(&self)),
+        }
+    }
+
     #[inline]
-    pub(super) fn new(answer: Answer<'_>) -> Self {
+    pub(crate) fn new(answer: Answer<'_>) -> Self {
         match answer {
             Answer::Short(source) if source.len() <= INLINE_BYTES => {
                 let mut bytes = [0; INLINE_BYTES];

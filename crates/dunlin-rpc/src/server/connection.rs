@@ -11,6 +11,7 @@ use super::handler::{
 };
 use super::statistics::Counters;
 use super::workers::{Job, WorkerQueue};
+use crate::admission::lane::Admitted;
 use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::ring::RingChannel;
@@ -62,6 +63,8 @@ pub(super) struct Connection<D: Device> {
     cancelled: Vec<u64>,
     draining: bool,
     poller: usize,
+    /// Credits, when the client counts them.
+    admitted: Option<Admitted>,
 }
 
 impl<D: Device> Exporter for Arc<BufferPool<D>> {
@@ -104,7 +107,12 @@ pub(super) fn execute(
 }
 
 impl<D: Device> Connection<D> {
-    pub(super) fn new(id: u64, poller: usize, channel: RingChannel<D>) -> Self {
+    pub(super) fn new(
+        id: u64,
+        poller: usize,
+        channel: RingChannel<D>,
+        admitted: Option<Admitted>,
+    ) -> Self {
         Self {
             id,
             channel,
@@ -116,6 +124,7 @@ impl<D: Device> Connection<D> {
             cancelled: Vec::new(),
             draining: false,
             poller,
+            admitted,
         }
     }
 
@@ -144,6 +153,9 @@ impl<D: Device> Connection<D> {
             self.channel.tell_consumed()?;
             self.channel.flush()?;
         }
+        if let Some(admitted) = &mut self.admitted {
+            admitted.attend(&mut self.channel)?;
+        }
         Ok(taken)
     }
 
@@ -160,6 +172,9 @@ impl<D: Device> Connection<D> {
     /// Looks for completions and failures.
     pub(super) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
         self.channel.progress()?;
+        if let Some(admitted) = &mut self.admitted {
+            admitted.decide(&mut self.channel)?;
+        }
         let mut taken = 0;
         while let Some(fetched) = self.channel.take_fetched() {
             taken += 1;
@@ -209,6 +224,9 @@ impl<D: Device> Connection<D> {
     #[inline]
     fn run_short(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
         context.counters.request();
+        if let Some(admitted) = &mut self.admitted {
+            admitted.take()?;
+        }
         if self.draining {
             let failure = WireFailure::new(FailureReason::ShuttingDown, 0, "");
             return self.fail(header.call, failure);
@@ -259,6 +277,9 @@ impl<D: Device> Connection<D> {
 
     fn begin_long(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
         context.counters.request();
+        if let Some(admitted) = &mut self.admitted {
+            admitted.take()?;
+        }
         let call = header.call;
         if self.draining {
             return self.fail(call, WireFailure::new(FailureReason::ShuttingDown, 0, ""));
@@ -459,7 +480,7 @@ impl<D: Device> Connection<D> {
     /// Whether a message has begun to arrive.
     #[inline]
     pub(super) fn has_arrival(&self) -> bool {
-        self.channel.has_arrival()
+        self.channel.has_arrival() || self.admitted.as_ref().is_some_and(Admitted::has_news)
     }
 
     /// See [`RingChannel::prepare_sleep`].

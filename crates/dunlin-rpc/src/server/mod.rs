@@ -17,6 +17,7 @@ use service::{Service, ServiceSetup};
 pub use handler::{HandlerError, Request, Responder};
 pub use statistics::ServerStatistics;
 
+use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
 use crate::bootstrap::{
     Acceptor, AcceptorConfig, Address, Counts, OpenReply, OpenRequest, Refusal, Secret, StopHandle,
 };
@@ -58,6 +59,7 @@ impl Server {
             max_connections: 4096,
             handshake_timeout: AcceptorConfig::default().handshake_timeout,
             affinity: None,
+            most_active: MAX_ACTIVE,
         })
     }
 }
@@ -77,6 +79,7 @@ pub struct ServerBuilder {
     max_connections: usize,
     handshake_timeout: Duration,
     affinity: Option<usize>,
+    most_active: usize,
 }
 
 impl ServerBuilder {
@@ -145,6 +148,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Most queue pairs that are active at once, for clients whose preset counts credits (FLOCK's MAX_AQP); each client keeps at least
+    /// one, however many there are. 256 by default.
+    pub fn max_active_queue_pairs(mut self, count: usize) -> Self {
+        self.most_active = count;
+        self
+    }
+
     /// Time that a stranger has for the handshake. 5 s by default.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
@@ -172,6 +182,13 @@ impl ServerBuilder {
                 return Err(ServeError::Setting(words));
             }
         }
+        if self.most_active == 0 || self.most_active > 1 << 16 {
+            let words = format!(
+                "max_active_queue_pairs is {}: it must be from 1 to 65536",
+                self.most_active
+            );
+            return Err(ServeError::Setting(words));
+        }
         let fabrics =
             devices::fabrics(self.device.as_deref()).map_err(|available| ServeError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
@@ -192,6 +209,7 @@ impl ServerBuilder {
             workers: self.workers,
             max_connections: self.max_connections,
             affinity: self.affinity,
+            most_active: self.most_active,
         };
         let services = fabrics
             .iter()
@@ -292,6 +310,14 @@ impl RunningServer {
             service.count(&mut sum);
         }
         sum
+    }
+
+    /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
+    pub fn senders(&self) -> Vec<SenderReport> {
+        let services = self.services.iter();
+        services
+            .flat_map(|(_, service)| service.senders())
+            .collect()
     }
 
     /// How handshakes ended so far.

@@ -11,6 +11,10 @@ use super::handler::HandlerTable;
 use super::poller::{Mail, Poller, PollerHandle};
 use super::statistics::{Counters, ServerStatistics};
 use super::workers;
+use crate::admission::credits::CREDITS;
+use crate::admission::lane::Admitted;
+use crate::admission::redistribution::{Admission, SenderReport};
+use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
 use crate::channel::ring::{Parameters, UnconnectedRing};
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
@@ -24,6 +28,7 @@ pub(crate) struct ServiceSetup {
     pub(crate) workers: usize,
     pub(crate) max_connections: usize,
     pub(crate) affinity: Option<usize>,
+    pub(super) most_active: usize,
 }
 
 /// A running service, whatever its device.
@@ -34,6 +39,8 @@ pub(crate) trait Service: Send + Sync {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError>;
+    /// What the queue-pair scheduler sees.
+    fn senders(&self) -> Vec<SenderReport>;
     /// Connections now.
     fn connections(&self) -> usize;
     /// Adds this service's counters.
@@ -56,6 +63,7 @@ pub(crate) struct RingService<D: Device> {
     threads: Mutex<Vec<JoinHandle<()>>>,
     running: Arc<AtomicUsize>,
     next_id: AtomicU64,
+    admission: Arc<Admission>,
 }
 
 impl<D: Device> RingService<D> {
@@ -67,6 +75,7 @@ impl<D: Device> RingService<D> {
             workers,
             max_connections,
             affinity,
+            most_active,
         } = setup;
         let handles = (0..pollers)
             .map(|_| Ok(PollerHandle::new(device.create_completion_channel()?)))
@@ -103,7 +112,14 @@ impl<D: Device> RingService<D> {
                 running.fetch_sub(1, Ordering::Release);
             })?);
         }
+        let woken: Vec<Arc<PollerHandle<D>>> = handles.clone();
+        let wake = move || {
+            for poller in &woken {
+                poller.wake().wake();
+            }
+        };
         Ok(Self {
+            admission: Admission::new(most_active, Box::new(wake)),
             device,
             channel,
             max_connections,
@@ -140,13 +156,25 @@ impl<D: Device> Service for RingService<D> {
             return Err(VerbsError::Peer("the server has no pollers".into()));
         };
         let ring = UnconnectedRing::new(&self.device, poller.wake(), &self.channel)?;
-        let answer = (ring.address(), ring.parameters());
+        let mut answer = (ring.address(), ring.parameters());
         let channel = ring.connect(peer, parameters)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let admitted = parameters.get(SENDER_PARAMETER).map(|&sender| {
+            let credits = u64::from(CREDITS);
+            answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
+            // A client that counts its lanes wrongly harms itself alone.
+            let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
+            Admitted::new(&self.admission, sender, number)
+        });
         poller.connections.fetch_add(1, Ordering::Relaxed);
         self.counters[index].accepted();
-        poller.send(Mail::Adopt(Box::new(Connection::new(id, index, channel))));
+        let connection = Connection::new(id, index, channel, admitted);
+        poller.send(Mail::Adopt(Box::new(connection)));
         Ok(answer)
+    }
+
+    fn senders(&self) -> Vec<SenderReport> {
+        self.admission.report()
     }
 
     fn connections(&self) -> usize {
@@ -174,6 +202,7 @@ impl<D: Device> Service for RingService<D> {
     }
 
     fn end(&self) {
+        self.admission.end();
         for poller in &self.pollers {
             poller.ending.store(true, Ordering::Release);
             poller.wake().wake();

@@ -228,6 +228,7 @@ impl<D: Device> UnconnectedRing<D> {
             announcement: 0,
             unconfirmed: None,
             broken: None,
+            asked: None,
         })
     }
 }

@@ -22,6 +22,7 @@ use super::ChannelError;
 use crate::config::ChannelConfig;
 
 mod connect;
+mod credits;
 mod long;
 mod requests;
 mod sleep;
@@ -33,6 +34,8 @@ use long::{Fetch, Fetched};
 const CONSUMED_AT: usize = 0;
 /// Offset in an inlet of the number of the peer's latest sleep; a new number asks for a wake-up.
 const SLEEP_AT: usize = 64;
+/// Offset in an inlet of the credits that the peer has granted, and whether it wants this lane active.
+const GRANT_AT: usize = 128;
 /// Offset in an inlet of the ring; a page, so that lines are cache lines.
 const RING_AT: usize = 4096;
 
@@ -87,6 +90,8 @@ pub(crate) struct RingChannel<D: Device> {
     /// The last request that brought the peer something, until it is known to have arrived.
     unconfirmed: Option<u64>,
     broken: Option<ChannelError>,
+    /// The peer asked for credits and reported this degree.
+    asked: Option<u32>,
 }
 
 impl<D: Device> RingChannel<D> {

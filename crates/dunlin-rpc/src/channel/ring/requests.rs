@@ -7,6 +7,7 @@ use dunlin_verbs::{
     QueuePairState, ReceiveRequest, SendFlags, SendRequest,
 };
 
+use super::credits::ASKS;
 use super::long::{Fetch, Fetched};
 use super::{RingChannel, QUIET, SEND_REQUESTS};
 use crate::channel::ChannelError;
@@ -99,7 +100,12 @@ impl<D: Device> RingChannel<D> {
         }
         match completion.opcode {
             CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteWithImmediate => {
-                self.asleep = false;
+                match completion.immediate {
+                    Some(immediate) if immediate & ASKS != 0 => {
+                        self.asked = Some(immediate & !ASKS);
+                    }
+                    _ => self.asleep = false,
+                }
                 let wake_up = ReceiveRequest {
                     id: QUIET,
                     segments: &[],

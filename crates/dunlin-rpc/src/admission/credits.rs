@@ -1,0 +1,286 @@
+//! Credits: how many requests a lane may send before its server has agreed to more (FLOCK §5.1).
+//!
+//! Both sides count in totals since the lane began, modulo 2^32, so a grant that is said twice is granted once. Pure values.
+
+/// Credits of a lane at the start, and of each renewal (FLOCK's C).
+pub(crate) const CREDITS: u32 = 32;
+/// Highest coalescing degree that an honest client reports: no message carries more requests than the credits that a lane can hold.
+pub(crate) const MOST_DEGREE: u32 = CREDITS + CREDITS / 2;
+
+/// The client's side of a lane's credits, and the coalescing degrees that it will report with the next renewal.
+#[derive(Debug)]
+pub(crate) struct Purse {
+    granted: u32,
+    used: u32,
+    renewal: u32,
+    asked: bool,
+    degrees: Degrees,
+}
+
+impl Purse {
+    /// With `credits` to begin with, renewed by as many.
+    pub(crate) fn new(credits: u32) -> Self {
+        Self {
+            granted: credits,
+            used: 0,
+            renewal: credits,
+            asked: false,
+            degrees: Degrees::default(),
+        }
+    }
+
+    /// Requests that may be sent now.
+    #[inline]
+    pub(crate) fn left(&self) -> u32 {
+        self.granted.wrapping_sub(self.used)
+    }
+
+    /// A message with so many requests was sent.
+    #[inline]
+    pub(crate) fn spend(&mut self, requests: u32) {
+        debug_assert!(requests <= self.left());
+        self.used = self.used.wrapping_add(requests);
+        self.degrees.add(requests);
+    }
+
+    /// The median degree to ask for more with, once half of the credits are spent and no request for more is out.
+    #[inline]
+    pub(crate) fn ask(&mut self) -> Option<u32> {
+        if self.asked || self.left() > self.renewal / 2 {
+            return None;
+        }
+        self.asked = true;
+        Some(self.degrees.take_median())
+    }
+
+    /// The server's total. Only growth counts, and what cannot be a total is ignored: it can harm nobody but this client's own pace.
+    #[inline]
+    pub(crate) fn granted(&mut self, total: u32) {
+        let more = total.wrapping_sub(self.granted);
+        if more != 0 && more <= 1 << 16 {
+            self.granted = total;
+            self.asked = false;
+        }
+    }
+}
+
+/// Degrees since the last renewal: there are few, and their median is looked for once in a renewal.
+#[derive(Debug)]
+struct Degrees {
+    counts: [u16; MOST_DEGREE as usize + 1],
+    messages: u32,
+}
+
+impl Default for Degrees {
+    fn default() -> Self {
+        Self {
+            counts: [0; MOST_DEGREE as usize + 1],
+            messages: 0,
+        }
+    }
+}
+
+impl Degrees {
+    #[inline]
+    fn add(&mut self, degree: u32) {
+        let place = &mut self.counts[degree.min(MOST_DEGREE) as usize];
+        *place = place.saturating_add(1);
+        self.messages += 1;
+    }
+
+    /// The lower median, at least one; begins anew.
+    fn take_median(&mut self) -> u32 {
+        let middle = self.messages.div_ceil(2);
+        let mut seen = 0;
+        let mut median = 1;
+        for (degree, &count) in self.counts.iter().enumerate() {
+            seen += u32::from(count);
+            if seen >= middle && count > 0 {
+                median = degree as u32;
+                break;
+            }
+        }
+        *self = Self::default();
+        median.max(1)
+    }
+}
+
+/// The server's side of a lane's credits.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    granted: u32,
+    taken: u32,
+    renewal: u32,
+    pending: Option<u32>,
+}
+
+/// A client sent more than it was granted, or asked in a way that no client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lie(pub(crate) &'static str);
+
+impl Ledger {
+    /// With `credits` to begin with, renewed by as many.
+    pub(crate) fn new(credits: u32) -> Self {
+        Self {
+            granted: credits,
+            taken: 0,
+            renewal: credits,
+            pending: None,
+        }
+    }
+
+    /// Credits granted since the lane began.
+    pub(crate) fn total(&self) -> u32 {
+        self.granted
+    }
+
+    /// Credits that the client has left, as far as this side knows.
+    pub(crate) fn left(&self) -> u32 {
+        self.granted.wrapping_sub(self.taken)
+    }
+
+    /// A request was taken.
+    ///
+    /// # Errors
+    /// When it had no credit.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Result<(), Lie> {
+        if self.left() == 0 {
+            return Err(Lie("a request beyond its credits"));
+        }
+        self.taken = self.taken.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Whether an honest client has asked for more by now, or soon will.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.left() <= self.renewal / 2
+    }
+
+    /// The client asks for more and reports its median degree.
+    ///
+    /// # Errors
+    /// When the degree cannot be one.
+    pub(crate) fn asked(&mut self, degree: u32) -> Result<(), Lie> {
+        if degree == 0 || degree > MOST_DEGREE {
+            return Err(Lie("a coalescing degree that no message can have"));
+        }
+        self.pending = Some(degree);
+        Ok(())
+    }
+
+    /// Whether a request for more waits.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Grants what was asked for, when half of the credits have been *taken*: who asks early waits, so nobody holds more than one and
+    /// a half times the renewal. Says the degree that came with the request.
+    pub(crate) fn grant(&mut self) -> Option<u32> {
+        if !self.is_due() {
+            return None;
+        }
+        let degree = self.pending.take()?;
+        self.granted = self.granted.wrapping_add(self.renewal);
+        Some(degree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// FLOCK §5.1: 32 credits at the start, more are asked for after 16, and the other 16 serve meanwhile.
+    #[test]
+    fn renewal_at_half() {
+        let (mut purse, mut ledger) = (Purse::new(CREDITS), Ledger::new(CREDITS));
+        for _ in 0..15 {
+            purse.spend(1);
+            assert_eq!(purse.ask(), None);
+            ledger.take().unwrap();
+        }
+        purse.spend(1);
+        assert_eq!(purse.ask(), Some(1));
+        assert_eq!(purse.ask(), None, "one request for more at a time");
+        ledger.asked(1).unwrap();
+        assert_eq!(ledger.grant(), None, "only 15 were taken");
+        ledger.take().unwrap();
+        assert_eq!(ledger.grant(), Some(1));
+        assert_eq!((ledger.total(), ledger.left()), (64, 48));
+        purse.granted(ledger.total());
+        assert_eq!(purse.left(), 48);
+    }
+
+    #[test]
+    fn the_median_is_of_messages_since_the_last_renewal() {
+        let mut purse = Purse::new(CREDITS);
+        for degree in [1, 5, 5, 2, 6] {
+            purse.spend(degree);
+        }
+        assert_eq!(purse.ask(), Some(5));
+        purse.granted(64);
+        for degree in [2, 9, 3, 3, 20] {
+            purse.spend(degree);
+        }
+        assert_eq!(purse.ask(), Some(3));
+    }
+
+    #[test]
+    fn lies_are_told_apart() {
+        let mut ledger = Ledger::new(2);
+        ledger.take().unwrap();
+        ledger.take().unwrap();
+        assert!(ledger.take().is_err());
+        assert!(ledger.asked(u32::MAX).is_err());
+        assert!(ledger.asked(4_000_000_000).is_err());
+        assert!(ledger.asked(0).is_err());
+        assert!(ledger.asked(MOST_DEGREE).is_ok());
+    }
+
+    proptest! {
+        /// Credits are conserved, across the wrap of the counts too, in any order of sending, taking and granting; both sides agree
+        /// when all has arrived, and an honest client is never taken for a liar.
+        #[test]
+        fn credits_are_conserved(steps in prop::collection::vec((0u8..4, 1u32..20), 1..2000), start: u32) {
+            let (mut purse, mut ledger) = (Purse::new(CREDITS), Ledger::new(CREDITS));
+            purse.granted = start.wrapping_add(CREDITS);
+            purse.used = start;
+            ledger.granted = purse.granted;
+            ledger.taken = start;
+            let (mut in_ring, mut asked, mut told) = (0u32, None, purse.granted);
+            for (step, count) in steps {
+                match step {
+                    0 => {
+                        let count = count.min(purse.left());
+                        if count > 0 {
+                            purse.spend(count);
+                            in_ring += count;
+                        }
+                        if let Some(degree) = purse.ask() {
+                            prop_assert!(asked.replace(degree).is_none());
+                        }
+                    }
+                    1 => for _ in 0..count.min(in_ring) {
+                        prop_assert!(ledger.take().is_ok());
+                        in_ring -= 1;
+                    },
+                    2 => {
+                        if let Some(degree) = asked.take() {
+                            prop_assert!(ledger.asked(degree).is_ok());
+                        }
+                        if ledger.grant().is_some() {
+                            told = ledger.total();
+                        }
+                    }
+                    _ => purse.granted(told),
+                }
+                prop_assert!(ledger.left() <= CREDITS + CREDITS / 2);
+                prop_assert_eq!(ledger.left(), told.wrapping_sub(ledger.taken));
+                prop_assert_eq!(purse.used, ledger.taken.wrapping_add(in_ring));
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! One lane's admission, at the server: what its poller does about credits and about the scheduler's decisions.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use dunlin_verbs::Device;
+
+use super::credits::{Ledger, Lie, CREDITS};
+use super::redistribution::{Admission, LaneShare};
+use crate::channel::ring::RingChannel;
+use crate::channel::ChannelError;
+use crate::sharing::ACTIVE;
+
+/// Admission of a lane whose client counts credits.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    ledger: Ledger,
+    share: Arc<LaneShare>,
+    admission: Arc<Admission>,
+    /// What the client was told last.
+    active: bool,
+}
+
+impl From<Lie> for ChannelError {
+    fn from(lie: Lie) -> Self {
+        ChannelError::violation(lie.0)
+    }
+}
+
+impl Admitted {
+    /// A new lane of a sender.
+    pub(crate) fn new(admission: &Arc<Admission>, sender: u64, number: u64) -> Self {
+        let share = admission.join(sender, number);
+        Self {
+            ledger: Ledger::new(CREDITS),
+            share,
+            admission: Arc::clone(admission),
+            // What a client believes that was told nothing.
+            active: true,
+        }
+    }
+
+    /// A request was taken.
+    ///
+    /// # Errors
+    /// When it had no credit: a violation.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Result<(), ChannelError> {
+        Ok(self.ledger.take()?)
+    }
+
+    /// After a look at the ring: grants credits, and tells the client when the scheduler has changed its mind about the lane.
+    #[inline]
+    pub(crate) fn attend<D: Device>(
+        &mut self,
+        channel: &mut RingChannel<D>,
+    ) -> Result<(), ChannelError> {
+        // An honest client asks when it has sent half, so its request is there or about to come. One that was declined waits for news.
+        let due = self.ledger.is_due() && (self.active || !self.ledger.is_pending());
+        if due || self.has_news() {
+            self.decide(channel)?;
+        }
+        Ok(())
+    }
+
+    /// Looks for requests for credits, and grants them.
+    ///
+    /// # Errors
+    /// When the client lies: a violation.
+    pub(crate) fn decide<D: Device>(
+        &mut self,
+        channel: &mut RingChannel<D>,
+    ) -> Result<(), ChannelError> {
+        if !self.ledger.is_pending() {
+            channel.progress()?;
+            if let Some(degree) = channel.take_asked() {
+                self.ledger.asked(degree)?;
+                if !self.share.is_active() {
+                    // Declined, but not forgotten: a sender that asks is not dormant.
+                    self.share
+                        .utilisation
+                        .fetch_add(u64::from(degree), Ordering::Relaxed);
+                    self.admission.rouse();
+                }
+            }
+        }
+        let wanted = self.share.is_active();
+        // A lane that is not active gets no more credits; its request for them is kept until it is active again.
+        let granted = if wanted { self.ledger.grant() } else { None };
+        if let Some(degree) = granted {
+            self.share
+                .utilisation
+                .fetch_add(u64::from(degree), Ordering::Relaxed);
+            self.share
+                .degree
+                .store(u64::from(degree), Ordering::Relaxed);
+            self.admission.rouse();
+        }
+        if granted.is_some() || wanted != self.active {
+            self.active = wanted;
+            let flag = if wanted { ACTIVE } else { 0 };
+            channel.grant(u64::from(self.ledger.total()) | flag)?;
+        }
+        self.share
+            .credits
+            .store(u64::from(self.ledger.left()), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the client is to be told something.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.active != self.share.is_active()
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.admission.leave(&self.share);
+    }
+}

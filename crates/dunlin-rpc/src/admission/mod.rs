@@ -1,0 +1,17 @@
+//! Who may send, and how much: FLOCK's receiver-side scheduling (§5.1).
+//!
+//! [`credits`] and [`scheduler`] are pure. [`lane`] is one lane's admission at the server, driven by the poller that serves it; the
+//! [`redistribution`] thread decides which lanes are active.
+
+pub(crate) mod credits;
+pub(crate) mod lane;
+pub(crate) mod redistribution;
+pub(crate) mod scheduler;
+
+pub use redistribution::{LaneUse, SenderReport};
+
+/// Names of what client and server tell each other about admission when a lane begins: whose lane it is, its number there, and the
+/// credits it begins with.
+pub(crate) const SENDER_PARAMETER: &str = "sender";
+pub(crate) const LANE_PARAMETER: &str = "sender-lane";
+pub(crate) const CREDITS_PARAMETER: &str = "credits";

@@ -1,0 +1,322 @@
+//! The server's queue-pair scheduler (FLOCK §5.1): a thread that redistributes active queue pairs among senders in each interval.
+//!
+//! Its other two jobs in the paper, granting credits and adding up utilisation, are done where the lane's completions are taken, by the
+//! poller of the lane ([`super::lane`]): a queue pair has one owner, and nobody waits for another thread for credits.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use super::scheduler::{distribute, newcomers_share, Load};
+
+/// The scheduling interval (free in the paper).
+const INTERVAL: Duration = Duration::from_millis(10);
+/// The interval while nobody sends.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the poller and the scheduler share about a lane.
+#[derive(Debug)]
+pub(crate) struct LaneShare {
+    sender: u64,
+    /// Its number at the sender: a new lane with it takes the place of an old one, of whose end this side may not know yet.
+    number: u64,
+    /// Degrees reported since the last redistribution (U_ij).
+    pub(super) utilisation: AtomicU64,
+    /// The last of them, and the credits that the client has: for people.
+    pub(super) degree: AtomicU64,
+    pub(super) credits: AtomicU64,
+    active: AtomicBool,
+}
+
+impl LaneShare {
+    #[inline]
+    pub(super) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+}
+
+/// A sender as the scheduler sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SenderReport {
+    /// The name that it chose at random.
+    pub sender: u64,
+    /// Whether it sent nothing in the last interval (FLOCK's dormant sender).
+    pub dormant: bool,
+    /// Its queue pairs.
+    pub lanes: Vec<LaneUse>,
+}
+
+/// A sender's queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneUse {
+    /// It gets credits.
+    pub active: bool,
+    /// Credits that the client had left after the last grant.
+    pub credits: u64,
+    /// The median coalescing degree that it reported last.
+    pub degree: u64,
+}
+
+#[derive(Default)]
+struct Senders {
+    lanes: BTreeMap<u64, Vec<Arc<LaneShare>>>,
+    dormant: BTreeMap<u64, bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The registry of senders.
+pub(crate) struct Admission {
+    most_active: usize,
+    senders: Mutex<Senders>,
+    scheduler: Mutex<Option<Thread>>,
+    idle: AtomicBool,
+    ending: AtomicBool,
+    /// Wakes the pollers: some client is to be told something.
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admission")
+            .field("most_active", &self.most_active)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Admission {
+    /// With at most `most_active` queue pairs active.
+    pub(crate) fn new(most_active: usize, wake: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+        Arc::new(Self {
+            most_active,
+            senders: Mutex::default(),
+            scheduler: Mutex::default(),
+            idle: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            wake,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Senders> {
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new lane. It is active when its sender has fewer than a newcomer's share and the maximum is not reached; the first always is.
+    pub(super) fn join(self: &Arc<Self>, sender: u64, number: u64) -> Arc<LaneShare> {
+        let mut senders = self.lock();
+        let functioning = senders
+            .dormant
+            .values()
+            .filter(|&&dormant| !dormant)
+            .count();
+        let active: usize = senders.lanes.values().map(|lanes| active(lanes)).sum();
+        let known = senders.lanes.contains_key(&sender);
+        let share = newcomers_share(
+            functioning.saturating_sub(usize::from(known)),
+            self.most_active,
+        );
+        let lanes = senders.lanes.entry(sender).or_default();
+        lanes.retain(|lane| lane.number != number);
+        let own = lanes.iter().filter(|lane| lane.is_active()).count();
+        let lane = Arc::new(LaneShare {
+            sender,
+            number,
+            utilisation: AtomicU64::new(0),
+            degree: AtomicU64::new(0),
+            credits: AtomicU64::new(u64::from(super::credits::CREDITS)),
+            active: AtomicBool::new(own == 0 || own < share && active < self.most_active),
+        });
+        lanes.push(Arc::clone(&lane));
+        // All senders start functioning.
+        senders.dormant.entry(sender).or_insert(false);
+        if senders.thread.is_none() && !self.ending.load(Ordering::Acquire) {
+            let admission = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("dunlin-scheduler".into());
+            match thread.spawn(move || admission.run()) {
+                Ok(thread) => {
+                    *self
+                        .scheduler
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner) = Some(thread.thread().clone());
+                    senders.thread = Some(thread);
+                }
+                // Everybody keeps what they have, and the next lane tries again.
+                Err(error) => tracing::error!(%error, "no thread for the scheduler"),
+            }
+        }
+        drop(senders);
+        self.rouse();
+        lane
+    }
+
+    /// A lane has ended. Its sender keeps at least one that is active.
+    pub(super) fn leave(&self, lane: &Arc<LaneShare>) {
+        let mut senders = self.lock();
+        let Some(lanes) = senders.lanes.get_mut(&lane.sender) else {
+            return;
+        };
+        lanes.retain(|other| !Arc::ptr_eq(other, lane));
+        match lanes.first() {
+            None => {
+                senders.lanes.remove(&lane.sender);
+                senders.dormant.remove(&lane.sender);
+            }
+            Some(first) if active(lanes) == 0 => {
+                first.active.store(true, Ordering::Relaxed);
+                drop(senders);
+                (self.wake)();
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Somebody sends.
+    #[inline]
+    pub(super) fn rouse(&self) {
+        if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::Relaxed) {
+            let thread = self
+                .scheduler
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if let Some(thread) = &*thread {
+                thread.unpark();
+            }
+        }
+    }
+
+    fn run(&self) {
+        while !self.ending.load(Ordering::Acquire) {
+            let interval = if self.idle.load(Ordering::Relaxed) {
+                IDLE_INTERVAL
+            } else {
+                INTERVAL
+            };
+            std::thread::park_timeout(interval);
+            self.redistribute();
+        }
+    }
+
+    /// One interval's end.
+    fn redistribute(&self) {
+        let mut senders = self.lock();
+        let mut loads = Vec::with_capacity(senders.lanes.len());
+        let mut uses = Vec::with_capacity(senders.lanes.len());
+        for lanes in senders.lanes.values() {
+            let own: Vec<u64> = lanes
+                .iter()
+                .map(|lane| lane.utilisation.swap(0, Ordering::Relaxed))
+                .collect();
+            loads.push(Load {
+                utilisation: own.iter().sum(),
+                lanes: lanes.len(),
+            });
+            uses.push(own);
+        }
+        self.idle.store(
+            loads.iter().all(|load| load.utilisation == 0),
+            Ordering::Relaxed,
+        );
+        let wanted = distribute(&loads, self.most_active);
+        let mut changed = false;
+        for ((lanes, own), &wanted) in senders.lanes.values().zip(&uses).zip(&wanted) {
+            // Those that are used most, and of those that are not used the active ones: a lane that asks is not passed over for one that
+            // nobody uses.
+            let mut order: Vec<usize> = (0..lanes.len()).collect();
+            order.sort_by_key(|&i| std::cmp::Reverse((own[i], lanes[i].is_active())));
+            for (rank, &i) in order.iter().enumerate() {
+                let active = rank < wanted;
+                changed |= lanes[i].active.swap(active, Ordering::Relaxed) != active;
+            }
+        }
+        let Senders { lanes, dormant, .. } = &mut *senders;
+        for (sender, load) in lanes.keys().zip(&loads) {
+            dormant.insert(*sender, load.utilisation == 0);
+        }
+        drop(senders);
+        if changed {
+            (self.wake)();
+        }
+    }
+
+    /// All senders.
+    pub(crate) fn report(&self) -> Vec<SenderReport> {
+        let senders = self.lock();
+        let lanes = senders.lanes.iter();
+        lanes
+            .map(|(&sender, lanes)| SenderReport {
+                sender,
+                dormant: senders.dormant.get(&sender).copied().unwrap_or(false),
+                lanes: lanes
+                    .iter()
+                    .map(|lane| LaneUse {
+                        active: lane.is_active(),
+                        credits: lane.credits.load(Ordering::Relaxed),
+                        degree: lane.degree.load(Ordering::Relaxed),
+                    })
+                    .collect(),
+            })
+            .collect()
+    }
+
+    /// Ends the thread and waits for it.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::Release);
+        let thread = self.lock().thread.take();
+        if let Some(thread) = thread {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the scheduler panicked");
+            }
+        }
+    }
+}
+
+fn active(lanes: &[Arc<LaneShare>]) -> usize {
+    lanes.iter().filter(|lane| lane.is_active()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn the_dormant_keep_one_lane_and_the_busy_get_the_rest() {
+        static WAKES: AtomicUsize = AtomicUsize::new(0);
+        let wake = || {
+            WAKES.fetch_add(1, Ordering::Relaxed);
+        };
+        let admission = Admission::new(8, Box::new(wake));
+        // No thread: the test makes the intervals.
+        admission.ending.store(true, Ordering::Release);
+        let busy: Vec<_> = (0..6).map(|number| admission.join(1, number)).collect();
+        let quiet: Vec<_> = (0..6).map(|number| admission.join(2, number)).collect();
+        let shares = |lanes: &[Arc<LaneShare>]| active(lanes);
+        assert_eq!((shares(&busy), shares(&quiet)), (6, 2));
+        busy[5].utilisation.store(10, Ordering::Relaxed);
+        admission.redistribute();
+        assert_eq!((shares(&busy), shares(&quiet)), (6, 1));
+        quiet[3].utilisation.store(30, Ordering::Relaxed);
+        busy[5].utilisation.store(10, Ordering::Relaxed);
+        admission.redistribute();
+        assert_eq!((shares(&busy), shares(&quiet)), (2, 6));
+        assert!(busy[5].is_active(), "the lane that is used stays");
+        assert!(WAKES.load(Ordering::Relaxed) > 0);
+        // The lanes that are left are never all inactive.
+        for lane in &busy {
+            if lane.is_active() {
+                admission.leave(lane);
+            }
+        }
+        let report = admission.report();
+        assert_eq!(report[0].sender, 1);
+        assert_eq!(report[0].lanes.iter().filter(|lane| lane.active).count(), 1);
+        for lane in &quiet {
+            admission.leave(lane);
+        }
+        assert_eq!(admission.report().len(), 1);
+    }
+}

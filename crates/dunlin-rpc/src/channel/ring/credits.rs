@@ -1,0 +1,73 @@
+//! What admission needs of a channel: a request for credits goes by WRITE with immediate (FLOCK §5.1), a grant by a WRITE of one word;
+//! and what sharing needs: room for runs of messages that others encode.
+
+use std::sync::atomic::Ordering;
+
+use dunlin_verbs::{Device, Operation, Payload, Region, SendFlags, SendRequest};
+
+use super::{RingChannel, GRANT_AT, QUIET};
+use crate::channel::ChannelError;
+
+/// The bit of an immediate that tells a request for credits from a wake-up; the others are the median coalescing degree.
+pub(super) const ASKS: u32 = 1 << 31;
+
+impl<D: Device> RingChannel<D> {
+    /// Bytes that runs of whole messages may take now; looks at the peer's count when that is less than `wanted`.
+    #[inline]
+    pub(crate) fn run_room(&mut self, wanted: usize) -> Result<usize, ChannelError> {
+        let room = self.outbox.run_room();
+        if room >= wanted {
+            return Ok(room);
+        }
+        self.look_for_room()?;
+        Ok(self.outbox.run_room())
+    }
+
+    /// See [`crate::channel::outbox::Outbox::run_space`].
+    #[inline]
+    pub(crate) fn run_space(&mut self, bytes: usize) -> &mut [u8] {
+        self.outbox.run_space(bytes)
+    }
+
+    /// See [`crate::channel::outbox::Outbox::commit_run`].
+    #[inline]
+    pub(crate) fn commit_run(&mut self, bytes: usize, messages: u32) {
+        self.outbox.commit_run(bytes, messages);
+    }
+
+    /// What the peer granted last: the word of [`RingChannel::grant`], zero when it never did.
+    #[inline]
+    pub(crate) fn granted(&self) -> u64 {
+        self.inlet
+            .memory()
+            .atomic_u64(GRANT_AT)
+            .load(Ordering::Relaxed)
+    }
+
+    /// Tells the peer a new word, and wakes it if it sleeps: it may wait for nothing else.
+    pub(crate) fn grant(&mut self, word: u64) -> Result<(), ChannelError> {
+        self.write_word(GRANT_AT, &word.to_le_bytes())?;
+        self.unconfirmed = Some(self.posted);
+        self.wake_if_asleep()
+    }
+
+    /// Asks the peer for credits.
+    pub(crate) fn ask_for_credits(&mut self, degree: u32) -> Result<(), ChannelError> {
+        let operation = Operation::Write {
+            remote: self.peer_inlet,
+            immediate: Some(ASKS | degree),
+        };
+        self.post(SendRequest::new(
+            QUIET,
+            operation,
+            Payload::Inline(&[]),
+            SendFlags::SIGNALED,
+        ))
+    }
+
+    /// The degree that came with the peer's last request for credits, once.
+    #[inline]
+    pub(crate) fn take_asked(&mut self) -> Option<u32> {
+        self.asked.take()
+    }
+}

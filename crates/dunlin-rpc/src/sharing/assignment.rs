@@ -1,0 +1,103 @@
+//! Which thread sends on which lane: FLOCK's Algorithm 1 (§5.2), as a plain function.
+//!
+//! As printed, the queue pair's number can run past the last one (the last threads have sent nothing, or quotas were rounded); here it
+//! stays at the last.
+
+/// What a thread has sent since the last scheduling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Median of the sizes of its requests, in bytes.
+    pub(crate) median: u64,
+    /// Requests.
+    pub(crate) requests: u64,
+    /// Bytes.
+    pub(crate) bytes: u64,
+}
+
+/// A lane, as an index below `lanes`, for each thread: small requests beside small ones, and bytes spread evenly.
+///
+/// # Panics
+/// When there are no lanes.
+pub(crate) fn assign(threads: &[Sent], lanes: usize) -> Vec<usize> {
+    assert!(lanes > 0, "threads are assigned to lanes that there are");
+    let mut order: Vec<usize> = (0..threads.len()).collect();
+    order.sort_by_key(|&t| (threads[t].median, threads[t].requests));
+    let total: u128 = threads.iter().map(|t| u128::from(t.bytes)).sum();
+    let mut map = vec![0; threads.len()];
+    let (mut lane, mut load) = (0, 0u128);
+    for t in order {
+        load += u128::from(threads[t].bytes);
+        map[t] = lane;
+        // load >= total / lanes, without the rounding.
+        if load * lanes as u128 >= total && lane + 1 < lanes {
+            lane += 1;
+            load = 0;
+        }
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sent(median: u64, requests: u64) -> Sent {
+        Sent {
+            median,
+            requests,
+            bytes: median * requests,
+        }
+    }
+
+    /// FLOCK §8.3.2: few threads with large requests beside many with small ones do not share a queue pair.
+    #[test]
+    fn large_and_small_are_apart() {
+        let threads = [
+            sent(1024, 10),
+            sent(64, 80),
+            sent(64, 80),
+            sent(1024, 10),
+            sent(64, 80),
+            sent(64, 80),
+        ];
+        assert_eq!(assign(&threads, 2), [1, 0, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn bytes_are_balanced() {
+        assert_eq!(assign(&[sent(64, 100); 8], 4), [0, 0, 1, 1, 2, 2, 3, 3]);
+    }
+
+    /// As printed the last two would be on queue pair 2 of 0 and 1.
+    #[test]
+    fn never_past_the_last_lane() {
+        let threads = [sent(1, 10), sent(2, 5), sent(3, 0), sent(4, 0)];
+        assert_eq!(assign(&threads, 2), [0, 1, 1, 1]);
+        assert!(assign(&[Sent::default(); 5], 3)
+            .iter()
+            .all(|&lane| lane < 3));
+    }
+
+    proptest! {
+        #[test]
+        fn all_are_assigned_in_order_of_size(threads in prop::collection::vec((1u64..100_000, 0u64..10_000), 0..200), lanes in 1usize..64) {
+            let threads: Vec<Sent> = threads.into_iter().map(|(m, r)| sent(m, r)).collect();
+            let map = assign(&threads, lanes);
+            prop_assert_eq!(map.len(), threads.len());
+            let total: u64 = threads.iter().map(|t| t.bytes).sum();
+            let most = threads.iter().map(|t| t.bytes).max().unwrap_or(0);
+            for (a, &lane) in threads.iter().zip(&map) {
+                prop_assert!(lane < lanes);
+                for (b, &other) in threads.iter().zip(&map) {
+                    prop_assert!(a.median >= b.median || lane <= other);
+                }
+            }
+            // No lane but the last has more than its quota and one thread's bytes.
+            for lane in 0..lanes - 1 {
+                let load: u64 = threads.iter().zip(&map).filter(|(_, &l)| l == lane).map(|(t, _)| t.bytes).sum();
+                prop_assert!(load <= total / lanes as u64 + most + 1);
+            }
+        }
+    }
+}

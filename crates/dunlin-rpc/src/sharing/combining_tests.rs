@@ -1,0 +1,156 @@
+//! Tests of the combining queue with real threads.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::combining::{Combiner, Members, Node, Outcome, Run, MOST_MEMBERS};
+
+/// An engine that writes down what it was given.
+#[derive(Default)]
+struct Wire {
+    space: Vec<u8>,
+    messages: Vec<Vec<u8>>,
+    most: usize,
+}
+
+fn send(wire: &mut Wire, members: &mut Members<'_>) {
+    let mut total = 0;
+    let most = wire.most;
+    let count = members.gather(most, |bytes, _, _| {
+        total += bytes;
+        true
+    });
+    assert!(count <= most);
+    wire.space.resize(total, 0);
+    members.fill(&mut wire.space);
+    if count > 0 {
+        wire.messages.push(wire.space.clone());
+    }
+    members.settle(Outcome::Sent);
+}
+
+fn stress(threads: u32, rounds: u32, most: usize) -> Wire {
+    let mut combiner = Combiner::new(Wire {
+        most,
+        ..Default::default()
+    });
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let combiner = &combiner;
+            scope.spawn(move || {
+                let node = Node::new();
+                for round in 0..rounds {
+                    let mut bytes = [0; 16];
+                    bytes[..4].copy_from_slice(&thread.to_le_bytes());
+                    bytes[4..8].copy_from_slice(&round.to_le_bytes());
+                    bytes[8..].fill(round as u8);
+                    let run = Run {
+                        bytes: &bytes,
+                        messages: 1,
+                        requests: 1,
+                    };
+                    assert_eq!(combiner.join(&node, run, send), Outcome::Sent);
+                    if round % 7 == 0 {
+                        combiner.try_lead(&node, Run::NONE, send);
+                    }
+                    if round % 64 == thread {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    std::mem::take(combiner.engine_mut())
+}
+
+/// 64 threads, far more than there are cores: every run is written once, whole, in its thread's order.
+#[test]
+fn sixty_four_threads_send_everything_once_and_in_order() {
+    for most in [1, 4, MOST_MEMBERS] {
+        let wire = stress(64, 500, most);
+        let mut next = [0u32; 64];
+        for run in wire.messages.iter().flat_map(|message| message.chunks(16)) {
+            let word = |at: usize| u32::from_le_bytes(run[at..at + 4].try_into().unwrap());
+            let (thread, round) = (word(0) as usize, word(4));
+            assert_eq!(next[thread], round);
+            assert!(run[8..].iter().all(|&byte| byte == round as u8));
+            next[thread] += 1;
+        }
+        assert!(next.iter().all(|&rounds| rounds == 500));
+    }
+}
+
+/// An engine that panics in a turn: its leader sees the panic, the members of the turn an outcome, the others go on.
+#[test]
+fn a_panic_of_the_engine_lets_everybody_go() {
+    let combiner = Combiner::new(Wire {
+        most: 4,
+        ..Default::default()
+    });
+    let (armed, panics, lost) = (
+        AtomicBool::new(false),
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+    );
+    std::thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let (combiner, armed, panics, lost) = (&combiner, &armed, &panics, &lost);
+            scope.spawn(move || {
+                let node = Node::new();
+                for round in 0..300 {
+                    let bytes = [thread; 8];
+                    let run = Run {
+                        bytes: &bytes,
+                        messages: 1,
+                        requests: 1,
+                    };
+                    if round % 50 == 25 {
+                        armed.store(true, Ordering::Relaxed);
+                    }
+                    let joined = catch_unwind(AssertUnwindSafe(|| {
+                        combiner.join(&node, run, |wire, members| {
+                            send(wire, members);
+                            members.settle(Outcome::Lost);
+                            assert!(!armed.swap(false, Ordering::Relaxed), "wanted");
+                            members.settle(Outcome::Sent);
+                        })
+                    }));
+                    match joined {
+                        Ok(Outcome::Sent) => {}
+                        Ok(_) => {
+                            lost.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(_) => {
+                            panics.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(panics.load(Ordering::Relaxed) > 0);
+    let node = Node::new();
+    assert_eq!(
+        combiner.try_lead(&node, Run::NONE, send),
+        Some(Outcome::Sent)
+    );
+}
+
+#[test]
+fn who_does_not_fit_is_told_and_the_next_leads() {
+    let combiner = Combiner::new(Wire {
+        most: 4,
+        ..Default::default()
+    });
+    let node = Node::new();
+    let run = Run {
+        bytes: &[1; 8],
+        messages: 1,
+        requests: 1,
+    };
+    let outcome = combiner.join(&node, run, |_, members| {
+        assert_eq!(members.gather(4, |_, _, _| false), 0);
+    });
+    assert_eq!(outcome, Outcome::Full);
+    assert_eq!(combiner.join(&node, run, send), Outcome::Sent);
+}

@@ -1,0 +1,152 @@
+//! The thread of a connection handle: response dispatcher (FLOCK §4.3) and thread scheduler (§5.2).
+//!
+//! In the paper a dispatcher thread polls all response buffers always. Here the threads that wait poll themselves as long as they are
+//! awake: a core that a waiting thread would only spin on does the dispatcher's work, and with few cores a dispatcher that spins takes
+//! one from those that work. The dispatcher thread is needed when threads sleep: then it watches all lanes of the handle, and wakes
+//! whom an answer is for. It announces the handle's sleep to the server when there is nothing for anybody.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::combining::Node;
+use super::handle::Handle;
+use crate::config::{WaitMode, UNHEARD_PAUSE};
+
+/// The interval of thread scheduling while requests are sent (free in the paper).
+const INTERVAL: Duration = Duration::from_millis(10);
+/// The interval while none are.
+const IDLE_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest sleep while threads sleep: bounds the harm of a wake-up that was lost after all.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// How long to go on looking after sleep was announced: longer than a store takes to become visible anywhere.
+const GRACE: Duration = Duration::from_micros(20);
+/// Busy polling where the setting says always: threads that sleep are not in that mode.
+const SPIN: Duration = Duration::from_micros(50);
+
+impl Handle {
+    /// Does `wait` while the dispatcher watches.
+    pub(super) fn while_dispatching(&self, wait: impl FnOnce()) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        if self.dozing.load(Ordering::SeqCst) {
+            if let Some(bell) = self.bell.get() {
+                bell.wake();
+            }
+        }
+        wait();
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Starts the thread of a handle; it ends with [`Handle::close`].
+///
+/// # Errors
+/// When there is no thread to be had.
+pub(crate) fn start(handle: &Arc<Handle>, wait: WaitMode) -> std::io::Result<()> {
+    let handle = Arc::clone(handle);
+    let spin = match wait {
+        WaitMode::Doze { spin } => spin,
+        WaitMode::Spin => SPIN,
+    };
+    std::thread::Builder::new()
+        .name("dunlin-dispatch".into())
+        .spawn(move || run(&handle, spin))
+        .map(drop)
+}
+
+fn run(handle: &Handle, spin: Duration) {
+    let node = Node::new();
+    let Some(bell) = handle.bell.get() else {
+        return;
+    };
+    let mut next_tick = Instant::now() + INTERVAL;
+    let mut interval = INTERVAL;
+    while !handle.closing.load(Ordering::Acquire) {
+        let now = Instant::now();
+        if now >= next_tick {
+            interval = if handle.reassign(&node) {
+                INTERVAL
+            } else {
+                IDLE_INTERVAL
+            };
+            next_tick = now + interval;
+        }
+        if handle.sleepers.load(Ordering::SeqCst) > 0 {
+            watch(handle, &node, spin, next_tick);
+            continue;
+        }
+        handle.dozing.store(true, Ordering::SeqCst);
+        if handle.sleepers.load(Ordering::SeqCst) == 0 {
+            let slept = bell.sleep(next_tick.saturating_duration_since(now).min(interval));
+            if slept.is_err() {
+                std::thread::sleep(INTERVAL);
+            }
+        }
+        handle.dozing.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Polls all lanes for those who sleep, then sleeps itself until the server has something.
+fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
+    let lanes = handle.lanes();
+    let poll = || {
+        let taken = lanes
+            .iter()
+            .map(|lane| lane.poll(node, handle.ports(), None, 1));
+        taken.map(|taken| taken.unwrap_or(0)).sum::<usize>()
+    };
+    let mut since = Instant::now();
+    while since.elapsed() < spin {
+        if poll() > 0 {
+            since = Instant::now();
+        } else if handle.is_crowded() {
+            std::thread::yield_now();
+        }
+        if handle.sleepers.load(Ordering::Relaxed) == 0 || since > until {
+            return;
+        }
+    }
+    let mut known = true;
+    for lane in &lanes {
+        known &= lane.status().is_lost() || lane.prepare_sleep(node);
+    }
+    if !known {
+        std::thread::sleep(UNHEARD_PAUSE);
+        return;
+    }
+    let announced = Instant::now();
+    while announced.elapsed() < GRACE {
+        if poll() > 0 {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+    let check = || {
+        for lane in &lanes {
+            if !lane.status().is_lost() {
+                lane.check(node, handle.ports(), None);
+            }
+        }
+        let lost = lanes.iter().any(|lane| lane.status().is_lost());
+        if lost {
+            handle.wake_all();
+        }
+        lost
+    };
+    let lost = check();
+    if poll() > 0 || handle.closing.load(Ordering::Acquire) {
+        return;
+    }
+    if lost && lanes.iter().all(|lane| lane.status().is_lost()) {
+        // Those whom it concerns are awake; nothing will come.
+        std::thread::sleep(UNHEARD_PAUSE);
+        return;
+    }
+    if let Some(bell) = handle.bell.get() {
+        if bell.sleep(LONGEST_SLEEP).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    poll();
+    check();
+}

@@ -1,0 +1,241 @@
+//! The engine of a shared lane: what its leader does. No threads, no clocks, no waiting.
+
+use dunlin_verbs::{CompletionChannel, Device};
+
+use super::combining::{Members, Outcome};
+use super::lane::{LaneFigures, Status};
+use super::ports::{Mine, Ports};
+use crate::admission::credits::Purse;
+use crate::channel::batch::MOST_MESSAGES;
+use crate::channel::buffers::Landed;
+use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
+use crate::channel::ring::RingChannel;
+use crate::channel::ChannelError;
+use crate::client::lane::{Answer, CallId};
+use crate::error::WireFailure;
+
+/// Messages taken in one look: bounds the turn.
+const POLL_BUDGET: usize = 64;
+/// The bit of a grant that says that the lane is active.
+pub(crate) const ACTIVE: u64 = 1 << 32;
+
+/// One lane's channel, its credits, and what is still to be said on it.
+#[derive(Debug)]
+pub(crate) struct Engine<D: Device> {
+    channel: RingChannel<D>,
+    /// None: the server grants without counting.
+    purse: Option<Purse>,
+    word: u64,
+    releases: Vec<CallId>,
+    most_members: usize,
+}
+
+impl<D: Device> Engine<D> {
+    pub(crate) fn new(channel: RingChannel<D>, credits: Option<u32>, most_members: usize) -> Self {
+        Self {
+            channel,
+            purse: credits.map(Purse::new),
+            word: 0,
+            releases: Vec::new(),
+            most_members,
+        }
+    }
+
+    /// Looks at what the server granted.
+    #[inline]
+    fn look_at_grant(&mut self, status: &Status) {
+        let word = self.channel.granted();
+        if word != self.word {
+            self.word = word;
+            if let Some(purse) = &mut self.purse {
+                purse.granted(word as u32);
+                status.set_active(word & ACTIVE != 0);
+            }
+        }
+    }
+
+    /// Writes one message for the leader and its followers.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        members: &mut Members<'_>,
+        status: &Status,
+        figures: &LaneFigures,
+    ) -> Result<(), ChannelError> {
+        self.look_at_grant(status);
+        let left = match &self.purse {
+            Some(purse) if status.is_active() => purse.left(),
+            Some(_) => 0,
+            None => u32::MAX,
+        };
+        let (mut bytes, mut messages, mut requests) = (0, 0, 0);
+        let mut failed = None;
+        let channel = &mut self.channel;
+        let count = members.gather(self.most_members, |b, m, r| {
+            let room = match channel.run_room(bytes + b) {
+                Ok(room) => room,
+                Err(error) => {
+                    failed = Some(error);
+                    return false;
+                }
+            };
+            let fits = bytes + b <= room
+                && (r == 0 || requests + r <= left)
+                && messages + m <= MOST_MESSAGES;
+            if fits {
+                bytes += b;
+                messages += m;
+                requests += r;
+            }
+            fits
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        members.fill(self.channel.run_space(bytes));
+        self.channel.commit_run(bytes, messages);
+        self.channel.flush()?;
+        members.settle(Outcome::Sent);
+        if requests > 0 {
+            figures.sent(requests, count as u32);
+            if let Some(purse) = &mut self.purse {
+                purse.spend(requests);
+                figures.credits(purse.left());
+                if let Some(degree) = purse.ask() {
+                    self.channel.ask_for_credits(degree)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has arrived and hands it out.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        ports: &Ports,
+        status: &Status,
+        mine: &mut Option<Mine<'_>>,
+    ) -> Result<usize, ChannelError> {
+        let mut taken = 0;
+        while taken < POLL_BUDGET {
+            let Some(header) = self.channel.receive()? else {
+                break;
+            };
+            taken += 1;
+            match header.kind {
+                Kind::Response => ports.answer(header.call, self.channel.payload(header), mine)?,
+                _ => self.dispatch(header, ports, status, mine)?,
+            }
+        }
+        if self.channel.is_fetching() || !self.releases.is_empty() {
+            self.channel.progress()?;
+            taken += self.take_fetched(ports, mine)?;
+        }
+        if taken > 0 {
+            self.channel.tell_consumed()?;
+        }
+        Ok(taken)
+    }
+
+    #[cold]
+    fn dispatch(
+        &mut self,
+        header: Header,
+        ports: &Ports,
+        status: &Status,
+        mine: &mut Option<Mine<'_>>,
+    ) -> Result<(), ChannelError> {
+        match header.kind {
+            Kind::Response => ports.answer(header.call, self.channel.payload(header), mine),
+            Kind::Failure => {
+                let failure = WireFailure::decode(self.channel.payload(header))
+                    .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
+                ports.complete(header.call, Err(failure.into_call_error()), mine)
+            }
+            Kind::LongResponse => {
+                ports.begin_fetch(header.call)?;
+                let mut descriptor = [0; DESCRIPTOR_BYTES];
+                let payload = self.channel.payload(header);
+                if payload.len() != descriptor.len() {
+                    return Err(ChannelError::violation(
+                        "a long message without a descriptor",
+                    ));
+                }
+                descriptor.copy_from_slice(payload);
+                self.channel.fetch(header.call, &descriptor)
+            }
+            Kind::Goodbye => {
+                status.leave();
+                Ok(())
+            }
+            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel => {
+                Err(ChannelError::violation("a server that calls its client"))
+            }
+        }
+    }
+
+    fn take_fetched(
+        &mut self,
+        ports: &Ports,
+        mine: &mut Option<Mine<'_>>,
+    ) -> Result<usize, ChannelError> {
+        let mut taken = 0;
+        while let Some(fetched) = self.channel.take_fetched() {
+            taken += 1;
+            self.releases.push(fetched.id);
+            let landed = Landed::after_completion(fetched.buffer);
+            ports.complete(fetched.id, Ok(Answer::Long(Box::new(landed))), mine)?;
+        }
+        let due = !self.releases.is_empty();
+        while let Some(&call) = self.releases.last() {
+            if !self.channel.make_room(0)? {
+                break;
+            }
+            self.channel.push(Kind::Release, 0, call, &[]);
+            self.releases.pop();
+        }
+        if due {
+            self.channel.flush()?;
+        }
+        Ok(taken)
+    }
+
+    /// Looks for completions, failures and grants, which messages do not show.
+    pub(crate) fn check(
+        &mut self,
+        ports: &Ports,
+        status: &Status,
+        mine: &mut Option<Mine<'_>>,
+    ) -> Result<(), ChannelError> {
+        self.look_at_grant(status);
+        let progress = self
+            .channel
+            .progress()
+            .and_then(|()| self.take_fetched(ports, mine))
+            .map(drop);
+        if progress.is_err() {
+            // What the server sent before it went is still an answer.
+            while let Ok(Some(header)) = self.channel.receive() {
+                if self.dispatch(header, ports, status, mine).is_err() {
+                    break;
+                }
+            }
+        }
+        progress
+    }
+
+    /// See [`RingChannel::prepare_sleep`].
+    pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
+        self.channel.prepare_sleep()
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.channel.close();
+        // Whoever sleeps on the lane must see it.
+        self.channel.wake().wake();
+    }
+}

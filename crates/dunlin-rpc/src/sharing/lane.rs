@@ -1,0 +1,393 @@
+//! A lane of a connection handle: one queue pair that any of the handle's threads may use, by its combining queue.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use dunlin_verbs::Device;
+
+use super::combining::{Combiner, Members, Node, Outcome, Run};
+use super::engine::Engine;
+use super::ports::{Mine, Ports};
+use super::Discipline;
+use crate::channel::buffers::{Buffer, BufferPool, BytesMut};
+use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
+use crate::channel::ring::RingChannel;
+use crate::channel::ChannelError;
+use crate::error::CallError;
+
+/// Tries to lead for something that is not a message, before it is put off.
+const TRIES: u32 = 1000;
+
+/// Where a lane stands, for all to see.
+#[derive(Debug)]
+pub(crate) struct Status {
+    state: AtomicU8,
+    active: AtomicBool,
+    why: OnceLock<CallError>,
+}
+
+const OPEN: u8 = 0;
+const LEAVING: u8 = 1;
+const LOST: u8 = 2;
+
+impl Status {
+    fn new() -> Self {
+        Self {
+            state: AtomicU8::new(OPEN),
+            active: AtomicBool::new(true),
+            why: OnceLock::new(),
+        }
+    }
+
+    /// Takes calls.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == OPEN
+    }
+
+    /// The server said goodbye.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == LEAVING
+    }
+
+    /// The channel is of no more use, and nobody will answer on it.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.load(Ordering::Acquire) == LOST
+    }
+
+    /// The server wants requests on it (FLOCK's active queue pair).
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_active(&self, active: bool) {
+        self.active.store(active, Ordering::Relaxed);
+    }
+
+    pub(super) fn leave(&self) {
+        let _ = self
+            .state
+            .compare_exchange(OPEN, LEAVING, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn lose(&self, error: CallError) {
+        let _ = self.why.set(error);
+        self.state.store(LOST, Ordering::Release);
+    }
+
+    /// The error of calls that were out when it was lost.
+    pub(crate) fn error(&self) -> CallError {
+        self.why.get().cloned().unwrap_or(CallError::Closed)
+    }
+}
+
+/// What a lane has done. Written by its leader alone.
+#[derive(Debug, Default)]
+pub(crate) struct LaneFigures {
+    pub(crate) messages: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) threads: AtomicU64,
+    pub(crate) credits: AtomicU32,
+}
+
+impl LaneFigures {
+    #[inline]
+    pub(super) fn sent(&self, requests: u32, threads: u32) {
+        let bump = |count: &AtomicU64, by: u32| {
+            count.store(
+                count.load(Ordering::Relaxed) + u64::from(by),
+                Ordering::Relaxed,
+            );
+        };
+        bump(&self.messages, 1);
+        bump(&self.requests, requests);
+        bump(&self.threads, threads);
+    }
+
+    #[inline]
+    pub(super) fn credits(&self, left: u32) {
+        self.credits.store(left, Ordering::Relaxed);
+    }
+}
+
+/// A lane, whatever its device.
+pub(crate) trait SharedLane: Send + Sync {
+    /// Where it stands.
+    fn status(&self) -> &Status;
+    /// What it has done.
+    fn figures(&self) -> &LaneFigures;
+    /// Longest payload in the ring, and at all.
+    fn limits(&self) -> (usize, usize);
+    /// Sends a run, together with those of others.
+    fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
+    /// Takes what has arrived, unless somebody else is at it (`None`). It looks so many times, or until somebody waits for it.
+    fn poll(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>, looks: u32)
+        -> Option<usize>;
+    /// Looks for completions, failures and grants.
+    fn check(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>);
+    /// Announces sleep to the server; `false`: it has not heard of it yet.
+    fn prepare_sleep(&self, node: &Node) -> bool;
+    /// A registered buffer to fill in place.
+    fn buffer(&self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
+    /// A request of this lane's memory, as it is or copied, and the bytes that stand for it in the ring.
+    fn export(&self, body: Exported<'_>) -> Result<Export, CallError>;
+    /// Ends it: calls that are out fail with this error.
+    fn close(&self, node: &Node, error: CallError);
+}
+
+/// A long request.
+pub(crate) enum Exported<'a> {
+    Bytes(&'a [u8]),
+    Buffer(Box<dyn BytesMut>),
+}
+
+/// A long request in memory that the server may read.
+pub(crate) struct Export {
+    pub(crate) buffer: Box<dyn Any + Send>,
+    pub(crate) descriptor: [u8; DESCRIPTOR_BYTES],
+}
+
+/// A lane over a ring channel.
+pub(crate) struct RingSharedLane<D: Device> {
+    combiner: Combiner<Engine<D>>,
+    status: Status,
+    figures: LaneFigures,
+    exports: Arc<BufferPool<D>>,
+    eager: usize,
+    longest: usize,
+    spins: bool,
+}
+
+impl<D: Device> RingSharedLane<D> {
+    /// `credits`: those that the server gave to begin with, if it counts.
+    pub(crate) fn new(
+        channel: RingChannel<D>,
+        credits: Option<u32>,
+        discipline: Discipline,
+    ) -> Self {
+        let figures = LaneFigures::default();
+        figures.credits(credits.unwrap_or(0));
+        Self {
+            status: Status::new(),
+            figures,
+            exports: Arc::clone(channel.exports()),
+            eager: channel.eager_bytes(),
+            longest: channel.longest(),
+            spins: discipline == Discipline::Spinlock,
+            combiner: Combiner::new(Engine::new(channel, credits, discipline.most_members())),
+        }
+    }
+
+    /// The leader's reaction to a failure: whoever comes later is told.
+    #[cold]
+    fn lose(&self, engine: &mut Engine<D>, error: &ChannelError) {
+        let why = error.to_string();
+        self.end(engine, CallError::ConnectionLost { why });
+    }
+
+    #[cold]
+    fn end(&self, engine: &mut Engine<D>, error: CallError) {
+        if !self.status.is_lost() {
+            engine.close();
+            self.status.lose(error);
+        }
+    }
+
+    /// A turn that sends.
+    #[inline]
+    fn serve(&self, engine: &mut Engine<D>, members: &mut Members<'_>) {
+        if self.status.is_lost() {
+            return;
+        }
+        if let Err(error) = engine.send(members, &self.status, &self.figures) {
+            self.lose(engine, &error);
+        }
+    }
+
+    /// A turn of one who wants to send. Without room or credit it takes what has arrived instead: a server whose answers find no room
+    /// takes no requests and grants no credits, and while everybody queues to send nobody comes to look for answers.
+    #[inline]
+    fn serve_or_take(&self, engine: &mut Engine<D>, members: &mut Members<'_>, ports: &Ports) {
+        self.serve(engine, members);
+        if members.is_own_full() && !self.status.is_lost() {
+            if let Err(error) = engine.take(ports, &self.status, &mut None) {
+                self.lose(engine, &error);
+            }
+        }
+    }
+
+    /// Does something as leader that is not a message; `None`: others lead all the time.
+    fn insist<T>(&self, node: &Node, action: impl FnOnce(&mut Engine<D>) -> T) -> Option<T> {
+        let mut action = Some(action);
+        let mut result = None;
+        for attempt in 0..TRIES {
+            let led = self.combiner.try_lead(node, Run::NONE, |engine, members| {
+                result = action.take().map(|action| action(engine));
+                self.serve(engine, members);
+            });
+            if led.is_some() {
+                break;
+            }
+            if attempt % 8 == 7 {
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+        result
+    }
+}
+
+impl<D: Device> SharedLane for RingSharedLane<D> {
+    fn status(&self) -> &Status {
+        &self.status
+    }
+
+    fn figures(&self) -> &LaneFigures {
+        &self.figures
+    }
+
+    fn limits(&self) -> (usize, usize) {
+        (self.eager, self.longest)
+    }
+
+    #[inline]
+    fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome {
+        if !self.spins {
+            return self.combiner.join(node, run, |engine, members| {
+                self.serve_or_take(engine, members, ports);
+            });
+        }
+        // The rival's spinlock: nobody queues, everybody tries.
+        let mut patience = super::sync::Patience::default();
+        loop {
+            let led = self.combiner.try_lead(node, run, |engine, members| {
+                self.serve_or_take(engine, members, ports);
+            });
+            match led {
+                Some(outcome) => return outcome,
+                None => patience.pause(),
+            }
+        }
+    }
+
+    #[inline]
+    fn poll(
+        &self,
+        node: &Node,
+        ports: &Ports,
+        mut mine: Option<Mine<'_>>,
+        looks: u32,
+    ) -> Option<usize> {
+        let mut taken = 0;
+        self.combiner
+            .try_lead(node, Run::NONE, |engine, members| {
+                if self.status.is_lost() {
+                    return;
+                }
+                for _ in 0..looks {
+                    match engine.take(ports, &self.status, &mut mine) {
+                        Ok(count) => taken = count,
+                        Err(error) => self.lose(engine, &error),
+                    }
+                    if taken > 0 || members.are_waiting() || self.status.is_lost() {
+                        break;
+                    }
+                    std::hint::spin_loop();
+                }
+                // Who came meanwhile is served at once, rather than made leader, which may not be running.
+                self.serve(engine, members);
+            })
+            .map(|_| taken)
+    }
+
+    fn check(&self, node: &Node, ports: &Ports, mut mine: Option<Mine<'_>>) {
+        self.insist(node, |engine| {
+            if self.status.is_lost() {
+                return;
+            }
+            if let Err(error) = engine.check(ports, &self.status, &mut mine) {
+                self.lose(engine, &error);
+            }
+        });
+    }
+
+    fn prepare_sleep(&self, node: &Node) -> bool {
+        let prepared = self.insist(node, |engine| match engine.prepare_sleep() {
+            Ok(known) => known,
+            Err(error) => {
+                self.lose(engine, &error);
+                true
+            }
+        });
+        prepared.unwrap_or(false)
+    }
+
+    fn buffer(&self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
+        if length > self.longest {
+            return Err(CallError::TooLong {
+                bytes: length,
+                limit: self.longest,
+            });
+        }
+        Ok(Box::new(self.take_export(length)?))
+    }
+
+    fn export(&self, body: Exported<'_>) -> Result<Export, CallError> {
+        let copy = |bytes: &[u8]| {
+            let export = self.take_export(bytes.len())?;
+            export.fill(bytes);
+            Ok::<_, CallError>(export)
+        };
+        let export = match body {
+            Exported::Bytes(bytes) => copy(bytes)?,
+            Exported::Buffer(buffer) => match buffer.into_any().downcast::<Buffer<D>>() {
+                Ok(own) if own.is_of(&self.exports) => *own,
+                // Made for another lane: its key means nothing here.
+                Ok(foreign) => copy(foreign.bytes_ref())?,
+                Err(_) => unreachable!("a handle keeps to one device"),
+            },
+        };
+        let remote = dunlin_verbs::Region::remote(export.region());
+        let descriptor = Descriptor {
+            address: remote.address,
+            length: export.bytes_ref().len() as u64,
+            key: remote.key.0,
+        };
+        Ok(Export {
+            descriptor: descriptor.encode(),
+            buffer: Box::new(export),
+        })
+    }
+
+    fn close(&self, node: &Node, error: CallError) {
+        // Turns are short, so one of these attempts comes in; others may lead for all of the first.
+        while !self.status.is_lost() {
+            let error = error.clone();
+            if self
+                .insist(node, |engine| self.end(engine, error))
+                .is_none()
+            {
+                std::thread::sleep(crate::config::UNHEARD_PAUSE);
+            }
+        }
+    }
+}
+
+impl<D: Device> RingSharedLane<D> {
+    fn take_export(&self, length: usize) -> Result<Buffer<D>, CallError> {
+        self.exports
+            .take(length)
+            .map_err(|error| CallError::ConnectionLost {
+                why: ChannelError::memory(error.to_string()).to_string(),
+            })
+    }
+}
+
+impl<D: Device> Drop for RingSharedLane<D> {
+    fn drop(&mut self) {
+        self.combiner.engine_mut().close();
+    }
+}

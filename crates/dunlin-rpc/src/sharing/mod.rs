@@ -1,0 +1,72 @@
+//! How many threads share few queue pairs: FLOCK's connection handle (§3), synchronization (§4.2) and thread scheduling (§5.2).
+//!
+//! A [`handle`] has a few lanes. Each thread has a [`thread_port`] at it, which is all that the client's calls see; each [`lane`] has
+//! an [`engine`] that one thread at a time leads, by its [`combining`] queue. [`ports`] bring answers to their threads.
+
+pub(crate) mod assignment;
+pub(crate) mod combining;
+#[cfg(all(test, not(loom)))]
+mod combining_tests;
+pub(crate) mod dispatcher;
+mod engine;
+#[cfg(all(test, not(loom)))]
+mod failure_tests;
+pub(crate) mod handle;
+pub(crate) mod lane;
+#[cfg(all(test, loom))]
+mod loom_tests;
+pub(crate) mod ports;
+pub(crate) mod statistics;
+mod sync;
+pub(crate) mod thread_port;
+
+pub(crate) use engine::ACTIVE;
+
+/// How threads share a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Discipline {
+    /// A combining queue; a message takes the requests of many threads.
+    Combining,
+    /// A combining queue, and each thread's requests go alone (FLOCK §8.3.1, without coalescing).
+    Alone,
+    /// A spinlock, as in FaRM.
+    Spinlock,
+}
+
+impl Discipline {
+    fn most_members(self) -> usize {
+        match self {
+            Self::Combining => combining::MOST_MEMBERS,
+            Self::Alone | Self::Spinlock => 1,
+        }
+    }
+}
+
+/// How many lanes a handle has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lanes {
+    /// One for each thread, but no more than so many.
+    UpTo(usize),
+    /// One for so many threads.
+    OneFor(usize),
+}
+
+impl Lanes {
+    fn wanted(self, threads: usize) -> usize {
+        match self {
+            Self::UpTo(most) => threads.min(most),
+            Self::OneFor(each) => threads.div_ceil(each),
+        }
+    }
+}
+
+/// The sharing part of a preset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sharing {
+    pub(crate) discipline: Discipline,
+    pub(crate) lanes: Lanes,
+    /// Threads are moved between lanes by what they send.
+    pub(crate) scheduled: bool,
+    /// The server counts credits and says which lanes are active.
+    pub(crate) admitted: bool,
+}

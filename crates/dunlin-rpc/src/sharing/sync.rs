@@ -1,0 +1,64 @@
+//! The atomics of the combining queue: the standard library's, or loom's when the model checker runs them.
+
+#[cfg(loom)]
+pub(super) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+};
+#[cfg(not(loom))]
+pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+/// The standard cell with loom's interface.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(super) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    #[inline(always)]
+    pub(super) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// Looks before a thread that waits for another gives its core away: about what a cache line needs to cross, a few times. The other
+/// may not be running at all.
+const SPINS: u32 = 32;
+/// Yields before it sleeps: the other is then not merely waiting for a core.
+const YIELDS: u32 = 4096;
+
+/// The waiting of one thread for a step of another.
+#[derive(Debug, Default)]
+pub(super) struct Patience(u32);
+
+impl Patience {
+    /// One look was in vain.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn pause(&mut self) {
+        self.0 += 1;
+        if self.0 < SPINS {
+            std::hint::spin_loop();
+        } else if self.0 < SPINS + YIELDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn pause(&mut self) {
+        self.0 += 1;
+        let _ = (SPINS, YIELDS);
+        loom::thread::yield_now();
+    }
+}

@@ -1,0 +1,442 @@
+//! A thread's end of a connection handle: it looks like a lane of its own ([`Lane`]), so calls, batches, pipelines and futures use it
+//! as they use a queue pair that nobody shares.
+//!
+//! Requests are encoded into a private run; the run goes into the coalesced message when it is flushed, copied in place. A thread that
+//! waits for answers looks for them itself, and hands to others what is theirs.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_verbs::VerbsError;
+
+use super::combining::{Node, Outcome, Run};
+use super::handle::{Handle, Placed};
+use super::lane::{Exported, SharedLane};
+use super::ports::{slot_of, Calls, Mine, Port};
+use crate::channel::buffers::BytesMut;
+use crate::channel::message::{self, Header, Kind, DESCRIPTOR_BYTES, HEADER_BYTES};
+use crate::channel::outbox::copy;
+use crate::client::lane::{Body, CallId, Lane, Sink, Sleeper};
+use crate::error::CallError;
+use crate::HandlerId;
+
+/// Messages of a run: half of a renewal, so that a run never waits for more credits than there can be.
+const RUN_MESSAGES: u32 = crate::admission::credits::CREDITS / 2;
+/// Bytes of a run beyond which it leaves.
+const RUN_BYTES: usize = 1024;
+/// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a lane of its own.
+const LOOKS: u32 = 32;
+/// Looks in vain before a thread of a crowded handle gives its core to another.
+const LOOKS_PER_YIELD: u32 = 4;
+
+/// See the module.
+pub(crate) struct ThreadPort {
+    handle: Arc<Handle>,
+    port: Arc<Port>,
+    node: Node,
+    lane: Arc<dyn SharedLane>,
+    /// The number of `lane` among the handle's.
+    index: usize,
+    calls: Calls,
+    run: Vec<u8>,
+    messages: u32,
+    requests: u32,
+    /// Slots of the calls in the run, and whether one of its messages names memory of the lane.
+    staged: Vec<u16>,
+    bound: bool,
+    eager: usize,
+    looks: u32,
+}
+
+impl ThreadPort {
+    pub(super) fn new(handle: Arc<Handle>, port: Arc<Port>, placed: Placed) -> Self {
+        let calls = Calls::new(handle.calls());
+        let mut this = Self {
+            handle,
+            port,
+            node: Node::new(),
+            lane: Arc::clone(&placed.lane),
+            index: placed.index,
+            calls,
+            run: Vec::with_capacity(RUN_BYTES),
+            messages: 0,
+            requests: 0,
+            staged: Vec::with_capacity(RUN_MESSAGES as usize),
+            bound: false,
+            eager: 0,
+            looks: 0,
+        };
+        this.settle(placed);
+        this
+    }
+
+    fn settle(&mut self, placed: Placed) {
+        self.port.serial.store(placed.serial, Ordering::Relaxed);
+        self.eager = placed.lane.limits().0;
+        self.lane = placed.lane;
+        self.index = placed.index;
+    }
+
+    #[inline]
+    fn is_in_place(&self) -> bool {
+        self.port.assigned.load(Ordering::Relaxed) == self.index && self.lane.status().is_open()
+    }
+
+    /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
+    ///
+    /// A run that did not leave goes along, unless it names memory of the old lane: calls are named by port, not by lane.
+    #[cold]
+    fn migrate(&mut self) -> bool {
+        if self.calls.outstanding() > self.staged.len() || self.bound {
+            return false;
+        }
+        if let Some(placed) = self
+            .handle
+            .placed(self.port.assigned.load(Ordering::Relaxed))
+        {
+            self.settle(placed);
+        }
+        self.is_in_place()
+    }
+
+    /// Puts a message into the run.
+    #[inline]
+    fn stage(&mut self, header: Header, payload: &[u8]) {
+        let at = self.run.len();
+        self.run
+            .resize(at + message::message_bytes(payload.len()), 0);
+        let (head, body) = self.run[at..].split_at_mut(HEADER_BYTES);
+        head.copy_from_slice(&header.encode());
+        copy(&mut body[..payload.len()], payload);
+        self.messages += 1;
+    }
+
+    /// Whether the run takes one more message, if need be after it was sent.
+    #[inline]
+    fn has_room(&mut self, payload: usize) -> bool {
+        // One long message may make a run, whatever its length.
+        let fits = |this: &Self| {
+            this.messages == 0
+                || this.messages < RUN_MESSAGES
+                    && this.run.len() + message::message_bytes(payload) <= RUN_BYTES.min(this.eager)
+        };
+        fits(self) || {
+            self.send();
+            fits(self)
+        }
+    }
+
+    /// Sends the run; it stays when there is no room for it yet.
+    #[inline]
+    fn send(&mut self) {
+        if self.messages == 0 {
+            return;
+        }
+        let run = Run {
+            bytes: &self.run,
+            messages: self.messages,
+            requests: self.requests,
+        };
+        match self.lane.send(&self.node, run, self.handle.ports()) {
+            Outcome::Sent => self.clear(),
+            // A lost lane is seen by the next poll.
+            Outcome::Lost => {}
+            Outcome::Full => self.look_around(),
+        }
+    }
+
+    /// There was no room or no credit.
+    #[cold]
+    fn look_around(&mut self) {
+        if !self.lane.status().is_active() {
+            self.handle.reassign(&self.node);
+        }
+        if self.port.assigned.load(Ordering::Relaxed) != self.index {
+            self.migrate();
+        }
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.run.clear();
+        self.staged.clear();
+        self.messages = 0;
+        self.requests = 0;
+        self.bound = false;
+    }
+
+    /// The lane is lost: every call that is out ends.
+    #[cold]
+    fn lose(&mut self, sink: &mut dyn Sink) -> CallError {
+        let error = self.lane.status().error();
+        // What was handed to us before is still an answer.
+        self.take_mail(sink);
+        let out: Vec<CallId> = self.calls.out().collect();
+        for call in out {
+            self.port.end(slot_of(call));
+            if let Some(tag) = self.calls.finish(call) {
+                sink.complete(tag, Err(error.clone()));
+            }
+        }
+        self.clear();
+        error
+    }
+
+    #[inline]
+    fn take_mail(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut taken = 0;
+        if !self.port.has_mail() {
+            return taken;
+        }
+        while let Ok(delivered) = self.port.mailbox.try_recv() {
+            taken += 1;
+            if let Some(tag) = self.calls.finish(delivered.call) {
+                match delivered.result {
+                    Ok(reply) => reply.into_answer(|answer| sink.complete(tag, Ok(answer))),
+                    Err(error) => sink.complete(tag, Err(error)),
+                }
+            }
+        }
+        taken
+    }
+
+    fn refusal(&self) -> Option<CallError> {
+        if self.lane.status().is_leaving() {
+            return Some(CallError::ShuttingDown);
+        }
+        self.lane
+            .status()
+            .is_lost()
+            .then(|| self.lane.status().error())
+    }
+}
+
+impl Lane for ThreadPort {
+    #[inline]
+    fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
+        if payload.len() > self.eager || !self.is_in_place() || !self.has_room(payload.len()) {
+            return None;
+        }
+        let call = self.calls.begin(tag, &self.port)?;
+        let header = Header {
+            length: payload.len() as u32,
+            handler,
+            kind: Kind::Request,
+            call,
+        };
+        self.stage(header, payload);
+        self.staged.push(slot_of(call));
+        self.requests += 1;
+        self.port.counts.add(payload.len());
+        Some(call)
+    }
+
+    fn submit(
+        &mut self,
+        handler: HandlerId,
+        body: &mut Body<'_>,
+        tag: u64,
+    ) -> Result<Option<CallId>, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        if !self.is_in_place() && !self.migrate() {
+            return Ok(None);
+        }
+        let (eager, longest) = self.lane.limits();
+        let length = match body {
+            Body::Bytes(bytes) => bytes.len(),
+            Body::Buffer(buffer) => buffer.bytes_ref().len(),
+        };
+        if length > longest {
+            return Err(CallError::TooLong {
+                bytes: length,
+                limit: longest,
+            });
+        }
+        let full = CallError::TooManyOutstanding {
+            limit: self.calls.limit(),
+        };
+        if self.calls.outstanding() == self.calls.limit() {
+            self.send();
+            return Err(full);
+        }
+        if length <= eager {
+            let bytes = match body {
+                Body::Bytes(bytes) => bytes,
+                Body::Buffer(buffer) => buffer.bytes_ref(),
+            };
+            return Ok(self.submit_short(handler, bytes, tag));
+        }
+        if !self.has_room(DESCRIPTOR_BYTES) {
+            return Ok(None);
+        }
+        // Whatever may fail comes before the call exists.
+        let export = self
+            .lane
+            .export(match std::mem::replace(body, Body::Bytes(&[])) {
+                Body::Bytes(bytes) => Exported::Bytes(bytes),
+                Body::Buffer(buffer) => Exported::Buffer(buffer),
+            })?;
+        let call = self.calls.begin(tag, &self.port).ok_or(full)?;
+        self.port.keep(slot_of(call), export.buffer);
+        let header = Header {
+            length: DESCRIPTOR_BYTES as u32,
+            handler,
+            kind: Kind::LongRequest,
+            call,
+        };
+        self.stage(header, &export.descriptor);
+        self.staged.push(slot_of(call));
+        self.bound = true;
+        self.requests += 1;
+        self.port.counts.add(length);
+        Ok(Some(call))
+    }
+
+    #[inline]
+    fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        self.send();
+        if self.lane.status().is_lost() {
+            return Err(self.lose(sink));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        if self.messages > 0 {
+            self.send();
+        }
+        let mut taken = self.take_mail(sink);
+        if taken > 0 {
+            self.looks = 0;
+            return Ok(taken);
+        }
+        let before = self.calls.outstanding();
+        let mine = Mine {
+            port: self.port.id,
+            calls: &mut self.calls,
+            sink,
+        };
+        let crowded = self.handle.is_crowded();
+        let looks = if crowded { 1 } else { LOOKS };
+        self.lane
+            .poll(&self.node, self.handle.ports(), Some(mine), looks);
+        // What was taken for others is theirs to count.
+        taken += before - self.calls.outstanding();
+        if self.lane.status().is_lost() {
+            return Err(self.lose(sink));
+        }
+        if taken > 0 {
+            self.looks = 0;
+        } else {
+            self.looks += 1;
+            if crowded && self.looks % LOOKS_PER_YIELD == 0 {
+                std::thread::yield_now();
+            }
+        }
+        Ok(taken)
+    }
+
+    fn abandon(&mut self, call: CallId) {
+        if call >> 48 != u64::from(self.port.id) || !self.calls.abandon(call) {
+            return;
+        }
+        // Only a courtesy: when there is no room the server simply answers in vain.
+        if self.has_room(0) {
+            let header = Header {
+                length: 0,
+                handler: 0,
+                kind: Kind::Cancel,
+                call,
+            };
+            self.stage(header, &[]);
+            self.send();
+        }
+    }
+
+    fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
+        self.lane.buffer(length)
+    }
+
+    fn outstanding(&self) -> usize {
+        self.calls.outstanding()
+    }
+
+    #[inline]
+    fn is_usable(&self) -> bool {
+        // Answers to calls that were given up may never come: they hold up no later call.
+        self.lane.status().is_open() && (self.is_in_place() || !self.calls.only_abandoned())
+    }
+
+    fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        let before = self.calls.outstanding();
+        let mine = Mine {
+            port: self.port.id,
+            calls: &mut self.calls,
+            sink,
+        };
+        self.lane.check(&self.node, self.handle.ports(), Some(mine));
+        if self.lane.status().is_lost() {
+            return Err(self.lose(sink));
+        }
+        if self.calls.outstanding() < before {
+            // Its next sleep is none: what it waits for may have come.
+            self.port.wake();
+        }
+        if !self.lane.status().is_active() {
+            self.handle.reassign(&self.node);
+        }
+        Ok(())
+    }
+
+    /// The thread itself announces nothing: the handle's dispatcher does, for all that sleep. `false` while a run waits for room or
+    /// credits, which no answer tells of.
+    fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
+        self.port.will_sleep();
+        let taken = self.poll(sink)?;
+        Ok(taken == 0 && self.messages == 0)
+    }
+
+    fn sleeper(&self) -> Box<dyn Sleeper> {
+        Box::new(Nap {
+            port: Arc::clone(&self.port),
+            handle: Arc::clone(&self.handle),
+        })
+    }
+}
+
+impl Drop for ThreadPort {
+    fn drop(&mut self) {
+        self.send();
+        // What was not sent will not be answered, nor what was sent on a lane that is lost.
+        for &slot in &self.staged {
+            self.port.end(slot);
+        }
+        if self.lane.status().is_lost() {
+            for call in self.calls.out() {
+                self.port.end(slot_of(call));
+            }
+        }
+        self.handle.leave(&self.port);
+    }
+}
+
+/// The sleep of one thread.
+struct Nap {
+    port: Arc<Port>,
+    handle: Arc<Handle>,
+}
+
+impl Sleeper for Nap {
+    fn sleep(&self, timeout: Duration) -> Result<(), VerbsError> {
+        self.handle.while_dispatching(|| self.port.sleep(timeout));
+        Ok(())
+    }
+
+    fn wake(&self) {
+        self.port.wake();
+    }
+}
