@@ -14,7 +14,8 @@ pub struct Options {
     /// Use this device or fail (see `dunlin devices`)
     #[arg(long)]
     device: Option<String>,
-    /// Composition of transport, channel, sharing and admission
+    /// Composition of transport, channel, sharing and admission: plain, flock, or a rival of flock's (qp-per-thread, spinlock-2,
+    /// spinlock-4, flock-no-coalescing, flock-no-scheduling)
     #[arg(long, default_value = "plain")]
     preset: String,
     /// File whose bytes the server must prove to have
