@@ -110,16 +110,16 @@ impl ClientBuilder {
             let words = format!("lanes is {}: it must be from 1 to {MOST_LANES}", self.lanes);
             return Err(ConnectError::Setting(words));
         }
-        let fabrics = devices::fabrics(self.device.as_deref()).map_err(|available| {
-            ConnectError::NoDevice {
+        let address: Address = address.parse()?;
+        let fabrics = devices::fabrics(self.device.as_deref(), devices::towards(&address))
+            .map_err(|available| ConnectError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,
-            }
-        })?;
+            })?;
         let capabilities = devices::capabilities(&fabrics)
             .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
         Client::start(Recipe {
-            address: address.parse()?,
+            address,
             dial: DialConfig {
                 secret: self.secret,
                 capabilities,
@@ -262,7 +262,10 @@ impl Recipe {
     ) -> Result<(T, ConnectionInfo), ConnectError> {
         let dialed = dial(&self.address, &self.dial)?;
         let device = dialed.device().to_string();
-        let why = dialed.why().to_string();
+        let why = match devices::chosen(&device) {
+            None => dialed.why().to_string(),
+            Some(chosen) => format!("{}; {chosen}", dialed.why()),
+        };
         let failed = |source| ConnectError::Device {
             device: device.clone(),
             source,

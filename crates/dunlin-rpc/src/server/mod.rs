@@ -7,6 +7,7 @@ pub(crate) mod service;
 mod statistics;
 mod workers;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -189,15 +190,20 @@ impl ServerBuilder {
             );
             return Err(ServeError::Setting(words));
         }
-        let fabrics =
-            devices::fabrics(self.device.as_deref()).map_err(|available| ServeError::NoDevice {
+        // Bound to one address it serves on that address' interface; bound to all, on the one where each client comes in.
+        let bound = self.address.host().parse::<IpAddr>().ok();
+        let local = bound.filter(|ip| !ip.is_unspecified() && !ip.is_loopback());
+        let fabrics = devices::fabrics(self.device.as_deref(), local).map_err(|available| {
+            ServeError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,
-            })?;
+            }
+        })?;
         let capabilities = devices::capabilities(&fabrics)?;
         let config = AcceptorConfig {
             secret: self.secret,
             capabilities,
+            device_at: Some(devices::at),
             handshake_timeout: self.handshake_timeout,
             ..AcceptorConfig::default()
         };
