@@ -34,7 +34,8 @@ pub use devices::{available, offered, DeviceReport};
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
-    HandlerError, Request, Responder, RunningServer, Server, ServerBuilder, ServerStatistics,
+    DeviceFigures, HandlerError, Request, Responder, RunningServer, Server, ServerBuilder,
+    ServerFigures, ServerObserver, ServerStatistics, FIGURES,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::scheduler::{distribute, newcomers_share, Load};
 
 /// The scheduling interval (free in the paper).
@@ -38,7 +40,7 @@ impl LaneShare {
 }
 
 /// A sender as the scheduler sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SenderReport {
     /// The name that it chose at random.
@@ -50,7 +52,7 @@ pub struct SenderReport {
 }
 
 /// A sender's queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LaneUse {
     /// It gets credits.

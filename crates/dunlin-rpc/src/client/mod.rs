@@ -109,6 +109,16 @@ impl Client {
         self.core.recipe.handle().map(|handle| handle.figures())
     }
 
+    /// What the server shows of itself: load, connections, clients of the queue-pair scheduler.
+    ///
+    /// # Errors
+    /// As for [`Client::call`]; [`CallError::UnknownHandler`] when the server does not show them, [`CallError::Unreadable`] when it is
+    /// of another version.
+    pub fn server_figures(&self) -> Result<crate::ServerFigures, CallError> {
+        let answer = self.call(crate::FIGURES, &[])?;
+        crate::ServerFigures::decode(&answer).map_err(CallError::Unreadable)
+    }
+
     /// The connection handle, for tests that break its lanes.
     #[cfg(test)]
     pub(crate) fn handle(&self) -> Option<Arc<crate::sharing::handle::Handle>> {

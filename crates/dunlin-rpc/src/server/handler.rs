@@ -217,6 +217,8 @@ pub(super) enum Execution {
 #[derive(Clone, Default)]
 pub(super) struct HandlerTable {
     by_id: Vec<Option<Execution>>,
+    /// The server's own, out of the way of the others: its id is the highest.
+    reserved: Option<(HandlerId, Execution)>,
 }
 
 impl HandlerTable {
@@ -233,7 +235,21 @@ impl HandlerTable {
 
     #[inline]
     pub(super) fn get(&self, id: HandlerId) -> Option<&Execution> {
-        self.by_id.get(usize::from(id))?.as_ref()
+        match self.by_id.get(usize::from(id)) {
+            Some(execution) => execution.as_ref(),
+            None => self.get_reserved(id),
+        }
+    }
+
+    /// Sets the server's own handler.
+    pub(super) fn reserve(&mut self, id: HandlerId, execution: Execution) {
+        self.reserved = Some((id, execution));
+    }
+
+    #[cold]
+    fn get_reserved(&self, id: HandlerId) -> Option<&Execution> {
+        let (own, execution) = self.reserved.as_ref()?;
+        (*own == id).then_some(execution)
     }
 
     /// Whether any handler runs on workers.

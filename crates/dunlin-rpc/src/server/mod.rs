@@ -1,19 +1,21 @@
 //! The server: a port, handlers by id, and threads that serve.
 
 mod connection;
+mod figures;
 mod handler;
 mod poller;
 pub(crate) mod service;
 mod statistics;
 mod workers;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use handler::{Execution, HandlerTable};
 use service::{Service, ServiceSetup};
 
+pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
 pub use statistics::ServerStatistics;
 
@@ -50,7 +52,8 @@ impl Server {
         Ok(ServerBuilder {
             address: address.parse()?,
             handlers: HandlerTable::default(),
-            duplicate: None,
+            refused: None,
+            shows_figures: true,
             channel: ChannelConfig::default(),
             secret: None,
             device: None,
@@ -70,7 +73,8 @@ impl Server {
 pub struct ServerBuilder {
     address: Address,
     handlers: HandlerTable,
-    duplicate: Option<HandlerId>,
+    refused: Option<ServeError>,
+    shows_figures: bool,
     channel: ChannelConfig,
     secret: Option<Secret>,
     device: Option<String>,
@@ -100,9 +104,18 @@ impl ServerBuilder {
     }
 
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
-        if !self.handlers.insert(id, execution) {
-            self.duplicate.get_or_insert(id);
+        if id == FIGURES {
+            self.refused.get_or_insert(ServeError::ReservedHandler(id));
+        } else if !self.handlers.insert(id, execution) {
+            self.refused.get_or_insert(ServeError::DuplicateHandler(id));
         }
+        self
+    }
+
+    /// Whether clients may ask for [`ServerFigures`], as `dunlin top` does; they may by default. Whoever passes the handshake can:
+    /// use a [`Secret`] where strangers reach the port.
+    pub fn shows_figures(mut self, shows: bool) -> Self {
+        self.shows_figures = shows;
         self
     }
 
@@ -171,9 +184,9 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// When the port is in use, a setting is out of range, or no device can be used.
-    pub fn serve(self) -> Result<RunningServer, ServeError> {
-        if let Some(id) = self.duplicate {
-            return Err(ServeError::DuplicateHandler(id));
+    pub fn serve(mut self) -> Result<RunningServer, ServeError> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
         }
         self.channel.validate().map_err(ServeError::Setting)?;
         for (name, count) in [("pollers", self.pollers), ("workers", self.workers)] {
@@ -202,6 +215,11 @@ impl ServerBuilder {
             ..AcceptorConfig::default()
         };
         let acceptor = Arc::new(Acceptor::bind(&self.address, config)?);
+        let observed = Arc::new(OnceLock::new());
+        if self.shows_figures {
+            let handler = figures::handler(Arc::clone(&observed));
+            self.handlers.reserve(FIGURES, handler);
+        }
         let setup = ServiceSetup {
             handlers: self.handlers,
             channel: self.channel,
@@ -221,6 +239,9 @@ impl ServerBuilder {
             })
             .collect::<Result<Vec<_>, ServeError>>()?;
         let services: Services = Arc::new(services);
+        let observer =
+            ServerObserver::new(&acceptor, &services, self.max_connections, self.most_active);
+        let observer = observed.get_or_init(|| observer).clone();
         let stop = StopHandle::new()?;
         let thread = std::thread::Builder::new()
             .name("dunlin-accept".into())
@@ -237,13 +258,15 @@ impl ServerBuilder {
         Ok(RunningServer {
             acceptor,
             services,
+            observer,
             stop,
             thread: Some(thread),
         })
     }
 }
 
-type Services = Arc<Vec<(String, Box<dyn Service>)>>;
+type NamedService = (String, Box<dyn Service>);
+type Services = Arc<Vec<NamedService>>;
 
 /// Opens a connection for a client that has proved itself.
 fn open(services: &Services, request: &OpenRequest) -> Result<OpenReply, Refusal> {
@@ -273,6 +296,7 @@ fn open(services: &Services, request: &OpenRequest) -> Result<OpenReply, Refusal
 pub struct RunningServer {
     acceptor: Arc<Acceptor>,
     services: Services,
+    observer: ServerObserver,
     stop: StopHandle,
     thread: Option<JoinHandle<()>>,
 }
@@ -318,6 +342,17 @@ impl RunningServer {
         services
             .flat_map(|(_, service)| service.senders())
             .collect()
+    }
+
+    /// All live figures.
+    pub fn figures(&self) -> ServerFigures {
+        // A server that runs has what its observer looks at.
+        self.observer.figures().unwrap_or_default()
+    }
+
+    /// Something to look at the server with from elsewhere in the process, for metrics.
+    pub fn observer(&self) -> ServerObserver {
+        self.observer.clone()
     }
 
     /// How handshakes ended so far.
