@@ -27,7 +27,8 @@ mod sharing;
 
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
-    Batch, CallFuture, Client, ClientBuilder, ConnectionInfo, Pipeline, Reply, RequestBuffer,
+    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Pipeline, Reply,
+    RequestBuffer,
 };
 pub use config::{ChannelConfig, WaitMode};
 pub use devices::{available, offered, DeviceReport};

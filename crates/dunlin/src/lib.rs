@@ -30,10 +30,10 @@ pub use dunlin_rpc::bootstrap::{
     Address, AddressError, BootstrapError, Refusal, Secret, SecretError,
 };
 pub use dunlin_rpc::{
-    available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ConnectError,
-    ConnectionInfo, DeviceFigures, DeviceReport, HandleFigures, HandlerError, HandlerId,
-    LaneReport, LaneUse, Pipeline, Preset, Reply, Request, RequestBuffer, Responder, RunningServer,
-    SenderReport, ServeError, Server, ServerBuilder, ServerFigures, ServerObserver,
+    available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ClientReport,
+    ConnectError, ConnectionInfo, DeviceFigures, DeviceReport, HandleFigures, HandlerError,
+    HandlerId, LaneReport, LaneUse, Pipeline, Preset, Reply, Request, RequestBuffer, Responder,
+    RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures, ServerObserver,
     ServerStatistics, WaitMode, FIGURES,
 };
 

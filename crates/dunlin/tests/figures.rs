@@ -1,8 +1,11 @@
 //! What a server shows of itself: to its own process, to clients, and to nobody when it is told so.
 
-use dunlin::{CallError, Client, Preset, ServeError, Server, FIGURES};
+mod common;
 
-const ECHO: u16 = 1;
+use std::time::Duration;
+
+use common::{eventually, ECHO};
+use dunlin::{CallError, Client, Preset, ServeError, Server, FIGURES};
 
 fn server() -> dunlin::ServerBuilder {
     Server::bind("dunlin://127.0.0.1:0")
@@ -40,6 +43,33 @@ fn a_client_sees_the_load_of_the_server() {
     drop((flock, watcher));
     server.shutdown();
     assert!(observer.figures().is_none());
+}
+
+#[test]
+fn a_client_that_reports_is_seen_and_forgotten() {
+    let server = server().serve().unwrap();
+    let address = server.address().to_string();
+    let each = Duration::from_millis(10);
+    let flock = Client::builder().preset(Preset::Flock).lanes(1);
+    let flock = flock.reports_figures("web-7", each);
+    let flock = flock.connect(&address).unwrap();
+    flock.call(ECHO, b"x").unwrap();
+    // The reporting thread has a port of its own: two threads on the one lane.
+    let mut clients = Vec::new();
+    eventually("both threads are reported", || {
+        clients = server.figures().clients;
+        let handle = clients.first().and_then(|client| client.handle.as_ref());
+        handle.is_some_and(|handle| handle.assignment == [0, 0])
+    });
+    assert_eq!(clients.len(), 1);
+    assert_eq!((&*clients[0].name, &*clients[0].preset), ("web-7", "flock"));
+    // Its thread ends with it, and so the connection.
+    drop(flock);
+    eventually("its connections end", || server.connections() == 0);
+
+    let refused = Client::builder().reports_figures("x".repeat(65), each);
+    let refused = refused.connect(&address).unwrap_err();
+    assert!(refused.to_string().contains("65 bytes"), "{refused}");
 }
 
 #[test]

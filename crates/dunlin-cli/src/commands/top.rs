@@ -14,7 +14,8 @@ use crate::top::{draw, plain, History, View};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Shows requests a second, connections, and the queue-pair scheduler: each client's active lanes, credits and\n\
-coalescing degree. It asks the server itself, over its own protocol; a server that is built with\n\
+coalescing degree, and of clients that report (`--report`, `ClientBuilder::reports_figures`) which lanes\n\
+their threads are on. It asks the server itself, over its own protocol; a server that is built with\n\
 `shows_figures(false)` does not answer. Where the output is no terminal, it prints tables.\n\n\
 Examples:\n  \
   dunlin top 127.0.0.1:7400\n  \

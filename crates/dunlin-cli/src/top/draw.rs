@@ -8,7 +8,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
 use ratatui::Frame;
 
-use super::{uptime, DeviceView, SenderView, View};
+use super::{uptime, ClientView, DeviceView, SenderView, View};
 use crate::output::{bytes, rate};
 
 /// Columns of the devices.
@@ -47,6 +47,27 @@ pub fn sender_cells(sender: &SenderView) -> [String; 5] {
     ]
 }
 
+/// Columns of the clients.
+pub const CLIENT_HEADER: [&str; 5] = [
+    "client",
+    "preset",
+    "threads by lane",
+    "migrations",
+    "degree",
+];
+
+/// A row of the clients.
+pub fn client_cells(client: &ClientView) -> [String; 5] {
+    let threads = client.threads_of_lanes.iter().map(usize::to_string);
+    [
+        client.name.clone(),
+        client.preset.clone(),
+        threads.collect::<Vec<_>>().join(" "),
+        client.migrations.to_string(),
+        format!("{:.2}", client.coalescing_degree),
+    ]
+}
+
 /// What is on the screen besides the view.
 #[derive(Debug, Default)]
 pub struct Screen {
@@ -59,11 +80,16 @@ pub struct Screen {
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, view: &View, rates: &VecDeque<u64>, screen: &Screen) {
     let devices = view.devices.len() as u16 + 3;
-    let [head, curve, middle, below, foot] = Layout::vertical([
+    let clients = match view.clients.len() {
+        0 => 0,
+        count => (count.min(8) + 3) as u16,
+    };
+    let [head, curve, middle, below, last, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(6),
         Constraint::Length(devices),
         Constraint::Min(3),
+        Constraint::Length(clients),
         Constraint::Length(1),
     ])
     .areas(frame.area());
@@ -76,6 +102,13 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, rates: &VecDeque<u64>, screen: &
     let widths = [14, 12, 12, 14, 10, 10].map(Constraint::Length);
     frame.render_widget(grid(cells, widths, DEVICE_HEADER, "devices".into()), middle);
     draw_senders(frame, below, view, screen.scrolled);
+    let cells = view
+        .clients
+        .iter()
+        .map(|client| Row::new(client_cells(client)));
+    let title = format!("clients that report: {}", view.clients.len());
+    let widths = [20, 22, 24, 10, 8].map(Constraint::Length);
+    frame.render_widget(grid(cells, widths, CLIENT_HEADER, title), last);
     let keys = "q quits   up, down, page up, page down, home: senders";
     let line = match &screen.trouble {
         None => Line::from(keys).style(Style::new().add_modifier(Modifier::DIM)),
@@ -172,6 +205,13 @@ mod tests {
                 dormant: i == 0,
             })
             .collect();
+        view.clients = vec![ClientView {
+            name: "web".into(),
+            preset: "flock".into(),
+            threads_of_lanes: vec![3, 5],
+            migrations: 12,
+            coalescing_degree: 1.5,
+        }];
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let screen = Screen {
             scrolled: 3,
@@ -191,6 +231,8 @@ mod tests {
             "senders 4 to 40",
             "0000000000000003",
             "1 of 4",
+            "clients that report: 1",
+            "3 5",
             "q quits",
         ] {
             assert!(text.contains(words), "no '{words}' in\n{text}");

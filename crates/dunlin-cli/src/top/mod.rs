@@ -6,7 +6,7 @@ pub mod plain;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use dunlin::{SenderReport, ServerFigures};
+use dunlin::{ClientReport, SenderReport, ServerFigures};
 use serde::Serialize;
 
 /// Looks that the curve of the rate remembers.
@@ -37,6 +37,8 @@ pub struct View {
     pub handshakes: Vec<(&'static str, u64)>,
     /// Clients that count credits, the busiest first.
     pub senders: Vec<SenderView>,
+    /// Clients that tell the server about themselves.
+    pub clients: Vec<ClientView>,
 }
 
 /// A device of the server.
@@ -71,6 +73,21 @@ pub struct SenderView {
     pub coalescing_degree: u64,
     /// It sent nothing in the scheduler's last interval.
     pub dormant: bool,
+}
+
+/// A client by its own words.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClientView {
+    /// Its name.
+    pub name: String,
+    /// Its preset.
+    pub preset: String,
+    /// Threads that the client's scheduler has put on each lane; empty when it shares no lanes.
+    pub threads_of_lanes: Vec<usize>,
+    /// Threads that were moved to another lane.
+    pub migrations: u64,
+    /// Requests for each message that it wrote.
+    pub coalescing_degree: f64,
 }
 
 /// Turns looks into views.
@@ -142,6 +159,26 @@ fn view(address: &str, last: &ServerFigures, now: &ServerFigures, elapsed: Durat
         devices: devices.collect(),
         handshakes: handshakes.filter(|(_, count)| *count > 0).collect(),
         senders,
+        clients: now.clients.iter().map(client).collect(),
+    }
+}
+
+fn client(report: &ClientReport) -> ClientView {
+    let handle = report.handle.clone().unwrap_or_default();
+    let mut threads_of_lanes = vec![0; handle.lanes.len()];
+    for &lane in &handle.assignment {
+        // Lanes that were never said to exist are a client's mistake.
+        if let Some(threads) = threads_of_lanes.get_mut(lane) {
+            *threads += 1;
+        }
+    }
+    ClientView {
+        // A stranger chose it: nothing in it may steer the terminal.
+        name: report.name.chars().filter(|c| !c.is_control()).collect(),
+        preset: report.preset.chars().filter(|c| !c.is_control()).collect(),
+        threads_of_lanes,
+        migrations: handle.migrations,
+        coalescing_degree: handle.coalescing_degree,
     }
 }
 
@@ -171,6 +208,7 @@ pub fn uptime(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dunlin::{HandleFigures, LaneReport};
 
     /// Figures of a server that has taken `requests` after `seconds`.
     pub(super) fn figures(seconds: u64, requests: u64) -> ServerFigures {
@@ -196,6 +234,23 @@ mod tests {
         history.look(figures(1000, 9_000_000));
         let view = history.look(figures(2, 100)).unwrap();
         assert_eq!(view.requests_per_s, 50.0);
+    }
+
+    #[test]
+    fn a_clients_words_steer_no_terminal() {
+        let mut now = figures(2, 1);
+        let mut report = ClientReport::default();
+        report.name = "web\x1b[2J".into();
+        let mut handle = HandleFigures::default();
+        handle.lanes = vec![LaneReport::default(); 2];
+        handle.assignment = vec![1, 1, 0, 77];
+        report.handle = Some(handle);
+        now.clients.push(report);
+        let mut history = History::new("dunlin://a:1".into());
+        history.look(figures(1, 0));
+        let view = history.look(now).unwrap();
+        assert_eq!(view.clients[0].name, "web[2J");
+        assert_eq!(view.clients[0].threads_of_lanes, [1, 2]);
     }
 
     #[test]

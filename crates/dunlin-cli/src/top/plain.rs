@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::draw::{device_cells, sender_cells, DEVICE_HEADER, SENDER_HEADER};
+use super::draw::{
+    client_cells, device_cells, sender_cells, CLIENT_HEADER, DEVICE_HEADER, SENDER_HEADER,
+};
 use super::{uptime, View};
 use crate::output::{bytes, rate, table};
 
@@ -31,6 +33,13 @@ pub fn text(view: &View) -> String {
             senders.add_row(sender_cells(sender));
         }
         let _ = writeln!(text, "{senders}");
+    }
+    if !view.clients.is_empty() {
+        let mut clients = table(&CLIENT_HEADER);
+        for client in &view.clients {
+            clients.add_row(client_cells(client));
+        }
+        let _ = writeln!(text, "{clients}");
     }
     text
 }

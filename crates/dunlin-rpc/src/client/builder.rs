@@ -6,6 +6,7 @@ use std::time::Duration;
 use dunlin_verbs::{EndpointAddress, VerbsError};
 
 use super::lane::Lane;
+use super::report::Reporting;
 use super::{Client, ConnectionInfo};
 use crate::admission::{LANE_PARAMETER, SENDER_PARAMETER};
 use crate::bootstrap::{dial, Address, DialConfig, OpenRequest, Secret};
@@ -31,6 +32,7 @@ pub struct ClientBuilder {
     deadline: Duration,
     connect_timeout: Duration,
     lanes: usize,
+    reporting: Option<Reporting>,
 }
 
 /// Most lanes of a connection handle.
@@ -46,6 +48,7 @@ impl Default for ClientBuilder {
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             lanes: std::thread::available_parallelism().map_or(1, usize::from),
+            reporting: None,
         }
     }
 }
@@ -88,6 +91,15 @@ impl ClientBuilder {
         self
     }
 
+    /// Tells the server each so often (at least 10 ms) what the client does, under a name of at most 64 bytes: which thread is on which
+    /// lane, migrations, coalescing degree. Whoever watches the server sees it (`dunlin top`). A thread of its own does it, with a
+    /// lane or port like any other. Off by default.
+    pub fn reports_figures(mut self, name: impl Into<String>, every: Duration) -> Self {
+        let name = name.into();
+        self.reporting = Some(Reporting { name, every });
+        self
+    }
+
     /// Limits of each lane.
     pub fn channel(mut self, config: ChannelConfig) -> Self {
         self.channel = config;
@@ -110,6 +122,9 @@ impl ClientBuilder {
             let words = format!("lanes is {}: it must be from 1 to {MOST_LANES}", self.lanes);
             return Err(ConnectError::Setting(words));
         }
+        if let Some(reporting) = &self.reporting {
+            reporting.validate().map_err(ConnectError::Setting)?;
+        }
         let fabrics = devices::fabrics(self.device.as_deref()).map_err(|available| {
             ConnectError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
@@ -131,6 +146,7 @@ impl ClientBuilder {
             preset: self.preset,
             deadline: self.deadline,
             lanes: self.lanes,
+            reporting: self.reporting,
             shared: Mutex::new(None),
         })
     }
@@ -146,6 +162,7 @@ pub(super) struct Recipe {
     preset: Preset,
     pub(super) deadline: Duration,
     lanes: usize,
+    pub(super) reporting: Option<Reporting>,
     /// The connection handle, for presets that share lanes.
     shared: Mutex<Option<Shared>>,
 }

@@ -9,11 +9,13 @@ mod driver;
 pub(crate) mod lane;
 mod pipeline;
 pub(crate) mod reply;
+mod report;
 mod thread_lane;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread::Thread;
 use std::time::Duration;
 
 pub use batch::Batch;
@@ -21,6 +23,8 @@ pub use builder::ClientBuilder;
 pub use driver::CallFuture;
 pub use pipeline::Pipeline;
 pub use reply::{Reply, RequestBuffer};
+pub use report::ClientReport;
+pub(crate) use report::REPORT;
 
 use builder::Recipe;
 use driver::AsyncLane;
@@ -59,6 +63,8 @@ pub(crate) struct Core {
     closed: AtomicBool,
     lanes: Mutex<Vec<Weak<ThreadLane>>>,
     asynchronous: Mutex<Option<Arc<AsyncLane>>>,
+    /// The thread that reports, if there is one.
+    reporter: OnceLock<Thread>,
 }
 
 impl std::fmt::Debug for Client {
@@ -93,9 +99,15 @@ impl Client {
             closed: AtomicBool::new(false),
             lanes: Mutex::new(Vec::new()),
             asynchronous: Mutex::new(None),
+            reporter: OnceLock::new(),
         });
         // The lane that proved the address is the connecting thread's own.
         thread_lane::adopt(&core, lane);
+        if let Some(reporting) = &core.recipe.reporting {
+            let thread = report::start(&core, reporting)
+                .map_err(|error| ConnectError::Setting(format!("no thread: {error}")))?;
+            let _ = core.reporter.set(thread);
+        }
         Ok(Self { core })
     }
 
@@ -232,11 +244,15 @@ impl Client {
     /// # Errors
     /// When no connection can be made.
     pub fn pipeline(&self) -> Result<Pipeline, ConnectError> {
-        if self.core.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(ConnectError::Setting("the client is closed".into()));
         }
         let (lane, _) = self.core.recipe.open()?;
         Ok(Pipeline::new(lane, &self.core.recipe))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.core.closed.load(Ordering::Acquire)
     }
 
     /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last clone is dropped.
@@ -251,6 +267,9 @@ impl Client {
 impl Core {
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        if let Some(thread) = self.reporter.get() {
+            thread.unpark();
+        }
         let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
         for lane in lanes.iter().filter_map(Weak::upgrade) {
             lane.close();

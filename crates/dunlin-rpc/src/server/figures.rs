@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::handler::{Execution, HandlerError};
+use super::reports::Reports;
 use super::{ServerStatistics, Services};
 use crate::admission::SenderReport;
 use crate::bootstrap::{Acceptor, Counts};
+use crate::client::ClientReport;
 use crate::HandlerId;
 
 /// The handler that answers with [`ServerFigures`]; servers cannot give this id to a handler of their own.
@@ -21,7 +23,7 @@ pub const FIGURES: HandlerId = HandlerId::MAX;
 const VERSION: u8 = 1;
 
 /// Live figures of a server. Counters begin at zero when the server does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ServerFigures {
     /// Since the server began.
@@ -38,6 +40,8 @@ pub struct ServerFigures {
     pub max_active_queue_pairs: usize,
     /// Clients whose preset counts credits.
     pub senders: Vec<SenderReport>,
+    /// What clients have said of themselves ([`crate::ClientBuilder::reports_figures`]) in the last ten seconds.
+    pub clients: Vec<ClientReport>,
     /// Bytes of the process in memory; zero where the system does not say.
     pub resident_bytes: u64,
 }
@@ -89,6 +93,7 @@ impl ServerFigures {
 pub struct ServerObserver {
     acceptor: Weak<Acceptor>,
     services: Weak<Vec<super::NamedService>>,
+    reports: Arc<Reports>,
     began: Instant,
     max_connections: usize,
     most_active: usize,
@@ -106,12 +111,14 @@ impl ServerObserver {
     pub(super) fn new(
         acceptor: &Arc<Acceptor>,
         services: &Services,
+        reports: Arc<Reports>,
         max_connections: usize,
         most_active: usize,
     ) -> Self {
         Self {
             acceptor: Arc::downgrade(acceptor),
             services: Arc::downgrade(services),
+            reports,
             began: Instant::now(),
             max_connections,
             most_active,
@@ -126,6 +133,7 @@ impl ServerObserver {
             max_connections: self.max_connections,
             handshakes: acceptor.counters(),
             max_active_queue_pairs: self.most_active,
+            clients: self.reports.all(),
             resident_bytes: resident_bytes(),
             ..ServerFigures::default()
         };

@@ -217,8 +217,8 @@ pub(super) enum Execution {
 #[derive(Clone, Default)]
 pub(super) struct HandlerTable {
     by_id: Vec<Option<Execution>>,
-    /// The server's own, out of the way of the others: its id is the highest.
-    reserved: Option<(HandlerId, Execution)>,
+    /// The server's own, out of the way of the others: their ids are the highest.
+    reserved: Vec<(HandlerId, Execution)>,
 }
 
 impl HandlerTable {
@@ -241,15 +241,15 @@ impl HandlerTable {
         }
     }
 
-    /// Sets the server's own handler.
+    /// Adds a handler of the server's own.
     pub(super) fn reserve(&mut self, id: HandlerId, execution: Execution) {
-        self.reserved = Some((id, execution));
+        self.reserved.push((id, execution));
     }
 
     #[cold]
     fn get_reserved(&self, id: HandlerId) -> Option<&Execution> {
-        let (own, execution) = self.reserved.as_ref()?;
-        (*own == id).then_some(execution)
+        let found = self.reserved.iter().find(|(own, _)| *own == id);
+        found.map(|(_, execution)| execution)
     }
 
     /// Whether any handler runs on workers.

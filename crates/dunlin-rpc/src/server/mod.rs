@@ -4,6 +4,7 @@ mod connection;
 mod figures;
 mod handler;
 mod poller;
+mod reports;
 pub(crate) mod service;
 mod statistics;
 mod workers;
@@ -13,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use handler::{Execution, HandlerTable};
+use reports::Reports;
 use service::{Service, ServiceSetup};
 
 pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
@@ -23,6 +25,7 @@ use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
 use crate::bootstrap::{
     Acceptor, AcceptorConfig, Address, Counts, OpenReply, OpenRequest, Refusal, Secret, StopHandle,
 };
+use crate::client::REPORT;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ServeError;
@@ -104,7 +107,7 @@ impl ServerBuilder {
     }
 
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
-        if id == FIGURES {
+        if matches!(id, FIGURES | REPORT) {
             self.refused.get_or_insert(ServeError::ReservedHandler(id));
         } else if !self.handlers.insert(id, execution) {
             self.refused.get_or_insert(ServeError::DuplicateHandler(id));
@@ -216,9 +219,12 @@ impl ServerBuilder {
         };
         let acceptor = Arc::new(Acceptor::bind(&self.address, config)?);
         let observed = Arc::new(OnceLock::new());
+        let reports = Reports::new(self.max_connections);
         if self.shows_figures {
-            let handler = figures::handler(Arc::clone(&observed));
-            self.handlers.reserve(FIGURES, handler);
+            let asked = figures::handler(Arc::clone(&observed));
+            self.handlers.reserve(FIGURES, asked);
+            let told = reports::handler(Arc::clone(&reports));
+            self.handlers.reserve(REPORT, told);
         }
         let setup = ServiceSetup {
             handlers: self.handlers,
@@ -239,8 +245,13 @@ impl ServerBuilder {
             })
             .collect::<Result<Vec<_>, ServeError>>()?;
         let services: Services = Arc::new(services);
-        let observer =
-            ServerObserver::new(&acceptor, &services, self.max_connections, self.most_active);
+        let observer = ServerObserver::new(
+            &acceptor,
+            &services,
+            reports,
+            self.max_connections,
+            self.most_active,
+        );
         let observer = observed.get_or_init(|| observer).clone();
         let stop = StopHandle::new()?;
         let thread = std::thread::Builder::new()
