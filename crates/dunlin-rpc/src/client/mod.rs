@@ -205,14 +205,14 @@ impl Client {
                     }
                 },
             };
-            lane.flush(&mut sink)?;
+            let mut polled = lane.turn(&mut sink);
             loop {
-                let polled = lane.poll(&mut sink);
                 if let Some(result) = sink.0.take() {
                     return result;
                 }
                 if polled? > 0 {
                     waiter.progressed();
+                    polled = lane.poll(&mut sink);
                     continue;
                 }
                 let waited = waiter.idle(lane, &mut sink);
@@ -223,6 +223,7 @@ impl Client {
                     lane.abandon(call);
                     return Err(error);
                 }
+                polled = lane.poll(&mut sink);
             }
         })
     }

@@ -229,6 +229,7 @@ impl<D: Device> UnconnectedRing<D> {
             unconfirmed: None,
             broken: None,
             asked: None,
+            asks: None,
         })
     }
 }
