@@ -8,6 +8,7 @@ use crate::context;
 use crate::inner::Inner;
 use crate::pair::ReceiveQueueState;
 use crate::work::{Receive, Seg, Segs};
+use crate::stack;
 use crate::world::World;
 
 use super::SimRegion;
@@ -153,6 +154,7 @@ impl SharedReceiveQueue for SimSharedReceiveQueue {
         }
         drop(world);
         self.inner.notify();
+        stack::settle();
         Ok(())
     }
 }
