@@ -34,7 +34,7 @@ pub use devices::{available, offered, DeviceReport};
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
-    HandlerError, Request, Responder, RunningServer, Server, ServerBuilder, ServerStatistics,
+    Desk, HandlerError, LocalServer, Request, Responder, RunningServer, Server, ServerBuilder, ServerStatistics,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};

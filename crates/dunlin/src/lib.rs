@@ -31,7 +31,7 @@ pub use dunlin_rpc::bootstrap::{
 };
 pub use dunlin_rpc::{
     available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ConnectError,
-    ConnectionInfo, DeviceReport, HandleFigures, HandlerError, HandlerId, LaneReport, LaneUse,
+    ConnectionInfo, Desk, DeviceReport, HandleFigures, HandlerError, HandlerId, LaneReport, LaneUse, LocalServer,
     Pipeline, Preset, Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport,
     ServeError, Server, ServerBuilder, ServerStatistics, WaitMode,
 };

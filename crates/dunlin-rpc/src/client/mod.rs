@@ -13,7 +13,7 @@ mod thread_lane;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 pub use batch::Batch;
@@ -59,6 +59,8 @@ pub(crate) struct Core {
     closed: AtomicBool,
     lanes: Mutex<Vec<Weak<ThreadLane>>>,
     asynchronous: Mutex<Option<Arc<AsyncLane>>>,
+    /// The lane that proved the way, until a pipeline takes it.
+    spare: Mutex<Place>,
 }
 
 impl std::fmt::Debug for Client {
@@ -93,9 +95,14 @@ impl Client {
             closed: AtomicBool::new(false),
             lanes: Mutex::new(Vec::new()),
             asynchronous: Mutex::new(None),
+            spare: Mutex::new(None),
         });
-        // The lane that proved the address is the connecting thread's own.
-        thread_lane::adopt(&core, lane);
+        if core.recipe.is_of_a_desk() {
+            *core.spare() = Some(lane);
+        } else {
+            // The lane that proved the address is the connecting thread's own.
+            thread_lane::adopt(&core, lane);
+        }
         Ok(Self { core })
     }
 
@@ -225,7 +232,11 @@ impl Client {
         if self.core.closed.load(Ordering::Acquire) {
             return Err(ConnectError::Setting("the client is closed".into()));
         }
-        let (lane, _) = self.core.recipe.open()?;
+        let spare = self.core.spare().take();
+        let lane = match spare {
+            Some(lane) => lane,
+            None => self.core.recipe.open()?.0,
+        };
         Ok(Pipeline::new(lane, &self.core.recipe))
     }
 
@@ -239,8 +250,13 @@ impl Client {
 }
 
 impl Core {
+    fn spare(&self) -> MutexGuard<'_, Place> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        drop(self.spare().take());
         let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
         for lane in lanes.iter().filter_map(Weak::upgrade) {
             lane.close();
