@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dunlin_verbs::VerbsError;
 
-use crate::bootstrap::{AddressError, BootstrapError};
+use crate::bootstrap::{AddressError, BootstrapError, Refusal};
 use crate::HandlerId;
 
 /// A call did not bring an answer.
@@ -97,6 +97,9 @@ pub enum ConnectError {
         /// What there is, with commas.
         available: String,
     },
+    /// The server that was given does not want the client.
+    #[error("refused: {0}")]
+    Refused(Refusal),
     /// A setting is out of its range.
     #[error("setting: {0}")]
     Setting(String),

@@ -35,8 +35,8 @@ pub use devices::{available, offered, DeviceReport};
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
-    DeviceFigures, HandlerError, Request, Responder, RunningServer, Server, ServerBuilder,
-    ServerFigures, ServerObserver, ServerStatistics, FIGURES,
+    Desk, DeviceFigures, HandlerError, LocalServer, Request, Responder, RunningServer, Server,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, FIGURES,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};

@@ -31,10 +31,10 @@ pub use dunlin_rpc::bootstrap::{
 };
 pub use dunlin_rpc::{
     available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ClientReport,
-    ConnectError, ConnectionInfo, DeviceFigures, DeviceReport, HandleFigures, HandlerError,
-    HandlerId, LaneReport, LaneUse, Pipeline, Preset, Reply, Request, RequestBuffer, Responder,
-    RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures, ServerObserver,
-    ServerStatistics, WaitMode, FIGURES,
+    ConnectError, ConnectionInfo, Desk, DeviceFigures, DeviceReport, HandleFigures, HandlerError,
+    HandlerId, LaneReport, LaneUse, LocalServer, Pipeline, Preset, Reply, Request, RequestBuffer,
+    Responder, RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures,
+    ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
 
 #[cfg(feature = "prometheus")]

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use dunlin_verbs::thread;
 use dunlin_verbs::{CompletionChannel, Device, QueuePairState, VerbsError};
 
 use crate::channel::buffers::{Buffer, Bytes, BytesMut, Landed};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
+use crate::config::REST;
 use crate::error::{CallError, WireFailure};
 use crate::HandlerId;
 
@@ -68,6 +70,11 @@ pub(crate) trait Lane: Send {
     }
     /// The caller is no longer interested; the slot is free again when the answer comes.
     fn abandon(&mut self, call: CallId);
+    /// After a look in vain.
+    #[inline]
+    fn rest(&mut self) {
+        thread::idle(REST, false);
+    }
     /// A registered buffer to fill in place.
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// Calls that are out, abandoned ones included.

@@ -14,7 +14,7 @@ mod thread_lane;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -65,6 +65,8 @@ pub(crate) struct Core {
     asynchronous: Mutex<Option<Arc<AsyncLane>>>,
     /// The thread that reports, if there is one.
     reporter: OnceLock<Thread>,
+    /// The lane that proved the way, until a pipeline takes it.
+    spare: Mutex<Place>,
 }
 
 impl std::fmt::Debug for Client {
@@ -100,9 +102,14 @@ impl Client {
             lanes: Mutex::new(Vec::new()),
             asynchronous: Mutex::new(None),
             reporter: OnceLock::new(),
+            spare: Mutex::new(None),
         });
-        // The lane that proved the address is the connecting thread's own.
-        thread_lane::adopt(&core, lane);
+        if core.recipe.is_of_a_desk() {
+            *core.spare() = Some(lane);
+        } else {
+            // The lane that proved the address is the connecting thread's own.
+            thread_lane::adopt(&core, lane);
+        }
         if let Some(reporting) = &core.recipe.reporting {
             let thread = report::start(&core, reporting)
                 .map_err(|error| ConnectError::Setting(format!("no thread: {error}")))?;
@@ -248,7 +255,11 @@ impl Client {
         if self.is_closed() {
             return Err(ConnectError::Setting("the client is closed".into()));
         }
-        let (lane, _) = self.core.recipe.open()?;
+        let spare = self.core.spare().take();
+        let lane = match spare {
+            Some(lane) => lane,
+            None => self.core.recipe.open()?.0,
+        };
         Ok(Pipeline::new(lane, &self.core.recipe))
     }
 
@@ -266,11 +277,16 @@ impl Client {
 }
 
 impl Core {
+    fn spare(&self) -> MutexGuard<'_, Place> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
         if let Some(thread) = self.reporter.get() {
             thread.unpark();
         }
+        drop(self.spare().take());
         let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
         for lane in lanes.iter().filter_map(Weak::upgrade) {
             lane.close();

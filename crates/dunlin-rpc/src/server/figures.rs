@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::desk::{Desk, NamedService};
 use super::handler::{Execution, HandlerError};
 use super::reports::Reports;
-use super::{ServerStatistics, Services};
+use super::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::bootstrap::{Acceptor, Counts};
 use crate::client::ClientReport;
@@ -92,7 +93,7 @@ impl ServerFigures {
 #[derive(Clone)]
 pub struct ServerObserver {
     acceptor: Weak<Acceptor>,
-    services: Weak<Vec<super::NamedService>>,
+    services: Weak<Vec<NamedService>>,
     reports: Arc<Reports>,
     began: Instant,
     max_connections: usize,
@@ -110,14 +111,13 @@ impl std::fmt::Debug for ServerObserver {
 impl ServerObserver {
     pub(super) fn new(
         acceptor: &Arc<Acceptor>,
-        services: &Services,
+        desk: &Desk,
         reports: Arc<Reports>,
-        max_connections: usize,
-        most_active: usize,
+        (max_connections, most_active): (usize, usize),
     ) -> Self {
         Self {
             acceptor: Arc::downgrade(acceptor),
-            services: Arc::downgrade(services),
+            services: desk.downgrade(),
             reports,
             began: Instant::now(),
             max_connections,

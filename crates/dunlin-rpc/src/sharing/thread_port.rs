@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_verbs::VerbsError;
+use dunlin_verbs::{thread, VerbsError};
 
 use super::combining::{Node, Outcome, Run};
 use super::handle::{Handle, Placed};
@@ -379,7 +379,7 @@ impl Lane for ThreadPort {
         } else {
             self.looks += 1;
             if crowded && self.looks % LOOKS_PER_YIELD == 0 {
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
         Ok(taken)
@@ -399,6 +399,15 @@ impl Lane for ThreadPort {
             };
             self.stage(header, &[]);
             self.send();
+        }
+    }
+
+    #[inline]
+    fn rest(&mut self) {
+        if thread::is_simulated() {
+            self.port.rest(self.handle.is_crowded());
+        } else {
+            std::hint::spin_loop();
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{
     Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment,
-    SendFlags, SendRequest,
+    SendFlags, SendRequest, Work,
 };
 
 use super::batch::LINE_BYTES;
@@ -190,6 +190,7 @@ impl<D: Device> RingChannel<D> {
             kind,
             call,
         };
+        D::charge(Work::Copy(payload.len()));
         self.outbox.push(header, payload);
     }
 
@@ -217,6 +218,7 @@ impl<D: Device> RingChannel<D> {
             kind,
             call,
         };
+        D::charge(Work::Copy(length));
         self.outbox.commit(header);
     }
 
@@ -242,10 +244,15 @@ impl<D: Device> RingChannel<D> {
             };
             let write = Operation::Write {
                 remote: ring.plus(offset as u64),
-                immediate: if place == last { self.asks.take() } else { None },
+                immediate: if place == last {
+                    self.asks.take()
+                } else {
+                    None
+                },
             };
             let posted = match &self.staging {
                 Some(staging) if bytes.len() > self.inline_bytes => {
+                    D::charge(Work::Copy(bytes.len()));
                     staging.memory().write(offset, bytes);
                     let segment = [Segment {
                         region: staging,
@@ -288,8 +295,12 @@ impl<D: Device> RingChannel<D> {
     pub(crate) fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.inbox.messages() == 0 {
             let Some(peer_consumed) = self.inbox.open(self.inlet.memory())? else {
+                D::charge(Work::Poll);
                 return Ok(None);
             };
+            // Its lines come from the NIC, as from another core.
+            D::charge(Work::SharedLine);
+            D::charge(Work::Copy(self.inbox.opened_bytes()));
             self.peer_consumed(peer_consumed)?;
         }
         self.inbox.take()
