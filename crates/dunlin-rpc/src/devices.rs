@@ -112,9 +112,10 @@ pub(crate) fn at(address: IpAddr) -> Option<String> {
 /// What was chosen on a device beyond its name, for people.
 pub fn chosen(name: &str) -> Option<String> {
     let open = nics();
+    // The last is the one that was chosen for an address.
     let device = open
         .iter()
-        .find(|device| device.attributes().name == name)?;
+        .rfind(|device| device.attributes().name == name)?;
     let port = device.port();
     Some(format!("{}: {}", port.gid, port.why))
 }

@@ -95,7 +95,8 @@ impl Calls {
             (self.start)(pair);
             for request in requests {
                 (*pair).id = request.id;
-                (*pair).flags = request.flags & !c::SEND_INLINE;
+                // With the flag for inline data, which the call implies: soft-RoCE wants to be told.
+                (*pair).flags = request.flags;
                 if self.build(request).is_none() {
                     (self.abort)(pair);
                     return EOPNOTSUPP;

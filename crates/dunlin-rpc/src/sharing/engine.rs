@@ -1,6 +1,6 @@
 //! The engine of a shared lane: what its leader does. No threads, no clocks, no waiting.
 
-use dunlin_verbs::{CompletionChannel, Device};
+use dunlin_verbs::{CompletionChannel, Device, Work};
 
 use super::combining::{Members, Outcome};
 use super::lane::{LaneFigures, Status};
@@ -95,18 +95,27 @@ impl<D: Device> Engine<D> {
         if count == 0 {
             return Ok(());
         }
+        // Each follower's node is a line of its core.
+        for _ in 1..count {
+            D::charge(Work::SharedLine);
+        }
+        D::charge(Work::Copy(bytes));
         members.fill(self.channel.run_space(bytes));
         self.channel.commit_run(bytes, messages);
+        if let Some(purse) = &mut self.purse {
+            if requests > 0 {
+                purse.spend(requests);
+                if let Some(degree) = purse.ask() {
+                    self.channel.ask_for_credits(degree);
+                }
+            }
+        }
         self.channel.flush()?;
         members.settle(Outcome::Sent);
         if requests > 0 {
             figures.sent(requests, count as u32);
-            if let Some(purse) = &mut self.purse {
-                purse.spend(requests);
+            if let Some(purse) = &self.purse {
                 figures.credits(purse.left());
-                if let Some(degree) = purse.ask() {
-                    self.channel.ask_for_credits(degree)?;
-                }
             }
         }
         Ok(())
@@ -127,7 +136,11 @@ impl<D: Device> Engine<D> {
             };
             taken += 1;
             match header.kind {
-                Kind::Response => ports.answer(header.call, self.channel.payload(header), mine)?,
+                Kind::Response => {
+                    if ports.answer(header.call, self.channel.payload(header), mine)? {
+                        D::charge(Work::SharedLine);
+                    }
+                }
                 _ => self.dispatch(header, ports, status, mine)?,
             }
         }
@@ -150,7 +163,10 @@ impl<D: Device> Engine<D> {
         mine: &mut Option<Mine<'_>>,
     ) -> Result<(), ChannelError> {
         match header.kind {
-            Kind::Response => ports.answer(header.call, self.channel.payload(header), mine),
+            Kind::Response => {
+                ports.answer(header.call, self.channel.payload(header), mine)?;
+                Ok(())
+            }
             Kind::Failure => {
                 let failure = WireFailure::decode(self.channel.payload(header))
                     .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
