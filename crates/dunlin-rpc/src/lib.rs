@@ -31,7 +31,7 @@ pub use client::{
     RequestBuffer,
 };
 pub use config::{ChannelConfig, WaitMode};
-pub use devices::{available, offered, DeviceReport};
+pub use devices::{available, chosen, offered, DeviceReport};
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
