@@ -19,7 +19,11 @@ pub(crate) struct Admitted {
     admission: Arc<Admission>,
     /// What the client was told last.
     active: bool,
+    looks: u32,
 }
+
+/// Looks at the ring for one at the completions, while a request for credits may be there.
+const LOOKS_PER_LOOK: u32 = 32;
 
 impl From<Lie> for ChannelError {
     fn from(lie: Lie) -> Self {
@@ -37,6 +41,7 @@ impl Admitted {
             admission: Arc::clone(admission),
             // What a client believes that was told nothing.
             active: true,
+            looks: 0,
         }
     }
 
@@ -55,8 +60,14 @@ impl Admitted {
         &mut self,
         channel: &mut RingChannel<D>,
     ) -> Result<(), ChannelError> {
-        // An honest client asks when it has sent half, so its request is there or about to come. One that was declined waits for news.
-        let due = self.ledger.is_due() && (self.active || !self.ledger.is_pending());
+        if !self.ledger.is_due() && !self.has_news() {
+            return Ok(());
+        }
+        // An honest client asks with the message that makes it half. A look for that costs more than a request; when later requests have
+        // come it is there for certain, and until then it is looked for seldom. One that was declined waits for news.
+        self.looks = self.looks.wrapping_add(1);
+        let due = (self.ledger.is_overdue() || self.looks % LOOKS_PER_LOOK == 0)
+            && (self.active || !self.ledger.is_pending());
         if due || self.has_news() {
             self.decide(channel)?;
         }

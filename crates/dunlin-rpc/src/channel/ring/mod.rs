@@ -242,7 +242,11 @@ impl<D: Device> RingChannel<D> {
             };
             let write = Operation::Write {
                 remote: ring.plus(offset as u64),
-                immediate: if place == last { self.asks.take() } else { None },
+                immediate: if place == last {
+                    self.asks.take()
+                } else {
+                    None
+                },
             };
             let posted = match &self.staging {
                 Some(staging) if bytes.len() > self.inline_bytes => {
