@@ -4,7 +4,7 @@ use std::sync::atomic::{fence, Ordering};
 
 use dunlin_verbs::{
     Device, Operation, Payload, QueuePair, ReceiveRequest, Region, RemoteAddress, SendFlags,
-    SendRequest,
+    SendRequest, Work,
 };
 
 use crate::design::{Design, HeadSync, TailSync};
@@ -127,6 +127,7 @@ impl<D: Device> Consumer<D> {
         } else {
             let copy = &mut self.scratch[..arrival.length];
             message.read(0, copy);
+            D::charge(Work::Copy(copy.len()));
             read(Message::private(copy))
         };
         self.give_back(arrival.offset, arrival.length, arrival.units)?;
@@ -185,6 +186,7 @@ impl<D: Device> Consumer<D> {
                 Received::Message(match target.get_mut(..length) {
                     Some(target) => {
                         message.read(0, target);
+                        D::charge(Work::Copy(length));
                         arrived.give_back()?;
                         Ok(length)
                     }
@@ -432,6 +434,7 @@ impl<D: Device> Consumer<D> {
     /// Nothing has arrived: from time to time, looks for the end and for the connection.
     #[inline(always)]
     fn nothing(&mut self) -> Result<Received<Arrival>, RingError> {
+        D::charge(Work::Poll);
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOOKS != 0 && !self.over {
             return Ok(Received::Empty);
@@ -474,6 +477,7 @@ impl<D: Device> Consumer<D> {
             let start = offset - self.geometry.prefix;
             let whole = self.geometry.prefix + length + self.geometry.suffix;
             self.array.zero(start, whole);
+            D::charge(Work::Copy(whole));
         }
         if self.receiver.read(units) {
             self.push_head()?;
