@@ -6,7 +6,7 @@ mod look;
 mod parse;
 mod run;
 
-use dunlin_verbs::{Device, Region, RemoteAddress};
+use dunlin_verbs::{Device, Region, RemoteAddress, Work};
 
 pub use guard::Arrived;
 
@@ -128,6 +128,7 @@ impl<D: Device> Consumer<D> {
         } else {
             let copy = &mut self.scratch[..arrival.length];
             message.read(0, copy);
+            D::charge(Work::Copy(copy.len()));
             read(Message::private(copy))
         };
         self.give_back(arrival.offset, arrival.length, arrival.units)?;
@@ -193,6 +194,7 @@ impl<D: Device> Consumer<D> {
                 Received::Message(match target.get_mut(..length) {
                     Some(target) => {
                         message.read(0, target);
+                        D::charge(Work::Copy(length));
                         arrived.give_back()?;
                         Ok(length)
                     }
