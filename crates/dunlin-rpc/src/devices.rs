@@ -44,7 +44,7 @@ pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
 }
 
 /// The RDMA NIC of this process, by libibverbs; opened once, and looked for again when there was none.
-fn verbs_hardware() -> Result<IbvDevice, VerbsError> {
+pub(crate) fn verbs_hardware() -> Result<IbvDevice, VerbsError> {
     static OPEN: Mutex<Option<IbvDevice>> = Mutex::new(None);
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(device) = &*open {
