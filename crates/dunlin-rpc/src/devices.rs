@@ -71,7 +71,9 @@ fn open_nic(config: IbvConfig) -> Result<IbvDevice, VerbsError> {
 }
 
 /// The RDMA NICs for an address of this host, or all: by name, open or not usable.
-fn verbs_hardware(local: Option<IpAddr>) -> Vec<(String, Result<IbvDevice, VerbsError>)> {
+pub(crate) fn verbs_hardware(
+    local: Option<IpAddr>,
+) -> Vec<(String, Result<IbvDevice, VerbsError>)> {
     let config = match IbvConfig::from_environment() {
         Ok(config) => config,
         Err(error) => return vec![("ibv".to_string(), Err(error))],

@@ -24,6 +24,7 @@ mod hostile_tests;
 mod preset;
 mod server;
 mod sharing;
+mod visit;
 
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
@@ -40,6 +41,7 @@ pub use server::{
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};
+pub use visit::{capability, visit_device, DeviceVisitor, DEVICE_NAMES};
 
 /// The id of a handler: what a request asks for.
 pub type HandlerId = u16;

@@ -230,13 +230,14 @@ impl<D: Device> Consumer<D> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
 impl<D: Device> Consumer<D> {
     /// All that the producer may write.
     pub(crate) fn inlet_for_tests(&self) -> D::Region {
         self.inlet.clone()
     }
 
+    #[cfg(test)]
     pub(crate) fn units_for_tests(&self) -> u64 {
         self.geometry.units
     }

@@ -296,7 +296,7 @@ impl<D: Device> Producer<D> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
 impl<D: Device> Producer<D> {
     /// All that the consumer may write.
     pub(crate) fn inlet_for_tests(&self) -> D::Region {
