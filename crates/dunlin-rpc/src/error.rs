@@ -65,6 +65,9 @@ pub enum CallError {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
+    /// The answer is not what this version of the client reads.
+    #[error("the answer cannot be read: {0}")]
+    Unreadable(String),
 }
 
 /// A connection could not be made.
@@ -126,6 +129,9 @@ pub enum ServeError {
     /// A setting is out of its range.
     #[error("setting: {0}")]
     Setting(String),
+    /// The id belongs to the server itself.
+    #[error("handler {0} is the server's own (live figures): choose another id")]
+    ReservedHandler(HandlerId),
     /// Two handlers of one id.
     #[error("handler {0} is registered twice")]
     DuplicateHandler(HandlerId),

@@ -27,14 +27,16 @@ mod sharing;
 
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
-    Batch, CallFuture, Client, ClientBuilder, ConnectionInfo, Pipeline, Reply, RequestBuffer,
+    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Pipeline, Reply,
+    RequestBuffer,
 };
 pub use config::{ChannelConfig, WaitMode};
 pub use devices::{available, offered, DeviceReport};
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
-    Desk, HandlerError, LocalServer, Request, Responder, RunningServer, Server, ServerBuilder, ServerStatistics,
+    Desk, DeviceFigures, HandlerError, LocalServer, Request, Responder, RunningServer, Server,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, FIGURES,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};

@@ -138,9 +138,7 @@ fn a_thread_that_a_device_starts_can_be_waited_for_from_outside() {
             count.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let running = device
-        .spawn("counter".into(), None, Box::new(run))
-        .unwrap();
+    let running = device.spawn("counter".into(), None, Box::new(run)).unwrap();
     running.join().unwrap();
     assert_eq!(steps.load(Ordering::Relaxed), 100);
     assert!(!thread::is_simulated());

@@ -10,6 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use dunlin_verbs::thread::{self, Running};
+use serde::{Deserialize, Serialize};
 
 use super::scheduler::{distribute, newcomers_share, Load};
 
@@ -40,7 +41,7 @@ impl LaneShare {
 }
 
 /// A sender as the scheduler sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SenderReport {
     /// The name that it chose at random.
@@ -52,7 +53,7 @@ pub struct SenderReport {
 }
 
 /// A sender's queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LaneUse {
     /// It gets credits.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 
 use super::lane::Lane;
+use super::report::Reporting;
 use super::{Client, ConnectionInfo};
 use crate::admission::{LANE_PARAMETER, SENDER_PARAMETER};
 use crate::bootstrap::{dial, Address, DialConfig, OpenRequest, Secret};
@@ -32,6 +33,7 @@ pub struct ClientBuilder {
     deadline: Duration,
     connect_timeout: Duration,
     lanes: usize,
+    reporting: Option<Reporting>,
 }
 
 /// Why a device was chosen that was given.
@@ -49,6 +51,7 @@ impl Default for ClientBuilder {
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             lanes: std::thread::available_parallelism().map_or(1, usize::from),
+            reporting: None,
         }
     }
 }
@@ -88,6 +91,15 @@ impl ClientBuilder {
     /// cores by default, because more threads do not send at once.
     pub fn lanes(mut self, most: usize) -> Self {
         self.lanes = most;
+        self
+    }
+
+    /// Tells the server each so often (at least 10 ms) what the client does, under a name of at most 64 bytes: which thread is on which
+    /// lane, migrations, coalescing degree. Whoever watches the server sees it (`dunlin top`). A thread of its own does it, with a
+    /// lane or port like any other. Off by default.
+    pub fn reports_figures(mut self, name: impl Into<String>, every: Duration) -> Self {
+        let name = name.into();
+        self.reporting = Some(Reporting { name, every });
         self
     }
 
@@ -148,7 +160,10 @@ impl ClientBuilder {
             let words = format!("lanes is {}: it must be from 1 to {MOST_LANES}", self.lanes);
             return Err(ConnectError::Setting(words));
         }
-        Ok(())
+        match &self.reporting {
+            Some(reporting) => reporting.validate().map_err(ConnectError::Setting),
+            None => Ok(()),
+        }
     }
 
     fn recipe(self, way: Way, fabrics: Fabrics) -> Recipe {
@@ -159,6 +174,7 @@ impl ClientBuilder {
             preset: self.preset,
             deadline: self.deadline,
             lanes: self.lanes,
+            reporting: self.reporting,
             shared: Mutex::new(None),
         }
     }
@@ -182,6 +198,7 @@ pub(super) struct Recipe {
     preset: Preset,
     pub(super) deadline: Duration,
     lanes: usize,
+    pub(super) reporting: Option<Reporting>,
     /// The connection handle, for presets that share lanes.
     shared: Mutex<Option<Shared>>,
 }

@@ -62,6 +62,12 @@ pub(crate) trait Lane: Send {
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
     /// Takes what has arrived.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError>;
+    /// [`Lane::flush`] and then [`Lane::poll`].
+    #[inline]
+    fn turn(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        self.flush(sink)?;
+        self.poll(sink)
+    }
     /// The caller is no longer interested; the slot is free again when the answer comes.
     fn abandon(&mut self, call: CallId);
     /// After a look in vain.

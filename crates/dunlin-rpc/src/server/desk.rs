@@ -1,6 +1,6 @@
 //! The desk: where a server opens connections for clients, however they found it; and the server that has nothing but a desk.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::service::Service;
 use super::statistics::ServerStatistics;
@@ -12,8 +12,11 @@ use crate::preset::Preset;
 /// have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same desk.
 #[derive(Clone)]
 pub struct Desk {
-    services: Arc<Vec<(String, Box<dyn Service>)>>,
+    services: Arc<Vec<NamedService>>,
 }
+
+/// A device's name and its service.
+pub(super) type NamedService = (String, Box<dyn Service>);
 
 impl std::fmt::Debug for Desk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -23,14 +26,19 @@ impl std::fmt::Debug for Desk {
 }
 
 impl Desk {
-    pub(super) fn new(services: Vec<(String, Box<dyn Service>)>) -> Self {
+    pub(super) fn new(services: Vec<NamedService>) -> Self {
         Self {
             services: Arc::new(services),
         }
     }
 
-    pub(super) fn services(&self) -> impl Iterator<Item = &(String, Box<dyn Service>)> {
+    pub(super) fn services(&self) -> impl Iterator<Item = &NamedService> {
         self.services.iter()
+    }
+
+    /// To look at the services without keeping them.
+    pub(super) fn downgrade(&self) -> Weak<Vec<NamedService>> {
+        Arc::downgrade(&self.services)
     }
 
     /// The device of a desk that has but one.

@@ -2,28 +2,31 @@
 
 mod connection;
 mod desk;
+mod figures;
 mod handler;
 mod poller;
+mod reports;
 pub(crate) mod service;
 mod statistics;
 mod workers;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use handler::{Execution, HandlerTable};
 use dunlin_verbs::Device;
+use handler::{Execution, HandlerTable};
+use reports::Reports;
 use service::ServiceSetup;
 
 pub use desk::{Desk, LocalServer};
+pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
 pub use statistics::ServerStatistics;
 
 use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
-use crate::bootstrap::{
-    Acceptor, AcceptorConfig, Address, Counts, Secret, StopHandle,
-};
+use crate::bootstrap::{Acceptor, AcceptorConfig, Address, Counts, Secret, StopHandle};
+use crate::client::REPORT;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ServeError;
@@ -61,7 +64,8 @@ impl Server {
         ServerBuilder {
             address: None,
             handlers: HandlerTable::default(),
-            duplicate: None,
+            refused: None,
+            shows_figures: true,
             channel: ChannelConfig::default(),
             secret: None,
             device: None,
@@ -81,7 +85,8 @@ impl Server {
 pub struct ServerBuilder {
     address: Option<Address>,
     handlers: HandlerTable,
-    duplicate: Option<HandlerId>,
+    refused: Option<ServeError>,
+    shows_figures: bool,
     channel: ChannelConfig,
     secret: Option<Secret>,
     device: Option<String>,
@@ -111,9 +116,18 @@ impl ServerBuilder {
     }
 
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
-        if !self.handlers.insert(id, execution) {
-            self.duplicate.get_or_insert(id);
+        if matches!(id, FIGURES | REPORT) {
+            self.refused.get_or_insert(ServeError::ReservedHandler(id));
+        } else if !self.handlers.insert(id, execution) {
+            self.refused.get_or_insert(ServeError::DuplicateHandler(id));
         }
+        self
+    }
+
+    /// Whether clients may ask for [`ServerFigures`], as `dunlin top` does; they may by default. Whoever passes the handshake can:
+    /// use a [`Secret`] where strangers reach the port.
+    pub fn shows_figures(mut self, shows: bool) -> Self {
+        self.shows_figures = shows;
         self
     }
 
@@ -182,7 +196,7 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// When the port is in use, a setting is out of range, or no device can be used.
-    pub fn serve(self) -> Result<RunningServer, ServeError> {
+    pub fn serve(mut self) -> Result<RunningServer, ServeError> {
         self.validate()?;
         let Some(address) = &self.address else {
             let words = "this server has no address: bind one, or serve_on a device";
@@ -201,6 +215,15 @@ impl ServerBuilder {
             ..AcceptorConfig::default()
         };
         let acceptor = Arc::new(Acceptor::bind(address, config)?);
+        let observed = Arc::new(OnceLock::new());
+        let reports = Reports::new(self.max_connections);
+        if self.shows_figures {
+            let asked = figures::handler(Arc::clone(&observed));
+            self.handlers.reserve(FIGURES, asked);
+            let told = reports::handler(Arc::clone(&reports));
+            self.handlers.reserve(REPORT, told);
+        }
+        let limits = (self.max_connections, self.most_active);
         let setup = self.setup();
         let services = fabrics
             .iter()
@@ -212,6 +235,8 @@ impl ServerBuilder {
             })
             .collect::<Result<Vec<_>, ServeError>>()?;
         let desk = Desk::new(services);
+        let observer = ServerObserver::new(&acceptor, &desk, reports, limits);
+        let observer = observed.get_or_init(|| observer).clone();
         let stop = StopHandle::new()?;
         let thread = std::thread::Builder::new()
             .name("dunlin-accept".into())
@@ -227,6 +252,7 @@ impl ServerBuilder {
         Ok(RunningServer {
             acceptor,
             desk,
+            observer,
             stop,
             thread: Some(thread),
         })
@@ -238,7 +264,7 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// When a setting is out of range, or the device fails.
-    pub fn serve_on<D: Device>(self, device: D) -> Result<LocalServer, ServeError> {
+    pub fn serve_on<D: Device>(mut self, device: D) -> Result<LocalServer, ServeError> {
         self.validate()?;
         let name = device.attributes().name.clone();
         let service = RingFabric(device).serve(self.setup())?;
@@ -257,9 +283,9 @@ impl ServerBuilder {
         }
     }
 
-    fn validate(&self) -> Result<(), ServeError> {
-        if let Some(id) = self.duplicate {
-            return Err(ServeError::DuplicateHandler(id));
+    fn validate(&mut self) -> Result<(), ServeError> {
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
         }
         self.channel.validate().map_err(ServeError::Setting)?;
         for (name, count) in [("pollers", self.pollers), ("workers", self.workers)] {
@@ -283,6 +309,7 @@ impl ServerBuilder {
 pub struct RunningServer {
     acceptor: Arc<Acceptor>,
     desk: Desk,
+    observer: ServerObserver,
     stop: StopHandle,
     thread: Option<JoinHandle<()>>,
 }
@@ -328,6 +355,17 @@ impl RunningServer {
             .services()
             .flat_map(|(_, service)| service.senders())
             .collect()
+    }
+
+    /// All live figures.
+    pub fn figures(&self) -> ServerFigures {
+        // A server that runs has what its observer looks at.
+        self.observer.figures().unwrap_or_default()
+    }
+
+    /// Something to look at the server with from elsewhere in the process, for metrics.
+    pub fn observer(&self) -> ServerObserver {
+        self.observer.clone()
     }
 
     /// How handshakes ended so far.

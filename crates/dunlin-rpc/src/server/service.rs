@@ -120,8 +120,9 @@ impl<D: Device> RingService<D> {
             }
         };
         let spawner = device.clone();
-        let spawn =
-            move |name: &str, run: Box<dyn FnOnce() + Send>| spawner.spawn(name.to_owned(), None, run);
+        let spawn = move |name: &str, run: Box<dyn FnOnce() + Send>| {
+            spawner.spawn(name.to_owned(), None, run)
+        };
         Ok(Self {
             admission: Admission::new(most_active, Box::new(spawn), Box::new(wake)),
             device,

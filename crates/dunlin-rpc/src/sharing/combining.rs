@@ -17,6 +17,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
+use crate::channel::outbox::copy;
+
 use super::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, Patience, UnsafeCell};
 
 /// Threads whose requests one message takes (free in the paper): the bound of a leader's turn.
@@ -133,9 +135,16 @@ impl Node {
             self.bytes.load(Ordering::Relaxed),
             self.room.load(Ordering::Relaxed),
         );
+        let length = self.length.load(Ordering::Relaxed);
         // SAFETY: `room` is a part of the leader's space as long as the run, which no other member has; the leader does not give the
         // space back before the copy is flagged. `from` is alive by the contract above.
-        unsafe { to.copy_from_nonoverlapping(from, self.length.load(Ordering::Relaxed)) };
+        let (from, to) = unsafe {
+            (
+                std::slice::from_raw_parts(from, length),
+                std::slice::from_raw_parts_mut(to, length),
+            )
+        };
+        copy(to, from);
     }
 }
 
@@ -329,6 +338,24 @@ impl Members<'_> {
             self.last = node;
         }
         self.count()
+    }
+
+    /// Whether the message that was sent had nobody's run but the leader's own.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.own_goes && self.followers == 0
+    }
+
+    /// Goes on with the turn after a message that was the leader's alone: those who came meanwhile may be gathered into another.
+    ///
+    /// # Panics
+    /// When the message was not the leader's alone.
+    #[inline]
+    pub(crate) fn go_on(&mut self) {
+        assert!(self.is_alone(), "followers of a message are let go first");
+        self.own.messages.store(0, Ordering::Relaxed);
+        self.own_goes = false;
+        self.outcome = Outcome::Lost;
     }
 
     /// Whether the leader's own run found no room or no credit.

@@ -102,16 +102,20 @@ impl<D: Device> Engine<D> {
         D::charge(Work::Copy(bytes));
         members.fill(self.channel.run_space(bytes));
         self.channel.commit_run(bytes, messages);
+        if let Some(purse) = &mut self.purse {
+            if requests > 0 {
+                purse.spend(requests);
+                if let Some(degree) = purse.ask() {
+                    self.channel.ask_for_credits(degree);
+                }
+            }
+        }
         self.channel.flush()?;
         members.settle(Outcome::Sent);
         if requests > 0 {
             figures.sent(requests, count as u32);
-            if let Some(purse) = &mut self.purse {
-                purse.spend(requests);
+            if let Some(purse) = &self.purse {
                 figures.credits(purse.left());
-                if let Some(degree) = purse.ask() {
-                    self.channel.ask_for_credits(degree)?;
-                }
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dunlin_verbs::thread;
+use serde::{Deserialize, Serialize};
 
 use super::assignment::{assign, Sent};
 use super::combining::Node;
@@ -42,7 +43,7 @@ struct Lanes {
 }
 
 /// Live figures of a connection handle.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HandleFigures {
     /// One entry for each lane.
@@ -58,7 +59,7 @@ pub struct HandleFigures {
 }
 
 /// Live figures of one lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LaneReport {
     /// The server wants requests on it.

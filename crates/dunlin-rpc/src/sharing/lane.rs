@@ -123,6 +123,16 @@ pub(crate) trait SharedLane: Send + Sync {
     fn limits(&self) -> (usize, usize);
     /// Sends a run, together with those of others.
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
+    /// Sends a run as [`SharedLane::send`] does, and looks for answers in the same turn when the run went alone; says how many messages
+    /// it took.
+    fn exchange(
+        &self,
+        node: &Node,
+        run: Run<'_>,
+        ports: &Ports,
+        mine: Option<Mine<'_>>,
+        looks: u32,
+    ) -> (Outcome, usize);
     /// Takes what has arrived, unless somebody else is at it (`None`). It looks so many times, or until somebody waits for it.
     fn poll(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>, looks: u32)
         -> Option<usize>;
@@ -219,6 +229,30 @@ impl<D: Device> RingSharedLane<D> {
         }
     }
 
+    /// Looks so many times, or until somebody waits for the leader; says how many messages it took.
+    #[inline]
+    fn look(
+        &self,
+        engine: &mut Engine<D>,
+        members: &Members<'_>,
+        ports: &Ports,
+        mine: &mut Option<Mine<'_>>,
+        looks: u32,
+    ) -> usize {
+        for _ in 0..looks {
+            match engine.take(ports, &self.status, mine) {
+                Ok(0) => {}
+                Ok(taken) => return taken,
+                Err(error) => self.lose(engine, &error),
+            }
+            if members.are_waiting() || self.status.is_lost() {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        0
+    }
+
     /// Does something as leader that is not a message; `None`: others lead all the time.
     fn insist<T>(&self, node: &Node, action: impl FnOnce(&mut Engine<D>) -> T) -> Option<T> {
         let mut action = Some(action);
@@ -283,6 +317,31 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
     }
 
     #[inline]
+    fn exchange(
+        &self,
+        node: &Node,
+        run: Run<'_>,
+        ports: &Ports,
+        mut mine: Option<Mine<'_>>,
+        looks: u32,
+    ) -> (Outcome, usize) {
+        if self.spins {
+            return (self.send(node, run, ports), 0);
+        }
+        let mut taken = 0;
+        let outcome = self.combiner.join(node, run, |engine, members| {
+            self.serve_or_take(engine, members, ports);
+            // Followers are let go before anybody looks: they have work to do.
+            if members.is_alone() && !members.are_waiting() && !self.status.is_lost() {
+                taken = self.look(engine, members, ports, &mut mine, looks);
+                members.go_on();
+                self.serve(engine, members);
+            }
+        });
+        (outcome, taken)
+    }
+
+    #[inline]
     fn poll(
         &self,
         node: &Node,
@@ -296,16 +355,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 if self.status.is_lost() {
                     return;
                 }
-                for _ in 0..looks {
-                    match engine.take(ports, &self.status, &mut mine) {
-                        Ok(count) => taken = count,
-                        Err(error) => self.lose(engine, &error),
-                    }
-                    if taken > 0 || members.are_waiting() || self.status.is_lost() {
-                        break;
-                    }
-                    std::hint::spin_loop();
-                }
+                taken = self.look(engine, members, ports, &mut mine, looks);
                 // Who came meanwhile is served at once, rather than made leader, which may not be running.
                 self.serve(engine, members);
             })

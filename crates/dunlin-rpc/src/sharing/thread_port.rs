@@ -39,7 +39,9 @@ pub(crate) struct ThreadPort {
     /// The number of `lane` among the handle's.
     index: usize,
     calls: Calls,
-    run: Vec<u8>,
+    /// The run: `used` bytes of it, room for any message that goes into the ring.
+    run: Box<[u8]>,
+    used: usize,
     messages: u32,
     requests: u32,
     /// Slots of the calls in the run, and whether one of its messages names memory of the lane.
@@ -61,7 +63,8 @@ impl ThreadPort {
             lane: Arc::clone(&placed.lane),
             index: placed.index,
             calls,
-            run: Vec::with_capacity(RUN_BYTES),
+            run: Box::default(),
+            used: 0,
             messages: 0,
             requests: 0,
             staged: Vec::with_capacity(RUN_MESSAGES as usize),
@@ -77,6 +80,12 @@ impl ThreadPort {
     fn settle(&mut self, placed: Placed) {
         self.port.serial.store(placed.serial, Ordering::Relaxed);
         self.eager = placed.lane.limits().0;
+        let longest = RUN_BYTES.max(message::message_bytes(self.eager));
+        if self.run.len() < longest {
+            let mut run = vec![0; longest];
+            run[..self.used].copy_from_slice(&self.run[..self.used]);
+            self.run = run.into();
+        }
         self.lane = placed.lane;
         self.index = placed.index;
     }
@@ -106,12 +115,11 @@ impl ThreadPort {
     /// Puts a message into the run.
     #[inline]
     fn stage(&mut self, header: Header, payload: &[u8]) {
-        let at = self.run.len();
-        self.run
-            .resize(at + message::message_bytes(payload.len()), 0);
-        let (head, body) = self.run[at..].split_at_mut(HEADER_BYTES);
+        let place = &mut self.run[self.used..][..message::message_bytes(payload.len())];
+        let (head, body) = place.split_at_mut(HEADER_BYTES);
         head.copy_from_slice(&header.encode());
         copy(&mut body[..payload.len()], payload);
+        self.used += message::message_bytes(payload.len());
         self.messages += 1;
     }
 
@@ -122,7 +130,7 @@ impl ThreadPort {
         let fits = |this: &Self| {
             this.messages == 0
                 || this.messages < RUN_MESSAGES
-                    && this.run.len() + message::message_bytes(payload) <= RUN_BYTES.min(this.eager)
+                    && this.used + message::message_bytes(payload) <= RUN_BYTES.min(this.eager)
         };
         fits(self) || {
             self.send();
@@ -137,11 +145,17 @@ impl ThreadPort {
             return;
         }
         let run = Run {
-            bytes: &self.run,
+            bytes: &self.run[..self.used],
             messages: self.messages,
             requests: self.requests,
         };
-        match self.lane.send(&self.node, run, self.handle.ports()) {
+        let outcome = self.lane.send(&self.node, run, self.handle.ports());
+        self.sent(outcome);
+    }
+
+    #[inline]
+    fn sent(&mut self, outcome: Outcome) {
+        match outcome {
             Outcome::Sent => self.clear(),
             // A lost lane is seen by the next poll.
             Outcome::Lost => {}
@@ -162,7 +176,7 @@ impl ThreadPort {
 
     #[inline]
     fn clear(&mut self) {
-        self.run.clear();
+        self.used = 0;
         self.staged.clear();
         self.messages = 0;
         self.requests = 0;
@@ -305,6 +319,37 @@ impl Lane for ThreadPort {
             return Err(self.lose(sink));
         }
         Ok(())
+    }
+
+    /// One turn for both, when nobody else is at the lane: leading costs atomics that others see.
+    #[inline]
+    fn turn(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        if self.messages == 0 || self.handle.is_crowded() {
+            self.flush(sink)?;
+            return self.poll(sink);
+        }
+        let before = self.calls.outstanding();
+        let run = Run {
+            bytes: &self.run[..self.used],
+            messages: self.messages,
+            requests: self.requests,
+        };
+        let mine = Mine {
+            port: self.port.id,
+            calls: &mut self.calls,
+            sink: &mut *sink,
+        };
+        let ports = self.handle.ports();
+        let (outcome, _) = self
+            .lane
+            .exchange(&self.node, run, ports, Some(mine), LOOKS);
+        let mut taken = before - self.calls.outstanding();
+        self.sent(outcome);
+        taken += self.take_mail(sink);
+        if self.lane.status().is_lost() {
+            return Err(self.lose(sink));
+        }
+        Ok(taken)
     }
 
     #[inline]

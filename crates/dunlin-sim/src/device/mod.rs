@@ -321,7 +321,10 @@ impl Device for SimDevice {
             let threads = |core: u32| world.cores[(first + core) as usize].threads.len();
             match core {
                 Some(core) => core as u32 % cores,
-                None => (0..cores).rev().min_by_key(|&core| threads(core)).unwrap_or(0),
+                None => (0..cores)
+                    .rev()
+                    .min_by_key(|&core| threads(core))
+                    .unwrap_or(0),
             }
         };
         let ended = Arc::new(AtomicBool::new(false));

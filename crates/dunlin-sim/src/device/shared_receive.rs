@@ -7,8 +7,8 @@ use dunlin_verbs::{Access, PostError, PostErrorKind, ReceiveRequest, Region, Sha
 use crate::context;
 use crate::inner::Inner;
 use crate::pair::ReceiveQueueState;
-use crate::work::{Receive, Seg, Segs};
 use crate::stack;
+use crate::work::{Receive, Seg, Segs};
 use crate::world::World;
 
 use super::SimRegion;

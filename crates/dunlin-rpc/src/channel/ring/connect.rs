@@ -226,6 +226,7 @@ impl<D: Device> UnconnectedRing<D> {
             unconfirmed: None,
             broken: None,
             asked: None,
+            asks: None,
         })
     }
 }

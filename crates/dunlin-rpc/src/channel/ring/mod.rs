@@ -92,6 +92,8 @@ pub(crate) struct RingChannel<D: Device> {
     broken: Option<ChannelError>,
     /// The peer asked for credits and reported this degree.
     asked: Option<u32>,
+    /// The immediate that goes with the next batch.
+    asks: Option<u32>,
 }
 
 impl<D: Device> RingChannel<D> {
@@ -228,7 +230,9 @@ impl<D: Device> RingChannel<D> {
         }
         self.reserve(4)?;
         let ring = self.peer_inlet.plus(RING_AT as u64);
-        for Piece { offset, bytes } in self.outbox.pieces(self.inbox.consumed()) {
+        let pieces = self.outbox.pieces(self.inbox.consumed());
+        let last = pieces.len() - 1;
+        for (place, Piece { offset, bytes }) in pieces.into_iter().enumerate() {
             if bytes.is_empty() {
                 continue;
             }
@@ -240,7 +244,11 @@ impl<D: Device> RingChannel<D> {
             };
             let write = Operation::Write {
                 remote: ring.plus(offset as u64),
-                immediate: None,
+                immediate: if place == last {
+                    self.asks.take()
+                } else {
+                    None
+                },
             };
             let posted = match &self.staging {
                 Some(staging) if bytes.len() > self.inline_bytes => {
@@ -319,7 +327,7 @@ impl<D: Device> RingChannel<D> {
         }
         self.told_consumed = self.inbox.consumed();
         let word = self.told_consumed.to_le_bytes();
-        self.write_word(CONSUMED_AT, &word)?;
+        self.write_word(CONSUMED_AT, &word, false)?;
         // The peer may sleep for want of room rather than of messages.
         self.unconfirmed = Some(self.posted);
         self.wake_if_asleep()

@@ -9,7 +9,7 @@ use dunlin_verbs::{
 
 use super::credits::ASKS;
 use super::long::{Fetch, Fetched};
-use super::{RingChannel, QUIET, SEND_REQUESTS};
+use super::{RingChannel, QUIET, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::ChannelError;
 use crate::config::REST;
 
@@ -135,14 +135,48 @@ impl<D: Device> RingChannel<D> {
         }
     }
 
-    pub(super) fn write_word(&mut self, at: usize, word: &[u8]) -> Result<(), ChannelError> {
+    /// WRITEs a word of the peer's inlet. `signaled`: its completion will be looked for.
+    pub(super) fn write_word(
+        &mut self,
+        at: usize,
+        word: &[u8],
+        signaled: bool,
+    ) -> Result<(), ChannelError> {
         let remote = self.peer_inlet.plus(at as u64);
         let operation = Operation::Write {
             remote,
             immediate: None,
         };
-        let request =
-            SendRequest::new(QUIET, operation, Payload::Inline(word), SendFlags::SIGNALED);
-        self.post(request)
+        self.reserve(1)?;
+        let flags = match signaled {
+            true => SendFlags::SIGNALED,
+            false => self.next_flags(),
+        };
+        let request = SendRequest::new(QUIET, operation, Payload::Inline(word), flags);
+        self.queue_pair
+            .post_send(&[request])
+            .map_err(|e| ChannelError::queue_pair(e.to_string()))?;
+        self.note_posted(flags);
+        Ok(())
+    }
+
+    /// The flags of the next request whose completion nobody waits for (FaSST's selective signaling).
+    #[inline]
+    pub(super) fn next_flags(&self) -> SendFlags {
+        match self.unsignaled + 1 >= SIGNAL_EVERY {
+            true => SendFlags::SIGNALED,
+            false => SendFlags::empty(),
+        }
+    }
+
+    /// A request with these flags was posted.
+    #[inline]
+    pub(super) fn note_posted(&mut self, flags: SendFlags) {
+        if flags.contains(SendFlags::SIGNALED) {
+            self.note_signaled();
+        } else {
+            self.posted += 1;
+            self.unsignaled += 1;
+        }
     }
 }
