@@ -258,7 +258,10 @@ impl Drop for RpcBench {
         }
         self.stop();
         // Closing waits for those who lead lanes, and they go on in virtual time only.
-        for (client, &host) in clients.into_iter().zip(self.cluster.hosts()[1..].iter().cycle()) {
+        for (client, &host) in clients
+            .into_iter()
+            .zip(self.cluster.hosts()[1..].iter().cycle())
+        {
             self.cluster.spawn_thread(host, 0, move || drop(client));
         }
         self.cluster.run_for(2_000_000);
