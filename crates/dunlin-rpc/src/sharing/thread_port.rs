@@ -51,6 +51,8 @@ pub(crate) struct ThreadPort {
     bound: bool,
     eager: usize,
     looks: u32,
+    /// The last poll looked itself: nobody else led.
+    looked: bool,
 }
 
 impl ThreadPort {
@@ -72,6 +74,7 @@ impl ThreadPort {
             bound: false,
             eager: 0,
             looks: 0,
+            looked: false,
         };
         this.settle(placed);
         this
@@ -373,8 +376,10 @@ impl Lane for ThreadPort {
         };
         let crowded = self.handle.is_crowded();
         let looks = if crowded { 1 } else { LOOKS };
-        self.lane
+        let led = self
+            .lane
             .poll(&self.node, self.handle.ports(), Some(mine), looks);
+        self.looked = led.is_some();
         // What was taken for others is theirs to count.
         taken += before - self.calls.outstanding();
         if self.status.is_lost() {
@@ -410,10 +415,11 @@ impl Lane for ThreadPort {
 
     #[inline]
     fn rest(&mut self) {
-        if thread::is_simulated() {
+        // News wake who has looked for them; who found another at it looks again when that one is done.
+        if thread::is_simulated() && self.looked {
             self.port.rest(self.handle.is_crowded());
         } else {
-            std::hint::spin_loop();
+            thread::relax();
         }
     }
 
