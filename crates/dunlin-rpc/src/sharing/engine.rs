@@ -85,6 +85,7 @@ impl<D: Device> Engine<D> {
         {
             return Ok(Outcome::Full);
         }
+        D::charge(Work::Copy(bytes));
         copy(self.channel.run_space(bytes), run.bytes);
         self.write(bytes, run.messages, run.requests, 1, figures)?;
         Ok(Outcome::Sent)

@@ -333,6 +333,8 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             if self.status.is_lost() {
                 return;
             }
+            // Its owner has encoded it.
+            D::charge(Work::Copy(run.bytes.len()));
             match engine.send_alone(run, &self.status, &self.figures) {
                 Ok(sent) => outcome = sent,
                 Err(error) => return self.lose(engine, &error),
