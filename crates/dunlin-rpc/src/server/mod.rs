@@ -341,27 +341,17 @@ impl RunningServer {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.desk
-            .services()
-            .map(|(_, service)| service.connections())
-            .sum()
+        self.desk.connections()
     }
 
     /// What was counted so far.
     pub fn statistics(&self) -> ServerStatistics {
-        let mut sum = ServerStatistics::default();
-        for (_, service) in self.desk.services() {
-            service.count(&mut sum);
-        }
-        sum
+        self.desk.statistics()
     }
 
     /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
     pub fn senders(&self) -> Vec<SenderReport> {
-        self.desk
-            .services()
-            .flat_map(|(_, service)| service.senders())
-            .collect()
+        self.desk.senders()
     }
 
     /// All live figures.
