@@ -39,11 +39,15 @@ pub use dunlin_rpc::bootstrap::{
     Address, AddressError, BootstrapError, Refusal, Secret, SecretError,
 };
 pub use dunlin_rpc::{
-    available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ConnectError,
-    ConnectionInfo, DeviceReport, HandleFigures, HandlerError, HandlerId, LaneReport, LaneUse,
-    Pipeline, Preset, Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport,
-    ServeError, Server, ServerBuilder, ServerStatistics, WaitMode,
+    available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ClientReport,
+    ConnectError, ConnectionInfo, Desk, DeviceFigures, DeviceReport, HandleFigures, HandlerError,
+    HandlerId, LaneReport, LaneUse, LocalServer, Pipeline, Preset, Reply, Request, RequestBuffer,
+    Responder, RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures,
+    ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
+
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 
 /// The examples of the README, compiled and run with the doc tests.
 #[cfg(doctest)]

@@ -5,6 +5,7 @@ mod fasst_reads;
 mod flock_2a;
 mod flock_2b;
 mod raw_limits;
+mod rb2;
 mod scalerpc_1b;
 mod scalerpc_3b;
 
@@ -20,4 +21,12 @@ pub const ALL: &[Figure] = &[
     flock_2b::FIGURE,
     scalerpc_1b::FIGURE,
     scalerpc_3b::FIGURE,
+    rb2::POINTERS,
+    rb2::THROUGHPUT,
+    rb2::LATENCY,
+    rb2::THREADS,
+    rb2::SWITCHED_OFF,
+    rb2::NETWORK_FUNCTION,
+    rb2::DATABASE,
+    rb2::HTTP,
 ];

@@ -5,6 +5,7 @@ mod datagrams;
 mod measure;
 mod ping_pong;
 mod requester;
+mod ring;
 mod sharing;
 mod swarm;
 
@@ -13,5 +14,6 @@ pub use datagrams::{datagram_rpc, Datagrams};
 pub use measure::{rate, Rate, Window};
 pub use ping_pong::{one_read, ping_pong};
 pub use requester::{Choice, Plan, Requester};
+pub use ring::{dialogue, ring, stream, Answered, Compute, Dialogue, Hosts, Streamed};
 pub use sharing::shared_reads;
 pub use swarm::{fan, swarm, Direction, Fan, Swarm};

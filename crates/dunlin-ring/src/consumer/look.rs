@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use dunlin_verbs::{Device, QueuePair, ReceiveRequest, Region};
+use dunlin_verbs::{Device, QueuePair, ReceiveRequest, Region, Work};
 
 use super::{Arrival, Consumer, Received};
 use crate::design::TailSync;
@@ -110,6 +110,7 @@ impl<D: Device> Consumer<D> {
     /// Nothing has arrived: from time to time, looks for the end and for the connection.
     #[inline(always)]
     pub(super) fn nothing(&mut self) -> Result<Received<Arrival>, RingError> {
+        D::charge(Work::Poll);
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOOKS != 0 && !self.over {
             return Ok(Received::Empty);

@@ -7,7 +7,7 @@ mod parse;
 mod run;
 mod sleep;
 
-use dunlin_verbs::{Device, Region, RemoteAddress};
+use dunlin_verbs::{Device, Region, RemoteAddress, Work};
 
 pub use guard::Arrived;
 
@@ -129,6 +129,7 @@ impl<D: Device> Consumer<D> {
         } else {
             let copy = &mut self.scratch[..arrival.length];
             message.read(0, copy);
+            D::charge(Work::Copy(copy.len()));
             read(Message::private(copy))
         };
         self.give_back(arrival.offset, arrival.length, arrival.units)?;
@@ -194,6 +195,7 @@ impl<D: Device> Consumer<D> {
                 Received::Message(match target.get_mut(..length) {
                     Some(target) => {
                         message.read(0, target);
+                        D::charge(Work::Copy(length));
                         arrived.give_back()?;
                         Ok(length)
                     }
