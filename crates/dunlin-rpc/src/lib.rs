@@ -41,7 +41,7 @@ pub use server::{
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};
-pub use visit::{capability, visit_device, DeviceVisitor, DEVICE_NAMES};
+pub use visit::{capabilities_towards, capability, visit_device, DeviceVisitor};
 
 /// The id of a handler: what a request asks for.
 pub type HandlerId = u16;
