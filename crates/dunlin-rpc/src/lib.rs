@@ -27,14 +27,17 @@ mod sharing;
 
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
-    Batch, CallFuture, Client, ClientBuilder, ConnectionInfo, Pipeline, Reply, RequestBuffer,
+    Batch, CallFuture, Client, ClientBuilder, ConnectionInfo, Pipeline, RemoteRegion, Reply,
+    RequestBuffer,
 };
 pub use config::{ChannelConfig, WaitMode};
 pub use devices::{available, offered, DeviceReport};
+pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
-    HandlerError, Request, Responder, RunningServer, Server, ServerBuilder, ServerStatistics,
+    HandlerError, Region, Request, Responder, RunningServer, Server, ServerBuilder,
+    ServerStatistics,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};

@@ -8,6 +8,7 @@ mod builder;
 mod driver;
 pub(crate) mod lane;
 mod pipeline;
+pub(crate) mod region;
 pub(crate) mod reply;
 mod thread_lane;
 mod wait;
@@ -20,6 +21,7 @@ pub use batch::Batch;
 pub use builder::ClientBuilder;
 pub use driver::CallFuture;
 pub use pipeline::Pipeline;
+pub use region::RemoteRegion;
 pub use reply::{Reply, RequestBuffer};
 
 use builder::Recipe;
@@ -59,6 +61,8 @@ pub(crate) struct Core {
     closed: AtomicBool,
     lanes: Mutex<Vec<Weak<ThreadLane>>>,
     asynchronous: Mutex<Option<Arc<AsyncLane>>>,
+    /// Regions attached so far.
+    regions: AtomicU64,
 }
 
 impl std::fmt::Debug for Client {
@@ -93,6 +97,7 @@ impl Client {
             closed: AtomicBool::new(false),
             lanes: Mutex::new(Vec::new()),
             asynchronous: Mutex::new(None),
+            regions: AtomicU64::new(0),
         });
         // The lane that proved the address is the connecting thread's own.
         thread_lane::adopt(&core, lane);
@@ -183,27 +188,17 @@ impl Client {
                     }
                 },
             };
-            let mut polled = lane.turn(&mut sink);
-            loop {
-                if let Some(result) = sink.0.take() {
-                    return result;
-                }
-                if polled? > 0 {
-                    waiter.progressed();
-                    polled = lane.poll(&mut sink);
-                    continue;
-                }
-                let waited = waiter.idle(lane, &mut sink);
-                if let Some(result) = sink.0.take() {
-                    return result;
-                }
-                if let Err(error) = waited {
-                    lane.abandon(call);
-                    return Err(error);
-                }
-                polled = lane.poll(&mut sink);
-            }
+            finish(lane, call, sink, waiter)
         })
+    }
+
+    /// Memory that the server has granted under this name, to read and write without its processor.
+    ///
+    /// # Errors
+    /// [`CallError::UnknownRegion`], or as for [`Client::call`].
+    pub fn attach(&self, name: &str) -> Result<RemoteRegion, CallError> {
+        let number = self.core.regions.fetch_add(1, Ordering::Relaxed);
+        RemoteRegion::attach(&self.core, number, name)
     }
 
     /// Calls and returns at once; the future brings the answer under any executor. The request is sent now, not at the first poll.
@@ -264,6 +259,36 @@ impl Drop for Core {
         if let Some(handle) = self.recipe.handle() {
             handle.orphan();
         }
+    }
+}
+
+/// Sends the batch and waits for the only call that anyone waits for on a lane.
+#[inline]
+fn finish(
+    lane: &mut dyn Lane,
+    call: lane::CallId,
+    mut sink: One,
+    mut waiter: Waiter<'_>,
+) -> Result<Reply, CallError> {
+    let mut polled = lane.turn(&mut sink);
+    loop {
+        if let Some(result) = sink.0.take() {
+            return result;
+        }
+        if polled? > 0 {
+            waiter.progressed();
+            polled = lane.poll(&mut sink);
+            continue;
+        }
+        let waited = waiter.idle(lane, &mut sink);
+        if let Some(result) = sink.0.take() {
+            return result;
+        }
+        if let Err(error) = waited {
+            lane.abandon(call);
+            return Err(error);
+        }
+        polled = lane.poll(&mut sink);
     }
 }
 

@@ -3,6 +3,7 @@
 mod connection;
 mod handler;
 mod poller;
+mod region;
 pub(crate) mod service;
 mod statistics;
 mod workers;
@@ -15,6 +16,7 @@ use handler::{Execution, HandlerTable};
 use service::{Service, ServiceSetup};
 
 pub use handler::{HandlerError, Request, Responder};
+pub use region::Region;
 pub use statistics::ServerStatistics;
 
 use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
@@ -60,6 +62,7 @@ impl Server {
             handshake_timeout: AcceptorConfig::default().handshake_timeout,
             affinity: None,
             most_active: MAX_ACTIVE,
+            regions: Vec::new(),
         })
     }
 }
@@ -80,9 +83,16 @@ pub struct ServerBuilder {
     handshake_timeout: Duration,
     affinity: Option<usize>,
     most_active: usize,
+    regions: Vec<Region>,
 }
 
 impl ServerBuilder {
+    /// Grants memory to clients, who attach it by its name. It stands on the first device that the server serves over.
+    pub fn region(mut self, region: &Region) -> Self {
+        self.regions.push(region.clone());
+        self
+    }
+
     /// Adds a handler that runs on the polling thread, between two looks at the rings: right for a few microseconds of work.
     pub fn handle<F>(self, id: HandlerId, handler: F) -> Self
     where
@@ -182,6 +192,11 @@ impl ServerBuilder {
                 return Err(ServeError::Setting(words));
             }
         }
+        for (index, region) in self.regions.iter().enumerate() {
+            if let Some(error) = region.refuse(&self.regions[..index]) {
+                return Err(error);
+            }
+        }
         if self.most_active == 0 || self.most_active > 1 << 16 {
             let words = format!(
                 "max_active_queue_pairs is {}: it must be from 1 to 65536",
@@ -210,6 +225,7 @@ impl ServerBuilder {
             max_connections: self.max_connections,
             affinity: self.affinity,
             most_active: self.most_active,
+            regions: self.regions,
         };
         let services = fabrics
             .iter()

@@ -71,6 +71,10 @@ pub struct LaneReport {
     pub requests: u64,
     /// Threads that had requests in them, summed over the messages.
     pub threads: u64,
+    /// One-sided operations.
+    pub operations: u64,
+    /// How often some of them were posted together.
+    pub lists: u64,
 }
 
 /// See the module.
@@ -345,6 +349,8 @@ impl Handle {
                     messages: load(&figures.messages),
                     requests: load(&figures.requests),
                     threads: load(&figures.threads),
+                    operations: load(&figures.operations),
+                    lists: load(&figures.lists),
                 }
             })
             .collect();

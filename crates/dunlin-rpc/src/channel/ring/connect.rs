@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dunlin_verbs::{
     Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
-    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, VerbsError,
+    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
 };
 
+use super::one_sided::OneSidedWork;
 use super::{Parameters, RingChannel, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
 use crate::channel::batch::LINE_BYTES;
 use crate::channel::buffers::{BufferPool, Purpose};
@@ -80,7 +81,11 @@ impl<D: Device> UnconnectedRing<D> {
                 inline_bytes,
             },
         )?;
-        queue_pair.to_init(Access::REMOTE_WRITE | Access::REMOTE_READ)?;
+        let mut access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        if attributes.transports.rc.contains(Verbs::ATOMIC) {
+            access |= Access::REMOTE_ATOMIC;
+        }
+        queue_pair.to_init(access)?;
         let canaries = getrandom::u64().map_err(|error| VerbsError::System {
             call: "getrandom",
             source: error.into(),
@@ -230,6 +235,10 @@ impl<D: Device> UnconnectedRing<D> {
             broken: None,
             asked: None,
             asks: None,
+            reported: None,
+            one_sided: OneSidedWork::new(),
+            device: self.device,
+            domain: self.domain,
         })
     }
 }

@@ -24,11 +24,15 @@ use crate::config::ChannelConfig;
 mod connect;
 mod credits;
 mod long;
+mod one_sided;
 mod requests;
 mod sleep;
 
 pub(crate) use connect::UnconnectedRing;
 use long::{Fetch, Fetched};
+use one_sided::OneSidedWork;
+
+pub(crate) use one_sided::Finished;
 
 /// Offset in an inlet of the lines of the *other* ring that the peer has consumed.
 const CONSUMED_AT: usize = 0;
@@ -94,6 +98,11 @@ pub(crate) struct RingChannel<D: Device> {
     asked: Option<u32>,
     /// The immediate that goes with the next batch.
     asks: Option<u32>,
+    /// The peer reported this degree of one-sided operations.
+    reported: Option<u32>,
+    one_sided: OneSidedWork<D>,
+    device: D,
+    domain: D::ProtectionDomain,
 }
 
 impl<D: Device> RingChannel<D> {
@@ -324,6 +333,18 @@ impl<D: Device> RingChannel<D> {
         // The peer may sleep for want of room rather than of messages.
         self.unconfirmed = Some(self.posted);
         self.wake_if_asleep()
+    }
+
+    /// Registers a region of this device for the peer of this channel alone.
+    pub(crate) fn register_again(&self, region: &D::Region) -> Result<D::Region, ChannelError> {
+        self.device
+            .register_again(&self.domain, region)
+            .map_err(|e| ChannelError::memory(e.to_string()))
+    }
+
+    /// Bytes that a work request carries inside itself.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        self.inline_bytes
     }
 
     /// Ends the channel: the peer sees it.

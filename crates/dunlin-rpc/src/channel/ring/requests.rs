@@ -7,7 +7,7 @@ use dunlin_verbs::{
     QueuePairState, ReceiveRequest, SendFlags, SendRequest,
 };
 
-use super::credits::ASKS;
+use super::credits::{ASKS, REPORTS};
 use super::long::{Fetch, Fetched};
 use super::{RingChannel, QUIET, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::ChannelError;
@@ -103,6 +103,9 @@ impl<D: Device> RingChannel<D> {
                 match completion.immediate {
                     Some(immediate) if immediate & ASKS != 0 => {
                         self.asked = Some(immediate & !ASKS);
+                    }
+                    Some(immediate) if immediate & REPORTS != 0 => {
+                        self.reported = Some(immediate & !REPORTS);
                     }
                     _ => self.asleep = false,
                 }
