@@ -110,6 +110,9 @@ impl Admitted {
             self.admission.rouse();
             answer = true;
         }
+        if !channel.is_met() {
+            return Ok(());
+        }
         let wanted = self.share.is_active();
         // A lane that is not active gets no more credits; its request for them is kept until it is active again.
         let granted = if wanted { self.ledger.grant() } else { None };

@@ -224,7 +224,8 @@ impl<D: Device> Connection<D> {
                 }
                 Ok(())
             }
-            Kind::Response | Kind::Failure | Kind::LongResponse | Kind::Goodbye => {
+            Kind::Goodbye => Err(ChannelError::peer_gone()),
+            Kind::Response | Kind::Failure | Kind::LongResponse => {
                 Err(ChannelError::violation("a client that answers its server"))
             }
         }
@@ -506,7 +507,7 @@ impl<D: Device> Connection<D> {
     pub(super) fn drain(&mut self) -> Result<(), ChannelError> {
         if !self.draining {
             self.draining = true;
-            if self.channel.make_room(0)? {
+            if self.channel.is_met() && self.channel.make_room(0)? {
                 self.channel.push(Kind::Goodbye, 0, 0, &[]);
                 self.channel.flush()?;
             }
@@ -527,6 +528,11 @@ impl<D: Device> Connection<D> {
     #[inline]
     pub(super) fn has_arrival(&self) -> bool {
         self.channel.has_arrival() || self.admitted.as_ref().is_some_and(Admitted::has_news)
+    }
+
+    /// See [`RingChannel::probe`].
+    pub(super) fn probe(&mut self) -> Result<(), ChannelError> {
+        self.channel.probe()
     }
 
     /// See [`RingChannel::prepare_sleep`].

@@ -163,7 +163,7 @@ impl<D: Device> Service for RingService<D> {
         };
         let ring = UnconnectedRing::new(&self.device, poller.wake(), &self.channel)?;
         let mut answer = (ring.address(), ring.parameters());
-        let channel = ring.connect(peer, parameters)?;
+        let channel = ring.join(peer, parameters)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let admitted = parameters.get(SENDER_PARAMETER).map(|&sender| {
             let credits = u64::from(CREDITS);

@@ -29,6 +29,8 @@ pub(crate) struct Engine<D: Device> {
     /// None: the server grants without counting.
     purse: Option<Purse>,
     word: u64,
+    /// What the server had told when somebody found no room or no credits.
+    refused_at: (u64, u64),
     releases: Vec<CallId>,
     most_members: usize,
 }
@@ -39,6 +41,7 @@ impl<D: Device> Engine<D> {
             channel,
             purse: credits.map(Purse::new),
             word: 0,
+            refused_at: (0, 0),
             releases: Vec::new(),
             most_members,
         }
@@ -87,6 +90,7 @@ impl<D: Device> Engine<D> {
             || self.channel.run_room(bytes)? < bytes
             || !run.operations.is_empty() && self.channel.one_sided_room()? < run.operations.len()
         {
+            self.refused_at = self.channel.news();
             return Ok(Outcome::Full);
         }
         if run.messages > 0 {
@@ -184,6 +188,9 @@ impl<D: Device> Engine<D> {
         if let Some(error) = failed {
             return Err(error);
         }
+        if members.is_own_full() {
+            self.refused_at = self.channel.news();
+        }
         if count == 0 {
             return Ok(());
         }
@@ -225,7 +232,19 @@ impl<D: Device> Engine<D> {
         if taken > 0 {
             self.channel.tell_consumed()?;
         }
+        if status.is_wanted() {
+            self.look_for_news(status);
+        }
         Ok(taken)
+    }
+
+    /// Whether there is what sleeping threads want; the dispatcher wakes them.
+    #[cold]
+    fn look_for_news(&mut self, status: &Status) {
+        if self.channel.news() != self.refused_at {
+            status.announce();
+            self.channel.wake().wake();
+        }
     }
 
     #[cold]
@@ -312,6 +331,9 @@ impl<D: Device> Engine<D> {
         mine: &mut Option<Mine<'_>>,
     ) -> Result<(), ChannelError> {
         self.look_at_grant(status);
+        if status.is_wanted() {
+            self.look_for_news(status);
+        }
         let progress = self
             .channel
             .progress()

@@ -317,6 +317,8 @@ impl Handle {
             let before = ports[i].assigned.swap(lane, Ordering::Relaxed);
             if before != lane {
                 self.migrations.fetch_add(1, Ordering::Relaxed);
+                // It may sleep for credits that the old lane does not get.
+                ports[i].wake();
                 if let Some(entry) = lanes.entries.get_mut(before) {
                     entry.threads = entry.threads.saturating_sub(1);
                 }

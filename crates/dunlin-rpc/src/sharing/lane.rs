@@ -25,6 +25,9 @@ const TRIES: u32 = 1000;
 pub(crate) struct Status {
     state: AtomicU8,
     active: AtomicBool,
+    /// A thread sleeps because it had no room or no credits; there is some now.
+    wanted: AtomicBool,
+    news: AtomicBool,
     why: OnceLock<CallError>,
 }
 
@@ -37,6 +40,8 @@ impl Status {
         Self {
             state: AtomicU8::new(OPEN),
             active: AtomicBool::new(true),
+            wanted: AtomicBool::new(false),
+            news: AtomicBool::new(false),
             why: OnceLock::new(),
         }
     }
@@ -62,6 +67,27 @@ impl Status {
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
+    }
+
+    /// The calling thread goes to sleep until there is room and credits.
+    pub(super) fn want(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// There is what a thread sleeps for.
+    pub(super) fn announce(&self) {
+        self.wanted.store(false, Ordering::SeqCst);
+        self.news.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether those who sleep for room or credits are to be woken.
+    pub(super) fn take_news(&self) -> bool {
+        self.news.load(Ordering::Relaxed) && self.news.swap(false, Ordering::SeqCst)
     }
 
     pub(super) fn set_active(&self, active: bool) {

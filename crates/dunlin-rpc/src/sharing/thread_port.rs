@@ -537,12 +537,18 @@ impl Lane for ThreadPort {
         Ok(())
     }
 
-    /// The thread itself announces nothing: the handle's dispatcher does, for all that sleep. `false` while a run waits for room or
-    /// credits, which no answer tells of.
+    /// The thread itself announces nothing: the handle's dispatcher does, for all that sleep. One whose run waits for room or credits, which
+    /// no answer tells of, is woken when the server has told of some.
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
         self.port.will_sleep();
-        let taken = self.poll(sink)?;
-        Ok(taken == 0 && self.is_run_empty())
+        if !self.operations.is_empty() {
+            // Their room comes with completions, which tell nobody, and soon.
+            return Ok(false);
+        }
+        if self.messages > 0 {
+            self.status.want();
+        }
+        Ok(self.poll(sink)? == 0)
     }
 
     fn sleeper(&self) -> Box<dyn Sleeper> {

@@ -126,8 +126,24 @@ impl<D: Device> UnconnectedRing<D> {
         .into()
     }
 
-    /// Joins this side to its peer.
+    /// Joins the side that dialled: its peer is joined already, and is told that this side is.
     pub(crate) fn connect(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<RingChannel<D>, VerbsError> {
+        let mut channel = self.join(peer, parameters)?;
+        channel.met = true;
+        channel.dialled = true;
+        channel
+            .wake_peer(0)
+            .map_err(|error| VerbsError::Peer(error.to_string()))?;
+        Ok(channel)
+    }
+
+    /// Joins the side that was dialled, before its peer: this side posts nothing until it has heard from there, because a queue pair takes
+    /// requests only when its owner has come so far, and how long that takes no timeout of a request should bound.
+    pub(crate) fn join(
         self,
         peer: &EndpointAddress,
         parameters: &Parameters,
@@ -237,6 +253,9 @@ impl<D: Device> UnconnectedRing<D> {
             asks: None,
             reported: None,
             one_sided: OneSidedWork::new(),
+            met: false,
+            dialled: false,
+            probe: None,
             device: self.device,
             domain: self.domain,
         })

@@ -60,6 +60,13 @@ impl<D: Device> RingChannel<D> {
         self.asks = Some(ASKS | degree);
     }
 
+    /// What a sender without room or credits waits for: the peer's grant, and its count of consumed lines.
+    pub(crate) fn news(&self) -> (u64, u64) {
+        let consumed = self.inlet.memory().atomic_u64(super::CONSUMED_AT);
+        let known = self.outbox.known_consumed();
+        (self.granted(), known.max(consumed.load(Ordering::Relaxed)))
+    }
+
     /// Reports the median degree of one-sided operations, of which the peer's processor sees nothing.
     pub(crate) fn report(&mut self, degree: u32) -> Result<(), ChannelError> {
         let operation = Operation::Write {

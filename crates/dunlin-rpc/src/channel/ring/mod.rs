@@ -101,6 +101,12 @@ pub(crate) struct RingChannel<D: Device> {
     /// The peer reported this degree of one-sided operations.
     reported: Option<u32>,
     one_sided: OneSidedWork<D>,
+    /// The peer's queue pair is known to take requests.
+    met: bool,
+    /// This side has dialled.
+    dialled: bool,
+    /// The last probe, while it is not known to have arrived.
+    probe: Option<u64>,
     device: D,
     domain: D::ProtectionDomain,
 }
@@ -303,6 +309,7 @@ impl<D: Device> RingChannel<D> {
             let Some(peer_consumed) = self.inbox.open(self.inlet.memory())? else {
                 return Ok(None);
             };
+            self.met = true;
             self.peer_consumed(peer_consumed)?;
         }
         self.inbox.take()
@@ -342,13 +349,25 @@ impl<D: Device> RingChannel<D> {
             .map_err(|e| ChannelError::memory(e.to_string()))
     }
 
+    /// Whether the peer's queue pair is known to take requests.
+    pub(crate) fn is_met(&self) -> bool {
+        self.met
+    }
+
     /// Bytes that a work request carries inside itself.
     pub(crate) fn inline_bytes(&self) -> usize {
         self.inline_bytes
     }
 
-    /// Ends the channel: the peer sees it.
+    /// Ends the channel. The side that dialled tells its peer, as far as that can be done: a server that has nothing to say would see the
+    /// end only when it says something.
     pub(crate) fn close(&mut self) {
+        let whole = self.broken.is_none() && self.state() == QueuePairState::ReadyToSend;
+        // What was not flushed is not sent any more.
+        if self.dialled && whole && self.outbox.is_flushed() && self.outbox.fits(0) {
+            self.push(Kind::Goodbye, 0, 0, &[]);
+            let _ = self.flush();
+        }
         self.queue_pair.to_error();
     }
 }

@@ -89,6 +89,27 @@ impl<D: Device> RingChannel<D> {
         self.post_fetches()
     }
 
+    /// Posts a request without effect, whose failure tells that the peer has gone. One that is still out is enough.
+    pub(crate) fn probe(&mut self) -> Result<(), ChannelError> {
+        let out = self.probe.is_some_and(|probe| probe > self.retired);
+        if !self.met || out {
+            return Ok(());
+        }
+        let operation = Operation::Write {
+            remote: self.peer_inlet,
+            immediate: None,
+        };
+        let nothing = Payload::Inline(&[]);
+        self.post(SendRequest::new(
+            QUIET,
+            operation,
+            nothing,
+            SendFlags::SIGNALED,
+        ))?;
+        self.probe = Some(self.posted);
+        Ok(())
+    }
+
     pub(super) fn fail(&mut self, error: ChannelError) -> ChannelError {
         self.broken.get_or_insert(error).clone()
     }
@@ -100,6 +121,7 @@ impl<D: Device> RingChannel<D> {
         }
         match completion.opcode {
             CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteWithImmediate => {
+                self.met = true;
                 match completion.immediate {
                     Some(immediate) if immediate & ASKS != 0 => {
                         self.asked = Some(immediate & !ASKS);
