@@ -341,6 +341,15 @@ impl Device for IbvDevice {
         unsafe { IbvRegion::raw(&domain.domain, start, length, access) }
     }
 
+    fn register_again(
+        &self,
+        domain: &IbvProtectionDomain,
+        region: &IbvRegion,
+    ) -> Result<IbvRegion, VerbsError> {
+        self.check_domain(domain)?;
+        IbvRegion::again(&domain.domain, region)
+    }
+
     fn create_completion_channel(&self) -> Result<IbvCompletionChannel, VerbsError> {
         IbvCompletionChannel::new(&self.device)
     }

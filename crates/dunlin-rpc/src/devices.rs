@@ -71,7 +71,9 @@ fn open_nic(config: IbvConfig) -> Result<IbvDevice, VerbsError> {
 }
 
 /// The RDMA NICs for an address of this host, or all: by name, open or not usable.
-fn verbs_hardware(local: Option<IpAddr>) -> Vec<(String, Result<IbvDevice, VerbsError>)> {
+pub(crate) fn verbs_hardware(
+    local: Option<IpAddr>,
+) -> Vec<(String, Result<IbvDevice, VerbsError>)> {
     let config = match IbvConfig::from_environment() {
         Ok(config) => config,
         Err(error) => return vec![("ibv".to_string(), Err(error))],
@@ -100,6 +102,13 @@ fn verbs_hardware(local: Option<IpAddr>) -> Vec<(String, Result<IbvDevice, Verbs
         (format!("ibv:{nic}"), open_nic(config))
     };
     listed.into_iter().map(|nic| open(nic.name)).collect()
+}
+
+/// The open NIC with a name; of several the last, which is the one that was chosen for an address.
+pub(crate) fn nic(name: &str) -> Option<IbvDevice> {
+    let open = nics();
+    let named = open.iter().rfind(|device| device.attributes().name == name);
+    named.cloned()
 }
 
 /// The device whose network interface has an address of this host.

@@ -9,7 +9,7 @@ use super::credits::{Ledger, Lie, CREDITS};
 use super::redistribution::{Admission, LaneShare};
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
-use crate::sharing::ACTIVE;
+use crate::sharing::{ACTIVE, REPORTS_SHIFT};
 
 /// Admission of a lane whose client counts credits.
 #[derive(Debug)]
@@ -19,7 +19,13 @@ pub(crate) struct Admitted {
     admission: Arc<Admission>,
     /// What the client was told last.
     active: bool,
+    /// While a request for credits is due: looks at the ring, and whether requests came together.
+    looks: u32,
+    hurried: bool,
 }
+
+/// Looks at the ring for one at the completions, while a request for credits may be there.
+const LOOKS_PER_LOOK: u32 = 32;
 
 impl From<Lie> for ChannelError {
     fn from(lie: Lie) -> Self {
@@ -37,6 +43,8 @@ impl Admitted {
             admission: Arc::clone(admission),
             // What a client believes that was told nothing.
             active: true,
+            looks: 0,
+            hurried: false,
         }
     }
 
@@ -54,9 +62,18 @@ impl Admitted {
     pub(crate) fn attend<D: Device>(
         &mut self,
         channel: &mut RingChannel<D>,
+        taken: usize,
     ) -> Result<(), ChannelError> {
-        // An honest client asks when it has sent half, so its request is there or about to come. One that was declined waits for news.
-        let due = self.ledger.is_due() && (self.active || !self.ledger.is_pending());
+        if !self.ledger.is_due() && !self.has_news() {
+            return Ok(());
+        }
+        // An honest client asks with the message that makes it half. A look for that costs more than a request, so where requests come
+        // one by one it is looked for seldom until a later one has come: then it is there for certain. Where many come together their
+        // sender is about to need credits. One that was declined waits for news.
+        self.looks = self.looks.wrapping_add(1);
+        self.hurried |= taken > 1;
+        let due = (self.hurried || self.ledger.is_overdue() || self.looks % LOOKS_PER_LOOK == 0)
+            && (self.active || !self.ledger.is_pending());
         if due || self.has_news() {
             self.decide(channel)?;
         }
@@ -84,10 +101,23 @@ impl Admitted {
                 }
             }
         }
+        let mut answer = false;
+        if let Some(degree) = channel.take_reported() {
+            self.ledger.reported(degree)?;
+            self.share
+                .utilisation
+                .fetch_add(u64::from(degree), Ordering::Relaxed);
+            self.admission.rouse();
+            answer = true;
+        }
+        if !channel.is_met() {
+            return Ok(());
+        }
         let wanted = self.share.is_active();
         // A lane that is not active gets no more credits; its request for them is kept until it is active again.
         let granted = if wanted { self.ledger.grant() } else { None };
         if let Some(degree) = granted {
+            self.hurried = false;
             self.share
                 .utilisation
                 .fetch_add(u64::from(degree), Ordering::Relaxed);
@@ -96,10 +126,11 @@ impl Admitted {
                 .store(u64::from(degree), Ordering::Relaxed);
             self.admission.rouse();
         }
-        if granted.is_some() || wanted != self.active {
+        if answer || granted.is_some() || wanted != self.active {
             self.active = wanted;
             let flag = if wanted { ACTIVE } else { 0 };
-            channel.grant(u64::from(self.ledger.total()) | flag)?;
+            let reports = u64::from(self.ledger.reports()) << REPORTS_SHIFT;
+            channel.grant(u64::from(self.ledger.total()) | flag | reports)?;
         }
         self.share
             .credits

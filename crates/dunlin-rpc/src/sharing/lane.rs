@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dunlin_verbs::{thread, Device, Work};
 
@@ -12,6 +12,7 @@ use super::ports::{Mine, Ports};
 use super::Discipline;
 use crate::channel::buffers::{Buffer, BufferPool, BytesMut};
 use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
+use crate::channel::one_sided::Attached;
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
 use crate::error::CallError;
@@ -24,6 +25,9 @@ const TRIES: u32 = 1000;
 pub(crate) struct Status {
     state: AtomicU8,
     active: AtomicBool,
+    /// A thread sleeps because it had no room or no credits; there is some now.
+    wanted: AtomicBool,
+    news: AtomicBool,
     why: OnceLock<CallError>,
 }
 
@@ -36,6 +40,8 @@ impl Status {
         Self {
             state: AtomicU8::new(OPEN),
             active: AtomicBool::new(true),
+            wanted: AtomicBool::new(false),
+            news: AtomicBool::new(false),
             why: OnceLock::new(),
         }
     }
@@ -61,6 +67,27 @@ impl Status {
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
+    }
+
+    /// The calling thread goes to sleep until there is room and credits.
+    pub(super) fn want(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// There is what a thread sleeps for.
+    pub(super) fn announce(&self) {
+        self.wanted.store(false, Ordering::SeqCst);
+        self.news.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether those who sleep for room or credits are to be woken.
+    pub(super) fn take_news(&self) -> bool {
+        self.news.load(Ordering::Relaxed) && self.news.swap(false, Ordering::SeqCst)
     }
 
     pub(super) fn set_active(&self, active: bool) {
@@ -90,6 +117,9 @@ pub(crate) struct LaneFigures {
     pub(crate) messages: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) threads: AtomicU64,
+    /// One-sided operations, and how often some were posted together.
+    pub(crate) operations: AtomicU64,
+    pub(crate) lists: AtomicU64,
     pub(crate) credits: AtomicU32,
 }
 
@@ -107,6 +137,14 @@ impl LaneFigures {
         bump(&self.threads, threads);
     }
 
+    pub(super) fn operated(&self, operations: u64) {
+        let bump = |count: &AtomicU64, by: u64| {
+            count.store(count.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        };
+        bump(&self.operations, operations);
+        bump(&self.lists, 1);
+    }
+
     #[inline]
     pub(super) fn credits(&self, left: u32) {
         self.credits.store(left, Ordering::Relaxed);
@@ -116,15 +154,23 @@ impl LaneFigures {
 /// A lane, whatever its device.
 pub(crate) trait SharedLane: Send + Sync {
     /// Where it stands.
-    fn status(&self) -> &Status;
+    fn status(&self) -> &Arc<Status>;
     /// What it has done.
     fn figures(&self) -> &LaneFigures;
     /// Longest payload in the ring, and at all.
     fn limits(&self) -> (usize, usize);
+    /// Bytes that a work request carries inside itself.
+    fn inline_bytes(&self) -> usize;
+    /// What the server granted of a region on this lane.
+    fn attached(&self, region: u64) -> Option<Attached>;
+    /// The server has granted it.
+    fn set_attached(&self, region: u64, attached: Attached);
+    /// Bytes for a long one-sided WRITE, in memory that the device reads.
+    fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError>;
     /// Sends a run, together with those of others.
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
-    /// Sends a run as [`SharedLane::send`] does, and looks for answers in the same turn when the run went alone; says how many messages
-    /// it took.
+    /// Sends a run and looks for answers in the same turn, when nobody else is at the lane; else only sends it, with those of others. Says
+    /// how many messages it took.
     fn exchange(
         &self,
         node: &Node,
@@ -163,11 +209,14 @@ pub(crate) struct Export {
 /// A lane over a ring channel.
 pub(crate) struct RingSharedLane<D: Device> {
     combiner: Combiner<Engine<D>>,
-    status: Status,
+    status: Arc<Status>,
     figures: LaneFigures,
     exports: Arc<BufferPool<D>>,
     eager: usize,
     longest: usize,
+    inline_bytes: usize,
+    /// By the region's number at the client. Looked at once by each port.
+    attached: Mutex<Vec<(u64, Attached)>>,
     spins: bool,
 }
 
@@ -181,11 +230,13 @@ impl<D: Device> RingSharedLane<D> {
         let figures = LaneFigures::default();
         figures.credits(credits.unwrap_or(0));
         Self {
-            status: Status::new(),
+            status: Arc::new(Status::new()),
             figures,
             exports: Arc::clone(channel.exports()),
             eager: channel.eager_bytes(),
             longest: channel.longest(),
+            inline_bytes: channel.inline_bytes(),
+            attached: Mutex::new(Vec::new()),
             spins: discipline == Discipline::Spinlock,
             combiner: Combiner::new(Engine::new(channel, credits, discipline.most_members())),
         }
@@ -275,7 +326,7 @@ impl<D: Device> RingSharedLane<D> {
 }
 
 impl<D: Device> SharedLane for RingSharedLane<D> {
-    fn status(&self) -> &Status {
+    fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
@@ -285,6 +336,28 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
 
     fn limits(&self) -> (usize, usize) {
         (self.eager, self.longest)
+    }
+
+    fn inline_bytes(&self) -> usize {
+        self.inline_bytes
+    }
+
+    fn attached(&self, region: u64) -> Option<Attached> {
+        let attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = attached.iter().find(|(number, _)| *number == region);
+        found.map(|&(_, attached)| attached)
+    }
+
+    fn set_attached(&self, region: u64, grant: Attached) {
+        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        attached.retain(|(number, _)| *number != region);
+        attached.push((region, grant));
+    }
+
+    fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError> {
+        let buffer = self.take_export(bytes.len())?;
+        buffer.fill(bytes);
+        Ok(Arc::new(buffer))
     }
 
     #[inline]
@@ -328,17 +401,26 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         if self.spins {
             return (self.send(node, run, ports), 0);
         }
-        let mut taken = 0;
-        let outcome = self.combiner.join(node, run, |engine, members| {
-            self.serve_or_take(engine, members, ports);
-            // Followers are let go before anybody looks: they have work to do.
-            if members.is_alone() && !members.are_waiting() && !self.status.is_lost() {
-                taken = self.look(engine, members, ports, &mut mine, looks);
-                members.go_on();
+        let (mut outcome, mut taken) = (Outcome::Lost, 0);
+        let led = self.combiner.try_lead(node, Run::NONE, |engine, members| {
+            if self.status.is_lost() {
+                return;
+            }
+            // Its owner has encoded it.
+            D::charge(Work::Copy(run.bytes.len()));
+            match engine.send_alone(run, &self.status, &self.figures) {
+                Ok(sent) => outcome = sent,
+                Err(error) => return self.lose(engine, &error),
+            }
+            taken = self.look(engine, members, ports, &mut mine, looks);
+            if members.are_waiting() {
                 self.serve(engine, members);
             }
         });
-        (outcome, taken)
+        match led {
+            Some(_) => (outcome, taken),
+            None => (self.send(node, run, ports), 0),
+        }
     }
 
     #[inline]
@@ -357,7 +439,9 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 }
                 taken = self.look(engine, members, ports, &mut mine, looks);
                 // Who came meanwhile is served at once, rather than made leader, which may not be running.
-                self.serve(engine, members);
+                if members.are_waiting() {
+                    self.serve(engine, members);
+                }
             })
             .map(|_| taken)
     }

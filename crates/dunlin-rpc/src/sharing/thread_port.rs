@@ -12,12 +12,14 @@ use dunlin_verbs::{thread, VerbsError};
 
 use super::combining::{Node, Outcome, Run};
 use super::handle::{Handle, Placed};
-use super::lane::{Exported, SharedLane};
+use super::lane::{Exported, SharedLane, Status};
 use super::ports::{slot_of, Calls, Mine, Port};
 use crate::channel::buffers::BytesMut;
 use crate::channel::message::{self, Header, Kind, DESCRIPTOR_BYTES, HEADER_BYTES};
+use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
 use crate::channel::outbox::copy;
-use crate::client::lane::{Body, CallId, Lane, Sink, Sleeper};
+use crate::client::lane::{Body, CallId, Lane, Sink, Sleeper, Submitted, OPERATIONS_STAGED};
+use crate::client::region::{RegionKey, Wanted};
 use crate::error::CallError;
 use crate::HandlerId;
 
@@ -36,6 +38,8 @@ pub(crate) struct ThreadPort {
     port: Arc<Port>,
     node: Node,
     lane: Arc<dyn SharedLane>,
+    /// Of `lane`.
+    status: Arc<Status>,
     /// The number of `lane` among the handle's.
     index: usize,
     calls: Calls,
@@ -47,8 +51,13 @@ pub(crate) struct ThreadPort {
     /// Slots of the calls in the run, and whether one of its messages names memory of the lane.
     staged: Vec<u16>,
     bound: bool,
+    /// One-sided operations that go with the run, and regions that are attached on the lane.
+    operations: Vec<OneSided>,
+    attached: Vec<(u64, Attached)>,
     eager: usize,
     looks: u32,
+    /// The last poll looked itself: nobody else led.
+    looked: bool,
 }
 
 impl ThreadPort {
@@ -59,6 +68,7 @@ impl ThreadPort {
             port,
             node: Node::new(),
             lane: Arc::clone(&placed.lane),
+            status: Arc::clone(placed.lane.status()),
             index: placed.index,
             calls,
             run: Box::default(),
@@ -67,8 +77,11 @@ impl ThreadPort {
             requests: 0,
             staged: Vec::with_capacity(RUN_MESSAGES as usize),
             bound: false,
+            operations: Vec::with_capacity(OPERATIONS_STAGED),
+            attached: Vec::new(),
             eager: 0,
             looks: 0,
+            looked: false,
         };
         this.settle(placed);
         this
@@ -76,6 +89,7 @@ impl ThreadPort {
 
     fn settle(&mut self, placed: Placed) {
         self.port.serial.store(placed.serial, Ordering::Relaxed);
+        self.attached.clear();
         self.eager = placed.lane.limits().0;
         let longest = RUN_BYTES.max(message::message_bytes(self.eager));
         if self.run.len() < longest {
@@ -83,13 +97,14 @@ impl ThreadPort {
             run[..self.used].copy_from_slice(&self.run[..self.used]);
             self.run = run.into();
         }
+        self.status = Arc::clone(placed.lane.status());
         self.lane = placed.lane;
         self.index = placed.index;
     }
 
     #[inline]
     fn is_in_place(&self) -> bool {
-        self.port.assigned.load(Ordering::Relaxed) == self.index && self.lane.status().is_open()
+        self.port.assigned.load(Ordering::Relaxed) == self.index && self.status.is_open()
     }
 
     /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
@@ -138,16 +153,32 @@ impl ThreadPort {
     /// Sends the run; it stays when there is no room for it yet.
     #[inline]
     fn send(&mut self) {
-        if self.messages == 0 {
+        if self.is_run_empty() {
             return;
         }
         let run = Run {
             bytes: &self.run[..self.used],
             messages: self.messages,
             requests: self.requests,
+            operations: &self.operations,
         };
         let outcome = self.lane.send(&self.node, run, self.handle.ports());
         self.sent(outcome);
+    }
+
+    #[inline]
+    fn is_run_empty(&self) -> bool {
+        self.messages == 0 && self.operations.is_empty()
+    }
+
+    /// What the server granted of a region on this lane.
+    fn attached(&mut self, region: u64) -> Option<Attached> {
+        if let Some((_, attached)) = self.attached.iter().find(|(n, _)| *n == region) {
+            return Some(*attached);
+        }
+        let attached = self.lane.attached(region)?;
+        self.attached.push((region, attached));
+        Some(attached)
     }
 
     #[inline]
@@ -163,7 +194,7 @@ impl ThreadPort {
     /// There was no room or no credit.
     #[cold]
     fn look_around(&mut self) {
-        if !self.lane.status().is_active() {
+        if !self.status.is_active() {
             self.handle.reassign(&self.node);
         }
         if self.port.assigned.load(Ordering::Relaxed) != self.index {
@@ -174,6 +205,7 @@ impl ThreadPort {
     #[inline]
     fn clear(&mut self) {
         self.used = 0;
+        self.operations.clear();
         self.staged.clear();
         self.messages = 0;
         self.requests = 0;
@@ -183,7 +215,7 @@ impl ThreadPort {
     /// The lane is lost: every call that is out ends.
     #[cold]
     fn lose(&mut self, sink: &mut dyn Sink) -> CallError {
-        let error = self.lane.status().error();
+        let error = self.status.error();
         // What was handed to us before is still an answer.
         self.take_mail(sink);
         let out: Vec<CallId> = self.calls.out().collect();
@@ -199,10 +231,15 @@ impl ThreadPort {
 
     #[inline]
     fn take_mail(&mut self, sink: &mut dyn Sink) -> usize {
-        let mut taken = 0;
-        if !self.port.has_mail() {
-            return taken;
+        match self.port.has_mail() {
+            true => self.empty_mailbox(sink),
+            false => 0,
         }
+    }
+
+    #[inline(never)]
+    fn empty_mailbox(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut taken = 0;
         while let Ok(delivered) = self.port.mailbox.try_recv() {
             taken += 1;
             if let Some(tag) = self.calls.finish(delivered.call) {
@@ -216,13 +253,10 @@ impl ThreadPort {
     }
 
     fn refusal(&self) -> Option<CallError> {
-        if self.lane.status().is_leaving() {
+        if self.status.is_leaving() {
             return Some(CallError::ShuttingDown);
         }
-        self.lane
-            .status()
-            .is_lost()
-            .then(|| self.lane.status().error())
+        self.status.is_lost().then(|| self.status.error())
     }
 }
 
@@ -309,10 +343,80 @@ impl Lane for ThreadPort {
         Ok(Some(call))
     }
 
+    fn submit_attach(&mut self, name: &str, tag: u64) -> Result<Option<CallId>, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(CallError::TooLong {
+                bytes: name.len(),
+                limit: NAME_BYTES_MAX,
+            });
+        }
+        if !self.is_in_place() && !self.migrate() || !self.has_room(name.len()) {
+            return Ok(None);
+        }
+        let limit = self.calls.limit();
+        let call = self.calls.begin(tag, &self.port);
+        let call = call.ok_or(CallError::TooManyOutstanding { limit })?;
+        let header = Header {
+            length: name.len() as u32,
+            handler: 0,
+            kind: Kind::Attach,
+            call,
+        };
+        self.stage(header, name.as_bytes());
+        self.staged.push(slot_of(call));
+        self.bound = true;
+        self.requests += 1;
+        Ok(Some(call))
+    }
+
+    fn set_attached(&mut self, region: u64, attached: Attached) {
+        self.attached.retain(|(number, _)| *number != region);
+        self.lane.set_attached(region, attached);
+    }
+
+    fn submit_one_sided(
+        &mut self,
+        region: &RegionKey,
+        offset: u64,
+        wanted: &Wanted<'_>,
+        tag: u64,
+    ) -> Result<Submitted, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        if !self.is_in_place() && !self.migrate() {
+            return Ok(Submitted::Full);
+        }
+        let Some(attached) = self.attached(region.number) else {
+            return Ok(Submitted::Unattached);
+        };
+        let remote = wanted.check(region, &attached, offset)?;
+        wanted.check_length(self.lane.limits().1)?;
+        if self.operations.len() >= OPERATIONS_STAGED {
+            self.send();
+            if !self.operations.is_empty() {
+                return Ok(Submitted::Full);
+            }
+        }
+        let lane = &self.lane;
+        let verb = wanted.verb(lane.inline_bytes(), |bytes| lane.source(bytes))?;
+        let limit = self.calls.limit();
+        let call = self.calls.begin(tag, &self.port);
+        let call = call.ok_or(CallError::TooManyOutstanding { limit })?;
+        self.operations.push(OneSided { call, remote, verb });
+        self.staged.push(slot_of(call));
+        self.bound = true;
+        self.port.counts.add(wanted.length());
+        Ok(Submitted::Call(call))
+    }
+
     #[inline]
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         self.send();
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         Ok(())
@@ -321,7 +425,7 @@ impl Lane for ThreadPort {
     /// One turn for both, when nobody else is at the lane: leading costs atomics that others see.
     #[inline]
     fn turn(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
-        if self.messages == 0 || self.handle.is_crowded() {
+        if self.is_run_empty() || self.handle.is_crowded() {
             self.flush(sink)?;
             return self.poll(sink);
         }
@@ -330,9 +434,10 @@ impl Lane for ThreadPort {
             bytes: &self.run[..self.used],
             messages: self.messages,
             requests: self.requests,
+            operations: &self.operations,
         };
         let mine = Mine {
-            port: self.port.id,
+            port: &self.port,
             calls: &mut self.calls,
             sink: &mut *sink,
         };
@@ -343,7 +448,7 @@ impl Lane for ThreadPort {
         let mut taken = before - self.calls.outstanding();
         self.sent(outcome);
         taken += self.take_mail(sink);
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         Ok(taken)
@@ -351,9 +456,7 @@ impl Lane for ThreadPort {
 
     #[inline]
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
-        if self.messages > 0 {
-            self.send();
-        }
+        self.send();
         let mut taken = self.take_mail(sink);
         if taken > 0 {
             self.looks = 0;
@@ -361,17 +464,19 @@ impl Lane for ThreadPort {
         }
         let before = self.calls.outstanding();
         let mine = Mine {
-            port: self.port.id,
+            port: &self.port,
             calls: &mut self.calls,
             sink,
         };
         let crowded = self.handle.is_crowded();
         let looks = if crowded { 1 } else { LOOKS };
-        self.lane
+        let led = self
+            .lane
             .poll(&self.node, self.handle.ports(), Some(mine), looks);
+        self.looked = led.is_some();
         // What was taken for others is theirs to count.
         taken += before - self.calls.outstanding();
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         if taken > 0 {
@@ -404,10 +509,11 @@ impl Lane for ThreadPort {
 
     #[inline]
     fn rest(&mut self) {
-        if thread::is_simulated() {
+        // News wake who has looked for them; who found another at it looks again when that one is done.
+        if thread::is_simulated() && self.looked {
             self.port.rest(self.handle.is_crowded());
         } else {
-            std::hint::spin_loop();
+            thread::relax();
         }
     }
 
@@ -422,36 +528,42 @@ impl Lane for ThreadPort {
     #[inline]
     fn is_usable(&self) -> bool {
         // Answers to calls that were given up may never come: they hold up no later call.
-        self.lane.status().is_open() && (self.is_in_place() || !self.calls.only_abandoned())
+        self.status.is_open() && (self.is_in_place() || !self.calls.only_abandoned())
     }
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         let before = self.calls.outstanding();
         let mine = Mine {
-            port: self.port.id,
+            port: &self.port,
             calls: &mut self.calls,
             sink,
         };
         self.lane.check(&self.node, self.handle.ports(), Some(mine));
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         if self.calls.outstanding() < before {
             // Its next sleep is none: what it waits for may have come.
             self.port.wake();
         }
-        if !self.lane.status().is_active() {
+        if !self.status.is_active() {
             self.handle.reassign(&self.node);
         }
         Ok(())
     }
 
-    /// The thread itself announces nothing: the handle's dispatcher does, for all that sleep. `false` while a run waits for room or
-    /// credits, which no answer tells of.
+    /// The thread itself announces nothing: the handle's dispatcher does, for all that sleep. One whose run waits for room or credits, which
+    /// no answer tells of, is woken when the server has told of some.
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
         self.port.will_sleep();
-        let taken = self.poll(sink)?;
-        Ok(taken == 0 && self.messages == 0)
+        if !self.operations.is_empty() {
+            // Their room comes with completions, which tell nobody, and soon.
+            return Ok(false);
+        }
+        if self.messages > 0 {
+            self.status.want();
+        }
+        Ok(self.poll(sink)? == 0)
     }
 
     fn sleeper(&self) -> Box<dyn Sleeper> {
@@ -469,7 +581,7 @@ impl Drop for ThreadPort {
         for &slot in &self.staged {
             self.port.end(slot);
         }
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             for call in self.calls.out() {
                 self.port.end(slot_of(call));
             }
