@@ -18,5 +18,6 @@ pub mod output;
 pub mod report;
 pub mod ring;
 pub mod services;
+pub mod top;
 pub mod verbs;
 pub mod workload;

@@ -50,6 +50,9 @@ mod consumer;
 mod design;
 mod error;
 mod framing;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod geometry;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;

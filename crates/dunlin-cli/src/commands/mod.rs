@@ -9,6 +9,7 @@ pub mod kv;
 pub mod lab;
 pub mod perf;
 pub mod serve;
+pub mod top;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ pub enum Command {
     Call(call::Args),
     /// Use the key-value service
     Kv(kv::Args),
+    /// Watch a running server
+    Top(top::Args),
     /// Measure
     #[command(subcommand)]
     Perf(perf::Command),
@@ -66,6 +69,7 @@ impl Command {
             Self::Serve(args) => serve::run(&args),
             Self::Call(args) => call::run(&args),
             Self::Kv(args) => kv::run(&args),
+            Self::Top(args) => top::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Perf(command) => command.run(),
             Self::Lab(command) => command.run(),

@@ -26,6 +26,7 @@ pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
     }
     assert_eq!(target.len(), source.len());
     match source.len() {
+        65..=128 => both_ends::<64>(target, source),
         33..=64 => both_ends::<32>(target, source),
         16..=32 => both_ends::<16>(target, source),
         8..16 => both_ends::<8>(target, source),

@@ -83,10 +83,7 @@ impl<'a> Batch<'a> {
                     }
                     next += 1;
                 }
-                let step = lane
-                    .flush(&mut gathered)
-                    .and_then(|()| lane.poll(&mut gathered));
-                let step = match step {
+                let step = match lane.turn(&mut gathered) {
                     Ok(0) if gathered.missing > 0 => waiter.idle(lane, &mut gathered),
                     Ok(_) => {
                         waiter.progressed();

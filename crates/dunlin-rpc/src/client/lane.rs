@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use dunlin_verbs::thread;
 use dunlin_verbs::{CompletionChannel, Device, QueuePairState, VerbsError};
 
 use crate::channel::buffers::{Buffer, Bytes, BytesMut, Landed};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
+use crate::config::REST;
 use crate::error::{CallError, WireFailure};
 use crate::HandlerId;
 
@@ -60,8 +62,19 @@ pub(crate) trait Lane: Send {
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
     /// Takes what has arrived.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError>;
+    /// [`Lane::flush`] and then [`Lane::poll`].
+    #[inline]
+    fn turn(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        self.flush(sink)?;
+        self.poll(sink)
+    }
     /// The caller is no longer interested; the slot is free again when the answer comes.
     fn abandon(&mut self, call: CallId);
+    /// After a look in vain.
+    #[inline]
+    fn rest(&mut self) {
+        thread::idle(REST, false);
+    }
     /// A registered buffer to fill in place.
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// Calls that are out, abandoned ones included.

@@ -139,8 +139,7 @@ impl Pipeline {
         answer: impl FnMut(u64, Result<&[u8], CallError>),
     ) -> Result<usize, CallError> {
         let mut sink = Callback(answer);
-        self.lane.flush(&mut sink)?;
-        let taken = self.lane.poll(&mut sink)?;
+        let taken = self.lane.turn(&mut sink)?;
         self.empty_polls = if taken > 0 { 0 } else { self.empty_polls + 1 };
         if self.empty_polls == POLLS_PER_CHECK {
             self.empty_polls = 0;
@@ -160,21 +159,25 @@ impl Pipeline {
     ) -> Result<usize, CallError> {
         let mut sink = Callback(answer);
         let mut waiter = Waiter::new(self.wait, self.deadline, &NEVER_CLOSED);
-        self.lane.flush(&mut sink)?;
+        if self.lane.outstanding() == 0 {
+            self.lane.flush(&mut sink)?;
+            return Ok(0);
+        }
+        let mut taken = self.lane.turn(&mut sink)?;
         loop {
+            if taken > 0 {
+                return Ok(taken);
+            }
             let before = self.lane.outstanding();
             if before == 0 {
                 return Ok(0);
-            }
-            let taken = self.lane.poll(&mut sink)?;
-            if taken > 0 {
-                return Ok(taken);
             }
             waiter.idle(self.lane.as_mut(), &mut sink)?;
             let answered = before - self.lane.outstanding();
             if answered > 0 {
                 return Ok(answered);
             }
+            taken = self.lane.poll(&mut sink)?;
         }
     }
 }

@@ -17,6 +17,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
+use crate::channel::outbox::copy;
+
 use super::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, Patience, UnsafeCell};
 
 /// Threads whose requests one message takes (free in the paper): the bound of a leader's turn.
@@ -133,9 +135,16 @@ impl Node {
             self.bytes.load(Ordering::Relaxed),
             self.room.load(Ordering::Relaxed),
         );
+        let length = self.length.load(Ordering::Relaxed);
         // SAFETY: `room` is a part of the leader's space as long as the run, which no other member has; the leader does not give the
         // space back before the copy is flagged. `from` is alive by the contract above.
-        unsafe { to.copy_from_nonoverlapping(from, self.length.load(Ordering::Relaxed)) };
+        let (from, to) = unsafe {
+            (
+                std::slice::from_raw_parts(from, length),
+                std::slice::from_raw_parts_mut(to, length),
+            )
+        };
+        copy(to, from);
     }
 }
 
@@ -408,7 +417,7 @@ impl Members<'_> {
                 }
                 GRANTED => {
                     looks += 1;
-                    std::hint::spin_loop();
+                    dunlin_verbs::thread::relax();
                 }
                 _ => patience.pause(),
             }

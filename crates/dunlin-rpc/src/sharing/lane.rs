@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use dunlin_verbs::Device;
+use dunlin_verbs::{thread, Device, Work};
 
 use super::combining::{Combiner, Members, Node, Outcome, Run};
 use super::engine::Engine;
@@ -116,13 +116,23 @@ impl LaneFigures {
 /// A lane, whatever its device.
 pub(crate) trait SharedLane: Send + Sync {
     /// Where it stands.
-    fn status(&self) -> &Status;
+    fn status(&self) -> &Arc<Status>;
     /// What it has done.
     fn figures(&self) -> &LaneFigures;
     /// Longest payload in the ring, and at all.
     fn limits(&self) -> (usize, usize);
     /// Sends a run, together with those of others.
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
+    /// Sends a run and looks for answers in the same turn, when nobody else is at the lane; else only sends it, with those of others. Says
+    /// how many messages it took.
+    fn exchange(
+        &self,
+        node: &Node,
+        run: Run<'_>,
+        ports: &Ports,
+        mine: Option<Mine<'_>>,
+        looks: u32,
+    ) -> (Outcome, usize);
     /// Takes what has arrived, unless somebody else is at it (`None`). It looks so many times, or until somebody waits for it.
     fn poll(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>, looks: u32)
         -> Option<usize>;
@@ -153,7 +163,7 @@ pub(crate) struct Export {
 /// A lane over a ring channel.
 pub(crate) struct RingSharedLane<D: Device> {
     combiner: Combiner<Engine<D>>,
-    status: Status,
+    status: Arc<Status>,
     figures: LaneFigures,
     exports: Arc<BufferPool<D>>,
     eager: usize,
@@ -171,7 +181,7 @@ impl<D: Device> RingSharedLane<D> {
         let figures = LaneFigures::default();
         figures.credits(credits.unwrap_or(0));
         Self {
-            status: Status::new(),
+            status: Arc::new(Status::new()),
             figures,
             exports: Arc::clone(channel.exports()),
             eager: channel.eager_bytes(),
@@ -219,6 +229,30 @@ impl<D: Device> RingSharedLane<D> {
         }
     }
 
+    /// Looks so many times, or until somebody waits for the leader; says how many messages it took.
+    #[inline]
+    fn look(
+        &self,
+        engine: &mut Engine<D>,
+        members: &Members<'_>,
+        ports: &Ports,
+        mine: &mut Option<Mine<'_>>,
+        looks: u32,
+    ) -> usize {
+        for _ in 0..looks {
+            match engine.take(ports, &self.status, mine) {
+                Ok(0) => {}
+                Ok(taken) => return taken,
+                Err(error) => self.lose(engine, &error),
+            }
+            if members.are_waiting() || self.status.is_lost() {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        0
+    }
+
     /// Does something as leader that is not a message; `None`: others lead all the time.
     fn insist<T>(&self, node: &Node, action: impl FnOnce(&mut Engine<D>) -> T) -> Option<T> {
         let mut action = Some(action);
@@ -232,16 +266,16 @@ impl<D: Device> RingSharedLane<D> {
                 break;
             }
             if attempt % 8 == 7 {
-                std::thread::yield_now();
+                thread::yield_now();
             }
-            std::hint::spin_loop();
+            thread::relax();
         }
         result
     }
 }
 
 impl<D: Device> SharedLane for RingSharedLane<D> {
-    fn status(&self) -> &Status {
+    fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
@@ -255,10 +289,19 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
 
     #[inline]
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome {
+        // Its owner has encoded it.
+        D::charge(Work::Copy(run.bytes.len()));
         if !self.spins {
-            return self.combiner.join(node, run, |engine, members| {
+            let mut led = false;
+            let outcome = self.combiner.join(node, run, |engine, members| {
+                led = true;
                 self.serve_or_take(engine, members, ports);
             });
+            if !led {
+                // What it was told comes from the leader's core.
+                D::charge(Work::SharedLine);
+            }
+            return outcome;
         }
         // The rival's spinlock: nobody queues, everybody tries.
         let mut patience = super::sync::Patience::default();
@@ -270,6 +313,40 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 Some(outcome) => return outcome,
                 None => patience.pause(),
             }
+        }
+    }
+
+    #[inline]
+    fn exchange(
+        &self,
+        node: &Node,
+        run: Run<'_>,
+        ports: &Ports,
+        mut mine: Option<Mine<'_>>,
+        looks: u32,
+    ) -> (Outcome, usize) {
+        if self.spins {
+            return (self.send(node, run, ports), 0);
+        }
+        let (mut outcome, mut taken) = (Outcome::Lost, 0);
+        let led = self.combiner.try_lead(node, Run::NONE, |engine, members| {
+            if self.status.is_lost() {
+                return;
+            }
+            // Its owner has encoded it.
+            D::charge(Work::Copy(run.bytes.len()));
+            match engine.send_alone(run, &self.status, &self.figures) {
+                Ok(sent) => outcome = sent,
+                Err(error) => return self.lose(engine, &error),
+            }
+            taken = self.look(engine, members, ports, &mut mine, looks);
+            if members.are_waiting() {
+                self.serve(engine, members);
+            }
+        });
+        match led {
+            Some(_) => (outcome, taken),
+            None => (self.send(node, run, ports), 0),
         }
     }
 
@@ -287,18 +364,11 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 if self.status.is_lost() {
                     return;
                 }
-                for _ in 0..looks {
-                    match engine.take(ports, &self.status, &mut mine) {
-                        Ok(count) => taken = count,
-                        Err(error) => self.lose(engine, &error),
-                    }
-                    if taken > 0 || members.are_waiting() || self.status.is_lost() {
-                        break;
-                    }
-                    std::hint::spin_loop();
-                }
+                taken = self.look(engine, members, ports, &mut mine, looks);
                 // Who came meanwhile is served at once, rather than made leader, which may not be running.
-                self.serve(engine, members);
+                if members.are_waiting() {
+                    self.serve(engine, members);
+                }
             })
             .map(|_| taken)
     }
@@ -370,7 +440,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 .insist(node, |engine| self.end(engine, error))
                 .is_none()
             {
-                std::thread::sleep(crate::config::UNHEARD_PAUSE);
+                thread::sleep(crate::config::UNHEARD_PAUSE);
             }
         }
     }

@@ -6,15 +6,18 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
+use dunlin_verbs::thread;
 
 use super::statistics::Counts;
 use crate::channel::ChannelError;
 use crate::client::lane::{Answer, CallId, Sink};
 use crate::client::reply::Reply;
+use crate::config::REST;
 use crate::error::CallError;
 
 /// Threads, futures' lanes and pipelines that one handle serves at once.
@@ -57,6 +60,8 @@ pub(crate) struct Port {
     mail: AtomicBool,
     notified: Mutex<bool>,
     bell: Condvar,
+    /// Its thread, when that is simulated: it sleeps in virtual time.
+    simulated: Mutex<Option<Waker>>,
 }
 
 impl Port {
@@ -79,6 +84,7 @@ impl Port {
             mail: AtomicBool::new(false),
             notified: Mutex::new(false),
             bell: Condvar::new(),
+            simulated: Mutex::new(None),
         }
     }
 
@@ -97,7 +103,7 @@ impl Port {
         self.slots[usize::from(slot)].fetch_or(EXPORTS, Ordering::Relaxed);
     }
 
-    fn exports(&self) -> std::sync::MutexGuard<'_, Vec<(u16, Box<dyn Any + Send>)>> {
+    fn exports(&self) -> MutexGuard<'_, Vec<(u16, Box<dyn Any + Send>)>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,10 +160,48 @@ impl Port {
         self.sleeping.store(false, Ordering::Relaxed);
         *self.notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.bell.notify_all();
+        let simulated = self.simulated();
+        if let Some(thread) = &*simulated {
+            thread.wake_by_ref();
+        }
+    }
+
+    fn simulated(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.simulated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the calling simulated thread is woken in virtual time.
+    fn is_of_simulated(&self) {
+        let waker = thread::waker();
+        let mut simulated = self.simulated();
+        if !simulated.as_ref().is_some_and(|own| own.will_wake(&waker)) {
+            *simulated = Some(waker);
+        }
+    }
+
+    /// A simulated thread that has looked in vain rests until there is something to see.
+    #[cold]
+    pub(crate) fn rest(&self, yields: bool) {
+        self.is_of_simulated();
+        self.will_sleep();
+        if !self.mail.load(Ordering::Relaxed) {
+            thread::idle(REST, yields);
+        }
+        self.sleeping.store(false, Ordering::Relaxed);
     }
 
     /// Sleeps until it is woken, for `timeout` at most.
     pub(crate) fn sleep(&self, timeout: Duration) {
+        if thread::is_simulated() {
+            self.is_of_simulated();
+            if !std::mem::take(&mut *self.notified.lock().unwrap_or_else(PoisonError::into_inner)) {
+                thread::park(timeout);
+            }
+            self.sleeping.store(false, Ordering::Relaxed);
+            return;
+        }
         let notified = self.notified.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut notified, _) = self
             .bell
@@ -251,7 +295,7 @@ impl Ports {
         let port = self.table.get((call >> 48) as usize);
         port.and_then(OnceLock::get)
             .and_then(|port| Some((port.as_ref(), port.is_out(call)?)))
-            .ok_or_else(|| ChannelError::violation("an answer to no call of ours"))
+            .ok_or_else(no_such_call)
     }
 
     /// The long response of a call begins to be fetched.
@@ -264,25 +308,28 @@ impl Ports {
         Ok(())
     }
 
-    /// A call has ended with a short response: by far the most frequent end.
+    /// A call has ended with a short response: by far the most frequent end. Says whether it was another's than `mine`.
     #[inline]
     pub(crate) fn answer(
         &self,
         call: CallId,
         response: &[u8],
         mine: &mut Option<Mine<'_>>,
-    ) -> Result<(), ChannelError> {
-        let (port, _) = self.find(call)?;
-        port.end(slot_of(call));
-        match mine {
-            Some(mine) if mine.port == port.id => {
+    ) -> Result<bool, ChannelError> {
+        if let Some(mine) = mine {
+            if u64::from(mine.port.id) == call >> 48 {
+                mine.port.is_out(call).ok_or_else(no_such_call)?;
+                mine.port.end(slot_of(call));
                 if let Some(tag) = mine.calls.finish(call) {
                     mine.sink.answer(tag, response);
                 }
+                return Ok(false);
             }
-            _ => self.post(port, call, Ok(Answer::Short(response))),
         }
-        Ok(())
+        let (port, _) = self.find(call)?;
+        port.end(slot_of(call));
+        self.post(port, call, Ok(Answer::Short(response)));
+        Ok(true)
     }
 
     /// A call has ended otherwise.
@@ -295,7 +342,7 @@ impl Ports {
         let (port, _) = self.find(call)?;
         port.end(slot_of(call));
         match mine {
-            Some(mine) if mine.port == port.id => {
+            Some(mine) if mine.port.id == port.id => {
                 if let Some(tag) = mine.calls.finish(call) {
                     mine.sink.complete(tag, result);
                 }
@@ -317,9 +364,14 @@ impl Ports {
     }
 }
 
+#[cold]
+fn no_such_call() -> ChannelError {
+    ChannelError::violation("an answer to no call of ours")
+}
+
 /// The thread that polls, when it has calls of its own.
 pub(crate) struct Mine<'a> {
-    pub(crate) port: u16,
+    pub(crate) port: &'a Port,
     pub(crate) calls: &'a mut Calls,
     pub(crate) sink: &'a mut dyn Sink,
 }
@@ -510,7 +562,7 @@ mod tests {
                         let (_, call, _) = out.swap_remove(which % out.len());
                         let (port, calls, waiting) = &mut owners[who];
                         let mut told = Told::default();
-                        let mine = Mine { port: port.id, calls, sink: &mut told };
+                        let mine = Mine { port, calls, sink: &mut told };
                         ports.answer(call, b"", &mut Some(mine)).unwrap();
                         for tag in told.0 {
                             let place = waiting.iter().position(|&t| t == tag);

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_verbs::VerbsError;
+use dunlin_verbs::{thread, VerbsError};
 
 use super::combining::{Node, Outcome, Run};
 use super::handle::{Handle, Placed};
-use super::lane::{Exported, SharedLane};
+use super::lane::{Exported, SharedLane, Status};
 use super::ports::{slot_of, Calls, Mine, Port};
 use crate::channel::buffers::BytesMut;
 use crate::channel::message::{self, Header, Kind, DESCRIPTOR_BYTES, HEADER_BYTES};
@@ -36,10 +36,14 @@ pub(crate) struct ThreadPort {
     port: Arc<Port>,
     node: Node,
     lane: Arc<dyn SharedLane>,
+    /// Of `lane`.
+    status: Arc<Status>,
     /// The number of `lane` among the handle's.
     index: usize,
     calls: Calls,
-    run: Vec<u8>,
+    /// The run: `used` bytes of it, room for any message that goes into the ring.
+    run: Box<[u8]>,
+    used: usize,
     messages: u32,
     requests: u32,
     /// Slots of the calls in the run, and whether one of its messages names memory of the lane.
@@ -47,6 +51,8 @@ pub(crate) struct ThreadPort {
     bound: bool,
     eager: usize,
     looks: u32,
+    /// The last poll looked itself: nobody else led.
+    looked: bool,
 }
 
 impl ThreadPort {
@@ -57,15 +63,18 @@ impl ThreadPort {
             port,
             node: Node::new(),
             lane: Arc::clone(&placed.lane),
+            status: Arc::clone(placed.lane.status()),
             index: placed.index,
             calls,
-            run: Vec::with_capacity(RUN_BYTES),
+            run: Box::default(),
+            used: 0,
             messages: 0,
             requests: 0,
             staged: Vec::with_capacity(RUN_MESSAGES as usize),
             bound: false,
             eager: 0,
             looks: 0,
+            looked: false,
         };
         this.settle(placed);
         this
@@ -74,13 +83,20 @@ impl ThreadPort {
     fn settle(&mut self, placed: Placed) {
         self.port.serial.store(placed.serial, Ordering::Relaxed);
         self.eager = placed.lane.limits().0;
+        let longest = RUN_BYTES.max(message::message_bytes(self.eager));
+        if self.run.len() < longest {
+            let mut run = vec![0; longest];
+            run[..self.used].copy_from_slice(&self.run[..self.used]);
+            self.run = run.into();
+        }
+        self.status = Arc::clone(placed.lane.status());
         self.lane = placed.lane;
         self.index = placed.index;
     }
 
     #[inline]
     fn is_in_place(&self) -> bool {
-        self.port.assigned.load(Ordering::Relaxed) == self.index && self.lane.status().is_open()
+        self.port.assigned.load(Ordering::Relaxed) == self.index && self.status.is_open()
     }
 
     /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
@@ -103,12 +119,11 @@ impl ThreadPort {
     /// Puts a message into the run.
     #[inline]
     fn stage(&mut self, header: Header, payload: &[u8]) {
-        let at = self.run.len();
-        self.run
-            .resize(at + message::message_bytes(payload.len()), 0);
-        let (head, body) = self.run[at..].split_at_mut(HEADER_BYTES);
+        let place = &mut self.run[self.used..][..message::message_bytes(payload.len())];
+        let (head, body) = place.split_at_mut(HEADER_BYTES);
         head.copy_from_slice(&header.encode());
         copy(&mut body[..payload.len()], payload);
+        self.used += message::message_bytes(payload.len());
         self.messages += 1;
     }
 
@@ -119,7 +134,7 @@ impl ThreadPort {
         let fits = |this: &Self| {
             this.messages == 0
                 || this.messages < RUN_MESSAGES
-                    && this.run.len() + message::message_bytes(payload) <= RUN_BYTES.min(this.eager)
+                    && this.used + message::message_bytes(payload) <= RUN_BYTES.min(this.eager)
         };
         fits(self) || {
             self.send();
@@ -134,11 +149,17 @@ impl ThreadPort {
             return;
         }
         let run = Run {
-            bytes: &self.run,
+            bytes: &self.run[..self.used],
             messages: self.messages,
             requests: self.requests,
         };
-        match self.lane.send(&self.node, run, self.handle.ports()) {
+        let outcome = self.lane.send(&self.node, run, self.handle.ports());
+        self.sent(outcome);
+    }
+
+    #[inline]
+    fn sent(&mut self, outcome: Outcome) {
+        match outcome {
             Outcome::Sent => self.clear(),
             // A lost lane is seen by the next poll.
             Outcome::Lost => {}
@@ -149,7 +170,7 @@ impl ThreadPort {
     /// There was no room or no credit.
     #[cold]
     fn look_around(&mut self) {
-        if !self.lane.status().is_active() {
+        if !self.status.is_active() {
             self.handle.reassign(&self.node);
         }
         if self.port.assigned.load(Ordering::Relaxed) != self.index {
@@ -159,7 +180,7 @@ impl ThreadPort {
 
     #[inline]
     fn clear(&mut self) {
-        self.run.clear();
+        self.used = 0;
         self.staged.clear();
         self.messages = 0;
         self.requests = 0;
@@ -169,7 +190,7 @@ impl ThreadPort {
     /// The lane is lost: every call that is out ends.
     #[cold]
     fn lose(&mut self, sink: &mut dyn Sink) -> CallError {
-        let error = self.lane.status().error();
+        let error = self.status.error();
         // What was handed to us before is still an answer.
         self.take_mail(sink);
         let out: Vec<CallId> = self.calls.out().collect();
@@ -185,10 +206,15 @@ impl ThreadPort {
 
     #[inline]
     fn take_mail(&mut self, sink: &mut dyn Sink) -> usize {
-        let mut taken = 0;
-        if !self.port.has_mail() {
-            return taken;
+        match self.port.has_mail() {
+            true => self.empty_mailbox(sink),
+            false => 0,
         }
+    }
+
+    #[inline(never)]
+    fn empty_mailbox(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut taken = 0;
         while let Ok(delivered) = self.port.mailbox.try_recv() {
             taken += 1;
             if let Some(tag) = self.calls.finish(delivered.call) {
@@ -202,13 +228,10 @@ impl ThreadPort {
     }
 
     fn refusal(&self) -> Option<CallError> {
-        if self.lane.status().is_leaving() {
+        if self.status.is_leaving() {
             return Some(CallError::ShuttingDown);
         }
-        self.lane
-            .status()
-            .is_lost()
-            .then(|| self.lane.status().error())
+        self.status.is_lost().then(|| self.status.error())
     }
 }
 
@@ -298,10 +321,41 @@ impl Lane for ThreadPort {
     #[inline]
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         self.send();
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         Ok(())
+    }
+
+    /// One turn for both, when nobody else is at the lane: leading costs atomics that others see.
+    #[inline]
+    fn turn(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        if self.messages == 0 || self.handle.is_crowded() {
+            self.flush(sink)?;
+            return self.poll(sink);
+        }
+        let before = self.calls.outstanding();
+        let run = Run {
+            bytes: &self.run[..self.used],
+            messages: self.messages,
+            requests: self.requests,
+        };
+        let mine = Mine {
+            port: &self.port,
+            calls: &mut self.calls,
+            sink: &mut *sink,
+        };
+        let ports = self.handle.ports();
+        let (outcome, _) = self
+            .lane
+            .exchange(&self.node, run, ports, Some(mine), LOOKS);
+        let mut taken = before - self.calls.outstanding();
+        self.sent(outcome);
+        taken += self.take_mail(sink);
+        if self.status.is_lost() {
+            return Err(self.lose(sink));
+        }
+        Ok(taken)
     }
 
     #[inline]
@@ -316,17 +370,19 @@ impl Lane for ThreadPort {
         }
         let before = self.calls.outstanding();
         let mine = Mine {
-            port: self.port.id,
+            port: &self.port,
             calls: &mut self.calls,
             sink,
         };
         let crowded = self.handle.is_crowded();
         let looks = if crowded { 1 } else { LOOKS };
-        self.lane
+        let led = self
+            .lane
             .poll(&self.node, self.handle.ports(), Some(mine), looks);
+        self.looked = led.is_some();
         // What was taken for others is theirs to count.
         taken += before - self.calls.outstanding();
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         if taken > 0 {
@@ -334,7 +390,7 @@ impl Lane for ThreadPort {
         } else {
             self.looks += 1;
             if crowded && self.looks % LOOKS_PER_YIELD == 0 {
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
         Ok(taken)
@@ -357,6 +413,16 @@ impl Lane for ThreadPort {
         }
     }
 
+    #[inline]
+    fn rest(&mut self) {
+        // News wake who has looked for them; who found another at it looks again when that one is done.
+        if thread::is_simulated() && self.looked {
+            self.port.rest(self.handle.is_crowded());
+        } else {
+            thread::relax();
+        }
+    }
+
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
         self.lane.buffer(length)
     }
@@ -368,25 +434,25 @@ impl Lane for ThreadPort {
     #[inline]
     fn is_usable(&self) -> bool {
         // Answers to calls that were given up may never come: they hold up no later call.
-        self.lane.status().is_open() && (self.is_in_place() || !self.calls.only_abandoned())
+        self.status.is_open() && (self.is_in_place() || !self.calls.only_abandoned())
     }
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         let before = self.calls.outstanding();
         let mine = Mine {
-            port: self.port.id,
+            port: &self.port,
             calls: &mut self.calls,
             sink,
         };
         self.lane.check(&self.node, self.handle.ports(), Some(mine));
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         if self.calls.outstanding() < before {
             // Its next sleep is none: what it waits for may have come.
             self.port.wake();
         }
-        if !self.lane.status().is_active() {
+        if !self.status.is_active() {
             self.handle.reassign(&self.node);
         }
         Ok(())
@@ -415,7 +481,7 @@ impl Drop for ThreadPort {
         for &slot in &self.staged {
             self.port.end(slot);
         }
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             for call in self.calls.out() {
                 self.port.end(slot_of(call));
             }

@@ -9,6 +9,7 @@ use dunlin_verbs::{
 
 use crate::inner::Inner;
 use crate::memory::{Block, Watch, LINE, REGIONS_MAX};
+use crate::stack;
 
 use super::{limit, SimProtectionDomain, MAX_REGISTERED_BYTES};
 
@@ -27,7 +28,7 @@ struct Handle {
     base: u64,
     access: Access,
     /// The simulated thread that looked at the memory last.
-    looker: AtomicU32,
+    looker: Arc<AtomicU32>,
 }
 
 impl Drop for Handle {
@@ -91,9 +92,14 @@ impl SimRegion {
             limit("max_regions", 1, REGIONS_MAX - regions.count(), REGIONS_MAX)?;
         }
         let block = Arc::new(make());
-        let (key, base) = regions.insert(Arc::clone(&block), domain.number, access);
+        let looker = Arc::new(AtomicU32::new(u32::MAX));
+        let (key, base) = regions.insert(
+            Arc::clone(&block),
+            domain.number,
+            access,
+            Arc::clone(&looker),
+        );
         drop(world);
-        let looker = AtomicU32::new(u32::MAX);
         let (inner, host) = (Arc::clone(inner), domain.host);
         Ok(Self {
             handle: Arc::new(Handle {
@@ -133,6 +139,8 @@ impl SimRegion {
                     start,
                     end,
                     explicit: true,
+                    armed: true,
+                    once: false,
                 });
             }
         }
@@ -157,13 +165,18 @@ impl SimRegion {
         let mut world = self.handle.inner.world();
         let regions = &mut world.hosts[usize::from(self.handle.host)].regions;
         if let Some(entry) = regions.find_mut(self.handle.key) {
-            if !entry.watches.iter().any(|watch| watch.thread == thread) {
+            let mut watches = entry.watches.iter_mut();
+            if let Some(watch) = watches.find(|watch| watch.thread == thread) {
+                watch.armed = true;
+            } else {
                 let end = entry.length;
                 entry.watches.push(Watch {
                     thread,
                     start: 0,
                     end,
                     explicit: false,
+                    armed: true,
+                    once: stack::is_stacked(),
                 });
             }
         }

@@ -81,10 +81,7 @@ impl<D: Device> UnconnectedRing<D> {
             },
         )?;
         queue_pair.to_init(Access::REMOTE_WRITE | Access::REMOTE_READ)?;
-        let canaries = getrandom::u64().map_err(|error| VerbsError::System {
-            call: "getrandom",
-            source: error.into(),
-        })?;
+        let canaries = crate::fabric::random(device)?;
         Ok(Self {
             canaries,
             queue_pair,
@@ -229,6 +226,7 @@ impl<D: Device> UnconnectedRing<D> {
             unconfirmed: None,
             broken: None,
             asked: None,
+            asks: None,
         })
     }
 }

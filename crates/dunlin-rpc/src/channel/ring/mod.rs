@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{
     Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment,
-    SendFlags, SendRequest,
+    SendFlags, SendRequest, Work,
 };
 
 use super::batch::LINE_BYTES;
@@ -92,6 +92,8 @@ pub(crate) struct RingChannel<D: Device> {
     broken: Option<ChannelError>,
     /// The peer asked for credits and reported this degree.
     asked: Option<u32>,
+    /// The immediate that goes with the next batch.
+    asks: Option<u32>,
 }
 
 impl<D: Device> RingChannel<D> {
@@ -188,6 +190,7 @@ impl<D: Device> RingChannel<D> {
             kind,
             call,
         };
+        D::charge(Work::Copy(payload.len()));
         self.outbox.push(header, payload);
     }
 
@@ -215,6 +218,7 @@ impl<D: Device> RingChannel<D> {
             kind,
             call,
         };
+        D::charge(Work::Copy(length));
         self.outbox.commit(header);
     }
 
@@ -226,7 +230,9 @@ impl<D: Device> RingChannel<D> {
         }
         self.reserve(4)?;
         let ring = self.peer_inlet.plus(RING_AT as u64);
-        for Piece { offset, bytes } in self.outbox.pieces(self.inbox.consumed()) {
+        let pieces = self.outbox.pieces(self.inbox.consumed());
+        let last = pieces.len() - 1;
+        for (place, Piece { offset, bytes }) in pieces.into_iter().enumerate() {
             if bytes.is_empty() {
                 continue;
             }
@@ -238,10 +244,15 @@ impl<D: Device> RingChannel<D> {
             };
             let write = Operation::Write {
                 remote: ring.plus(offset as u64),
-                immediate: None,
+                immediate: if place == last {
+                    self.asks.take()
+                } else {
+                    None
+                },
             };
             let posted = match &self.staging {
                 Some(staging) if bytes.len() > self.inline_bytes => {
+                    D::charge(Work::Copy(bytes.len()));
                     staging.memory().write(offset, bytes);
                     let segment = [Segment {
                         region: staging,
@@ -284,8 +295,12 @@ impl<D: Device> RingChannel<D> {
     pub(crate) fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.inbox.messages() == 0 {
             let Some(peer_consumed) = self.inbox.open(self.inlet.memory())? else {
+                D::charge(Work::Poll);
                 return Ok(None);
             };
+            // Its lines come from the NIC, as from another core.
+            D::charge(Work::SharedLine);
+            D::charge(Work::Copy(self.inbox.opened_bytes()));
             self.peer_consumed(peer_consumed)?;
         }
         self.inbox.take()
@@ -312,7 +327,7 @@ impl<D: Device> RingChannel<D> {
         }
         self.told_consumed = self.inbox.consumed();
         let word = self.told_consumed.to_le_bytes();
-        self.write_word(CONSUMED_AT, &word)?;
+        self.write_word(CONSUMED_AT, &word, false)?;
         // The peer may sleep for want of room rather than of messages.
         self.unconfirmed = Some(self.posted);
         self.wake_if_asleep()

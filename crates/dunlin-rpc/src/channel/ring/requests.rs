@@ -1,16 +1,17 @@
 //! The send queue of a channel: its entries, and what becomes of the requests in them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin_verbs::{
-    Completion, CompletionOpcode, CompletionQueue, Device, Operation, Payload, QueuePair,
+    thread, Completion, CompletionOpcode, CompletionQueue, Device, Operation, Payload, QueuePair,
     QueuePairState, ReceiveRequest, SendFlags, SendRequest,
 };
 
 use super::credits::ASKS;
 use super::long::{Fetch, Fetched};
-use super::{RingChannel, QUIET, SEND_REQUESTS};
+use super::{RingChannel, QUIET, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::ChannelError;
+use crate::config::REST;
 
 /// How long a full send queue is waited for.
 const RECLAIM: Duration = Duration::from_secs(2);
@@ -53,17 +54,17 @@ impl<D: Device> RingChannel<D> {
 
     #[cold]
     pub(super) fn reclaim(&mut self, entries: usize) -> Result<(), ChannelError> {
-        let started = Instant::now();
+        let started = thread::now();
         loop {
             self.progress()?;
             if self.has_entries(entries) {
                 return Ok(());
             }
-            if started.elapsed() > RECLAIM {
+            if thread::now().duration_since(started) > RECLAIM {
                 let words = "the peer lets no request complete".to_owned();
                 return Err(self.fail(ChannelError::queue_pair(words)));
             }
-            std::hint::spin_loop();
+            thread::idle(REST, false);
         }
     }
 
@@ -134,14 +135,48 @@ impl<D: Device> RingChannel<D> {
         }
     }
 
-    pub(super) fn write_word(&mut self, at: usize, word: &[u8]) -> Result<(), ChannelError> {
+    /// WRITEs a word of the peer's inlet. `signaled`: its completion will be looked for.
+    pub(super) fn write_word(
+        &mut self,
+        at: usize,
+        word: &[u8],
+        signaled: bool,
+    ) -> Result<(), ChannelError> {
         let remote = self.peer_inlet.plus(at as u64);
         let operation = Operation::Write {
             remote,
             immediate: None,
         };
-        let request =
-            SendRequest::new(QUIET, operation, Payload::Inline(word), SendFlags::SIGNALED);
-        self.post(request)
+        self.reserve(1)?;
+        let flags = match signaled {
+            true => SendFlags::SIGNALED,
+            false => self.next_flags(),
+        };
+        let request = SendRequest::new(QUIET, operation, Payload::Inline(word), flags);
+        self.queue_pair
+            .post_send(&[request])
+            .map_err(|e| ChannelError::queue_pair(e.to_string()))?;
+        self.note_posted(flags);
+        Ok(())
+    }
+
+    /// The flags of the next request whose completion nobody waits for (FaSST's selective signaling).
+    #[inline]
+    pub(super) fn next_flags(&self) -> SendFlags {
+        match self.unsignaled + 1 >= SIGNAL_EVERY {
+            true => SendFlags::SIGNALED,
+            false => SendFlags::empty(),
+        }
+    }
+
+    /// A request with these flags was posted.
+    #[inline]
+    pub(super) fn note_posted(&mut self, flags: SendFlags) {
+        if flags.contains(SendFlags::SIGNALED) {
+            self.note_signaled();
+        } else {
+            self.posted += 1;
+            self.unsignaled += 1;
+        }
     }
 }

@@ -57,7 +57,7 @@ impl<D: Device> RingChannel<D> {
             }
             // Signaled, and behind all messages: when it is done, they have arrived.
             let word = self.sleep.to_le_bytes();
-            self.write_word(SLEEP_AT, &word)?;
+            self.write_word(SLEEP_AT, &word, true)?;
             self.announcement = self.posted;
             self.progress()?;
         }
