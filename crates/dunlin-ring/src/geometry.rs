@@ -53,6 +53,14 @@ impl Default for RingConfig {
 }
 
 impl RingConfig {
+    /// How many slots [`RingConfig::for_messages`] and [`RingConfig::for_records`] choose: the paper's 128, and fewer where they would be more
+    /// than 32 MiB, down to 16. A larger array is not in any cache when the ring comes round, and gains nothing by its length.
+    pub fn usual_slots(slot_bytes: usize) -> usize {
+        const MOST: usize = 32 << 20;
+        let fit = (MOST / slot_bytes.max(1)).max(16);
+        128.min(1 << fit.ilog2())
+    }
+
     /// For messages of up to `bytes`, one to a slot. Where slots are WRITTEN by multiples of eight they need not be whole cache lines, because
     /// eight of them are: 64 bytes and their header take 72, not 128.
     pub fn for_messages(design: Design, bytes: usize) -> Self {
@@ -65,9 +73,11 @@ impl RingConfig {
             Batching::Off | Batching::InFlight { .. } => false,
         };
         let multiple = if by_eights { 8 } else { LINE_BYTES };
+        let slot_bytes = (HEADER_BYTES + bytes).next_multiple_of(multiple).max(16);
         Self {
             design,
-            slot_bytes: (HEADER_BYTES + bytes).next_multiple_of(multiple),
+            slots: Self::usual_slots(slot_bytes),
+            slot_bytes,
             ..Self::default()
         }
     }
@@ -83,9 +93,11 @@ impl RingConfig {
         } else {
             0
         };
+        let slot_bytes = (bytes + extra).max(1).next_multiple_of(LINE_BYTES);
         Self {
             design,
-            slot_bytes: (bytes + extra).max(1).next_multiple_of(LINE_BYTES),
+            slots: Self::usual_slots(slot_bytes),
+            slot_bytes,
             framing,
             ..Self::default()
         }
@@ -379,6 +391,28 @@ mod tests {
     }
 
     #[test]
+    fn a_message_and_its_header_take_no_more_than_they_need() {
+        let config = RingConfig::for_messages(Design::RB2, 64);
+        assert_eq!(config.slot_bytes, 72);
+        let geometry = Geometry::new(&config).unwrap();
+        assert_eq!((geometry.units_of(64), geometry.units_of(65)), (1, 2));
+        // What is WRITTEN together begins and ends with a line.
+        let batch = geometry.transmit as usize * geometry.unit_bytes;
+        assert_eq!(batch % LINE_BYTES, 0);
+        let alone = RingConfig::for_messages(Design::RB2_LATENCY, 64);
+        assert_eq!(alone.slot_bytes, 128);
+    }
+
+    #[test]
+    fn a_ring_of_large_messages_has_fewer_slots() {
+        let slots = |bytes| RingConfig::for_records(Design::RB2, bytes).slots;
+        assert_eq!(
+            [64, 1 << 18, 1 << 20, 1 << 26].map(slots),
+            [128, 128, 32, 16]
+        );
+    }
+
+    #[test]
     fn messages_that_would_run_over_the_end_begin_at_the_start() {
         let geometry = Geometry::new(&RingConfig::default()).unwrap();
         assert_eq!(geometry.units_of(56), 1);
@@ -430,7 +464,7 @@ mod tests {
                 ..RingConfig::default()
             },
             RingConfig {
-                slot_bytes: 0,
+                slot_bytes: 8,
                 ..RingConfig::default()
             },
             RingConfig {

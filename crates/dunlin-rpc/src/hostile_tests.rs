@@ -168,7 +168,7 @@ impl Raw {
         receives: usize,
         sender: Option<u64>,
     ) -> Self {
-        let fabrics = devices::fabrics(None).unwrap();
+        let fabrics = devices::fabrics(None, None).unwrap();
         let config = DialConfig {
             capabilities: devices::capabilities(&fabrics).unwrap(),
             ..DialConfig::default()
@@ -653,7 +653,7 @@ fn a_client_that_reads_nothing_is_not_waited_for() {
 #[test]
 fn a_server_that_writes_anything_gives_errors_and_no_harm() {
     let device = hostile_device();
-    let fabrics = devices::fabrics(None).unwrap();
+    let fabrics = devices::fabrics(None, None).unwrap();
     let config = AcceptorConfig {
         capabilities: devices::capabilities(&fabrics).unwrap(),
         ..AcceptorConfig::default()

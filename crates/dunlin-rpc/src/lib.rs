@@ -24,6 +24,7 @@ mod hostile_tests;
 mod preset;
 mod server;
 mod sharing;
+mod visit;
 
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
@@ -31,7 +32,7 @@ pub use client::{
     RequestBuffer,
 };
 pub use config::{ChannelConfig, WaitMode};
-pub use devices::{available, offered, DeviceReport};
+pub use devices::{available, chosen, offered, DeviceReport};
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
@@ -40,6 +41,7 @@ pub use server::{
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};
+pub use visit::{capabilities_towards, capability, visit_device, DeviceVisitor};
 
 /// The id of a handler: what a request asks for.
 pub type HandlerId = u16;

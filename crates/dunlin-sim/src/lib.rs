@@ -46,5 +46,6 @@ pub use device::{
 };
 pub use faults::{Fault, FaultRule, Traffic};
 pub use parameters::{
-    Confidence, HostParameters, NicParameters, Origin, ParameterError, SwitchParameters,
+    parameter_files, Confidence, HostParameters, NicParameters, Origin, ParameterError,
+    SwitchParameters,
 };

@@ -20,6 +20,14 @@ pub enum AsyncEvent {
     PeerGone([u8; 16]),
     /// A completion queue overran.
     CompletionQueueOverrun,
+    /// The port of this number can be used.
+    PortActive(u8),
+    /// The port of this number went down.
+    PortDown(u8),
+    /// The port of this number has other addresses than before.
+    AddressesChanged(u8),
+    /// The device failed; all that was made from it is of no use.
+    DeviceFatal,
 }
 
 /// An RDMA NIC, real or not. Clones are handles on the same open device, which lives until the last object made from it is gone.

@@ -6,6 +6,7 @@ pub mod demo;
 pub mod devices;
 pub mod doctor;
 pub mod kv;
+pub mod lab;
 pub mod perf;
 pub mod serve;
 pub mod top;
@@ -51,6 +52,9 @@ pub enum Command {
     /// Measure
     #[command(subcommand)]
     Perf(perf::Command),
+    /// The papers' figures on the simulated cluster, and their claims
+    #[command(subcommand)]
+    Lab(lab::Command),
     /// See which devices there are and what they can do
     Devices(devices::Args),
     /// See what is there, what is missing, and how to get it
@@ -68,6 +72,7 @@ impl Command {
             Self::Top(args) => top::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Perf(command) => command.run(),
+            Self::Lab(command) => command.run(),
             Self::Doctor(args) => doctor::run(&args),
         }
     }

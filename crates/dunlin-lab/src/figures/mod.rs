@@ -11,6 +11,7 @@ mod flock_6;
 mod flock_9;
 mod flock_rpc;
 mod raw_limits;
+mod rb2;
 mod scalerpc_1b;
 mod scalerpc_3b;
 
@@ -31,4 +32,12 @@ pub const ALL: &[Figure] = &[
     flock_12::FIGURE,
     scalerpc_1b::FIGURE,
     scalerpc_3b::FIGURE,
+    rb2::POINTERS,
+    rb2::THROUGHPUT,
+    rb2::LATENCY,
+    rb2::THREADS,
+    rb2::SWITCHED_OFF,
+    rb2::NETWORK_FUNCTION,
+    rb2::DATABASE,
+    rb2::HTTP,
 ];

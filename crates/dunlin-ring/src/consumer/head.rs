@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{fence, Ordering};
 
-use dunlin_verbs::{Device, Operation, Payload, Region, SendFlags, SendRequest};
+use dunlin_verbs::{Device, Operation, Payload, Region, SendFlags, SendRequest, Work};
 
 use super::Consumer;
 use crate::design::{HeadSync, TailSync};
@@ -21,6 +21,7 @@ impl<D: Device> Consumer<D> {
             let start = offset - self.geometry.prefix;
             let whole = self.geometry.prefix + length + self.geometry.suffix;
             self.array.zero(start, whole);
+            D::charge(Work::Copy(whole));
         }
         if self.receiver.read(units) {
             self.push_head()?;
@@ -57,6 +58,7 @@ impl<D: Device> Consumer<D> {
         let request = SendRequest::new(0, write, Payload::Inline(&head), SendFlags::empty());
         if self.link.post(&mut [request], false, 0).is_ok() {
             self.receiver.pushed();
+            let _ = self.link.wake_if_asleep(0);
         }
         // A connection that failed is told when there is nothing left to read.
         Ok(())

@@ -5,8 +5,9 @@ mod head;
 mod look;
 mod parse;
 mod run;
+mod sleep;
 
-use dunlin_verbs::{Device, Region, RemoteAddress};
+use dunlin_verbs::{Device, Region, RemoteAddress, Work};
 
 pub use guard::Arrived;
 
@@ -128,6 +129,7 @@ impl<D: Device> Consumer<D> {
         } else {
             let copy = &mut self.scratch[..arrival.length];
             message.read(0, copy);
+            D::charge(Work::Copy(copy.len()));
             read(Message::private(copy))
         };
         self.give_back(arrival.offset, arrival.length, arrival.units)?;
@@ -193,6 +195,7 @@ impl<D: Device> Consumer<D> {
                 Received::Message(match target.get_mut(..length) {
                     Some(target) => {
                         message.read(0, target);
+                        D::charge(Work::Copy(length));
                         arrived.give_back()?;
                         Ok(length)
                     }
@@ -228,13 +231,14 @@ impl<D: Device> Consumer<D> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
 impl<D: Device> Consumer<D> {
     /// All that the producer may write.
     pub(crate) fn inlet_for_tests(&self) -> D::Region {
         self.inlet.clone()
     }
 
+    #[cfg(test)]
     pub(crate) fn units_for_tests(&self) -> u64 {
         self.geometry.units
     }

@@ -6,9 +6,10 @@
 mod end;
 mod polled;
 mod room;
+mod sleep;
 mod transmission;
 
-use dunlin_verbs::{Device, Region, RemoteAddress};
+use dunlin_verbs::{Device, Region, RemoteAddress, Work};
 
 use crate::design::Design;
 use crate::error::{LengthLimit, RingError, SendError};
@@ -129,12 +130,14 @@ impl<D: Device> Producer<D> {
     pub fn try_send(&mut self, message: &[u8]) -> Result<(), SendError> {
         if self.sender.tail() < self.quiet_until && self.geometry.is_single(message.len()) {
             self.send_quietly(message.len(), |place| place.copy_from_slice(message));
+            D::charge(Work::Copy(message.len()));
             return Ok(());
         }
         let offset = self.claim(message.len())?;
         let prefix = self.geometry.prefix;
         let place = self.local.bytes_mut(offset + prefix, message.len());
         place.copy_from_slice(message);
+        D::charge(Work::Copy(message.len()));
         self.publish(offset, message.len())?;
         self.quiet_until = self.quiet_bound();
         Ok(())
@@ -220,6 +223,7 @@ impl<D: Device> Producer<D> {
     /// When the ring has ended.
     #[inline]
     pub fn poll(&mut self) -> Result<(), RingError> {
+        D::charge(Work::Poll);
         self.link.check()?;
         if self.link.in_flight() > 0 {
             self.take_completions()?;
@@ -261,6 +265,7 @@ impl<D: Device> Producer<D> {
         if !self.design.zero_copy {
             let place = self.local.bytes_mut(offset + self.geometry.prefix, length);
             place.copy_from_slice(&self.scratch[..length]);
+            D::charge(Work::Copy(length));
         }
         self.publish(offset, length)
     }
@@ -292,7 +297,7 @@ impl<D: Device> Producer<D> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
 impl<D: Device> Producer<D> {
     /// All that the consumer may write.
     pub(crate) fn inlet_for_tests(&self) -> D::Region {

@@ -53,6 +53,12 @@ impl Purse {
         Some(self.degrees.take_median())
     }
 
+    /// Whether a request for more is out.
+    #[inline]
+    pub(crate) fn has_asked(&self) -> bool {
+        self.asked
+    }
+
     /// The server's total. Only growth counts, and what cannot be a total is ignored: it can harm nobody but this client's own pace.
     #[inline]
     pub(crate) fn granted(&mut self, total: u32) {
@@ -152,10 +158,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether an honest client has asked for more by now, or soon will.
+    /// Whether an honest client has asked for more by now, or is about to.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.left() <= self.renewal / 2
+    }
+
+    /// Whether it has sent requests after the one that it asked with.
+    #[inline]
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.left() < self.renewal / 2
     }
 
     /// The client asks for more and reports its median degree.

@@ -19,7 +19,13 @@ pub(crate) struct Admitted {
     admission: Arc<Admission>,
     /// What the client was told last.
     active: bool,
+    /// While a request for credits is due: looks at the ring, and whether requests came together.
+    looks: u32,
+    hurried: bool,
 }
+
+/// Looks at the ring for one at the completions, while a request for credits may be there.
+const LOOKS_PER_LOOK: u32 = 32;
 
 impl From<Lie> for ChannelError {
     fn from(lie: Lie) -> Self {
@@ -37,6 +43,8 @@ impl Admitted {
             admission: Arc::clone(admission),
             // What a client believes that was told nothing.
             active: true,
+            looks: 0,
+            hurried: false,
         }
     }
 
@@ -54,9 +62,18 @@ impl Admitted {
     pub(crate) fn attend<D: Device>(
         &mut self,
         channel: &mut RingChannel<D>,
+        taken: usize,
     ) -> Result<(), ChannelError> {
-        // An honest client asks when it has sent half, so its request is there or about to come. One that was declined waits for news.
-        let due = self.ledger.is_due() && (self.active || !self.ledger.is_pending());
+        if !self.ledger.is_due() && !self.has_news() {
+            return Ok(());
+        }
+        // An honest client asks with the message that makes it half. A look for that costs more than a request, so where requests come
+        // one by one it is looked for seldom until a later one has come: then it is there for certain. Where many come together their
+        // sender is about to need credits. One that was declined waits for news.
+        self.looks = self.looks.wrapping_add(1);
+        self.hurried |= taken > 1;
+        let due = (self.hurried || self.ledger.is_overdue() || self.looks % LOOKS_PER_LOOK == 0)
+            && (self.active || !self.ledger.is_pending());
         if due || self.has_news() {
             self.decide(channel)?;
         }
@@ -88,6 +105,7 @@ impl Admitted {
         // A lane that is not active gets no more credits; its request for them is kept until it is active again.
         let granted = if wanted { self.ledger.grant() } else { None };
         if let Some(degree) = granted {
+            self.hurried = false;
             self.share
                 .utilisation
                 .fetch_add(u64::from(degree), Ordering::Relaxed);

@@ -121,16 +121,16 @@ impl ClientBuilder {
     /// When a setting is out of range, there is no server, no common device, or the handshake fails.
     pub fn connect(mut self, address: &str) -> Result<Client, ConnectError> {
         self.validate()?;
-        let fabrics = devices::fabrics(self.device.as_deref()).map_err(|available| {
-            ConnectError::NoDevice {
+        let address: Address = address.parse()?;
+        let fabrics = devices::fabrics(self.device.as_deref(), devices::towards(&address))
+            .map_err(|available| ConnectError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,
-            }
-        })?;
+            })?;
         let capabilities = devices::capabilities(&fabrics)
             .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
         let way = Way::Port {
-            address: address.parse()?,
+            address,
             dial: DialConfig {
                 secret: self.secret.take(),
                 capabilities,
@@ -344,7 +344,10 @@ impl Recipe {
             Way::Port { address, dial: how } => {
                 let dialed = dial(address, how)?;
                 let device = dialed.device().to_string();
-                let why = dialed.why().to_string();
+                let why = match devices::chosen(&device) {
+                    None => dialed.why().to_string(),
+                    Some(chosen) => format!("{}; {chosen}", dialed.why()),
+                };
                 (Some(dialed), device, why)
             }
             Way::Desk(_) => {

@@ -154,7 +154,7 @@ impl<D: Device> Connection<D> {
             self.channel.flush()?;
         }
         if let Some(admitted) = &mut self.admitted {
-            admitted.attend(&mut self.channel)?;
+            admitted.attend(&mut self.channel, taken)?;
         }
         Ok(taken)
     }

@@ -10,6 +10,7 @@ pub(crate) mod service;
 mod statistics;
 mod workers;
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -202,15 +203,21 @@ impl ServerBuilder {
             let words = "this server has no address: bind one, or serve_on a device";
             return Err(ServeError::Setting(words.into()));
         };
-        let fabrics =
-            devices::fabrics(self.device.as_deref()).map_err(|available| ServeError::NoDevice {
+        // Bound to one address it serves on that address' interface; bound to all, on the one where each client comes in.
+        let bound = self.address.as_ref();
+        let bound = bound.and_then(|address| address.host().parse::<IpAddr>().ok());
+        let local = bound.filter(|ip| !ip.is_unspecified() && !ip.is_loopback());
+        let fabrics = devices::fabrics(self.device.as_deref(), local).map_err(|available| {
+            ServeError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,
-            })?;
+            }
+        })?;
         let capabilities = devices::capabilities(&fabrics)?;
         let config = AcceptorConfig {
             secret: self.secret.clone(),
             capabilities,
+            device_at: Some(devices::at),
             handshake_timeout: self.handshake_timeout,
             ..AcceptorConfig::default()
         };
@@ -334,27 +341,17 @@ impl RunningServer {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.desk
-            .services()
-            .map(|(_, service)| service.connections())
-            .sum()
+        self.desk.connections()
     }
 
     /// What was counted so far.
     pub fn statistics(&self) -> ServerStatistics {
-        let mut sum = ServerStatistics::default();
-        for (_, service) in self.desk.services() {
-            service.count(&mut sum);
-        }
-        sum
+        self.desk.statistics()
     }
 
     /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
     pub fn senders(&self) -> Vec<SenderReport> {
-        self.desk
-            .services()
-            .flat_map(|(_, service)| service.senders())
-            .collect()
+        self.desk.senders()
     }
 
     /// All live figures.

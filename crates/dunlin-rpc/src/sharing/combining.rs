@@ -340,24 +340,6 @@ impl Members<'_> {
         self.count()
     }
 
-    /// Whether the message that was sent had nobody's run but the leader's own.
-    #[inline]
-    pub(crate) fn is_alone(&self) -> bool {
-        self.own_goes && self.followers == 0
-    }
-
-    /// Goes on with the turn after a message that was the leader's alone: those who came meanwhile may be gathered into another.
-    ///
-    /// # Panics
-    /// When the message was not the leader's alone.
-    #[inline]
-    pub(crate) fn go_on(&mut self) {
-        assert!(self.is_alone(), "followers of a message are let go first");
-        self.own.messages.store(0, Ordering::Relaxed);
-        self.own_goes = false;
-        self.outcome = Outcome::Lost;
-    }
-
     /// Whether the leader's own run found no room or no credit.
     #[inline]
     pub(crate) fn is_own_full(&self) -> bool {

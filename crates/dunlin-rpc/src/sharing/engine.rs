@@ -2,13 +2,14 @@
 
 use dunlin_verbs::{CompletionChannel, Device, Work};
 
-use super::combining::{Members, Outcome};
+use super::combining::{Members, Outcome, Run};
 use super::lane::{LaneFigures, Status};
 use super::ports::{Mine, Ports};
 use crate::admission::credits::Purse;
 use crate::channel::batch::MOST_MESSAGES;
 use crate::channel::buffers::Landed;
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
+use crate::channel::outbox::copy;
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
 use crate::client::lane::{Answer, CallId};
@@ -54,6 +55,66 @@ impl<D: Device> Engine<D> {
         }
     }
 
+    /// Requests that may be sent now.
+    #[inline]
+    fn credits(&mut self, status: &Status) -> u32 {
+        let Some(purse) = &self.purse else {
+            return u32::MAX;
+        };
+        // News that nobody waits for is found by the checks.
+        if purse.has_asked() || !status.is_active() {
+            self.look_at_grant(status);
+        }
+        match &self.purse {
+            Some(purse) if status.is_active() => purse.left(),
+            _ => 0,
+        }
+    }
+
+    /// Writes a message of one run, whose thread leads and is alone.
+    #[inline]
+    pub(crate) fn send_alone(
+        &mut self,
+        run: Run<'_>,
+        status: &Status,
+        figures: &LaneFigures,
+    ) -> Result<Outcome, ChannelError> {
+        let bytes = run.bytes.len();
+        if run.requests > 0 && run.requests > self.credits(status)
+            || self.channel.run_room(bytes)? < bytes
+        {
+            return Ok(Outcome::Full);
+        }
+        D::charge(Work::Copy(bytes));
+        copy(self.channel.run_space(bytes), run.bytes);
+        self.write(bytes, run.messages, run.requests, 1, figures)?;
+        Ok(Outcome::Sent)
+    }
+
+    /// Writes the message that stands in the batch, and accounts for its requests.
+    #[inline]
+    fn write(
+        &mut self,
+        bytes: usize,
+        messages: u32,
+        requests: u32,
+        threads: usize,
+        figures: &LaneFigures,
+    ) -> Result<(), ChannelError> {
+        self.channel.commit_run(bytes, messages);
+        if requests > 0 {
+            figures.sent(requests, threads as u32);
+            if let Some(purse) = &mut self.purse {
+                purse.spend(requests);
+                figures.credits(purse.left());
+                if let Some(degree) = purse.ask() {
+                    self.channel.ask_for_credits(degree);
+                }
+            }
+        }
+        self.channel.flush()
+    }
+
     /// Writes one message for the leader and its followers.
     #[inline]
     pub(crate) fn send(
@@ -62,12 +123,7 @@ impl<D: Device> Engine<D> {
         status: &Status,
         figures: &LaneFigures,
     ) -> Result<(), ChannelError> {
-        self.look_at_grant(status);
-        let left = match &self.purse {
-            Some(purse) if status.is_active() => purse.left(),
-            Some(_) => 0,
-            None => u32::MAX,
-        };
+        let left = self.credits(status);
         let (mut bytes, mut messages, mut requests) = (0, 0, 0);
         let mut failed = None;
         let channel = &mut self.channel;
@@ -101,23 +157,8 @@ impl<D: Device> Engine<D> {
         }
         D::charge(Work::Copy(bytes));
         members.fill(self.channel.run_space(bytes));
-        self.channel.commit_run(bytes, messages);
-        if let Some(purse) = &mut self.purse {
-            if requests > 0 {
-                purse.spend(requests);
-                if let Some(degree) = purse.ask() {
-                    self.channel.ask_for_credits(degree);
-                }
-            }
-        }
-        self.channel.flush()?;
+        self.write(bytes, messages, requests, count, figures)?;
         members.settle(Outcome::Sent);
-        if requests > 0 {
-            figures.sent(requests, count as u32);
-            if let Some(purse) = &self.purse {
-                figures.credits(purse.left());
-            }
-        }
         Ok(())
     }
 

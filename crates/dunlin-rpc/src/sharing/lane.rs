@@ -116,15 +116,15 @@ impl LaneFigures {
 /// A lane, whatever its device.
 pub(crate) trait SharedLane: Send + Sync {
     /// Where it stands.
-    fn status(&self) -> &Status;
+    fn status(&self) -> &Arc<Status>;
     /// What it has done.
     fn figures(&self) -> &LaneFigures;
     /// Longest payload in the ring, and at all.
     fn limits(&self) -> (usize, usize);
     /// Sends a run, together with those of others.
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
-    /// Sends a run as [`SharedLane::send`] does, and looks for answers in the same turn when the run went alone; says how many messages
-    /// it took.
+    /// Sends a run and looks for answers in the same turn, when nobody else is at the lane; else only sends it, with those of others. Says
+    /// how many messages it took.
     fn exchange(
         &self,
         node: &Node,
@@ -163,7 +163,7 @@ pub(crate) struct Export {
 /// A lane over a ring channel.
 pub(crate) struct RingSharedLane<D: Device> {
     combiner: Combiner<Engine<D>>,
-    status: Status,
+    status: Arc<Status>,
     figures: LaneFigures,
     exports: Arc<BufferPool<D>>,
     eager: usize,
@@ -181,7 +181,7 @@ impl<D: Device> RingSharedLane<D> {
         let figures = LaneFigures::default();
         figures.credits(credits.unwrap_or(0));
         Self {
-            status: Status::new(),
+            status: Arc::new(Status::new()),
             figures,
             exports: Arc::clone(channel.exports()),
             eager: channel.eager_bytes(),
@@ -275,7 +275,7 @@ impl<D: Device> RingSharedLane<D> {
 }
 
 impl<D: Device> SharedLane for RingSharedLane<D> {
-    fn status(&self) -> &Status {
+    fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
@@ -328,17 +328,26 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         if self.spins {
             return (self.send(node, run, ports), 0);
         }
-        let mut taken = 0;
-        let outcome = self.combiner.join(node, run, |engine, members| {
-            self.serve_or_take(engine, members, ports);
-            // Followers are let go before anybody looks: they have work to do.
-            if members.is_alone() && !members.are_waiting() && !self.status.is_lost() {
-                taken = self.look(engine, members, ports, &mut mine, looks);
-                members.go_on();
+        let (mut outcome, mut taken) = (Outcome::Lost, 0);
+        let led = self.combiner.try_lead(node, Run::NONE, |engine, members| {
+            if self.status.is_lost() {
+                return;
+            }
+            // Its owner has encoded it.
+            D::charge(Work::Copy(run.bytes.len()));
+            match engine.send_alone(run, &self.status, &self.figures) {
+                Ok(sent) => outcome = sent,
+                Err(error) => return self.lose(engine, &error),
+            }
+            taken = self.look(engine, members, ports, &mut mine, looks);
+            if members.are_waiting() {
                 self.serve(engine, members);
             }
         });
-        (outcome, taken)
+        match led {
+            Some(_) => (outcome, taken),
+            None => (self.send(node, run, ports), 0),
+        }
     }
 
     #[inline]
@@ -357,7 +366,9 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 }
                 taken = self.look(engine, members, ports, &mut mine, looks);
                 // Who came meanwhile is served at once, rather than made leader, which may not be running.
-                self.serve(engine, members);
+                if members.are_waiting() {
+                    self.serve(engine, members);
+                }
             })
             .map(|_| taken)
     }

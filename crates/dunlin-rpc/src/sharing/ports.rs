@@ -295,7 +295,7 @@ impl Ports {
         let port = self.table.get((call >> 48) as usize);
         port.and_then(OnceLock::get)
             .and_then(|port| Some((port.as_ref(), port.is_out(call)?)))
-            .ok_or_else(|| ChannelError::violation("an answer to no call of ours"))
+            .ok_or_else(no_such_call)
     }
 
     /// The long response of a call begins to be fetched.
@@ -316,20 +316,20 @@ impl Ports {
         response: &[u8],
         mine: &mut Option<Mine<'_>>,
     ) -> Result<bool, ChannelError> {
-        let (port, _) = self.find(call)?;
-        port.end(slot_of(call));
-        match mine {
-            Some(mine) if mine.port == port.id => {
+        if let Some(mine) = mine {
+            if u64::from(mine.port.id) == call >> 48 {
+                mine.port.is_out(call).ok_or_else(no_such_call)?;
+                mine.port.end(slot_of(call));
                 if let Some(tag) = mine.calls.finish(call) {
                     mine.sink.answer(tag, response);
                 }
-                Ok(false)
-            }
-            _ => {
-                self.post(port, call, Ok(Answer::Short(response)));
-                Ok(true)
+                return Ok(false);
             }
         }
+        let (port, _) = self.find(call)?;
+        port.end(slot_of(call));
+        self.post(port, call, Ok(Answer::Short(response)));
+        Ok(true)
     }
 
     /// A call has ended otherwise.
@@ -342,7 +342,7 @@ impl Ports {
         let (port, _) = self.find(call)?;
         port.end(slot_of(call));
         match mine {
-            Some(mine) if mine.port == port.id => {
+            Some(mine) if mine.port.id == port.id => {
                 if let Some(tag) = mine.calls.finish(call) {
                     mine.sink.complete(tag, result);
                 }
@@ -364,9 +364,14 @@ impl Ports {
     }
 }
 
+#[cold]
+fn no_such_call() -> ChannelError {
+    ChannelError::violation("an answer to no call of ours")
+}
+
 /// The thread that polls, when it has calls of its own.
 pub(crate) struct Mine<'a> {
-    pub(crate) port: u16,
+    pub(crate) port: &'a Port,
     pub(crate) calls: &'a mut Calls,
     pub(crate) sink: &'a mut dyn Sink,
 }
@@ -557,7 +562,7 @@ mod tests {
                         let (_, call, _) = out.swap_remove(which % out.len());
                         let (port, calls, waiting) = &mut owners[who];
                         let mut told = Told::default();
-                        let mine = Mine { port: port.id, calls, sink: &mut told };
+                        let mine = Mine { port, calls, sink: &mut told };
                         ports.answer(call, b"", &mut Some(mine)).unwrap();
                         for tag in told.0 {
                             let place = waiting.iter().position(|&t| t == tag);

@@ -12,7 +12,7 @@ use dunlin_verbs::{thread, VerbsError};
 
 use super::combining::{Node, Outcome, Run};
 use super::handle::{Handle, Placed};
-use super::lane::{Exported, SharedLane};
+use super::lane::{Exported, SharedLane, Status};
 use super::ports::{slot_of, Calls, Mine, Port};
 use crate::channel::buffers::BytesMut;
 use crate::channel::message::{self, Header, Kind, DESCRIPTOR_BYTES, HEADER_BYTES};
@@ -36,6 +36,8 @@ pub(crate) struct ThreadPort {
     port: Arc<Port>,
     node: Node,
     lane: Arc<dyn SharedLane>,
+    /// Of `lane`.
+    status: Arc<Status>,
     /// The number of `lane` among the handle's.
     index: usize,
     calls: Calls,
@@ -61,6 +63,7 @@ impl ThreadPort {
             port,
             node: Node::new(),
             lane: Arc::clone(&placed.lane),
+            status: Arc::clone(placed.lane.status()),
             index: placed.index,
             calls,
             run: Box::default(),
@@ -86,13 +89,14 @@ impl ThreadPort {
             run[..self.used].copy_from_slice(&self.run[..self.used]);
             self.run = run.into();
         }
+        self.status = Arc::clone(placed.lane.status());
         self.lane = placed.lane;
         self.index = placed.index;
     }
 
     #[inline]
     fn is_in_place(&self) -> bool {
-        self.port.assigned.load(Ordering::Relaxed) == self.index && self.lane.status().is_open()
+        self.port.assigned.load(Ordering::Relaxed) == self.index && self.status.is_open()
     }
 
     /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
@@ -166,7 +170,7 @@ impl ThreadPort {
     /// There was no room or no credit.
     #[cold]
     fn look_around(&mut self) {
-        if !self.lane.status().is_active() {
+        if !self.status.is_active() {
             self.handle.reassign(&self.node);
         }
         if self.port.assigned.load(Ordering::Relaxed) != self.index {
@@ -186,7 +190,7 @@ impl ThreadPort {
     /// The lane is lost: every call that is out ends.
     #[cold]
     fn lose(&mut self, sink: &mut dyn Sink) -> CallError {
-        let error = self.lane.status().error();
+        let error = self.status.error();
         // What was handed to us before is still an answer.
         self.take_mail(sink);
         let out: Vec<CallId> = self.calls.out().collect();
@@ -202,10 +206,15 @@ impl ThreadPort {
 
     #[inline]
     fn take_mail(&mut self, sink: &mut dyn Sink) -> usize {
-        let mut taken = 0;
-        if !self.port.has_mail() {
-            return taken;
+        match self.port.has_mail() {
+            true => self.empty_mailbox(sink),
+            false => 0,
         }
+    }
+
+    #[inline(never)]
+    fn empty_mailbox(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut taken = 0;
         while let Ok(delivered) = self.port.mailbox.try_recv() {
             taken += 1;
             if let Some(tag) = self.calls.finish(delivered.call) {
@@ -219,13 +228,10 @@ impl ThreadPort {
     }
 
     fn refusal(&self) -> Option<CallError> {
-        if self.lane.status().is_leaving() {
+        if self.status.is_leaving() {
             return Some(CallError::ShuttingDown);
         }
-        self.lane
-            .status()
-            .is_lost()
-            .then(|| self.lane.status().error())
+        self.status.is_lost().then(|| self.status.error())
     }
 }
 
@@ -315,7 +321,7 @@ impl Lane for ThreadPort {
     #[inline]
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         self.send();
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         Ok(())
@@ -335,7 +341,7 @@ impl Lane for ThreadPort {
             requests: self.requests,
         };
         let mine = Mine {
-            port: self.port.id,
+            port: &self.port,
             calls: &mut self.calls,
             sink: &mut *sink,
         };
@@ -346,7 +352,7 @@ impl Lane for ThreadPort {
         let mut taken = before - self.calls.outstanding();
         self.sent(outcome);
         taken += self.take_mail(sink);
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         Ok(taken)
@@ -364,7 +370,7 @@ impl Lane for ThreadPort {
         }
         let before = self.calls.outstanding();
         let mine = Mine {
-            port: self.port.id,
+            port: &self.port,
             calls: &mut self.calls,
             sink,
         };
@@ -376,7 +382,7 @@ impl Lane for ThreadPort {
         self.looked = led.is_some();
         // What was taken for others is theirs to count.
         taken += before - self.calls.outstanding();
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         if taken > 0 {
@@ -428,25 +434,25 @@ impl Lane for ThreadPort {
     #[inline]
     fn is_usable(&self) -> bool {
         // Answers to calls that were given up may never come: they hold up no later call.
-        self.lane.status().is_open() && (self.is_in_place() || !self.calls.only_abandoned())
+        self.status.is_open() && (self.is_in_place() || !self.calls.only_abandoned())
     }
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         let before = self.calls.outstanding();
         let mine = Mine {
-            port: self.port.id,
+            port: &self.port,
             calls: &mut self.calls,
             sink,
         };
         self.lane.check(&self.node, self.handle.ports(), Some(mine));
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             return Err(self.lose(sink));
         }
         if self.calls.outstanding() < before {
             // Its next sleep is none: what it waits for may have come.
             self.port.wake();
         }
-        if !self.lane.status().is_active() {
+        if !self.status.is_active() {
             self.handle.reassign(&self.node);
         }
         Ok(())
@@ -475,7 +481,7 @@ impl Drop for ThreadPort {
         for &slot in &self.staged {
             self.port.end(slot);
         }
-        if self.lane.status().is_lost() {
+        if self.status.is_lost() {
             for call in self.calls.out() {
                 self.port.end(slot_of(call));
             }

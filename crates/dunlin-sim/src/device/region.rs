@@ -8,7 +8,7 @@ use dunlin_verbs::{
 };
 
 use crate::inner::Inner;
-use crate::memory::{Block, Watch, REGIONS_MAX};
+use crate::memory::{Block, Watch, LINE, REGIONS_MAX};
 use crate::stack;
 
 use super::{limit, SimProtectionDomain, MAX_REGISTERED_BYTES};
@@ -146,6 +146,18 @@ impl SimRegion {
         }
     }
 
+    /// The host's cores have read or written these bytes, as a program does with memory that it has initialised: as many of their lines
+    /// as fit are in the last-level cache. This costs no virtual time; who reads a region later does not warm it by that.
+    pub fn warm(&self, offset: usize, length: usize) {
+        let mut world = self.handle.inner.world();
+        let end = (offset + length).min(self.handle.block.memory().len()) as u64;
+        if let Some(llc) = &mut world.hosts[usize::from(self.handle.host)].llc {
+            for at in (offset as u64..end).step_by(LINE as usize) {
+                llc.touch(self.handle.base + at);
+            }
+        }
+    }
+
     /// The calling simulated thread looks at this memory: news in it wake the thread.
     #[cold]
     fn look(&self, thread: u32) {
@@ -198,6 +210,14 @@ impl Region for SimRegion {
     }
 
     fn page_kind(&self) -> PageKind {
-        PageKind::Huge
+        let world = self.handle.inner.world();
+        let page = world.hosts[usize::from(self.handle.host)]
+            .parameters
+            .page_bytes;
+        if page > 4096.0 {
+            PageKind::Huge
+        } else {
+            PageKind::Base
+        }
     }
 }
