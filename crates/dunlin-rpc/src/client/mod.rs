@@ -10,6 +10,7 @@ pub(crate) mod lane;
 mod pipeline;
 pub(crate) mod region;
 pub(crate) mod reply;
+pub(crate) mod ring_lane;
 mod thread_lane;
 mod wait;
 

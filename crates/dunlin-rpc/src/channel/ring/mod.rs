@@ -241,10 +241,10 @@ impl<D: Device> RingChannel<D> {
         if self.outbox.is_flushed() {
             return Ok(());
         }
-        self.reserve(4)?;
+        self.reserve(5)?;
         let ring = self.peer_inlet.plus(RING_AT as u64);
         let pieces = self.outbox.pieces(self.inbox.consumed());
-        let last = pieces.len() - 1;
+        let last = if pieces[3].bytes.is_empty() { 2 } else { 3 };
         for (place, Piece { offset, bytes }) in pieces.into_iter().enumerate() {
             if bytes.is_empty() {
                 continue;
