@@ -7,6 +7,7 @@ use dunlin_verbs::{EndpointAddress, VerbsError};
 use crate::context::{Core, Shared};
 use crate::device::Domain;
 use crate::error::last;
+use crate::link::usable;
 use crate::sys::types::{self, AhAttributes, Gid, GlobalRoute};
 
 /// Routers that a packet may pass; what IP stacks send.
@@ -14,7 +15,7 @@ const HOP_LIMIT: u8 = 64;
 
 /// The way to the device of `remote`.
 pub(crate) fn route(core: &Core, remote: &EndpointAddress) -> Result<AhAttributes, VerbsError> {
-    let port = &core.port;
+    let port = usable(core)?;
     if remote.gid == [0; 16] && remote.lid == 0 {
         return Err(VerbsError::Address("neither a GID nor a LID".to_owned()));
     }
@@ -50,11 +51,12 @@ pub(crate) fn route(core: &Core, remote: &EndpointAddress) -> Result<AhAttribute
 
 /// The route for people, in errors.
 pub(crate) fn shown(core: &Core, remote: &EndpointAddress) -> String {
+    let port = core.link.port();
     format!(
         "from {} port {} {} to {} queue pair {}",
         core.nic,
-        core.port.number,
-        core.port.gid,
+        port.number,
+        port.gid,
         std::net::Ipv6Addr::from(remote.gid).to_canonical(),
         remote.queue_pair
     )

@@ -13,8 +13,10 @@ use crate::channel::{Channel, IbvCompletionChannel};
 use crate::context::{Core, Shared};
 use crate::error::{invalid, last, returned};
 use crate::events::EventThread;
+use crate::poller::Poller;
 use crate::queue_pair::QpCore;
 use crate::status::status;
+use crate::sys::extended as x;
 use crate::sys::{constants as c, types};
 use crate::work_table::{Found, Kind, Met, WorkTable};
 
@@ -69,14 +71,50 @@ impl Drop for CqCore {
     }
 }
 
+/// Makes a queue that is polled by extended calls; `None` where the provider has none, or not with timestamps.
+pub(crate) fn create_extended(
+    core: &Core,
+    entries: u32,
+    channel: *mut types::CompletionChannel,
+    timestamps: bool,
+) -> Option<*mut x::CqEx> {
+    let make = core.extended?.create_cq_ex()?;
+    let mut init = x::CqInit {
+        entries,
+        user: null_mut(),
+        channel,
+        vector: core.vector() as u32,
+        fields: x::WC_STANDARD | if timestamps { x::WC_TIMESTAMP } else { 0 },
+        mask: 0,
+        flags: 0,
+        parent: null_mut(),
+    };
+    // SAFETY: the context is open, the channel, if any, is of it, and `init` is valid for the call.
+    let raw = unsafe { make(core.context.0, &mut init) };
+    (!raw.is_null()).then_some(raw)
+}
+
+/// How completions come from the provider.
+enum Way {
+    /// As an array.
+    List(types::PollCq),
+    /// One by one, field by field.
+    Calls(Poller),
+}
+
 /// Where completions gather.
 pub struct IbvCompletionQueue {
     core: Arc<CqCore>,
-    poll: types::PollCq,
+    way: Way,
     request: types::RequestNotify,
     met: Met,
     batch: Box<[types::Wc; BATCH]>,
+    /// When each of the batch came, where the device says so.
+    stamps: Box<[Option<u64>; BATCH]>,
 }
+
+// SAFETY: the pointers in `way` are the provider's, whose functions may be called from any thread, by one at a time.
+unsafe impl Send for IbvCompletionQueue {}
 
 impl std::fmt::Debug for IbvCompletionQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -103,16 +141,33 @@ impl IbvCompletionQueue {
         let channel = channel.map(|channel| Arc::clone(channel.inner()));
         let raw_channel = channel.as_ref().map_or(null_mut(), |channel| channel.raw.0);
         let asked = entries.max(1) as i32;
-        // SAFETY: the context is open, and the channel, if any, is of it and held below.
-        let raw = unsafe {
-            (core.api.create_cq)(
-                core.context.0,
-                asked,
-                null_mut(),
-                raw_channel,
-                core.vector(),
-            )
+        let extended = if core.polls_by_calls() {
+            create_extended(core, asked as u32, raw_channel, core.clock.is_some())
+        } else {
+            None
         };
+        let (raw, way) =
+            match extended.map(|raw| (raw, Poller::of(raw, core.clock, core.soft_roce))) {
+                // It begins as any queue does.
+                Some((raw, Some(poller))) => (raw.cast(), Way::Calls(poller)),
+                Some((raw, None)) => {
+                    // SAFETY: just made and not used.
+                    unsafe { (core.api.destroy_cq)(raw.cast()) };
+                    return Err(invalid(
+                        "device",
+                        format!(
+                        "the provider of {} leaves out calls; DUNLIN_IBV_EXTENDED=no does without",
+                        core.nic
+                    ),
+                    ));
+                }
+                // SAFETY: the context is open, and the channel, if any, is of it and held below.
+                None => unsafe {
+                    let (context, vector) = (core.context.0, core.vector());
+                    let raw = (core.api.create_cq)(context, asked, null_mut(), raw_channel, vector);
+                    (raw, Way::List(poll))
+                },
+            };
         if raw.is_null() {
             return Err(last(
                 "ibv_create_cq",
@@ -138,10 +193,11 @@ impl IbvCompletionQueue {
         drop(queues);
         Ok(Self {
             core: queue,
-            poll,
+            way,
             request,
             met: Met::default(),
             batch: Box::new([types::Wc::EMPTY; BATCH]),
+            stamps: Box::new([None; BATCH]),
         })
     }
 
@@ -206,17 +262,25 @@ impl CompletionQueue for IbvCompletionQueue {
         let mut count = 0;
         while count < completions.len() {
             let asked = (completions.len() - count).min(BATCH);
-            // SAFETY: the queue is alive, only this value polls it, and the batch has room for `asked`.
-            let taken =
-                unsafe { (self.poll)(self.core.raw.0, asked as i32, self.batch.as_mut_ptr()) };
+            let taken = match &mut self.way {
+                // SAFETY: the queue is alive, only this value polls it, and the batch has room for `asked`.
+                Way::List(poll) => unsafe {
+                    poll(self.core.raw.0, asked as i32, self.batch.as_mut_ptr())
+                },
+                // SAFETY: the queue is alive, and only this value polls it.
+                Way::Calls(poller) => unsafe {
+                    poller.poll(&mut self.batch[..asked], &mut self.stamps[..])
+                },
+            };
             let Ok(taken) = usize::try_from(taken) else {
                 self.core.fail();
                 break;
             };
             let device = self.core.device.core();
-            for wc in &self.batch[..taken] {
+            for (wc, stamp) in self.batch[..taken].iter().zip(&self.stamps[..]) {
                 if let Some((table, found)) = self.met.complete(&device.tables, wc.id) {
                     completions[count] = translate(device, wc, table, &found);
+                    completions[count].timestamp_ns = *stamp;
                     count += 1;
                 }
             }

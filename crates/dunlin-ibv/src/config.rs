@@ -27,6 +27,11 @@ pub struct IbvConfig {
     pub mtu_bytes: Option<usize>,
     /// What to assume about the order in which a WRITE becomes visible; see [`crate::PlacementReason`].
     pub placement: Option<Placement>,
+    /// Posting and polling by the library's extended calls. By default requests are posted by them where the provider has
+    /// them, and completions are taken by them where they bring timestamps; `true`: both wherever they are there, `false`:
+    /// neither, and so no timestamps. Soft-RoCE counts as having none unless `true`: its library (rdma-core 44) gets the
+    /// length of requests with several segments wrong when they are posted by calls.
+    pub extended: Option<bool>,
     /// Bytes registered at once.
     pub max_registered_bytes: usize,
     /// Reserved huge pages for regions, where there are any.
@@ -50,6 +55,7 @@ impl Default for IbvConfig {
             local_address: None,
             mtu_bytes: None,
             placement: None,
+            extended: None,
             // More than any host that is not built for memory; RLIMIT_MEMLOCK is the bound of the system.
             max_registered_bytes: 1 << 40,
             huge_pages: true,
@@ -62,7 +68,7 @@ impl Default for IbvConfig {
 
 impl IbvConfig {
     /// The default, changed by the environment: `DUNLIN_IBV_LIBRARY`, `_DEVICE`, `_PORT`, `_GID_INDEX`, `_ADDRESS`, `_MTU`,
-    /// `_PLACEMENT` (`in-order` or `unordered`), `_TRAFFIC_CLASS`, `_SERVICE_LEVEL`.
+    /// `_PLACEMENT` (`in-order` or `unordered`), `_EXTENDED` (`yes` or `no`), `_TRAFFIC_CLASS`, `_SERVICE_LEVEL`.
     ///
     /// # Errors
     /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.
@@ -112,6 +118,17 @@ impl IbvConfig {
                 return Err(VerbsError::Invalid {
                     argument: "DUNLIN_IBV_PLACEMENT",
                     why: format!("`{other}` is neither `in-order` nor `unordered`"),
+                })
+            }
+        };
+        config.extended = match variable("DUNLIN_IBV_EXTENDED").as_deref() {
+            None => None,
+            Some("yes") => Some(true),
+            Some("no") => Some(false),
+            Some(other) => {
+                return Err(VerbsError::Invalid {
+                    argument: "DUNLIN_IBV_EXTENDED",
+                    why: format!("`{other}` is neither `yes` nor `no`"),
                 })
             }
         };

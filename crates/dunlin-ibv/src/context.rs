@@ -7,11 +7,13 @@ use std::sync::{Mutex, PoisonError, Weak};
 
 use dunlin_verbs::{DeviceAttributes, VerbsError};
 
+use crate::clock::Clock;
 use crate::completion_queue::CqCore;
 use crate::config::IbvConfig;
 use crate::events::Events;
+use crate::link::Link;
 use crate::placement::PlacementReason;
-use crate::port::PortReport;
+use crate::sys::extended::Extended;
 use crate::sys::types;
 use crate::sys::Api;
 use crate::work_table::Registry;
@@ -70,7 +72,7 @@ pub(crate) struct Core {
     pub(crate) nic: String,
     pub(crate) attributes: DeviceAttributes,
     pub(crate) placement_reason: PlacementReason,
-    pub(crate) port: PortReport,
+    pub(crate) link: Link,
     /// READs and atomics that a queue pair has outstanding, and answers, at most.
     pub(crate) reads_initiated: u8,
     pub(crate) reads_answered: u8,
@@ -78,6 +80,12 @@ pub(crate) struct Core {
     pub(crate) queues: Mutex<HashMap<usize, Weak<CqCore>>>,
     pub(crate) events: Events,
     pub(crate) keys: Keys,
+    /// The provider's extended calls, unless the configuration wants none.
+    pub(crate) extended: Option<Extended>,
+    /// The clock of completions' timestamps.
+    pub(crate) clock: Option<Clock>,
+    /// Whether queue pairs are made for extended calls; by trial.
+    pub(crate) posts_by_calls: bool,
     /// Whether it is the kernel's soft-RoCE, whose statuses are coarser.
     pub(crate) soft_roce: bool,
     pub(crate) registered: AtomicUsize,
@@ -102,6 +110,26 @@ impl Core {
         // SAFETY: the context is open.
         let count = unsafe { (*self.context.0).completion_vectors }.max(1) as usize;
         (self.next_vector.fetch_add(1, Ordering::Relaxed) % count) as i32
+    }
+
+    /// Whether completions are taken by extended calls.
+    pub(crate) fn polls_by_calls(&self) -> bool {
+        self.extended.is_some() && (self.clock.is_some() || self.config.extended == Some(true))
+    }
+
+    /// What is used of the extended calls, for people.
+    pub(crate) fn extended_words(&self) -> String {
+        let posting = if self.posts_by_calls {
+            "requests posted by calls"
+        } else {
+            "requests posted by lists"
+        };
+        let polling = match (self.polls_by_calls(), self.clock) {
+            (_, Some(_)) => "completions with hardware timestamps",
+            (true, None) => "completions taken by calls, no timestamps",
+            (false, None) => "no timestamps",
+        };
+        format!("{posting}, {polling}")
     }
 
     /// Takes `bytes` of the budget.

@@ -1,6 +1,7 @@
 //! The device: opening it, and making everything else.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
@@ -18,12 +19,14 @@ use crate::context::{Core, Keys, Shared};
 use crate::error::{absent, invalid, last, within};
 use crate::events::{EventThread, Events};
 use crate::limits::{attributes, query, reads, try_out};
+use crate::link::{self, Link};
 use crate::list::{library, DeviceList};
 use crate::placement::{is_soft_roce, placement, PlacementReason};
-use crate::port::{choose_port, PortReport};
+use crate::port::{choose_port, examine, PortReport};
 use crate::queue_pair::IbvQueuePair;
 use crate::region::IbvRegion;
 use crate::shared_receive::IbvSharedReceiveQueue;
+use crate::sys::extended::Extended;
 use crate::sys::{types, Api};
 use crate::work_table::Registry;
 
@@ -126,6 +129,7 @@ impl IbvDevice {
         let opened = Opened { api: &api, context };
         let device = query(&api, context, nic)?;
         let port = choose_port(&api, context.0, nic, device.ports, config)?;
+        let soft_roce = is_soft_roce(&config.sysfs, nic, device.vendor_id);
         let mut core = Core {
             api,
             context,
@@ -133,14 +137,22 @@ impl IbvDevice {
             nic: nic.to_owned(),
             attributes: attributes(config, nic, &device, &port),
             placement_reason: PlacementReason::NotPromised,
-            port,
+            link: Link::new(port),
             reads_initiated: reads(device.max_qp_initiated_reads),
             reads_answered: reads(device.max_qp_reads),
             tables: Registry::default(),
             queues: Mutex::new(HashMap::new()),
             events: Events::default(),
             keys: Keys::default(),
-            soft_roce: is_soft_roce(&config.sysfs, nic, device.vendor_id),
+            extended: if config.extended.unwrap_or(!soft_roce) {
+                // SAFETY: the context is open, and stays so as long as the core.
+                unsafe { Extended::of(context.0) }
+            } else {
+                None
+            },
+            clock: None,
+            posts_by_calls: false,
+            soft_roce,
             registered: AtomicUsize::new(0),
             next_vector: AtomicUsize::new(0),
         };
@@ -148,6 +160,9 @@ impl IbvDevice {
         std::mem::forget(opened);
         let tried = try_out(&core)?;
         core.attributes.max_inline_bytes = tried.inline_bytes;
+        core.clock = tried.clock;
+        core.attributes.timestamps = core.clock.is_some();
+        core.posts_by_calls = tried.posts_by_calls;
         for transport in tried.absent {
             let transports = &mut core.attributes.transports;
             match transport {
@@ -163,8 +178,13 @@ impl IbvDevice {
         })
     }
 
-    fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         self.device.core()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn context(&self) -> *mut types::Context {
+        self.core().context.0
     }
 
     /// The NIC's own name.
@@ -172,9 +192,34 @@ impl IbvDevice {
         &self.core().nic
     }
 
-    /// Port, path MTU and GID that were chosen, and why.
-    pub fn port(&self) -> &PortReport {
-        &self.core().port
+    /// Port, path MTU and GID that were chosen, and why; as they are now.
+    pub fn port(&self) -> Arc<PortReport> {
+        self.core().link.port()
+    }
+
+    /// Whether the chosen GID has an IP address, or is of the interface that has it.
+    pub fn is_at(&self, address: IpAddr) -> bool {
+        let core = self.core();
+        let number = core.link.port().number;
+        let of_address = IbvConfig {
+            local_address: Some(address),
+            gid_index: None,
+            ..core.config.clone()
+        };
+        examine(
+            &core.api,
+            core.context.0,
+            &core.nic,
+            number,
+            &of_address,
+            None,
+        )
+        .is_ok()
+    }
+
+    /// Looks at the port anew, as the thread of events does by itself. New connections use what is found.
+    pub fn look_again(&self) {
+        link::look_again(self.core());
     }
 
     /// Why WRITEs are taken to be placed as the attributes say.
@@ -184,20 +229,54 @@ impl IbvDevice {
 
     /// What was chosen and why, each as a name and a sentence, for people.
     pub fn choices(&self) -> Vec<(&'static str, String)> {
-        let (core, port) = (self.core(), &self.core().port);
+        let (core, port) = (self.core(), self.port());
+        let state = match core.link.down() {
+            None => "active",
+            Some(_) => "cannot be used now",
+        };
         let link = if port.ethernet {
             "Ethernet (RoCE)"
         } else {
             "InfiniBand"
         };
+        let says =
+            |choice: String, variable: &str| format!("{choice}; otherwise: DUNLIN_IBV_{variable}");
+        let attributes = &core.attributes;
+        let depth = format!(
+            "{} asked at once, {} answered",
+            core.reads_initiated, core.reads_answered
+        );
         vec![
             (
                 "port",
-                format!("{} of {}, active, {link}", port.number, core.nic),
+                says(
+                    format!("{} of {}, {state}, {link}", port.number, core.nic),
+                    "PORT",
+                ),
             ),
-            ("address", format!("{}: {}", port.gid, port.why)),
-            ("path MTU", format!("{} bytes", port.mtu_bytes)),
-            ("order of placement", core.placement_reason.to_string()),
+            (
+                "address",
+                says(format!("{}: {}", port.gid, port.why), "GID_INDEX, _ADDRESS"),
+            ),
+            ("path MTU", says(format!("{} bytes", port.mtu_bytes), "MTU")),
+            (
+                "order of placement",
+                says(core.placement_reason.to_string(), "PLACEMENT"),
+            ),
+            ("READs and atomics", depth),
+            (
+                "traffic class",
+                says(core.config.traffic_class.to_string(), "TRAFFIC_CLASS"),
+            ),
+            (
+                "service level",
+                says(core.config.service_level.to_string(), "SERVICE_LEVEL"),
+            ),
+            ("extended calls", says(core.extended_words(), "EXTENDED")),
+            (
+                "inline bytes",
+                format!("{}, by trial", attributes.max_inline_bytes),
+            ),
         ]
     }
 

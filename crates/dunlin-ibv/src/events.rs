@@ -2,7 +2,7 @@
 //!
 //! A thread of the device sleeps on the library's descriptor. It marks an overrun completion queue and moves its queue
 //! pairs to error (soft-RoCE only drops the completion), keeps events for [`dunlin_verbs::Device::poll_async_event`],
-//! and tells the log about ports.
+//! and follows the port, so that connections made later use what it is then.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::context::Core;
 use crate::error::system;
+use crate::link::look_again;
 use crate::sys::{constants as c, types};
 
 /// Events that are kept for whoever asks; older ones give way.
@@ -143,17 +144,22 @@ fn report(core: &Core, event: &types::AsyncEvent) -> Option<Arc<crate::completio
             core.events.push(AsyncEvent::QueuePairFatal(number));
         }
         c::EVENT_DEVICE_FATAL => {
+            core.events.push(AsyncEvent::DeviceFatal);
             tracing::error!(device = %core.nic, "the device failed; reopen it after its reset");
         }
-        c::EVENT_PORT_ACTIVE | c::EVENT_PORT_ERROR | c::EVENT_GID_CHANGE => {
-            let what = match event.kind {
-                c::EVENT_PORT_ACTIVE => "is active",
-                c::EVENT_PORT_ERROR => "is down",
-                _ => "has another GID table",
-            };
+        c::EVENT_PORT_ACTIVE | c::EVENT_PORT_ERROR | c::EVENT_GID_CHANGE | c::EVENT_LID_CHANGE => {
             // SAFETY: an event of this kind carries a port.
             let port = unsafe { event.element.port };
-            tracing::warn!(device = %core.nic, port, "the port {what}");
+            if let Ok(port) = u8::try_from(port) {
+                core.events.push(match event.kind {
+                    c::EVENT_PORT_ACTIVE => AsyncEvent::PortActive(port),
+                    c::EVENT_PORT_ERROR => AsyncEvent::PortDown(port),
+                    _ => AsyncEvent::AddressesChanged(port),
+                });
+                if port == core.link.port().number {
+                    look_again(core);
+                }
+            }
         }
         _ => {}
     }

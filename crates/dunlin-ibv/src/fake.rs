@@ -7,9 +7,12 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::mem::{offset_of, size_of};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
+use std::sync::Mutex;
 
+use crate::sys::extended::*;
 use crate::sys::types::*;
 use crate::sys::Api;
 
@@ -29,6 +32,13 @@ pub(crate) struct Script {
     /// Requests that `post_send` takes of a list; the rest is refused as ENOMEM.
     pub(crate) takes: usize,
     pub(crate) data_in_order: c_int,
+    /// Whether the provider has the extended table, and what its clock is: mask and kHz.
+    pub(crate) extended: bool,
+    pub(crate) clock: (u64, u64),
+    /// errno of `wr_complete`.
+    pub(crate) refuses: i32,
+    /// Ticks at the next completion.
+    pub(crate) ticks: u64,
 }
 
 impl Default for Script {
@@ -46,6 +56,10 @@ impl Default for Script {
             inline_bytes: 220,
             takes: usize::MAX,
             data_in_order: 0,
+            extended: false,
+            clock: (0, 0),
+            refuses: 0,
+            ticks: 0,
         }
     }
 }
@@ -56,7 +70,34 @@ thread_local! {
     static MADE: RefCell<usize> = const { RefCell::new(0) };
     static POSTED: RefCell<Vec<(u64, u32)>> = const { RefCell::new(Vec::new()) };
     static WAITING: RefCell<Vec<Wc>> = const { RefCell::new(Vec::new()) };
+    static CALLS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static MODIFIED: RefCell<Option<QpAttributes>> = const { RefCell::new(None) };
 }
+
+/// Events that were raised and not fetched: the thread that fetches them is not the test's.
+static RAISED: Mutex<Vec<(usize, c_int, Number)>> = Mutex::new(Vec::new());
+
+/// Raises an asynchronous event of a port.
+pub(crate) fn raise(context: *mut Context, port: c_int, kind: Number) {
+    let mut raised = RAISED.lock().expect("not poisoned");
+    raised.push((context as usize, port, kind));
+    // SAFETY: the context is open, and so is its descriptor.
+    let bell = unsafe { BorrowedFd::borrow_raw((*context).async_descriptor) };
+    rustix::io::write(bell, &1u64.to_ne_bytes()).expect("rung");
+}
+
+/// Names and arguments of the extended calls so far.
+pub(crate) fn calls() -> Vec<String> {
+    CALLS.take()
+}
+
+/// What a queue pair was last told.
+pub(crate) fn modified() -> QpAttributes {
+    MODIFIED.take().expect("one was modified")
+}
+
+/// Marks objects that were made by extended calls.
+const EXTENDED: u32 = 0xe;
 
 /// Sets what the fake does on this thread.
 pub(crate) fn script(change: impl FnOnce(&mut Script)) {
@@ -144,18 +185,60 @@ unsafe extern "C" fn open_device(_: *mut Device) -> *mut Context {
     }
     let silent: OwnedFd =
         rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
-    make::<Context>(|context| {
+    let fill = |context: &mut Context| {
         context.operations.poll_cq = Some(poll_cq);
         context.operations.request_notify = Some(request_notify);
         context.operations.post_send = Some(post_send);
         context.operations.post_receive = Some(post_receive);
         context.async_descriptor = silent.into_raw_fd();
         context.completion_vectors = 1;
-    })
+    };
+    if !scripted(|s| s.extended) {
+        let whole = make::<WholeContext>(|context| fill(&mut context.known));
+        return whole.cast();
+    }
+    let table = make::<Table>(|table| {
+        table.create_cq_ex = Some(create_cq_ex);
+        table.create_qp_ex = Some(create_qp_ex);
+        table.query_device = Some(query_device_ex);
+        table.size = size_of::<Table>();
+        table.context.mark = usize::MAX as *mut c_void;
+        fill(&mut table.context.known);
+    });
+    // SAFETY: just made.
+    unsafe { std::ptr::addr_of_mut!((*table).context).cast() }
 }
 
 unsafe extern "C" fn close_device(context: *mut Context) -> c_int {
-    free(context)
+    // SAFETY: made by `open_device`, and so is its descriptor.
+    let (mark, bell) = unsafe {
+        let whole = &*context.cast::<WholeContext>();
+        (
+            whole.mark,
+            OwnedFd::from_raw_fd(whole.known.async_descriptor),
+        )
+    };
+    drop(bell);
+    if mark.is_null() {
+        return free(context.cast::<WholeContext>());
+    }
+    let table = context
+        .cast::<u8>()
+        .wrapping_sub(offset_of!(Table, context));
+    free(table.cast::<Table>())
+}
+
+unsafe extern "C" fn query_device_ex(
+    context: *mut Context,
+    _: *const c_void,
+    device: *mut ExtendedDeviceAttributes,
+    _: usize,
+) -> c_int {
+    // SAFETY: the caller's place.
+    let device = unsafe { &mut *device };
+    (device.timestamp_mask, device.clock_khz) = scripted(|s| s.clock);
+    // SAFETY: as the caller's.
+    unsafe { query_device(context, &mut device.plain) }
 }
 
 unsafe extern "C" fn query_device(_: *mut Context, device: *mut DeviceAttributes) -> c_int {
@@ -219,7 +302,67 @@ unsafe extern "C" fn create_cq(
     make::<Cq>(|cq| cq.entries = entries)
 }
 unsafe extern "C" fn destroy_cq(cq: *mut Cq) -> c_int {
-    free(cq)
+    // SAFETY: alive until now.
+    match unsafe { (*cq).handle } {
+        EXTENDED => free(cq.cast::<CqEx>()),
+        _ => free(cq),
+    }
+}
+
+unsafe extern "C" fn create_cq_ex(_: *mut Context, init: *mut CqInit) -> *mut CqEx {
+    // SAFETY: the caller's place.
+    let init = unsafe { &*init };
+    let stamped = init.fields & WC_TIMESTAMP != 0;
+    if stamped && scripted(|s| s.clock.0 == 0) {
+        return fail(95);
+    }
+    make::<CqEx>(|queue| {
+        (queue.cq.entries, queue.cq.handle) = (init.entries as c_int, EXTENDED);
+        queue.start_poll = Some(start_poll);
+        queue.next_poll = Some(next_poll);
+        queue.end_poll = Some(end_poll);
+        queue.read_opcode = Some(read_opcode);
+        queue.read_vendor_error = Some(read_zero);
+        queue.read_bytes = Some(read_bytes);
+        queue.read_immediate = Some(read_zero);
+        queue.read_queue_pair = Some(read_queue_pair);
+        queue.read_source = Some(read_zero);
+        queue.read_flags = Some(read_zero);
+        queue.read_timestamp = stamped.then_some(read_timestamp);
+    })
+}
+
+thread_local! {
+    static CURRENT: RefCell<Wc> = const { RefCell::new(Wc::EMPTY) };
+}
+
+unsafe extern "C" fn start_poll(queue: *mut CqEx, _: *mut PollAttributes) -> c_int {
+    // SAFETY: as the caller's.
+    unsafe { next_poll(queue) }
+}
+unsafe extern "C" fn next_poll(queue: *mut CqEx) -> c_int {
+    let next = WAITING.with_borrow_mut(|waiting| (!waiting.is_empty()).then(|| waiting.remove(0)));
+    let Some(wc) = next else { return 2 };
+    // SAFETY: the queue is alive.
+    unsafe { ((*queue).id, (*queue).status) = (wc.id, wc.status) };
+    CURRENT.set(wc);
+    0
+}
+unsafe extern "C" fn end_poll(_: *mut CqEx) {}
+unsafe extern "C" fn read_zero(_: *mut CqEx) -> u32 {
+    0
+}
+unsafe extern "C" fn read_opcode(_: *mut CqEx) -> u32 {
+    CURRENT.with_borrow(|wc| wc.opcode)
+}
+unsafe extern "C" fn read_bytes(_: *mut CqEx) -> u32 {
+    CURRENT.with_borrow(|wc| wc.bytes)
+}
+unsafe extern "C" fn read_queue_pair(_: *mut CqEx) -> u32 {
+    CURRENT.with_borrow(|wc| wc.queue_pair)
+}
+unsafe extern "C" fn read_timestamp(_: *mut CqEx) -> u64 {
+    scripted(|s| s.ticks)
 }
 unsafe extern "C" fn get_cq_event(
     _: *mut CompletionChannel,
@@ -230,31 +373,129 @@ unsafe extern "C" fn get_cq_event(
 }
 unsafe extern "C" fn ack_cq_events(_: *mut Cq, _: u32) {}
 
-unsafe extern "C" fn create_qp(_: *mut Pd, init: *mut QpInit) -> *mut Qp {
-    // SAFETY: the caller's place.
-    let init = unsafe { &*init };
-    if init.capacity.inline_data > scripted(|s| s.inline_bytes) {
-        return fail(22);
+/// Whether one more queue pair is made, and its number.
+fn another(inline_bytes: u32) -> Result<u32, i32> {
+    if inline_bytes > scripted(|s| s.inline_bytes) {
+        return Err(22);
     }
     let made = MADE.with_borrow_mut(|made| {
         *made += 1;
         *made
     });
-    if let Some((most, errno)) = scripted(|s| s.queue_pairs) {
-        if made > most {
-            return fail(errno);
-        }
+    match scripted(|s| s.queue_pairs) {
+        Some((most, errno)) if made > most => Err(errno),
+        _ => Ok(made as u32),
     }
-    make::<Qp>(|qp| {
-        qp.number = made as u32;
-        qp.kind = init.kind;
-    })
 }
+
+unsafe extern "C" fn create_qp(_: *mut Pd, init: *mut QpInit) -> *mut Qp {
+    // SAFETY: the caller's place.
+    let init = unsafe { &*init };
+    match another(init.capacity.inline_data) {
+        Err(errno) => fail(errno),
+        Ok(number) => make::<Qp>(|qp| (qp.number, qp.kind) = (number, init.kind)),
+    }
+}
+
+unsafe extern "C" fn create_qp_ex(_: *mut Context, init: *mut QpInitEx) -> *mut Qp {
+    // SAFETY: the caller's place.
+    let init = unsafe { &*init };
+    let number = match another(init.capacity.inline_data) {
+        Err(errno) => return fail(errno),
+        Ok(number) => number,
+    };
+    make::<QpEx>(|pair| {
+        (pair.qp.number, pair.qp.kind, pair.qp.handle) = (number, init.kind, EXTENDED);
+        pair.compare_and_swap = Some(wr_compare_and_swap);
+        pair.fetch_and_add = Some(wr_fetch_and_add);
+        pair.read = Some(wr_read);
+        pair.write = Some(wr_write);
+        pair.write_with_immediate = Some(wr_write_with_immediate);
+        pair.send = Some(wr_send);
+        pair.send_with_immediate = Some(wr_send_with_immediate);
+        pair.set_datagram = Some(wr_set_datagram);
+        pair.set_inline = Some(wr_set_inline);
+        pair.set_sges = Some(wr_set_sges);
+        pair.start = Some(wr_start);
+        pair.complete = Some(wr_complete);
+        pair.abort = Some(wr_abort);
+    })
+    .cast()
+}
+
+unsafe extern "C" fn qp_to_qp_ex(qp: *mut Qp) -> *mut QpEx {
+    // SAFETY: alive.
+    match unsafe { (*qp).handle } {
+        EXTENDED => qp.cast(),
+        _ => null_mut(),
+    }
+}
+
+fn called(pair: *mut QpEx, what: String) {
+    // SAFETY: alive, and between `start` and `complete`.
+    let (id, flags) = unsafe { ((*pair).id, (*pair).flags) };
+    POSTED.with_borrow_mut(|posted| posted.push((id, flags)));
+    CALLS.with_borrow_mut(|calls| calls.push(what));
+}
+fn noted(what: String) {
+    CALLS.with_borrow_mut(|calls| calls.push(what));
+}
+
+unsafe extern "C" fn wr_compare_and_swap(p: *mut QpEx, key: u32, to: u64, old: u64, new: u64) {
+    called(p, format!("compare_and_swap {key} {to} {old} {new}"));
+}
+unsafe extern "C" fn wr_fetch_and_add(p: *mut QpEx, key: u32, to: u64, add: u64) {
+    called(p, format!("fetch_and_add {key} {to} {add}"));
+}
+unsafe extern "C" fn wr_read(p: *mut QpEx, key: u32, from: u64) {
+    called(p, format!("read {key} {from}"));
+}
+unsafe extern "C" fn wr_write(p: *mut QpEx, key: u32, to: u64) {
+    called(p, format!("write {key} {to}"));
+}
+unsafe extern "C" fn wr_write_with_immediate(p: *mut QpEx, key: u32, to: u64, immediate: u32) {
+    let immediate = u32::from_be(immediate);
+    called(p, format!("write_with_immediate {key} {to} {immediate}"));
+}
+unsafe extern "C" fn wr_send(p: *mut QpEx) {
+    called(p, "send".into());
+}
+unsafe extern "C" fn wr_send_with_immediate(p: *mut QpEx, immediate: u32) {
+    let immediate = u32::from_be(immediate);
+    called(p, format!("send_with_immediate {immediate}"));
+}
+unsafe extern "C" fn wr_set_datagram(_: *mut QpEx, _: *mut Ah, pair: u32, key: u32) {
+    noted(format!("to {pair} {key}"));
+}
+unsafe extern "C" fn wr_set_inline(_: *mut QpEx, _: *mut c_void, length: usize) {
+    noted(format!("inline {length}"));
+}
+unsafe extern "C" fn wr_set_sges(_: *mut QpEx, count: usize, sges: *const Sge) {
+    let bytes: u32 = (0..count)
+        // SAFETY: the caller's array.
+        .map(|at| unsafe { (*sges.add(at)).length })
+        .sum();
+    noted(format!("segments {count} {bytes}"));
+}
+unsafe extern "C" fn wr_start(_: *mut QpEx) {
+    noted("start".into());
+}
+unsafe extern "C" fn wr_complete(_: *mut QpEx) -> c_int {
+    noted("complete".into());
+    scripted(|s| s.refuses)
+}
+unsafe extern "C" fn wr_abort(_: *mut QpEx) {
+    noted("abort".into());
+}
+
 unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttributes, _: c_int) -> c_int {
     let errno = scripted(|s| s.modify);
     if errno == 0 {
         // SAFETY: both are the caller's and alive.
-        unsafe { (*qp).state = (*attributes).state };
+        unsafe {
+            (*qp).state = (*attributes).state;
+            MODIFIED.set(Some(*attributes));
+        }
     }
     errno
 }
@@ -269,7 +510,11 @@ unsafe extern "C" fn query_qp(
     0
 }
 unsafe extern "C" fn destroy_qp(qp: *mut Qp) -> c_int {
-    free(qp)
+    // SAFETY: alive until now.
+    match unsafe { (*qp).handle } {
+        EXTENDED => free(qp.cast::<QpEx>()),
+        _ => free(qp),
+    }
 }
 unsafe extern "C" fn create_srq(_: *mut Pd, _: *mut SrqInit) -> *mut Srq {
     fail(95)
@@ -283,8 +528,18 @@ unsafe extern "C" fn create_ah(_: *mut Pd, _: *mut AhAttributes) -> *mut Ah {
 unsafe extern "C" fn destroy_ah(ah: *mut Ah) -> c_int {
     free(ah)
 }
-unsafe extern "C" fn get_async_event(_: *mut Context, _: *mut AsyncEvent) -> c_int {
-    -1
+unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEvent) -> c_int {
+    let mut raised = RAISED.lock().expect("not poisoned");
+    let Some(at) = raised.iter().position(|one| one.0 == context as usize) else {
+        // SAFETY: the context is open; the bell is silent again.
+        let bell = unsafe { BorrowedFd::borrow_raw((*context).async_descriptor) };
+        let _ = rustix::io::read(bell, &mut [0; 8]);
+        return -1;
+    };
+    let (_, port, kind) = raised.remove(at);
+    // SAFETY: the caller's place.
+    unsafe { ((*event).element.port, (*event).kind) = (port, kind) };
+    0
 }
 unsafe extern "C" fn ack_async_event(_: *mut AsyncEvent) {}
 
@@ -328,6 +583,7 @@ unsafe extern "C" fn query_data_in_order(_: *mut Qp, _: u32, _: u32) -> c_int {
 pub(crate) fn api() -> Api {
     Api {
         query_data_in_order: Some(query_data_in_order),
+        qp_to_qp_ex: Some(qp_to_qp_ex),
         get_device_list,
         free_device_list,
         get_device_name,

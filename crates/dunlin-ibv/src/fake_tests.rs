@@ -11,7 +11,9 @@ use dunlin_verbs::{
 
 use crate::fake::{api, complete, live, posted, script};
 use crate::sys::types::Wc;
-use crate::{IbvCompletionQueue, IbvConfig, IbvDevice, IbvQueuePair, PlacementReason};
+use crate::{
+    IbvCompletionQueue, IbvConfig, IbvDevice, IbvProtectionDomain, IbvQueuePair, PlacementReason,
+};
 
 const RC: Transport = Transport::ReliableConnection;
 
@@ -29,7 +31,10 @@ fn sysfs(kinds: &[&str]) -> PathBuf {
     root
 }
 
-fn open_with(kinds: &[&str], change: impl FnOnce(&mut IbvConfig)) -> Result<IbvDevice, VerbsError> {
+pub(crate) fn open_with(
+    kinds: &[&str],
+    change: impl FnOnce(&mut IbvConfig),
+) -> Result<IbvDevice, VerbsError> {
     let mut config = IbvConfig {
         sysfs: sysfs(kinds),
         ..IbvConfig::default()
@@ -40,18 +45,18 @@ fn open_with(kinds: &[&str], change: impl FnOnce(&mut IbvConfig)) -> Result<IbvD
     result
 }
 
-fn open() -> IbvDevice {
+pub(crate) fn open() -> IbvDevice {
     open_with(&["RoCE v2"], |_| {}).expect("a device")
 }
 
 /// The text of a failure; nothing of the library's may be left behind it.
-fn refused<T: std::fmt::Debug>(result: Result<T, VerbsError>) -> String {
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, VerbsError>) -> String {
     let text = result.expect_err("refused").to_string();
     println!("{text}");
     text
 }
 
-fn says(text: &str, words: &[&str]) {
+pub(crate) fn says(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "`{word}` is missing: {text}");
     }
@@ -162,8 +167,14 @@ fn budget_is_kept() {
         .expect("all of it");
 }
 
-fn pair(device: &IbvDevice) -> Result<(IbvQueuePair, IbvCompletionQueue), VerbsError> {
-    let domain = device.create_protection_domain()?;
+pub(crate) fn pair(device: &IbvDevice) -> Result<(IbvQueuePair, IbvCompletionQueue), VerbsError> {
+    pair_in(device, &device.create_protection_domain()?)
+}
+
+pub(crate) fn pair_in(
+    device: &IbvDevice,
+    domain: &IbvProtectionDomain,
+) -> Result<(IbvQueuePair, IbvCompletionQueue), VerbsError> {
     let queue = device.create_completion_queue(8, None)?;
     let config = QueuePairConfig {
         transport: RC,
@@ -174,10 +185,10 @@ fn pair(device: &IbvDevice) -> Result<(IbvQueuePair, IbvCompletionQueue), VerbsE
         segments: 1,
         inline_bytes: 64,
     };
-    Ok((device.create_queue_pair(&domain, &config)?, queue))
+    Ok((device.create_queue_pair(domain, &config)?, queue))
 }
 
-fn connect(pair: &mut IbvQueuePair, peer: &EndpointAddress) -> Result<(), VerbsError> {
+pub(crate) fn connect(pair: &mut IbvQueuePair, peer: &EndpointAddress) -> Result<(), VerbsError> {
     pair.to_init(Access::all())?;
     pair.to_ready_to_receive(Some(peer), ConnectAttributes::default())?;
     pair.to_ready_to_send()
@@ -255,7 +266,7 @@ fn placement_needs_a_promise() {
     assert_eq!(told.placement_reason(), PlacementReason::Configured);
 }
 
-fn write(id: u64) -> SendRequest<'static, crate::IbvRegion, crate::IbvAddressHandle> {
+pub(crate) fn write(id: u64) -> SendRequest<'static, crate::IbvRegion, crate::IbvAddressHandle> {
     let remote = dunlin_verbs::RemoteAddress {
         address: 0,
         key: dunlin_verbs::RemoteKey(0),

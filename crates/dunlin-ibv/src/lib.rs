@@ -10,7 +10,9 @@
 //! whatever the provider does.
 
 mod address;
+mod cache;
 mod channel;
+mod clock;
 mod completion_queue;
 mod config;
 mod context;
@@ -18,14 +20,20 @@ mod device;
 mod error;
 mod events;
 #[cfg(test)]
+mod extended_tests;
+#[cfg(test)]
 mod fake;
 #[cfg(test)]
 mod fake_tests;
+#[cfg(test)]
+mod follow_tests;
 mod gid;
 mod limits;
+mod link;
 mod list;
 mod pages;
 mod placement;
+mod poller;
 mod port;
 mod queue_pair;
 mod region;
@@ -36,12 +44,13 @@ mod timers;
 mod work_table;
 
 pub use address::IbvAddressHandle;
+pub use cache::{CacheFigures, Registered, RegistrationCache};
 pub use channel::IbvCompletionChannel;
 pub use completion_queue::IbvCompletionQueue;
 pub use config::IbvConfig;
 pub use device::{IbvDevice, IbvProtectionDomain};
 pub use gid::{choose_gid, GidEntry, GidKind};
-pub use list::{list, Listed};
+pub use list::{list, list_with, Listed};
 pub use placement::PlacementReason;
 pub use port::PortReport;
 pub use queue_pair::IbvQueuePair;

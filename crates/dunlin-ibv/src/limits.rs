@@ -2,6 +2,8 @@
 
 use dunlin_verbs::{DeviceAttributes, Placement, Transport, TransportSet, Verbs, VerbsError};
 
+use crate::clock::Clock;
+use crate::completion_queue::create_extended;
 use crate::config::IbvConfig;
 use crate::context::{Core, Shared};
 use crate::error::{last, returned};
@@ -101,6 +103,10 @@ pub(crate) struct Tried {
     pub(crate) absent: Vec<Transport>,
     /// Whether the provider promises that WRITEs are placed in order.
     pub(crate) in_order: bool,
+    /// Whether RC queue pairs can be posted to by extended calls.
+    pub(crate) posts_by_calls: bool,
+    /// The clock of timestamps, if a queue with them can be made.
+    pub(crate) clock: Option<Clock>,
 }
 
 /// Makes queue pairs of each transport, the largest inline size first.
@@ -134,12 +140,27 @@ pub(crate) fn try_out(core: &Core) -> Result<Tried, VerbsError> {
     result
 }
 
+/// The clock that completions can be stamped with: what the device says of it, and whether a queue with it can be made.
+fn clock(core: &Core) -> Option<Clock> {
+    let extended = core.extended?;
+    // SAFETY: the context is open, and is the one of `extended`.
+    let (mask, khz) = unsafe { extended.clock(core.context.0) };
+    let clock = Clock::new(mask, khz)?;
+    let queue = create_extended(core, 1, std::ptr::null_mut(), true)?;
+    // SAFETY: just made, and it begins as any queue does.
+    unsafe { (core.api.destroy_cq)(queue.cast()) };
+    Some(clock)
+}
+
 fn with_queue(core: &Core, domain: *mut types::Pd, queue: *mut types::Cq) -> Tried {
     let mut tried = Tried {
         inline_bytes: 0,
         absent: Vec::new(),
         in_order: false,
+        posts_by_calls: false,
+        clock: None,
     };
+    tried.clock = clock(core);
     let mut inline_bytes = u32::MAX;
     for transport in [
         Transport::ReliableConnection,
@@ -159,11 +180,12 @@ fn with_queue(core: &Core, domain: *mut types::Pd, queue: *mut types::Cq) -> Tri
                 inline_data,
             };
             let queues = (queue, queue, std::ptr::null_mut());
-            let pair = create(core, domain, transport, queues, capacity);
+            let (pair, calls) = create(core, domain, transport, queues, capacity);
             if pair.is_null() {
                 continue;
             }
             if transport == Transport::ReliableConnection {
+                tried.posts_by_calls = calls.is_some();
                 // SAFETY: the queue pair is alive.
                 tried.in_order = core
                     .api

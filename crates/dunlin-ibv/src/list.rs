@@ -41,7 +41,15 @@ pub(crate) fn library(name: &str) -> Result<Api, VerbsError> {
 /// # Errors
 /// The library is absent, or it cannot list.
 pub fn list() -> Result<Vec<Listed>, VerbsError> {
-    let api = library(LIBRARY)?;
+    list_with(LIBRARY)
+}
+
+/// The devices that the library with a name or path lists.
+///
+/// # Errors
+/// As for [`list`].
+pub fn list_with(name: &str) -> Result<Vec<Listed>, VerbsError> {
+    let api = library(name)?;
     let list = DeviceList::new(&api)?;
     let names = list.names().into_iter();
     Ok(names.map(|(_, name)| Listed { name }).collect())

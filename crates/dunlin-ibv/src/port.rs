@@ -98,13 +98,14 @@ pub(crate) fn mtu_code(bytes: usize) -> u32 {
         .unwrap_or(1)
 }
 
-/// Checks one port and chooses its GID.
-fn examine(
+/// Checks one port and chooses its GID; the one in `before` is kept as long as the table has it.
+pub(crate) fn examine(
     api: &Api,
     context: *mut Context,
     device: &str,
     number: u8,
     config: &IbvConfig,
+    before: Option<&PortReport>,
 ) -> Result<PortReport, VerbsError> {
     let port = query(api, context, number)?;
     if port.state != PORT_ACTIVE {
@@ -120,7 +121,15 @@ fn examine(
     let ethernet = port.link_layer == LINK_LAYER_ETHERNET;
     let directory = config.sysfs.join("class/infiniband").join(device);
     let table = gids(api, context, &directory, number, port.gids);
-    let (gid, why) = choose(&table, ethernet, device, number, config)?;
+    // Its index may be another than before: the kernel writes the table anew when addresses come back.
+    let kept = before.and_then(|before| {
+        let same = |entry: &&GidEntry| (entry.gid, entry.kind) == (before.gid.gid, before.gid.kind);
+        Some((table.iter().find(same)?.clone(), before.why.clone()))
+    });
+    let (gid, why) = match kept {
+        Some(kept) if config.gid_index.is_none() => kept,
+        _ => choose(&table, ethernet, device, number, config)?,
+    };
     let active = mtu_bytes(port.active_mtu);
     let mtu_bytes = match config.mtu_bytes {
         None => active,
@@ -192,7 +201,7 @@ fn choose(
         ));
     }
     let why = match config.local_address {
-        Some(address) => format!("of the interface with {address}"),
+        Some(address) => format!("of the interface that has {address}"),
         None => "best of the table: RoCEv2 before v1, IPv4 before global IPv6 before link-local"
             .to_owned(),
     };
@@ -217,11 +226,11 @@ pub(crate) fn choose_port(
                 format!("{number}: {device} has ports 1 to {ports}"),
             ));
         }
-        return examine(api, context, device, number, config);
+        return examine(api, context, device, number, config, None);
     }
     let mut first = None;
     for number in 1..=ports {
-        match examine(api, context, device, number, config) {
+        match examine(api, context, device, number, config, None) {
             Ok(report) => return Ok(report),
             Err(error) => first = first.or(Some(error)),
         }

@@ -1,5 +1,7 @@
 //! What a figure of a paper is here: a set-up, a sweep, a metric, and the claims that it answers.
 
+use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
+
 /// A line of a chart.
 #[derive(Clone, Debug)]
 pub struct Series {
@@ -80,13 +82,77 @@ pub struct Answer {
     pub why: String,
 }
 
-/// How much to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How much to run, and with what.
+#[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Fewer points and shorter windows.
     pub quick: bool,
     /// Real threads.
     pub threads: usize,
+    /// Parameters that differ from the files, for sensitivity runs; none when claims are judged.
+    pub settings: &'static [Setting],
+}
+
+/// A parameter that differs from its file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// The NIC, host or switch, as its file names it.
+    pub of: String,
+    /// The parameter.
+    pub name: String,
+    /// Its value, as in the file.
+    pub value: f64,
+}
+
+impl Effort {
+    /// With the parameters of the files.
+    pub fn new(quick: bool, threads: usize) -> Self {
+        Self {
+            quick,
+            threads,
+            settings: &[],
+        }
+    }
+
+    fn settings_of(self, name: &str) -> Vec<&'static Setting> {
+        let settings = self.settings.iter();
+        settings.filter(|setting| setting.of == name).collect()
+    }
+
+    /// This NIC with the settings that are meant for it.
+    ///
+    /// # Panics
+    /// When it has no parameter of that name.
+    pub fn nic(&self, mut nic: NicParameters) -> NicParameters {
+        for setting in self.settings_of(&nic.name) {
+            nic.set(&setting.name, setting.value).expect("a parameter");
+        }
+        nic
+    }
+
+    /// This host with the settings that are meant for it.
+    ///
+    /// # Panics
+    /// When it has no parameter of that name.
+    pub fn host(&self, mut host: HostParameters) -> HostParameters {
+        for setting in self.settings_of(&host.name) {
+            host.set(&setting.name, setting.value).expect("a parameter");
+        }
+        host
+    }
+
+    /// This switch with the settings that are meant for it.
+    ///
+    /// # Panics
+    /// When it has no parameter of that name.
+    pub fn switch(&self, mut switch: SwitchParameters) -> SwitchParameters {
+        for setting in self.settings_of(&switch.name) {
+            switch
+                .set(&setting.name, setting.value)
+                .expect("a parameter");
+        }
+        switch
+    }
 }
 
 /// A figure.

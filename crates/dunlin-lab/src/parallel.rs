@@ -3,9 +3,31 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
+/// Points of experiments that this process has begun to work on, and those that are done: what a progress bar shows.
+#[derive(Debug)]
+pub struct Progress {
+    points: AtomicUsize,
+    done: AtomicUsize,
+}
+
+/// Of this process.
+pub static PROGRESS: Progress = Progress {
+    points: AtomicUsize::new(0),
+    done: AtomicUsize::new(0),
+};
+
+impl Progress {
+    /// Points done and points known of.
+    pub fn get(&self) -> (usize, usize) {
+        let done = self.done.load(Ordering::Relaxed);
+        (done, self.points.load(Ordering::Relaxed))
+    }
+}
+
 /// Calls `work` for each item and gives the results in the order of the items.
 pub fn map<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
+    PROGRESS.points.fetch_add(items.len(), Ordering::Relaxed);
     let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, items.len().max(1)) {
@@ -13,6 +35,7 @@ pub fn map<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(&T) -> R
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(item) = items.get(index) else { return };
                 let result = work(item);
+                PROGRESS.done.fetch_add(1, Ordering::Relaxed);
                 *results[index].lock().expect("only this thread has it") = Some(result);
             });
         }

@@ -1,13 +1,15 @@
 //! RB²'s case 1: a network function that counts traffic by flow. Records of 40 bytes (flow key, timestamp, sequence, size) go one way.
 //!
 //! `cargo run --release -p dunlin-ring --example nf -- 30000000 rb2` for so many packets over a design. The trace is generated: flows by a
-//! Zipf-like law with an exponent of one, packet sizes small or full; the paper's CAIDA trace is not free.
+//! Zipf-like law with an exponent of one, packet sizes small or full; the paper's CAIDA trace is not free. With a third argument, `nf 30000000
+//! rb2 trace.pcap`, the packets are those of a pcap file, again and again.
 
 mod common;
 
 use std::collections::HashMap;
 use std::time::Instant;
 
+use common::pcap::Packets;
 use common::{count, is_other, Failure, Pipe};
 use dunlin_ring::{Design, Message, Received, RingConfig, SendError};
 
@@ -30,24 +32,48 @@ fn flow(random: &mut fastrand::Rng) -> u64 {
     FLOWS.powf(random.f64()) as u64
 }
 
+/// Packets of a trace at most.
+const MOST: usize = 1 << 20;
+
+/// A record without its sequence.
+fn record(flow: u64, time_ns: u64, bytes: u64) -> [u64; 5] {
+    let more = flow.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    [flow, more, time_ns, 0, bytes]
+}
+
+fn draw_trace(packets: usize) -> Vec<[u64; 5]> {
+    let mut random = fastrand::Rng::with_seed(2019);
+    let mut draw = |number| {
+        let flow = flow(&mut random);
+        let bytes = if random.u8(..) < 128 { 64 } else { 1500 };
+        record(flow, number * 33, bytes)
+    };
+    (0..packets as u64).map(&mut draw).collect()
+}
+
+/// The packets of a pcap file, up to [`MOST`]; those without a flow are one flow.
+fn read_trace(file: &str) -> Result<Vec<[u64; 5]>, Failure> {
+    let bytes = std::fs::read(file)?;
+    let mut trace = Vec::new();
+    for packet in Packets::new(&bytes)?.take(MOST) {
+        let packet = packet?;
+        let flow = packet.flow.unwrap_or_default();
+        trace.push(record(flow, packet.time_ns, packet.bytes.into()));
+    }
+    if trace.is_empty() {
+        return Err(format!("{file} holds no packet").into());
+    }
+    Ok(trace)
+}
+
 fn generate(packets: u64) -> Result<(), Failure> {
     let mut pipe = Pipe::to_other_with(&[config()?.design.name])?;
     let mut producer = pipe.producer(&config()?)?;
-    // Drawing a packet takes longer than sending it, so the trace is made before and replayed.
-    let mut random = fastrand::Rng::with_seed(2019);
-    let trace: Vec<[u64; 5]> = (0..packets.min(1 << 20))
-        .map(|sequence| {
-            let flow = flow(&mut random);
-            let size = if random.u8(..) < 128 { 64 } else { 1500 };
-            [
-                flow,
-                flow.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-                0,
-                sequence,
-                size,
-            ]
-        })
-        .collect();
+    // Drawing or reading a packet takes longer than sending it, so the trace is made before and replayed.
+    let trace = match std::env::args().nth(3) {
+        Some(file) => read_trace(&file)?,
+        None => draw_trace(packets.clamp(1, MOST as u64) as usize),
+    };
     let start = Instant::now();
     let mut send = |record: [u64; 5]| loop {
         let sent = producer.try_send_with(RECORD, |place| {
@@ -65,8 +91,8 @@ fn generate(packets: u64) -> Result<(), Failure> {
         }
     };
     for sequence in 0..packets {
-        let mut record = trace[(sequence % (1 << 20)) as usize];
-        (record[2], record[3]) = (sequence * 33, sequence);
+        let mut record = trace[(sequence % trace.len() as u64) as usize];
+        record[3] = sequence;
         send(record)?;
     }
     send([0, 0, 0, packets, END])?;

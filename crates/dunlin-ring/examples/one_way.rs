@@ -1,7 +1,7 @@
 //! One way through a ring between two threads, each on a core of its own: what to put under a profiler.
 //!
 //! `cargo run --release -p dunlin-ring --example one_way -- rb2 64 2` for a design, a size and a number of seconds; then the slots, α, β,
-//! and `elastic` or not.
+//! `elastic` or not, and `header` where each message shall tell its length.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .into_iter()
         .find(|design| design.name == name)
         .ok_or("no design of this name")?;
-    let mut config = RingConfig::for_records(design, size);
+    let mut config = match text(7, "fixed").as_str() {
+        "header" => RingConfig::for_messages(design, size),
+        _ => RingConfig::for_records(design, size),
+    };
     config.slots = text(3, "128").parse()?;
     if let Batching::Adaptive {
         advance_slots,

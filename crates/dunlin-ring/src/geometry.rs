@@ -3,7 +3,7 @@
 use crate::design::{Batching, Design, HeadSync, Layout, TailSync};
 use crate::error::{ConfigError, LengthLimit};
 
-/// A cache line, in bytes; also the smallest slot.
+/// A cache line, in bytes.
 pub const LINE_BYTES: usize = 64;
 /// Least and most slots of a ring.
 const SLOTS: std::ops::RangeInclusive<usize> = 4..=1 << 20;
@@ -34,7 +34,8 @@ pub struct RingConfig {
     pub design: Design,
     /// N: slots of the ring, a power of two from 4 to 2^20; 128, as in the paper's evaluation.
     pub slots: usize,
-    /// Bytes of a slot, a multiple of 64; 64. Designs without slots have an array of as many bytes.
+    /// Bytes of a slot, a multiple of 8; 64. Slots that are multiples of 64 share no cache line. Designs without slots have an array of as
+    /// many bytes.
     pub slot_bytes: usize,
     /// How messages tell their length; a header.
     pub framing: Framing,
@@ -52,11 +53,31 @@ impl Default for RingConfig {
 }
 
 impl RingConfig {
-    /// For messages of up to `bytes`, one to a slot.
+    /// How many slots [`RingConfig::for_messages`] and [`RingConfig::for_records`] choose: the paper's 128, and fewer where they would be more
+    /// than 32 MiB, down to 16. A larger array is not in any cache when the ring comes round, and gains nothing by its length.
+    pub fn usual_slots(slot_bytes: usize) -> usize {
+        const MOST: usize = 32 << 20;
+        let fit = (MOST / slot_bytes.max(1)).max(16);
+        128.min(1 << fit.ilog2())
+    }
+
+    /// For messages of up to `bytes`, one to a slot. Where slots are WRITTEN by multiples of eight they need not be whole cache lines, because
+    /// eight of them are: 64 bytes and their header take 72, not 128.
     pub fn for_messages(design: Design, bytes: usize) -> Self {
+        let by_eights = match design.batching {
+            Batching::Adaptive {
+                advance_slots,
+                transmit_slots,
+                ..
+            } => advance_slots % 8 == 0 && transmit_slots % 8 == 0,
+            Batching::Off | Batching::InFlight { .. } => false,
+        };
+        let multiple = if by_eights { 8 } else { LINE_BYTES };
+        let slot_bytes = (HEADER_BYTES + bytes).next_multiple_of(multiple).max(16);
         Self {
             design,
-            slot_bytes: (HEADER_BYTES + bytes).next_multiple_of(LINE_BYTES),
+            slots: Self::usual_slots(slot_bytes),
+            slot_bytes,
             ..Self::default()
         }
     }
@@ -72,9 +93,11 @@ impl RingConfig {
         } else {
             0
         };
+        let slot_bytes = (bytes + extra).max(1).next_multiple_of(LINE_BYTES);
         Self {
             design,
-            slot_bytes: (bytes + extra).max(1).next_multiple_of(LINE_BYTES),
+            slots: Self::usual_slots(slot_bytes),
+            slot_bytes,
             framing,
             ..Self::default()
         }
@@ -176,8 +199,12 @@ impl Geometry {
         if !slots.is_power_of_two() || !SLOTS.contains(slots) {
             return range("the number of slots", *slots, "a power of two, 4 to 2^20");
         }
-        if *slot_bytes == 0 || slot_bytes % LINE_BYTES != 0 {
-            return range("the size of a slot", *slot_bytes, "a multiple of 64");
+        if *slot_bytes < 2 * HEADER_BYTES || slot_bytes % HEADER_BYTES != 0 {
+            return range(
+                "the size of a slot",
+                *slot_bytes,
+                "a multiple of 8, at least 16",
+            );
         }
         let array = slots.checked_mul(*slot_bytes);
         let Some(array) = array.filter(|&bytes| bytes <= ARRAY_BYTES_MAX) else {
@@ -303,6 +330,19 @@ impl Geometry {
         }
     }
 
+    /// Longest message that takes one unit.
+    #[inline(always)]
+    pub(crate) fn longest_single(&self) -> usize {
+        self.longest
+            .min(self.unit_bytes.saturating_sub(self.prefix + self.suffix))
+    }
+
+    /// Whether messages may lie side by side, each alone in its slot.
+    pub(crate) fn makes_runs(&self) -> bool {
+        let single = self.fixed.is_none_or(|(_, units)| units == 1);
+        single && self.spans && self.unit_bytes > BACK_TO_BACK_BYTES
+    }
+
     /// Whether a reader finds a header in front of each message.
     #[inline(always)]
     pub(crate) fn has_header(&self) -> bool {
@@ -348,6 +388,28 @@ mod tests {
         assert_eq!((geometry.prefix, geometry.suffix), (0, 0));
         assert_eq!(geometry.units_of(64), 1);
         assert_eq!(geometry.words.array % 64, 0);
+    }
+
+    #[test]
+    fn a_message_and_its_header_take_no_more_than_they_need() {
+        let config = RingConfig::for_messages(Design::RB2, 64);
+        assert_eq!(config.slot_bytes, 72);
+        let geometry = Geometry::new(&config).unwrap();
+        assert_eq!((geometry.units_of(64), geometry.units_of(65)), (1, 2));
+        // What is WRITTEN together begins and ends with a line.
+        let batch = geometry.transmit as usize * geometry.unit_bytes;
+        assert_eq!(batch % LINE_BYTES, 0);
+        let alone = RingConfig::for_messages(Design::RB2_LATENCY, 64);
+        assert_eq!(alone.slot_bytes, 128);
+    }
+
+    #[test]
+    fn a_ring_of_large_messages_has_fewer_slots() {
+        let slots = |bytes| RingConfig::for_records(Design::RB2, bytes).slots;
+        assert_eq!(
+            [64, 1 << 18, 1 << 20, 1 << 26].map(slots),
+            [128, 128, 32, 16]
+        );
     }
 
     #[test]
@@ -402,11 +464,11 @@ mod tests {
                 ..RingConfig::default()
             },
             RingConfig {
-                slot_bytes: 0,
+                slot_bytes: 8,
                 ..RingConfig::default()
             },
             RingConfig {
-                slot_bytes: 65,
+                slot_bytes: 68,
                 ..RingConfig::default()
             },
             RingConfig {

@@ -85,11 +85,17 @@ fn lie_to_consumer(config: &RingConfig, random: &mut fastrand::Rng) {
             let longest = match consumer.limit() {
                 LengthLimit::AtMost(bytes) | LengthLimit::Exactly(bytes) => bytes,
             };
-            match consumer.receive(|message| {
+            let mut read = |message: Message<'_>| {
                 assert!(message.len() <= longest);
-                message.fold()
-            }) {
-                Ok(_) => {}
+                let _ = message.fold();
+            };
+            // One by one, and by runs.
+            let received = match random.bool() {
+                true => consumer.receive(&mut read).map(|_| ()),
+                false => consumer.receive_many(16, &mut read).map(|_| ()),
+            };
+            match received {
+                Ok(()) => {}
                 Err(_) => {
                     // An error lasts.
                     assert!(consumer.receive(|_| ()).is_err());

@@ -45,11 +45,15 @@
 // `--cfg loom` is for the model checker; the workspace's lints do not know it.
 #![allow(unexpected_cfgs)]
 
+mod bell;
 mod connect;
 mod consumer;
 mod design;
 mod error;
 mod framing;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod geometry;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;

@@ -32,11 +32,6 @@ fn run(name: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn http() {
-    assert!(run("http", &["2000"]).contains("2000 GETs without an error"));
-}
-
-#[test]
 fn grpc() {
     assert!(run("grpc", &["200"]).contains("200 calls without an error"));
 }
@@ -46,6 +41,22 @@ fn network_function() {
     for design in ["rb2", "farm", "socksdirect", "l5", "mvapich"] {
         assert!(run("nf", &["20000", design]).contains("20000 packets"));
     }
+}
+
+#[test]
+fn network_function_from_a_file() {
+    // A pcap file with one packet, big-endian, in nanoseconds: 20 bytes of IPv4 and nothing else.
+    let mut file = vec![0xa1, 0xb2, 0x3c, 0x4d, 0, 2, 0, 4];
+    file.extend([0; 8]);
+    file.extend([0, 0, 255, 255, 0, 0, 0, 101]);
+    file.extend([0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 20, 0, 0, 0, 20, 0x45]);
+    file.extend([0; 19]);
+    let name = format!("dunlin-nf-{}.pcap", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, file).unwrap();
+    let words = run("nf", &["20000", "rb2", path.to_str().unwrap()]);
+    std::fs::remove_file(&path).unwrap();
+    assert!(words.contains("20000 packets"));
 }
 
 #[test]

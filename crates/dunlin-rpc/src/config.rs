@@ -19,6 +19,9 @@ pub enum WaitMode {
 /// Pause of a thread that would sleep but whose peer has not heard of it yet: the device may need this core to tell it.
 pub(crate) const UNHEARD_PAUSE: Duration = Duration::from_micros(50);
 
+/// Longest rest of a simulated thread that polls: what wakes it are news, and this bounds what it knows of the time.
+pub(crate) const REST: Duration = Duration::from_micros(20);
+
 impl Default for WaitMode {
     /// 50 µs of polling: above a round trip on any RDMA network, and a hundredth of a per cent of a core at ten wake-ups a second.
     fn default() -> Self {

@@ -2,13 +2,14 @@
 //!
 //! The one list of devices above the wall. A new device is one more entry in [`open_all`].
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
-use dunlin_verbs::{DeviceAttributes, VerbsError};
+use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
-use crate::bootstrap::{Capability, HostId, Reach};
+use crate::bootstrap::{Address, Capability, HostId, Reach};
 use crate::fabric::{Fabric, Fabrics, RingFabric};
 
 /// A device of this machine, or why it cannot be used.
@@ -22,10 +23,10 @@ pub struct DeviceReport {
 
 /// All devices that Dunlin knows, usable here or not.
 pub fn available() -> Vec<DeviceReport> {
-    open_all()
+    open_all(None)
         .into_iter()
         .map(|(name, fabric)| DeviceReport {
-            name: name.to_string(),
+            name,
             attributes: fabric.map(|fabric| fabric.attributes().clone()),
         })
         .collect()
@@ -43,42 +44,132 @@ pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
     Ok(device)
 }
 
-/// The RDMA NIC of this process, by libibverbs; opened once, and looked for again when there was none.
-fn verbs_hardware() -> Result<IbvDevice, VerbsError> {
-    static OPEN: Mutex<Option<IbvDevice>> = Mutex::new(None);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(device) = &*open {
+/// The RDMA NICs that this process has opened, each once for each of its addresses; looked for again when asked for.
+static NICS: Mutex<Vec<IbvDevice>> = Mutex::new(Vec::new());
+
+fn nics() -> std::sync::MutexGuard<'static, Vec<IbvDevice>> {
+    NICS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens an RDMA NIC, or finds it among those that are open.
+fn open_nic(config: IbvConfig) -> Result<IbvDevice, VerbsError> {
+    let mut open = nics();
+    // What was asked for without a choice of address is what is open already.
+    let by_name = |device: &&IbvDevice| {
+        config.local_address.is_none() && config.device.as_deref() == Some(device.nic())
+    };
+    if let Some(device) = open.iter().find(by_name) {
         return Ok(device.clone());
     }
-    let device = IbvDevice::open(IbvConfig::from_environment()?)?;
-    *open = Some(device.clone());
+    let device = IbvDevice::open(config)?;
+    let same = |other: &&IbvDevice| (other.nic(), other.port()) == (device.nic(), device.port());
+    if let Some(device) = open.iter().find(same) {
+        return Ok(device.clone());
+    }
+    open.push(device.clone());
     Ok(device)
 }
 
-/// A device by name, open or not usable.
-type Opened = (&'static str, Result<Arc<dyn Fabric>, VerbsError>);
-
-fn open_all() -> Vec<Opened> {
-    let shared_memory =
-        shared_memory().map(|device| Arc::new(RingFabric(device)) as Arc<dyn Fabric>);
-    let hardware = verbs_hardware().map(|device| Arc::new(RingFabric(device)) as Arc<dyn Fabric>);
-    vec![("shm", shared_memory), ("ibv", hardware)]
+/// The RDMA NICs for an address of this host, or all: by name, open or not usable.
+pub(crate) fn verbs_hardware(
+    local: Option<IpAddr>,
+) -> Vec<(String, Result<IbvDevice, VerbsError>)> {
+    let config = match IbvConfig::from_environment() {
+        Ok(config) => config,
+        Err(error) => return vec![("ibv".to_string(), Err(error))],
+    };
+    let name = |device: &IbvDevice| device.attributes().name.clone();
+    if config.device.is_some() || config.local_address.is_some() {
+        let device = open_nic(config);
+        return vec![(device.as_ref().map_or("ibv".to_string(), name), device)];
+    }
+    if let Some(address) = local {
+        let mut config = config.clone();
+        config.local_address = Some(address);
+        // A host's network for RDMA may be another than the one its names stand for; then any NIC may do.
+        if let Ok(device) = open_nic(config) {
+            return vec![(name(&device), Ok(device))];
+        }
+    }
+    let listed = match dunlin_ibv::list_with(&config.library) {
+        Ok(listed) if !listed.is_empty() => listed,
+        // It says what is missing.
+        _ => return vec![("ibv".to_string(), open_nic(config))],
+    };
+    let open = |nic: String| {
+        let mut config = config.clone();
+        config.device = Some(nic.clone());
+        (format!("ibv:{nic}"), open_nic(config))
+    };
+    listed.into_iter().map(|nic| open(nic.name)).collect()
 }
 
-/// The usable devices, all or the one with the name `only`.
+/// The open NIC with a name; of several the last, which is the one that was chosen for an address.
+pub(crate) fn nic(name: &str) -> Option<IbvDevice> {
+    let open = nics();
+    let named = open.iter().rfind(|device| device.attributes().name == name);
+    named.cloned()
+}
+
+/// The device whose network interface has an address of this host.
+pub(crate) fn at(address: IpAddr) -> Option<String> {
+    let open = nics();
+    let mut here = open.iter().filter(|device| device.is_at(address));
+    here.next().map(|device| device.attributes().name.clone())
+}
+
+/// What was chosen on a device beyond its name, for people.
+pub fn chosen(name: &str) -> Option<String> {
+    let open = nics();
+    // The last is the one that was chosen for an address.
+    let device = open
+        .iter()
+        .rfind(|device| device.attributes().name == name)?;
+    let port = device.port();
+    Some(format!("{}: {}", port.gid, port.why))
+}
+
+/// The address of this host from which the system would reach another; `None` for this host itself, and without a route.
+fn local_address(remote: SocketAddr) -> Option<IpAddr> {
+    let any: SocketAddr = match remote {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    // Connecting a datagram socket sends nothing: it only asks the routing table.
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(remote).ok()?;
+    let local = socket.local_addr().ok()?.ip();
+    Some(local.to_canonical()).filter(|local| !local.is_loopback() && !local.is_unspecified())
+}
+
+/// A device by name, open or not usable.
+type Opened = (String, Result<Arc<dyn Fabric>, VerbsError>);
+
+fn open_all(local: Option<IpAddr>) -> Vec<Opened> {
+    fn fabric<D: Device>(device: D) -> Arc<dyn Fabric> {
+        Arc::new(RingFabric(device))
+    }
+    let mut all: Vec<Opened> = vec![("shm".to_string(), shared_memory().map(fabric))];
+    let hardware = verbs_hardware(local).into_iter();
+    all.extend(hardware.map(|(name, device)| (name, device.map(fabric))));
+    all
+}
+
+/// The usable devices, all or those with the name or kind `only`; of several NICs the one whose interface has the address
+/// `local` of this host, if there is one.
 ///
 /// # Errors
 /// The names there are, when `only` is none of them.
-pub(crate) fn fabrics(only: Option<&str>) -> Result<Fabrics, String> {
+pub(crate) fn fabrics(only: Option<&str>, local: Option<IpAddr>) -> Result<Fabrics, String> {
     let mut usable = Vec::new();
     let mut names = Vec::new();
-    for (name, fabric) in open_all() {
+    for (name, fabric) in open_all(local) {
         match fabric {
             Ok(fabric) => {
-                if only.is_none_or(|only| only == name || only == fabric.attributes().name) {
+                if only.is_none_or(|only| name == only || name.split(':').next() == Some(only)) {
                     usable.push(fabric);
                 }
-                names.push(name.to_string());
+                names.push(name);
             }
             Err(error) => names.push(format!("{name} (not usable: {error})")),
         }
@@ -89,12 +180,19 @@ pub(crate) fn fabrics(only: Option<&str>) -> Result<Fabrics, String> {
     Ok(usable)
 }
 
-/// What this process offers to a peer when nothing is chosen: all devices that are usable here, with whom each can reach.
+/// What a client of `address` offers when nothing is chosen: all devices that are usable here, with whom each can reach; of
+/// several NICs the one whose interface leads to the address.
 ///
 /// # Errors
 /// When this host cannot be told from others.
-pub fn offered() -> std::io::Result<Vec<Capability>> {
-    capabilities(&fabrics(None).unwrap_or_default())
+pub fn offered(address: &Address) -> std::io::Result<Vec<Capability>> {
+    capabilities(&fabrics(None, towards(address)).unwrap_or_default())
+}
+
+/// The address of this host from which the one of a server would be reached; a name that is not known has none.
+pub(crate) fn towards(address: &Address) -> Option<IpAddr> {
+    let mut all = address.to_pair().to_socket_addrs().ok()?;
+    all.find_map(local_address)
 }
 
 /// What this process can offer to a peer over `fabrics`.

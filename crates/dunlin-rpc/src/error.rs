@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dunlin_verbs::VerbsError;
 
-use crate::bootstrap::{AddressError, BootstrapError};
+use crate::bootstrap::{AddressError, BootstrapError, Refusal};
 use crate::HandlerId;
 
 /// A call did not bring an answer.
@@ -101,6 +101,9 @@ pub enum CallError {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
+    /// The answer is not what this version of the client reads.
+    #[error("the answer cannot be read: {0}")]
+    Unreadable(String),
 }
 
 /// A connection could not be made.
@@ -130,6 +133,9 @@ pub enum ConnectError {
         /// What there is, with commas.
         available: String,
     },
+    /// The server that was given does not want the client.
+    #[error("refused: {0}")]
+    Refused(Refusal),
     /// A setting is out of its range.
     #[error("setting: {0}")]
     Setting(String),
@@ -159,6 +165,9 @@ pub enum ServeError {
     /// A setting is out of its range.
     #[error("setting: {0}")]
     Setting(String),
+    /// The id belongs to the server itself.
+    #[error("handler {0} is the server's own (live figures): choose another id")]
+    ReservedHandler(HandlerId),
     /// Two handlers of one id.
     #[error("handler {0} is registered twice")]
     DuplicateHandler(HandlerId),

@@ -50,6 +50,12 @@ pub(crate) trait LaneMaker: Send + Sync {
     fn bell(&self) -> Box<dyn Sleeper>;
     /// The client's side of a new lane.
     fn open(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningShared>, VerbsError>;
+    /// Starts a thread of the client.
+    fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
+    /// Cores that the client's threads run on.
+    fn cores(&self) -> usize;
+    /// A random number, which is no secret.
+    fn random(&self) -> Result<u64, VerbsError>;
 }
 
 /// A shared lane whose server is not known yet.
@@ -84,6 +90,29 @@ impl<D: Device> LaneMaker for RingMaker<D> {
             &self.wake,
             config,
         )?))
+    }
+
+    fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+        self.device.spawn(name.to_owned(), None, run).map(drop)
+    }
+
+    fn cores(&self) -> usize {
+        self.device.cores()
+    }
+
+    fn random(&self) -> Result<u64, VerbsError> {
+        random(&self.device)
+    }
+}
+
+/// A random number: the system's, unless the device is to be repeatable.
+pub(crate) fn random<D: Device>(device: &D) -> Result<u64, VerbsError> {
+    match device.seed() {
+        Some(seed) => Ok(seed),
+        None => getrandom::u64().map_err(|error| VerbsError::System {
+            call: "getrandom",
+            source: error.into(),
+        }),
     }
 }
 

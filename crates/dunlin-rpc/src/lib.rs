@@ -24,23 +24,25 @@ mod hostile_tests;
 mod preset;
 mod server;
 mod sharing;
+mod visit;
 
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
-    Batch, CallFuture, Client, ClientBuilder, ConnectionInfo, Pipeline, RemoteRegion, Reply,
-    RequestBuffer,
+    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Pipeline, RemoteRegion,
+    Reply, RequestBuffer,
 };
 pub use config::{ChannelConfig, WaitMode};
-pub use devices::{available, offered, DeviceReport};
+pub use devices::{available, chosen, offered, DeviceReport};
 pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
-    HandlerError, Region, Request, Responder, RunningServer, Server, ServerBuilder,
-    ServerStatistics,
+    Desk, DeviceFigures, HandlerError, LocalServer, Region, Request, Responder, RunningServer,
+    Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, FIGURES,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};
+pub use visit::{capabilities_towards, capability, visit_device, DeviceVisitor};
 
 /// The id of a handler: what a request asks for.
 pub type HandlerId = u16;

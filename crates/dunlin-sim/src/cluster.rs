@@ -169,15 +169,37 @@ impl Cluster {
         let mut world = self.inner().world();
         let cores = world.hosts[host.number()].cores;
         assert!((core as u32) < cores, "core {core} of {cores}");
-        let thread = world.spawn(host.0, core as u32, Box::new(step));
+        let thread = world.spawn(host.0, core as u32, Box::new(step), false);
         drop(world);
         self.inner().notify();
         ThreadId(thread)
     }
 
+    /// Starts a thread with a stack of its own on a core of a host: `run` may block as on a real thread, by what
+    /// [`dunlin_verbs::thread`] offers and by completion channels. A cluster with such threads is driven by one real thread, and
+    /// thread-locals are those of that one. What is still waiting when the cluster ends stays as it is, with what it owns: let such
+    /// threads end before.
+    ///
+    /// # Panics
+    /// When the host has no such core. A panic of the thread goes on in whoever lets time pass.
+    pub fn spawn_thread(
+        &self,
+        host: HostId,
+        core: usize,
+        run: impl FnOnce() + Send + 'static,
+    ) -> ThreadId {
+        ThreadId(
+            self.inner()
+                .spawn_stacked(host.0, core as u32, Box::new(run)),
+        )
+    }
+
     /// Wakes a thread that polls or blocks.
     pub fn wake(&self, thread: ThreadId) {
-        self.inner().world().rouse_thread(thread.0);
+        let mut world = self.inner().world();
+        let now = self.inner().time(&world);
+        world.rouse_thread(thread.0, now);
+        drop(world);
         self.inner().notify();
     }
 

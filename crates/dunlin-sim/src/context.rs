@@ -1,7 +1,7 @@
 //! Which simulated core the calling code runs on, and what it has been charged in this step.
 //!
 //! The event loop runs the step of a thread to its end on the real thread that drives the cluster, so this is thread-local and
-//! touched by nobody else. Outside of steps charges vanish.
+//! touched by nobody else. Outside of steps charges vanish. Threads with a stack ([`crate::stack`]) end a step when they are charged.
 
 use std::cell::Cell;
 
@@ -9,6 +9,7 @@ use dunlin_verbs::Work;
 
 use crate::event::Ps;
 use crate::parameters::HostParameters;
+use crate::stack;
 
 /// What work that is not a verb costs, in picoseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,6 +94,18 @@ pub(crate) fn now() -> Option<Ps> {
     inside().then(|| NOW.get() + CHARGED.get())
 }
 
+/// What the running step was charged so far.
+#[inline]
+pub(crate) fn charged() -> Ps {
+    CHARGED.get()
+}
+
+/// Charges a look at a line of another core.
+#[inline]
+pub(crate) fn charge_shared_line() {
+    charge(PRICES.get().shared_line);
+}
+
 /// Charges work that is not a verb.
 #[inline]
 pub(crate) fn charge_work(work: Work) {
@@ -108,4 +121,5 @@ pub(crate) fn charge_work(work: Work) {
         Work::Switch => prices.coroutine,
         _ => 0,
     });
+    stack::settle();
 }

@@ -21,6 +21,10 @@ pub enum Next {
     Block,
     /// As `Block`, and at this time in nanoseconds at the latest.
     BlockUntil(u64),
+    /// At once, when the other threads of its core that want it have had their turn.
+    Yield,
+    /// As `PollUntil`, but it gives its core to others between its looks, and so does not keep it.
+    YieldUntil(u64),
     /// Never.
     Done,
 }
@@ -41,6 +45,8 @@ impl<F: FnMut(u64) -> Next + Send> Step for F {
 pub(crate) enum ThreadState {
     Ready,
     Polling,
+    /// Polls, and gives its core away between its looks.
+    Yielding,
     Blocked,
     Done,
 }
@@ -57,6 +63,10 @@ pub(crate) struct Thread {
     stamp: u32,
     /// Its step came while another thread had the core.
     missed: bool,
+    /// It has a stack: what it sees it saw at many times of a step, so news are kept for it.
+    pub(crate) stacked: bool,
+    /// Something came since it began to look.
+    news: bool,
 }
 
 impl std::fmt::Debug for Thread {
@@ -82,7 +92,13 @@ pub(crate) struct Core {
 
 impl World {
     /// Puts a thread on a core; its first step is now.
-    pub(crate) fn spawn(&mut self, host: u16, core: u32, step: Box<dyn Step>) -> u32 {
+    pub(crate) fn spawn(
+        &mut self,
+        host: u16,
+        core: u32,
+        step: Box<dyn Step>,
+        stacked: bool,
+    ) -> u32 {
         let number = self.threads.len() as u32;
         let core = self.hosts[usize::from(host)].first_core + core;
         self.threads.push(Thread {
@@ -94,6 +110,8 @@ impl World {
             planned: Ps::MAX,
             stamp: 0,
             missed: false,
+            stacked,
+            news: false,
         });
         let threads = &mut self.cores[core as usize].threads;
         threads.push(number);
@@ -151,28 +169,34 @@ impl World {
         self.plan_slice(core, end);
     }
 
-    /// News for a thread that polls.
-    pub(crate) fn wake_thread(&mut self, number: u32) {
-        let thread = &self.threads[number as usize];
-        if thread.state != ThreadState::Polling {
-            return;
-        }
-        let detect = self.hosts[usize::from(thread.host)].parameters.detect;
-        let at = (self.now + detect).max(thread.busy_until);
+    /// News for a thread that polls, at time `now`.
+    pub(crate) fn wake_thread(&mut self, number: u32, now: Ps) {
+        let thread = &mut self.threads[number as usize];
+        thread.news = thread.stacked;
+        let prices = &self.hosts[usize::from(thread.host)].parameters;
+        let delay = match thread.state {
+            ThreadState::Polling => prices.detect,
+            ThreadState::Yielding => {
+                let core = &self.cores[thread.core as usize];
+                let away = core.threads[core.current] != number;
+                prices.detect + if away { prices.context_switch } else { 0 }
+            }
+            _ => return,
+        };
+        let at = (now + delay).max(thread.busy_until);
         self.plan(number, at);
     }
 
     /// An event for a thread that sleeps, or that polls.
-    pub(crate) fn rouse_thread(&mut self, number: u32) {
-        let thread = &self.threads[number as usize];
-        match thread.state {
-            ThreadState::Polling => self.wake_thread(number),
-            ThreadState::Blocked => {
-                let wake = self.hosts[usize::from(thread.host)].parameters.wake;
-                let at = (self.now + wake).max(thread.busy_until);
-                self.plan(number, at);
-            }
-            ThreadState::Ready | ThreadState::Done => {}
+    pub(crate) fn rouse_thread(&mut self, number: u32, now: Ps) {
+        let thread = &mut self.threads[number as usize];
+        if thread.state == ThreadState::Blocked {
+            thread.news = thread.stacked;
+            let wake = self.hosts[usize::from(thread.host)].parameters.wake;
+            let at = (now + wake).max(thread.busy_until);
+            self.plan(number, at);
+        } else {
+            self.wake_thread(number, now);
         }
     }
 
@@ -191,7 +215,12 @@ impl World {
             self.threads[number as usize].missed = true;
             return None;
         }
-        self.threads[number as usize].step.take()
+        let thread = &mut self.threads[number as usize];
+        if thread.state != ThreadState::Ready {
+            // It looks anew.
+            thread.news = false;
+        }
+        thread.step.take()
     }
 
     /// With several threads on a core: whether it is this one's turn. One that was blocked takes the core from one that polls.
@@ -203,7 +232,10 @@ impl World {
         }
         let state = self.threads[holder as usize].state;
         let was_blocked = self.threads[number as usize].state == ThreadState::Blocked;
-        let free = matches!(state, ThreadState::Blocked | ThreadState::Done);
+        let free = matches!(
+            state,
+            ThreadState::Yielding | ThreadState::Blocked | ThreadState::Done
+        );
         let preempts = was_blocked && self.threads[holder as usize].busy_until <= self.now;
         if !(free || preempts) {
             return false;
@@ -241,7 +273,19 @@ impl World {
             Next::PollUntil(at) => (ThreadState::Polling, Some(end.max(at.saturating_mul(NS)))),
             Next::Block => (ThreadState::Blocked, None),
             Next::BlockUntil(at) => (ThreadState::Blocked, Some(end.max(at.saturating_mul(NS)))),
+            // With others on the core its next turn is one of its slices.
+            Next::Yield if self.cores[core as usize].threads.len() > 1 => {
+                thread.missed = true;
+                (ThreadState::Ready, None)
+            }
+            Next::Yield => (ThreadState::Ready, Some(end)),
+            Next::YieldUntil(at) => (ThreadState::Yielding, Some(end.max(at.saturating_mul(NS)))),
             Next::Done => (ThreadState::Done, None),
+        };
+        let at = if thread.news && !matches!(state, ThreadState::Ready | ThreadState::Done) {
+            Some(end)
+        } else {
+            at
         };
         thread.state = state;
         // A finished step is dropped by the caller, who does not hold the world then.
@@ -254,9 +298,11 @@ impl World {
         if let Some(at) = at {
             self.plan(number, at);
         }
-        if matches!(state, ThreadState::Blocked | ThreadState::Done)
-            && self.cores[core as usize].threads.len() > 1
-        {
+        let leaves = matches!(
+            state,
+            ThreadState::Yielding | ThreadState::Blocked | ThreadState::Done
+        );
+        if (leaves || next == Next::Yield) && self.cores[core as usize].threads.len() > 1 {
             self.plan_slice(core, end);
         }
         left

@@ -1,11 +1,12 @@
 //! The world behind its lock, and the event loop that drives it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::context::{self, Prices};
 use crate::event::Ps;
+use crate::stack::Stacked;
 use crate::world::{After, World};
 
 /// Events that an empty poll outside of simulated threads may let happen: enough for a packet to get somewhere, few
@@ -93,6 +94,28 @@ impl Inner {
                 (world, true)
             }
         }
+    }
+
+    /// Starts a thread with a stack.
+    ///
+    /// # Panics
+    /// When the host has no such core.
+    pub(crate) fn spawn_stacked(
+        self: &Arc<Self>,
+        host: u16,
+        core: u32,
+        run: Box<dyn FnOnce() + Send>,
+    ) -> u32 {
+        let mut world = self.world();
+        let cores = world.hosts[usize::from(host)].cores;
+        assert!(core < cores, "core {core} of {cores}");
+        let number = world.threads.len() as u32;
+        let stack = Stacked::new(self, number, run);
+        let thread = world.spawn(host, core, Box::new(stack), true);
+        debug_assert_eq!(thread, number);
+        drop(world);
+        self.notify();
+        number
     }
 
     /// Lets everything happen up to and with time `until`, which it then is.

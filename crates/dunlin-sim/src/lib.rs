@@ -6,7 +6,7 @@
 //! one run, on any machine.
 //!
 //! - [`Cluster`] builds and drives it, [`SimDevice`] is the device of one of its hosts;
-//! - [`Step`] is a thread on a simulated core, [`Next`] when it wants its next step;
+//! - [`Step`] is a thread on a simulated core, [`Next`] when it wants its next step; [`Cluster::spawn_thread`] runs blocking code on one;
 //! - [`FaultRule`], [`Cluster::partition`], [`Cluster::crash`] and their like are faults that a test puts in force and takes back;
 //! - [`NicParameters`], [`HostParameters`], [`SwitchParameters`] are read from files in which each value has its source;
 //! - [`Counters`] are what a NIC and the processor's PCIe counters would show.
@@ -33,6 +33,7 @@ mod pair;
 mod parameters;
 mod random;
 mod slab;
+mod stack;
 mod work;
 mod world;
 
@@ -45,5 +46,6 @@ pub use device::{
 };
 pub use faults::{Fault, FaultRule, Traffic};
 pub use parameters::{
-    Confidence, HostParameters, NicParameters, Origin, ParameterError, SwitchParameters,
+    parameter_files, Confidence, HostParameters, NicParameters, Origin, ParameterError,
+    SwitchParameters,
 };

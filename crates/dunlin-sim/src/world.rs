@@ -3,6 +3,7 @@
 //! One real thread at a time holds it. Its parts are in the files of their subjects, as further methods of [`World`].
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use dunlin_verbs::AsyncEvent;
 
@@ -43,6 +44,8 @@ pub(crate) struct Host {
     pub(crate) slowness: f64,
     pub(crate) events: VecDeque<AsyncEvent>,
     pub(crate) next_domain: u32,
+    /// What code of this host begins with instead of the system's random numbers.
+    pub(crate) seeds: Random,
 }
 
 impl Host {
@@ -65,6 +68,7 @@ impl Host {
             slowness: 1.0,
             events: VecDeque::new(),
             next_domain: 1,
+            seeds: Random::of(seed, "code", number),
             parameters: host,
         }
     }
@@ -202,15 +206,21 @@ impl World {
     pub(crate) fn wake_watchers(&mut self, host: u16, key: u32, offset: u64, bytes: u64) {
         let mut at = 0;
         loop {
-            let Some(region) = self.hosts[usize::from(host)].regions.find(key) else {
+            let Some(region) = self.hosts[usize::from(host)].regions.find_mut(key) else {
                 return;
             };
-            let Some(watch) = region.watches.get(at).copied() else {
+            let Some(watch) = region.watches.get_mut(at) else {
                 return;
             };
             at += 1;
-            if watch.start < offset + bytes && offset < watch.end {
-                self.wake_thread(watch.thread);
+            if watch.armed && watch.start < offset + bytes && offset < watch.end {
+                let thread = watch.thread;
+                if watch.once {
+                    watch.armed = false;
+                    region.looker.store(u32::MAX, Ordering::Relaxed);
+                }
+                let now = self.now;
+                self.wake_thread(thread, now);
             }
         }
     }
@@ -233,7 +243,8 @@ impl World {
         }
         let waiters = std::mem::take(&mut state.waiters);
         for &thread in &waiters {
-            self.rouse_thread(thread);
+            let now = self.now;
+            self.rouse_thread(thread, now);
         }
     }
 }

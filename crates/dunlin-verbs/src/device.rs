@@ -8,6 +8,7 @@ use crate::completion::{CompletionChannel, CompletionQueue};
 use crate::error::VerbsError;
 use crate::memory::{Access, Region};
 use crate::queue_pair::{EndpointAddress, QueuePair, QueuePairConfig, SharedReceiveQueue};
+use crate::thread::Running;
 
 /// Something that happened to an object without a work request to report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,14 @@ pub enum AsyncEvent {
     PeerGone([u8; 16]),
     /// A completion queue overran.
     CompletionQueueOverrun,
+    /// The port of this number can be used.
+    PortActive(u8),
+    /// The port of this number went down.
+    PortDown(u8),
+    /// The port of this number has other addresses than before.
+    AddressesChanged(u8),
+    /// The device failed; all that was made from it is of no use.
+    DeviceFatal,
 }
 
 /// An RDMA NIC, real or not. Clones are handles on the same open device, which lives until the last object made from it is gone.
@@ -141,6 +150,31 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
 
     /// The next event that no work request reports, if there is one.
     fn poll_async_event(&self) -> Option<AsyncEvent>;
+
+    /// Starts a thread that uses this device. `core`: on which of the simulated host's cores; threads of the system place themselves.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    fn spawn(
+        &self,
+        name: String,
+        core: Option<usize>,
+        run: Box<dyn FnOnce() + Send>,
+    ) -> std::io::Result<Running> {
+        let _ = core;
+        Running::start(name, run)
+    }
+
+    /// Cores of the host that the device is in.
+    fn cores(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    /// A number to begin with instead of one of the system's random ones, on a device whose runs can be repeated: each call gives
+    /// another. `None`: take the system's.
+    fn seed(&self) -> Option<u64> {
+        None
+    }
 
     /// Says that the calling core did `work`, which is not a verb. Nothing where time is real; simulated cores pay for it.
     #[inline(always)]

@@ -27,6 +27,7 @@ mod error;
 mod memory;
 mod queue_pair;
 mod state;
+pub mod thread;
 mod work;
 
 pub use attributes::{DeviceAttributes, PageKind, Placement, TransportSet, Verbs};

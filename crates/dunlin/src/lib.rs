@@ -40,17 +40,30 @@
 //! Two processes of one host meet in shared memory without being asked to. [`Client::call`] waits,
 //! [`Client::call_async`] gives a future for any executor, [`Client::batch`] and [`Client::pipeline`] keep many calls out at once.
 //! Every call has a deadline, every limit has a name ([`ChannelConfig`]) and an error ([`CallError`]).
+//!
+//! [`Stream`] is a byte stream by address, for what runs over TCP otherwise; [`ring`] has the ring of RB² itself.
 #![forbid(unsafe_code)]
+
+mod meeting;
+pub mod ring;
+pub mod stream;
+
+pub use meeting::{Listener, MeetError};
+pub use stream::{Stream, StreamBuilder};
 
 pub use dunlin_rpc::bootstrap::{
     Address, AddressError, BootstrapError, Refusal, Secret, SecretError,
 };
 pub use dunlin_rpc::{
-    available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ConnectError,
-    ConnectionInfo, DeviceReport, HandleFigures, HandlerError, HandlerId, LaneReport, LaneUse,
-    Memory, Pipeline, Preset, Region, RemoteRegion, Reply, Request, RequestBuffer, Responder,
-    RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerStatistics, WaitMode,
+    available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ClientReport,
+    ConnectError, ConnectionInfo, Desk, DeviceFigures, DeviceReport, HandleFigures, HandlerError,
+    HandlerId, LaneReport, LaneUse, LocalServer, Memory, Pipeline, Preset, Region, RemoteRegion,
+    Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport, ServeError, Server,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
+
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 
 /// The examples of the README, compiled and run with the doc tests.
 #[cfg(doctest)]

@@ -21,6 +21,9 @@ pub struct Options {
     /// File whose bytes the server must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
+    /// Tell the server each second what this client does, under this name, for `dunlin top`
+    #[arg(long, value_name = "NAME")]
+    report: Option<String>,
     /// Longest time for a call
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     deadline: f64,
@@ -64,6 +67,9 @@ impl Options {
         }
         if let Some(file) = &self.secret_file {
             builder = builder.secret(read_secret(file)?);
+        }
+        if let Some(name) = &self.report {
+            builder = builder.reports_figures(name, Duration::from_secs(1));
         }
         Ok(builder)
     }

@@ -92,12 +92,15 @@ fn names(verbs: Verbs) -> Vec<String> {
         .collect()
 }
 
-/// Which NIC, port and address were chosen, and why.
+/// Which port and address were chosen on a NIC, and why.
 fn choices(name: &str) -> BTreeMap<&'static str, String> {
-    if name != "ibv" {
+    let Some((_, nic)) = name.split_once(':').filter(|(kind, _)| *kind == "ibv") else {
         return BTreeMap::new();
-    }
-    let open = IbvConfig::from_environment().and_then(IbvDevice::open);
+    };
+    let open = IbvConfig::from_environment().and_then(|mut config| {
+        config.device = Some(nic.to_owned());
+        IbvDevice::open(config)
+    });
     open.map(|device| device.choices().into_iter().collect())
         .unwrap_or_default()
 }

@@ -6,8 +6,10 @@ pub mod demo;
 pub mod devices;
 pub mod doctor;
 pub mod kv;
+pub mod lab;
 pub mod perf;
 pub mod serve;
+pub mod top;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -45,9 +47,14 @@ pub enum Command {
     Call(call::Args),
     /// Use the key-value service
     Kv(kv::Args),
+    /// Watch a running server
+    Top(top::Args),
     /// Measure
     #[command(subcommand)]
     Perf(perf::Command),
+    /// The papers' figures on the simulated cluster, and their claims
+    #[command(subcommand)]
+    Lab(lab::Command),
     /// See which devices there are and what they can do
     Devices(devices::Args),
     /// See what is there, what is missing, and how to get it
@@ -62,8 +69,10 @@ impl Command {
             Self::Serve(args) => serve::run(&args),
             Self::Call(args) => call::run(&args),
             Self::Kv(args) => kv::run(&args),
+            Self::Top(args) => top::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Perf(command) => command.run(),
+            Self::Lab(command) => command.run(),
             Self::Doctor(args) => doctor::run(&args),
         }
     }

@@ -1,13 +1,14 @@
 //! `dunlin serve`: a service to use by hand, from other shells.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use dunlin::{RunningServer, Secret, Server, WaitMode};
 
 use super::Failure;
-use crate::services::{echo, kv};
+use crate::services::{echo, kv, metrics::MetricsPort};
 
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -25,7 +26,8 @@ It serves until Ctrl-C, answers what it has taken, and ends.\n\n\
 Examples:\n  \
   dunlin serve kv                                        on port 7400\n  \
   dunlin serve echo --listen dunlin://127.0.0.1:7500\n  \
-  dunlin serve kv --secret-file key                      clients must have the same file")]
+  dunlin serve kv --secret-file key                      clients must have the same file\n  \
+  dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus")]
 pub struct Args {
     /// Which service
     #[arg(value_enum)]
@@ -49,6 +51,9 @@ pub struct Args {
     /// Never sleep: lowest latency, at the price of a core for each poller
     #[arg(long)]
     spin: bool,
+    /// Answer `GET /metrics` there, for Prometheus; port 0 picks a free one, and the second line of output says which
+    #[arg(long, value_name = "IP:PORT")]
+    metrics: Option<SocketAddr>,
     /// File whose bytes clients must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -89,6 +94,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let server = server.serve().map_err(Failure::new)?;
     let mut output = std::io::stdout();
     writeln!(output, "listening on {}", server.address())?;
+    let metrics = args
+        .metrics
+        .map(|address| MetricsPort::open(address, server.observer()))
+        .transpose()?;
+    if let Some(port) = &metrics {
+        writeln!(output, "metrics on http://{}/metrics", port.address())?;
+    }
     output.flush()?;
     if args.with_parent {
         wait_for_parent();

@@ -12,10 +12,12 @@ pub fn devices() -> Vec<Finding> {
     dunlin::available()
         .into_iter()
         .map(|device| match device.attributes {
-            Ok(attributes) => Finding::ok(
-                DEVICES,
-                format!("{} ({} pages)", device.name, attributes.page_kind),
-            ),
+            Ok(attributes) => {
+                let chosen = dunlin_rpc::chosen(&device.name);
+                let chosen = chosen.map_or(String::new(), |on| format!(", {on}"));
+                let pages = attributes.page_kind;
+                Finding::ok(DEVICES, format!("{} ({pages} pages{chosen})", device.name))
+            }
             Err(error) => Finding::missing(
                 DEVICES,
                 format!("{}: {error}", device.name),
@@ -37,7 +39,7 @@ pub fn connection(address: &str, device: Option<&str>, secret: Option<Secret>) -
             )
         }
     };
-    let capabilities = match dunlin_rpc::offered() {
+    let capabilities = match dunlin_rpc::offered(&address) {
         Ok(capabilities) => capabilities,
         Err(error) => {
             return Finding::missing(
@@ -54,10 +56,15 @@ pub fn connection(address: &str, device: Option<&str>, secret: Option<Secret>) -
         ..DialConfig::default()
     };
     match dial(&address, &config) {
-        Ok(dialed) => Finding::ok(
-            CONNECTION,
-            format!("{address} over {} ({})", dialed.device(), dialed.why()),
-        ),
+        Ok(dialed) => {
+            let device = dialed.device();
+            let chosen = dunlin_rpc::chosen(device).map_or(String::new(), |on| format!("; {on}"));
+            let why = dialed.why();
+            Finding::ok(
+                CONNECTION,
+                format!("{address} over {device} ({why}{chosen})"),
+            )
+        }
         Err(error) => Finding::missing(CONNECTION, error.to_string(), advice(&error)),
     }
 }

@@ -6,10 +6,11 @@ use dunlin_ring::{Offer, Producer, UnconnectedProducer, OFFER_BYTES};
 use dunlin_verbs::Device;
 
 use super::peer::Peer;
+use super::ping_pong::{Player, UnconnectedPlayer};
 use super::produce::{produce, Numbers};
 use super::raw::RawWriter;
-use super::Plan;
-use crate::affinity;
+use super::raw_ping_pong::RawPlayer;
+use super::{Plan, Test};
 use crate::commands::Failure;
 use crate::report::Tally;
 
@@ -28,19 +29,36 @@ pub struct Active<D: Device> {
 enum End<D: Device> {
     Ring(Box<Producer<D>>, Numbers),
     Raw(Box<RawWriter<D>>),
+    PingPong(Box<Player<D>>),
+    RawPingPong(Box<RawPlayer<D>>),
 }
 
 impl<D: Device> Active<D> {
     /// Makes both sides and joins them. The calling thread stays where it is; the consumer's process, which was started before that was
-    /// decided, stays on the second core.
+    /// decided, stays on `core`.
     ///
     /// # Errors
     /// When a limit of the device is in the way, or the design is not for it.
-    pub fn start(device: &D, plan: &Plan, mut peer: Peer) -> Result<Self, Failure> {
-        let core = affinity::client_and_server().map(|(_, second)| second);
+    pub fn start(
+        device: &D,
+        plan: &Plan,
+        mut peer: Peer,
+        core: Option<usize>,
+    ) -> Result<Self, Failure> {
         let (theirs, _) = peer.open(plan, core)?;
-        let end = match plan.config(device.attributes()) {
-            Some(config) => {
+        let end = match (plan.config(device.attributes()), plan.test) {
+            (Some(config), Test::PingPong) => {
+                let player = UnconnectedPlayer::new(device, &config)?;
+                peer.connect(player.offer())?;
+                End::PingPong(Box::new(player.connect(&theirs)?))
+            }
+            (None, Test::PingPong) => {
+                let mut player = RawPlayer::new(device, plan)?;
+                peer.connect(player.offer())?;
+                player.connect(&theirs)?;
+                End::RawPingPong(Box::new(player))
+            }
+            (Some(config), Test::OneWay) => {
                 let producer = UnconnectedProducer::new(device, &config).map_err(Failure::new)?;
                 peer.connect(producer.offer().encode().to_vec())?;
                 let bytes: &[u8; OFFER_BYTES] = theirs
@@ -52,7 +70,7 @@ impl<D: Device> Active<D> {
                     .map_err(Failure::new)?;
                 End::Ring(Box::new(producer), Numbers::default())
             }
-            None => {
+            (None, Test::OneWay) => {
                 let mut writer = RawWriter::new(device, plan)?;
                 peer.connect(writer.offer())?;
                 writer.connect(&theirs)?;
@@ -83,6 +101,10 @@ impl<D: Device> Active<D> {
             End::Ring(producer, numbers) => produce(producer, size, numbers, warm_up)
                 .and_then(|_| produce(producer, size, numbers, length)),
             End::Raw(writer) => writer.run(warm_up).and_then(|_| writer.run(length)),
+            End::PingPong(player) => player
+                .ping(size, warm_up)
+                .and_then(|_| player.ping(size, length)),
+            End::RawPingPong(player) => player.ping(warm_up).and_then(|_| player.ping(length)),
         };
         // When both have failed, the consumer knows why: to the producer it is only gone.
         let theirs = self.peer.end()?;

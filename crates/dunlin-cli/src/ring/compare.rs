@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::Device;
 
-use super::active::Active;
+use super::pairs::Pairs;
 use super::peer::Peer;
 use super::report::{Comparison, Measured, RingReport};
-use super::{Plan, Without};
+use super::Plan;
 use crate::affinity;
 use crate::against::{conclude, Look};
 use crate::commands::Failure;
@@ -21,15 +21,6 @@ const SLICE: Duration = Duration::from_millis(100);
 const UNREAD_SLICE: Duration = Duration::from_millis(25);
 /// Rounds at least.
 const ROUNDS: usize = 3;
-
-/// Puts the producer on the first core; or, to see what that costs, on another node's.
-fn stay(plans: &[Plan]) {
-    if let Some((first, _)) = affinity::client_and_server() {
-        let away = plans.iter().any(|plan| !plan.has(Without::Numa));
-        let other = away.then(|| affinity::core_of_another_node(first));
-        affinity::pin(other.flatten().unwrap_or(first));
-    }
-}
 
 /// Measures each plan in turn, again and again, for about `duration` in all.
 ///
@@ -45,13 +36,12 @@ pub fn compare<D: Device>(
     // Processes first: they inherit where this thread may run.
     let peers = plans
         .iter()
-        .map(|_| Peer::start())
-        .collect::<Result<Vec<_>, _>>()?;
-    stay(plans);
+        .map(|plan| (0..plan.pairs).map(|_| Peer::start()).collect())
+        .collect::<Result<Vec<Vec<_>>, _>>()?;
     let mut actives = plans
         .iter()
         .zip(peers)
-        .map(|(plan, peer)| Active::start(device, plan, peer))
+        .map(|(plan, peers)| Pairs::start(device, plan, peers))
         .collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
     let mut slices: Vec<Vec<Tally>> = vec![Vec::new(); plans.len()];

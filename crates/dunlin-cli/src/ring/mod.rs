@@ -7,10 +7,13 @@
 pub mod active;
 pub mod compare;
 pub mod consume;
+pub mod pairs;
 pub mod peer;
+pub mod ping_pong;
 pub mod plot;
 pub mod produce;
 pub mod raw;
+pub mod raw_ping_pong;
 pub mod report;
 pub mod serve;
 pub mod sweep;
@@ -69,6 +72,19 @@ pub enum Lengths {
     Header,
 }
 
+/// What is done with the rings.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Test {
+    /// As many messages as go, one way (Exp#1 and, with several pairs, Exp#3)
+    #[default]
+    OneWay,
+    /// One message there and one back, without batching; latencies are round trips (Exp#2)
+    PingPong,
+}
+
 /// What both sides must know of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -84,6 +100,10 @@ pub struct Plan {
     pub slots: usize,
     /// How messages tell their length.
     pub lengths: Lengths,
+    /// What is done with it.
+    pub test: Test,
+    /// Producers, each with a consumer and a ring of its own.
+    pub pairs: usize,
 }
 
 impl Plan {
@@ -140,6 +160,15 @@ impl Plan {
             (Choice::Rb2, true) => 32,
             _ => 1,
         }
+    }
+}
+
+impl std::fmt::Display for Test {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::OneWay => "one-way",
+            Self::PingPong => "ping-pong",
+        })
     }
 }
 

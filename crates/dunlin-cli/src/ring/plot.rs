@@ -24,8 +24,26 @@ const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
 ];
 
+/// What the values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes a second.
+    BytesPerSecond,
+    /// Nanoseconds.
+    Nanoseconds,
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::BytesPerSecond => output::bandwidth(value),
+            Self::Nanoseconds => output::nanoseconds(value),
+        }
+    }
+}
+
 /// The picture.
-pub fn plot(title: &str, series: &[Series]) -> String {
+pub fn plot(title: &str, unit: Unit, series: &[Series]) -> String {
     let points = || series.iter().flat_map(|s| &s.points);
     let positive = |value: f64| value.max(f64::MIN_POSITIVE);
     let range = |pick: fn(&(f64, f64)) -> f64| {
@@ -59,7 +77,7 @@ pub fn plot(title: &str, series: &[Series]) -> String {
     let mut tick = y_low;
     while tick <= y_high * 1.001 {
         let at = y(tick);
-        line(&mut svg, format!("<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", WIDTH - RIGHT, LEFT - 8.0, at + 4.0, output::bandwidth(tick)));
+        line(&mut svg, format!("<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", WIDTH - RIGHT, LEFT - 8.0, at + 4.0, unit.show(tick)));
         tick *= 10.0;
     }
     let mut tick = x_low;
@@ -99,10 +117,14 @@ mod tests {
             name: name.into(),
             points: vec![(64.0, 1e6 * factor), (128.0, 3e7 * factor)],
         };
-        let svg = plot("rates", &[series("one", 1.0), series("two", 2.0)]);
+        let svg = plot(
+            "rates",
+            Unit::BytesPerSecond,
+            &[series("one", 1.0), series("two", 2.0)],
+        );
         assert_eq!(svg.matches("<polyline").count(), 2);
         assert!(svg.contains(">one<") && svg.contains("1.00 MB/s"));
         assert!(!svg.contains("NaN"));
-        assert!(plot("nothing", &[]).ends_with("</svg>\n"));
+        assert!(plot("nothing", Unit::Nanoseconds, &[]).ends_with("</svg>\n"));
     }
 }

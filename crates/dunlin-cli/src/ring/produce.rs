@@ -64,6 +64,28 @@ pub fn produce<D: Device>(
     })
 }
 
+/// Makes a message: its number in all words of a short one, the stamp in the second.
+#[inline(always)]
+pub fn fill(place: &mut [u8], size: usize, number: u64, stamp: u64) {
+    // A line is filled as the bare ring fills its own: by a loop of known length.
+    if size == 64 {
+        if let Some(line) = place.first_chunk_mut::<64>() {
+            let (words, _) = line.as_chunks_mut::<8>();
+            words.fill(number.to_le_bytes());
+            words[1] = stamp.to_le_bytes();
+            return;
+        }
+    }
+    let (words, _) = place.as_chunks_mut::<8>();
+    if size <= FILLED_BYTES {
+        words.fill(number.to_le_bytes());
+    }
+    if let [first, second, ..] = words {
+        *first = number.to_le_bytes();
+        *second = stamp.to_le_bytes();
+    }
+}
+
 #[inline(always)]
 fn send<D: Device>(
     producer: &mut Producer<D>,
@@ -71,18 +93,7 @@ fn send<D: Device>(
     number: u64,
     stamp: u64,
 ) -> Result<(), Failure> {
-    let fill = |place: &mut [u8]| {
-        let (words, _) = place.as_chunks_mut::<8>();
-        if size <= FILLED_BYTES {
-            for word in words.iter_mut() {
-                *word = number.to_le_bytes();
-            }
-        }
-        if let [first, second, ..] = words {
-            *first = number.to_le_bytes();
-            *second = stamp.to_le_bytes();
-        }
-    };
+    let fill = |place: &mut [u8]| fill(place, size, number, stamp);
     match producer.try_send_with(size, fill) {
         Ok(()) => Ok(()),
         Err(error) => send_later(producer, size, fill, error),
@@ -108,29 +119,35 @@ fn send_later<D: Device>(
     Err(Failure::new(error))
 }
 
-/// Waiting for the consumer, but not for ever.
-struct Patience {
+/// Waiting for the other side, but not for ever.
+#[derive(Debug)]
+pub struct Patience {
     looks: u32,
     since: Option<std::time::Instant>,
 }
 
 impl Patience {
-    fn new() -> Self {
+    /// At the start of a wait.
+    pub fn new() -> Self {
         Self {
             looks: 0,
             since: None,
         }
     }
 
+    /// Once more.
+    ///
+    /// # Errors
+    /// When it has been too long.
     #[inline]
-    fn wait(&mut self) -> Result<(), Failure> {
+    pub fn wait(&mut self) -> Result<(), Failure> {
         spin_loop();
         self.looks = self.looks.wrapping_add(1);
         if self.looks % (1 << 14) == 0 {
             std::thread::yield_now();
             let since = *self.since.get_or_insert_with(std::time::Instant::now);
             if since.elapsed() > LONGEST {
-                return Err(Failure::new("the consumer has read nothing for 10 s"));
+                return Err(Failure::new("the other side has done nothing for 10 s"));
             }
         }
         Ok(())

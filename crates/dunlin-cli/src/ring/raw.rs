@@ -16,16 +16,16 @@ use crate::report::Tally;
 /// Entries of the send queue: perftest's tx-depth.
 const DEPTH: usize = 128;
 /// One WRITE in so many makes a completion: perftest's cq-mod is 100 and leaves no queue of 128 half full.
-const SIGNAL_EVERY: u64 = 64;
+pub(super) const SIGNAL_EVERY: u64 = 64;
 /// Up to so many bytes travel in the request itself, as in perftest.
 const INLINE_BYTES: usize = 220;
 
 /// One side of raw WRITEs.
 #[derive(Debug)]
-struct Side<D: Device> {
-    region: D::Region,
-    completions: D::CompletionQueue,
-    pair: D::QueuePair,
+pub(super) struct Side<D: Device> {
+    pub(super) region: D::Region,
+    pub(super) completions: D::CompletionQueue,
+    pub(super) pair: D::QueuePair,
 }
 
 fn making(error: dunlin_verbs::VerbsError) -> Failure {
@@ -33,7 +33,7 @@ fn making(error: dunlin_verbs::VerbsError) -> Failure {
 }
 
 impl<D: Device> Side<D> {
-    fn new(device: &D, plan: &Plan, access: Access) -> Result<Self, Failure> {
+    pub(super) fn new(device: &D, plan: &Plan, access: Access) -> Result<Self, Failure> {
         let domain = device.create_protection_domain().map_err(making)?;
         let bytes = plan.slots * plan.raw_slot_bytes();
         let region = device
@@ -60,7 +60,7 @@ impl<D: Device> Side<D> {
         })
     }
 
-    fn offer(&self) -> Vec<u8> {
+    pub(super) fn offer(&self) -> Vec<u8> {
         let remote = self.region.remote();
         let mut offer = self.pair.address().encode().to_vec();
         offer.extend(remote.address.to_le_bytes());
@@ -68,7 +68,7 @@ impl<D: Device> Side<D> {
         offer
     }
 
-    fn connect(&mut self, offer: &[u8]) -> Result<RemoteAddress, Failure> {
+    pub(super) fn connect(&mut self, offer: &[u8]) -> Result<RemoteAddress, Failure> {
         let wrong = || Failure::new("an offer of the wrong length");
         let (address, rest) = offer
             .split_at_checked(ENDPOINT_ADDRESS_BYTES)

@@ -2,16 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Choice, Lengths, Plan, Without};
+use super::{Choice, Lengths, Plan, Test, Without};
 use crate::against::Against;
 use crate::report::{Report, Setting, Tally};
 
 /// One design's report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RingReport {
-    /// The fields of every report. One thread, one way: latency is from the making of a message to its reading, under this load.
+    /// The fields of every report. One way, latency is from the making of a message to its reading, under this load; with ping-pong it is the
+    /// round trip. As many threads as pairs.
     #[serde(flatten)]
     pub report: Report,
+    /// What was done.
+    pub test: Test,
     /// The ring.
     pub design: Choice,
     /// What was switched off.
@@ -58,8 +61,11 @@ impl RingReport {
         let setting = Setting {
             device: plan.device.clone(),
             preset: format!("ring {}", plan.choice),
-            threads: 1,
-            outstanding: plan.slots,
+            threads: plan.pairs,
+            outstanding: match plan.test {
+                Test::OneWay => plan.slots,
+                Test::PingPong => 1,
+            },
             size: plan.size,
         };
         let mut rates: Vec<f64> = measured.slices.iter().map(Tally::rate_per_s).collect();
@@ -76,6 +82,7 @@ impl RingReport {
         };
         Self {
             report,
+            test: plan.test,
             design: plan.choice,
             without: plan.without.clone(),
             lengths: plan.lengths,

@@ -10,8 +10,10 @@ use dunlin_verbs::Device;
 
 use super::consume::consume;
 use super::peer::{Answer, Order};
+use super::ping_pong::UnconnectedPlayer;
 use super::raw::RawTarget;
-use super::Plan;
+use super::raw_ping_pong::RawPlayer;
+use super::{Plan, Test};
 use crate::affinity;
 use crate::commands::Failure;
 use crate::report::Tally;
@@ -83,8 +85,23 @@ impl OnDevice for Serving {
         if let Some(core) = self.core {
             affinity::pin(core);
         }
-        match self.plan.config(device.attributes()) {
-            Some(config) => {
+        let size = self.plan.size;
+        match (self.plan.config(device.attributes()), self.plan.test) {
+            (Some(config), Test::PingPong) => {
+                let player = UnconnectedPlayer::new(&device, &config)?;
+                let theirs = self.connect(player.offer(), String::new())?;
+                let mut player = player.connect(&theirs)?;
+                say(&Answer::Ready)?;
+                self.answer(|end| player.answer(size, end))
+            }
+            (None, Test::PingPong) => {
+                let mut player = RawPlayer::new(&device, &self.plan)?;
+                let theirs = self.connect(player.offer(), String::new())?;
+                player.connect(&theirs)?;
+                say(&Answer::Ready)?;
+                self.answer(|end| player.answer(end))
+            }
+            (Some(config), Test::OneWay) => {
                 let consumer = UnconnectedConsumer::new(&device, &config).map_err(Failure::new)?;
                 let offer = consumer.offer().encode().to_vec();
                 let theirs = self.connect(offer, String::new())?;
@@ -98,7 +115,7 @@ impl OnDevice for Serving {
                 say(&Answer::Ready)?;
                 self.answer(|end| consume(&mut consumer, end))
             }
-            None => {
+            (None, Test::OneWay) => {
                 let mut target = RawTarget::new(&device, &self.plan)?;
                 let theirs = self.connect(target.offer(), String::new())?;
                 target.connect(&theirs)?;

@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use dunlin_ring::RingConfig;
 use dunlin_verbs::Device;
 
 use super::compare::compare;
-use super::plot::{plot, Series};
-use super::{Choice, Plan};
+use super::plot::{plot, Series, Unit};
+use super::report::RingReport;
+use super::{Choice, Plan, Test};
 use crate::commands::Failure;
 
 /// The sizes.
@@ -21,6 +23,14 @@ pub const SIZES: [usize; 15] = {
     sizes
 };
 
+/// What a design does at one size, as a point of the picture: bytes a second, or the median round trip.
+fn height(report: &RingReport) -> f64 {
+    match report.test {
+        Test::OneWay => report.median_rate_per_s * report.report.setting.size as f64,
+        Test::PingPong => report.report.latency_ns.p50 as f64,
+    }
+}
+
 /// Measures every size for `seconds` and writes `ring.csv` and `ring.svg` into a folder.
 ///
 /// # Errors
@@ -28,13 +38,14 @@ pub const SIZES: [usize; 15] = {
 pub fn sweep<D: Device>(
     device: &D,
     plans: &[Plan],
+    slots: Option<usize>,
     each: Duration,
     out: &Path,
     mut progress: impl FnMut(f64),
 ) -> Result<(), Failure> {
     std::fs::create_dir_all(out)?;
     let mut csv = String::from(
-        "design,without,size,rate_per_s,bytes_per_s,latency_p50_ns,latency_p999_ns,over_first\n",
+        "design,test,pairs,without,size,rate_per_s,bytes_per_s,latency_p50_ns,latency_p99_ns,latency_p999_ns,over_first\n",
     );
     let mut series: Vec<Series> = plans
         .iter()
@@ -48,6 +59,7 @@ pub fn sweep<D: Device>(
             .iter()
             .map(|plan| Plan {
                 size,
+                slots: slots.unwrap_or(RingConfig::usual_slots(size)),
                 ..plan.clone()
             })
             .collect();
@@ -61,24 +73,28 @@ pub fn sweep<D: Device>(
                 .filter_map(|one| serde_json::to_value(one).ok()?.as_str().map(str::to_owned))
                 .collect();
             csv.push_str(&format!(
-                "{},{},{size},{:.0},{bytes_per_s:.0},{},{},{}\n",
+                "{},{},{},{},{size},{:.0},{bytes_per_s:.0},{},{},{},{}\n",
                 report.design,
+                report.test,
+                report.report.setting.threads,
                 without.join(" "),
                 report.median_rate_per_s,
                 report.report.latency_ns.p50,
+                report.report.latency_ns.p99,
                 report.report.latency_ns.p999,
                 report.over_first.map_or("1".into(), |r| format!("{r:.3}")),
             ));
             // Raw WRITEs go where the eye compares: last and thin is up to the plot.
-            series.points.push((size as f64, bytes_per_s));
+            series.points.push((size as f64, height(report)));
         }
         progress((done + 1) as f64 / SIZES.len() as f64);
     }
     std::fs::write(out.join("ring.csv"), csv)?;
-    std::fs::write(
-        out.join("ring.svg"),
-        plot("bytes a second, one way", &series),
-    )?;
+    let (title, unit) = match plans.first().map(|plan| plan.test) {
+        Some(Test::PingPong) => ("round trip, median", Unit::Nanoseconds),
+        _ => ("bytes a second, one way", Unit::BytesPerSecond),
+    };
+    std::fs::write(out.join("ring.svg"), plot(title, unit, &series))?;
     Ok(())
 }
 

@@ -3,3 +3,4 @@
 pub mod child;
 pub mod echo;
 pub mod kv;
+pub mod metrics;

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -88,6 +88,7 @@ pub fn assert_against(report: &Value) {
 pub struct Serving {
     child: Child,
     input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
     address: String,
 }
 
@@ -108,16 +109,22 @@ impl Serving {
         let mut serving = Self {
             child,
             input,
+            output: BufReader::new(output),
             address: String::new(),
         };
-        let mut line = String::new();
-        let read = BufReader::new(output).read_line(&mut line);
-        read.expect("a first line");
+        let line = serving.line();
         let address = line.trim().strip_prefix("listening on ");
         serving.address = address
             .unwrap_or_else(|| panic!("it listens: {line}"))
             .into();
         serving
+    }
+
+    /// The next line that it prints.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        line
     }
 
     /// Where it listens.

@@ -1,5 +1,6 @@
 //! Queue pairs: making, asking and ending them. `modify` moves them between states, `post` and `receiver` give them work.
 
+mod calls;
 mod modify;
 mod post;
 mod receiver;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{
     Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
-    QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, SendRequest, Transport,
+    QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, SendRequest, Transport, Verbs,
     VerbsError,
 };
 
@@ -22,9 +23,11 @@ use crate::device::Domain;
 use crate::error::{invalid, last};
 use crate::region::IbvRegion;
 use crate::shared_receive::{IbvSharedReceiveQueue, SrqCore};
+use crate::sys::extended as x;
 use crate::sys::{constants as c, types};
 use crate::work_table::{Kind, WorkTable};
-use post::Sender;
+use calls::Calls;
+use post::{Sender, Way};
 
 /// What a completion queue and the thread of events may do with a queue pair.
 #[derive(Debug)]
@@ -115,14 +118,23 @@ fn random() -> Result<u32, VerbsError> {
     Ok(u32::from_ne_bytes(bytes))
 }
 
-/// Asks the library for a queue pair; null when it refuses.
+/// Asks the library for a queue pair, with its calls where the provider has them; null when it refuses.
 pub(crate) fn create(
     core: &Core,
     domain: *mut types::Pd,
     transport: Transport,
     (send_cq, receive_cq, srq): (*mut types::Cq, *mut types::Cq, *mut types::Srq),
     capacity: types::QpCapacity,
-) -> *mut types::Qp {
+) -> (*mut types::Qp, Option<Calls>) {
+    if let Some(made) = create_for_calls(
+        core,
+        domain,
+        transport,
+        (send_cq, receive_cq, srq),
+        capacity,
+    ) {
+        return made;
+    }
     let mut init = types::QpInit {
         user: std::ptr::null_mut(),
         send_cq,
@@ -133,7 +145,40 @@ pub(crate) fn create(
         signal_all: 0,
     };
     // SAFETY: callers pass a live domain and live queues of this context; `init` is valid for the call.
-    unsafe { (core.api.create_qp)(domain, &mut init) }
+    (unsafe { (core.api.create_qp)(domain, &mut init) }, None)
+}
+
+/// The same for posting by extended calls; `None` where the provider has none for this transport.
+fn create_for_calls(
+    core: &Core,
+    domain: *mut types::Pd,
+    transport: Transport,
+    (send_cq, receive_cq, srq): (*mut types::Cq, *mut types::Cq, *mut types::Srq),
+    capacity: types::QpCapacity,
+) -> Option<(*mut types::Qp, Option<Calls>)> {
+    let make = core.extended?.create_qp_ex()?;
+    core.api.qp_to_qp_ex?;
+    let atomics = core.attributes.transports.rc.contains(Verbs::ATOMIC);
+    // SAFETY: numbers and pointers, for which zero is a value.
+    let mut init: x::QpInitEx = unsafe { std::mem::zeroed() };
+    (init.send_cq, init.receive_cq, init.srq) = (send_cq, receive_cq, srq);
+    init.capacity = capacity;
+    init.kind = kind(transport);
+    init.mask = x::QP_INIT_PD | x::QP_INIT_SEND_OPERATIONS;
+    init.pd = domain;
+    init.send_operations = calls::operations(transport, atomics);
+    // SAFETY: callers pass a live domain and live queues of this context; `init` is valid for the call.
+    let raw = unsafe { make(core.context.0, &mut init) };
+    if raw.is_null() {
+        return None;
+    }
+    let calls = Calls::of(core, raw, transport);
+    if calls.is_none() {
+        // SAFETY: just made and not used.
+        unsafe { (core.api.destroy_qp)(raw) };
+        return None;
+    }
+    Some((raw, calls))
 }
 
 impl IbvQueuePair {
@@ -178,7 +223,7 @@ impl IbvQueuePair {
             receive_sge: if own == 0 { 0 } else { segments as u32 },
             inline_data: config.inline_bytes as u32,
         };
-        let raw = create(core, domain.raw.0, config.transport, queues, capacity);
+        let (raw, calls) = create(core, domain.raw.0, config.transport, queues, capacity);
         if raw.is_null() {
             return Err(last(
                 "ibv_create_qp",
@@ -231,7 +276,7 @@ impl IbvQueuePair {
         Ok(Self {
             sender: Sender::new(
                 (send_table, domain),
-                post_send,
+                calls.map_or(Way::List(post_send), Way::Calls),
                 config.transport,
                 &core.attributes,
                 segments,
@@ -277,10 +322,11 @@ impl QueuePair for IbvQueuePair {
 
     fn address(&self) -> EndpointAddress {
         let core = self.core.core();
+        let port = core.link.port();
         EndpointAddress {
-            gid: core.port.gid.gid,
-            lid: core.port.lid,
-            mtu_bytes: core.port.mtu_bytes as u32,
+            gid: port.gid.gid,
+            lid: port.lid,
+            mtu_bytes: port.mtu_bytes as u32,
             queue_pair: self.core.number,
             packet_sequence: self.packet_sequence,
             queue_key: match self.core.transport {

@@ -72,7 +72,7 @@ fn apply(
 pub(super) fn to_init(pair: &mut IbvQueuePair, access: Access) -> Result<(), VerbsError> {
     check(pair, S::Init)?;
     let mut attributes = blank(c::QPS_INIT);
-    let number = pair.core.core().port.number;
+    let number = pair.core.core().link.port().number;
     attributes.port = number;
     let mut mask = c::QP_STATE | c::QP_PKEY_INDEX | c::QP_PORT;
     if pair.core.transport == Transport::UnreliableDatagram {
@@ -111,7 +111,7 @@ pub(super) fn to_ready_to_receive(
         ));
     };
     attributes.address = route(core, remote)?;
-    let mtu = core.port.mtu_bytes.min(remote.mtu_bytes as usize);
+    let mtu = core.link.port().mtu_bytes.min(remote.mtu_bytes as usize);
     attributes.path_mtu = mtu_code(mtu);
     attributes.destination = remote.queue_pair;
     attributes.receive_psn = remote.packet_sequence;
@@ -131,7 +131,9 @@ pub(super) fn to_ready_to_receive(
         )
     })?;
     pair.sender.connect = connect;
-    pair.sender.peer_answers = u8::try_from(remote.token).unwrap_or(1);
+    // The peer wrote it: with none at all a READ would never leave, so nonsense means one.
+    let answers = u8::try_from(remote.token).unwrap_or(1);
+    pair.sender.peer_answers = answers.max(1);
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use dunlin_verbs::{
     PostErrorKind, SendFlags, SendRequest, Transport, Verbs,
 };
 
+use super::calls::Calls;
 use crate::address::IbvAddressHandle;
 use crate::device::Domain;
 use crate::region::IbvRegion;
@@ -20,11 +21,19 @@ const BATCH: usize = 32;
 
 type Request<'a> = SendRequest<'a, IbvRegion, IbvAddressHandle>;
 
+/// How requests reach the provider.
+pub(super) enum Way {
+    /// As a list.
+    List(PostSend),
+    /// By the extended calls.
+    Calls(Calls),
+}
+
 /// The send queue of a queue pair: its bounds and room for a batch, so that posting allocates nothing.
 pub(crate) struct Sender {
     table: Arc<WorkTable>,
     domain: Arc<Domain>,
-    post: PostSend,
+    way: Way,
     transport: Transport,
     verbs: Verbs,
     segments: usize,
@@ -43,13 +52,14 @@ impl std::fmt::Debug for Sender {
     }
 }
 
-// SAFETY: the pointers in `wrs` and `sges` are leftovers of the last batch, written anew before they are used.
+// SAFETY: the pointers in `wrs` and `sges` are leftovers of the last batch, written anew before they are used; the one in
+// `way` is the queue pair, which may be posted to from any thread.
 unsafe impl Send for Sender {}
 
 impl Sender {
     pub(super) fn new(
         (table, domain): (Arc<WorkTable>, &Arc<Domain>),
-        post: PostSend,
+        way: Way,
         transport: Transport,
         attributes: &DeviceAttributes,
         segments: usize,
@@ -63,7 +73,7 @@ impl Sender {
         Self {
             table,
             domain: Arc::clone(domain),
-            post,
+            way,
             transport,
             verbs: attributes.transports.verbs(transport),
             segments,
@@ -231,6 +241,18 @@ impl Sender {
         if count == 0 {
             return Ok(());
         }
+        if let Way::Calls(calls) = &self.way {
+            // SAFETY: the queue pair is alive and this value alone posts to it. The segments are valid for the call; the
+            // regions were checked.
+            let errno = unsafe { calls.post(&self.wrs[..count]) };
+            if errno == 0 {
+                return Ok(());
+            }
+            // All or nothing.
+            self.table
+                .withdraw(self.wrs[..count].iter().map(|wr| wr.id));
+            return Err((0, kind(errno, self.table.limit(), self.transport)));
+        }
         let first = self.wrs.as_mut_ptr();
         for at in 0..count {
             self.wrs[at].next = if at + 1 < count {
@@ -240,9 +262,12 @@ impl Sender {
             };
         }
         let mut bad = std::ptr::null_mut();
+        let Way::List(post) = self.way else {
+            return Ok(());
+        };
         // SAFETY: the queue pair is alive and this value alone posts to it. The list and its segments are valid for the
         // call, which is as long as the provider looks at them; the regions were checked.
-        let errno = unsafe { (self.post)(pair, first, &mut bad) };
+        let errno = unsafe { post(pair, first, &mut bad) };
         if errno == 0 {
             return Ok(());
         }

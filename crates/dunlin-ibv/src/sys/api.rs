@@ -5,6 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use super::extended::QpEx;
 use super::types::{
     Ah, AhAttributes, AsyncEvent, CompletionChannel, Context, Cq, Device, DeviceAttributes, Gid,
     Mr, Pd, PortAttributes, Qp, QpAttributes, QpInit, Srq, SrqInit,
@@ -21,6 +22,8 @@ macro_rules! api {
             $(pub $field: unsafe extern "C" fn($($argument),*) -> $result,)*
             /// Newer libraries only: whether the bytes of a WRITE are placed in order.
             pub query_data_in_order: Option<unsafe extern "C" fn(*mut Qp, u32, u32) -> c_int>,
+            /// Newer libraries only: the calls of a queue pair that was made for them.
+            pub qp_to_qp_ex: Option<unsafe extern "C" fn(*mut Qp) -> *mut QpEx>,
         }
 
         impl Api {
@@ -38,6 +41,10 @@ macro_rules! api {
                         $($field: *library.get(concat!($symbol, "\0").as_bytes())?,)*
                         query_data_in_order: library
                             .get(b"ibv_query_qp_data_in_order\0")
+                            .ok()
+                            .map(|symbol| *symbol),
+                        qp_to_qp_ex: library
+                            .get(b"ibv_qp_to_qp_ex\0")
                             .ok()
                             .map(|symbol| *symbol),
                     }

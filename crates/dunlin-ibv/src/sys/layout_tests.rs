@@ -3,6 +3,7 @@
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
+use super::extended as x;
 use super::types as t;
 
 /// Rust's number and C's expression for the same.
@@ -107,6 +108,106 @@ fn facts() -> Vec<(usize, &'static str)> {
         at!(Wc.immediate, "offsetof(struct ibv_wc, imm_data)"),
         at!(Wc.flags, "offsetof(struct ibv_wc, wc_flags)"),
         (size_of::<t::AsyncEvent>(), "sizeof(struct ibv_async_event)"),
+        (
+            size_of::<x::Table>() - offset_of!(x::Table, create_cq_ex),
+            "sizeof(struct verbs_context) - offsetof(struct verbs_context, create_cq_ex)",
+        ),
+        (
+            size_of::<x::Table>() - offset_of!(x::Table, query_device),
+            "sizeof(struct verbs_context) - offsetof(struct verbs_context, query_device_ex)",
+        ),
+        (
+            size_of::<x::Table>() - offset_of!(x::Table, create_qp_ex),
+            "sizeof(struct verbs_context) - offsetof(struct verbs_context, create_qp_ex)",
+        ),
+        (
+            size_of::<x::Table>() - offset_of!(x::Table, size),
+            "sizeof(struct verbs_context) - offsetof(struct verbs_context, sz)",
+        ),
+        (size_of::<x::WholeContext>(), "sizeof(struct ibv_context)"),
+        (
+            offset_of!(x::WholeContext, mark),
+            "offsetof(struct ibv_context, abi_compat)",
+        ),
+        (size_of::<x::CqInit>(), "sizeof(struct ibv_cq_init_attr_ex)"),
+        (
+            offset_of!(x::CqInit, fields),
+            "offsetof(struct ibv_cq_init_attr_ex, wc_flags)",
+        ),
+        (
+            offset_of!(x::CqEx, status),
+            "offsetof(struct ibv_cq_ex, status)",
+        ),
+        (offset_of!(x::CqEx, id), "offsetof(struct ibv_cq_ex, wr_id)"),
+        (
+            offset_of!(x::CqEx, start_poll),
+            "offsetof(struct ibv_cq_ex, start_poll)",
+        ),
+        (
+            offset_of!(x::CqEx, read_source),
+            "offsetof(struct ibv_cq_ex, read_src_qp)",
+        ),
+        (
+            offset_of!(x::CqEx, read_timestamp),
+            "offsetof(struct ibv_cq_ex, read_completion_ts)",
+        ),
+        (
+            size_of::<x::QpInitEx>(),
+            "sizeof(struct ibv_qp_init_attr_ex)",
+        ),
+        (
+            offset_of!(x::QpInitEx, pd),
+            "offsetof(struct ibv_qp_init_attr_ex, pd)",
+        ),
+        (
+            offset_of!(x::QpInitEx, send_operations),
+            "offsetof(struct ibv_qp_init_attr_ex, send_ops_flags)",
+        ),
+        (offset_of!(x::QpEx, id), "offsetof(struct ibv_qp_ex, wr_id)"),
+        (
+            offset_of!(x::QpEx, flags),
+            "offsetof(struct ibv_qp_ex, wr_flags)",
+        ),
+        (
+            offset_of!(x::QpEx, write),
+            "offsetof(struct ibv_qp_ex, wr_rdma_write)",
+        ),
+        (
+            offset_of!(x::QpEx, set_datagram),
+            "offsetof(struct ibv_qp_ex, wr_set_ud_addr)",
+        ),
+        (
+            offset_of!(x::QpEx, set_inline),
+            "offsetof(struct ibv_qp_ex, wr_set_inline_data)",
+        ),
+        (
+            offset_of!(x::QpEx, set_sges),
+            "offsetof(struct ibv_qp_ex, wr_set_sge_list)",
+        ),
+        (
+            offset_of!(x::QpEx, abort),
+            "offsetof(struct ibv_qp_ex, wr_abort)",
+        ),
+        (
+            offset_of!(x::ExtendedDeviceAttributes, timestamp_mask),
+            "offsetof(struct ibv_device_attr_ex, completion_timestamp_mask)",
+        ),
+        (
+            offset_of!(x::ExtendedDeviceAttributes, clock_khz),
+            "offsetof(struct ibv_device_attr_ex, hca_core_clock)",
+        ),
+        (
+            x::WC_TIMESTAMP as usize,
+            "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP",
+        ),
+        (
+            x::QP_INIT_SEND_OPERATIONS as usize,
+            "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS",
+        ),
+        (
+            x::WITH_FETCH_AND_ADD as usize,
+            "IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD",
+        ),
         (super::constants::QP_DESTINATION as usize, "IBV_QP_DEST_QPN"),
         (
             super::constants::EVENT_GID_CHANGE as usize,

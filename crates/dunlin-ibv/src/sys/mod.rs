@@ -5,6 +5,7 @@
 
 mod api;
 pub mod constants;
+pub mod extended;
 #[cfg(test)]
 mod layout_tests;
 pub mod types;

@@ -14,11 +14,11 @@ pub(super) const FIGURE: Figure = Figure {
     run,
 };
 
-fn run(_effort: Effort) -> Findings {
+fn run(effort: Effort) -> Findings {
     let (host, nic, switch) = (
-        HostParameters::xeon_e5_v4(),
-        NicParameters::connect_ib(),
-        SwitchParameters::sx6036(),
+        effort.host(HostParameters::xeon_e5_v4()),
+        effort.nic(NicParameters::connect_ib()),
+        effort.switch(SwitchParameters::sx6036()),
     );
     let mut findings = Findings::new(
         "threads that share a queue pair",

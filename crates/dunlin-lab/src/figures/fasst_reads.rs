@@ -10,7 +10,7 @@ pub(super) const CONNECTX_3: Figure = Figure {
     name: "fasst-reads-cx3",
     title: "FaSST, rdma_bench: symmetric READs on ConnectX-3",
     says: "READ throughput falls from 11.1 to 1.2 M/s and machine between 48 and 792 queue pairs; 1.65 M/s at 440",
-    run: |effort| sweep(effort, "ConnectX-3", &NicParameters::connectx_3()),
+    run: |effort| sweep(effort, "ConnectX-3", &effort.nic(NicParameters::connectx_3())),
 };
 
 /// On Connect-IB.
@@ -18,7 +18,7 @@ pub(super) const CONNECT_IB: Figure = Figure {
     name: "fasst-reads-cib",
     title: "FaSST, rdma_bench: symmetric READs on Connect-IB",
     says: "READ throughput falls from 50 to 30 M/s and machine between 84 and 1386 queue pairs: more gently than on ConnectX-3",
-    run: |effort| sweep(effort, "Connect-IB", &NicParameters::connect_ib()),
+    run: |effort| sweep(effort, "Connect-IB", &effort.nic(NicParameters::connect_ib())),
 };
 
 fn sweep(effort: Effort, name: &str, nic: &NicParameters) -> Findings {

@@ -17,7 +17,10 @@ pub(super) const FIGURE: Figure = Figure {
 
 /// READ rate and context miss rate of the server at this many queue pairs.
 pub(super) fn point(queue_pairs: usize, effort: Effort) -> (f64, f64) {
-    let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_5());
+    let (host, nic) = (
+        effort.host(HostParameters::epyc_7452()),
+        effort.nic(NicParameters::connectx_5()),
+    );
     let load = Fan {
         direction: Direction::Inbound,
         machines: 22,
@@ -27,7 +30,13 @@ pub(super) fn point(queue_pairs: usize, effort: Effort) -> (f64, f64) {
         zone_bytes: 4096,
         plan: Plan::reads(16, 8),
     };
-    let cluster = fan(1, load, [&host, &host], &nic, &SwitchParameters::z9264f());
+    let cluster = fan(
+        1,
+        load,
+        [&host, &host],
+        &nic,
+        &effort.switch(SwitchParameters::z9264f()),
+    );
     let time = if effort.quick { 50_000 } else { 200_000 };
     let server = rate(
         &cluster,

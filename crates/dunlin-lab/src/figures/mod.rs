@@ -2,9 +2,15 @@
 
 mod fasst_cores;
 mod fasst_reads;
+mod flock_10;
+mod flock_11;
+mod flock_12;
 mod flock_2a;
 mod flock_2b;
+mod flock_9;
+mod flock_rpc;
 mod raw_limits;
+mod rb2;
 mod scalerpc_1b;
 mod scalerpc_3b;
 
@@ -18,6 +24,18 @@ pub const ALL: &[Figure] = &[
     raw_limits::FIGURE,
     flock_2a::FIGURE,
     flock_2b::FIGURE,
+    flock_9::FIGURE,
+    flock_10::FIGURE,
+    flock_11::FIGURE,
+    flock_12::FIGURE,
     scalerpc_1b::FIGURE,
     scalerpc_3b::FIGURE,
+    rb2::POINTERS,
+    rb2::THROUGHPUT,
+    rb2::LATENCY,
+    rb2::THREADS,
+    rb2::SWITCHED_OFF,
+    rb2::NETWORK_FUNCTION,
+    rb2::DATABASE,
+    rb2::HTTP,
 ];

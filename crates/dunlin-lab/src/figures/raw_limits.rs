@@ -14,10 +14,13 @@ pub(super) const FIGURE: Figure = Figure {
     run,
 };
 
-fn run(_effort: Effort) -> Findings {
+fn run(effort: Effort) -> Findings {
     let mut findings = Findings::new("row", "ours over paper", false);
-    let host = HostParameters::xeon_e5_v4();
-    let (cib, sx6036) = (NicParameters::connect_ib(), SwitchParameters::sx6036());
+    let host = effort.host(HostParameters::xeon_e5_v4());
+    let (cib, sx6036) = (
+        effort.nic(NicParameters::connect_ib()),
+        effort.switch(SwitchParameters::sx6036()),
+    );
     let writes = |transport, plan: Plan| {
         let load = Swarm {
             machines: 6,
@@ -76,10 +79,15 @@ fn run(_effort: Effort) -> Findings {
     );
     let read = one_read(32, &host, &cib, &sx6036) / 1_000.0;
     findings.answer("one READ at a time, Connect-IB", "1.9", read, (1.5, 2.3), "us; the sweeps with few outstanding READs need 3 us under load, and the model has one latency for both");
-    let gold = HostParameters::xeon_gold_5118();
-    let mut infiniband = NicParameters::connectx_5();
+    let gold = effort.host(HostParameters::xeon_gold_5118());
+    let mut infiniband = effort.nic(NicParameters::connectx_5());
     infiniband.header_bytes = 26.0;
-    let rtt = ping_pong(64, &gold, &infiniband, &SwitchParameters::sb7890()) / 1_000.0;
+    let rtt = ping_pong(
+        64,
+        &gold,
+        &infiniband,
+        &effort.switch(SwitchParameters::sb7890()),
+    ) / 1_000.0;
     findings.answer(
         "RB-017",
         "2.5",
@@ -114,7 +122,11 @@ fn run(_effort: Effort) -> Findings {
             * 8.0
             / 1_000.0
     };
-    let edr = bandwidth(&infiniband, &SwitchParameters::sb7890(), 65_536);
+    let edr = bandwidth(
+        &infiniband,
+        &effort.switch(SwitchParameters::sb7890()),
+        65_536,
+    );
     findings.answer(
         "RB-010",
         "close to 90 Gbps",
@@ -122,9 +134,9 @@ fn run(_effort: Effort) -> Findings {
         (85.0, 95.0),
         "Gb/s, WRITEs of 64 KB, InfiniBand, MTU 4096",
     );
-    let mut roce = NicParameters::connectx_5();
+    let mut roce = effort.nic(NicParameters::connectx_5());
     roce.mtu_bytes = 1024.0;
-    let small = bandwidth(&roce, &SwitchParameters::z9264f(), 65_536);
+    let small = bandwidth(&roce, &effort.switch(SwitchParameters::z9264f()), 65_536);
     findings.answer(
         "FR-018",
         "88 Gbps",

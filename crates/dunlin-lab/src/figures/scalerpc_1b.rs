@@ -18,7 +18,7 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 fn point(direction: Direction, clients: usize, effort: Effort) -> Rate {
-    let host = HostParameters::xeon_e5_v4();
+    let host = effort.host(HostParameters::xeon_e5_v4());
     let load = Fan {
         direction,
         machines: 11,
@@ -39,8 +39,8 @@ fn point(direction: Direction, clients: usize, effort: Effort) -> Rate {
         1,
         load,
         [&host, &host],
-        &NicParameters::connectx_3(),
-        &SwitchParameters::sx1012(),
+        &effort.nic(NicParameters::connectx_3()),
+        &effort.switch(SwitchParameters::sx1012()),
     );
     let time = if effort.quick { 100_000 } else { 500_000 };
     // Inbound, every place must have come into the last-level cache once.

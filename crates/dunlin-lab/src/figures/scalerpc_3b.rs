@@ -16,7 +16,7 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 fn point(block: u64, effort: Effort) -> (f64, f64) {
-    let host = HostParameters::xeon_e5_v4();
+    let host = effort.host(HostParameters::xeon_e5_v4());
     let load = Fan {
         direction: Direction::Inbound,
         machines: 11,
@@ -33,8 +33,8 @@ fn point(block: u64, effort: Effort) -> (f64, f64) {
         1,
         load,
         [&host, &host],
-        &NicParameters::connectx_3(),
-        &SwitchParameters::sx1012(),
+        &effort.nic(NicParameters::connectx_3()),
+        &effort.switch(SwitchParameters::sx1012()),
     );
     // Long enough to bring every block into the cache several times.
     let time = if effort.quick { 2_000_000 } else { 3_000_000 };

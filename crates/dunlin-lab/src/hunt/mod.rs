@@ -87,14 +87,14 @@ pub fn hunt(seed: u64) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    /// 50 seeds; `dunlin-lab hunt --seed S` replays one.
+    /// 50 seeds; `dunlin lab hunt --seed S` replays one.
     #[test]
     fn fifty_seeds() {
         for seed in 0..50 {
             let outcome = super::hunt(seed);
             assert!(
                 outcome.violations.is_empty(),
-                "dunlin-lab hunt --seed {seed}\n{}\n{}",
+                "dunlin lab hunt --seed {seed}\n{}\n{}",
                 outcome.scene,
                 outcome.violations.join("\n")
             );

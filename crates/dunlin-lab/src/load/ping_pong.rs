@@ -14,25 +14,31 @@ use super::{connect, Cable, End};
 /// Rounds that are measured.
 const ROUNDS: u64 = 200;
 
-/// Mean round trip in nanoseconds of a WRITE that is answered by a WRITE, both detected by polling memory.
+/// Largest WRITE that carries its bytes inline.
+const INLINE_BYTES: usize = 64;
+
+/// Mean round trip in nanoseconds of a WRITE that is answered by a WRITE, both detected by polling the last word that they write.
 ///
 /// # Panics
-/// When a device refuses.
+/// When a device refuses, or `bytes` is less than a word or no multiple of one.
 pub fn ping_pong(
     bytes: usize,
     host: &HostParameters,
     nic: &NicParameters,
     switch: &SwitchParameters,
 ) -> f64 {
+    assert!(bytes >= 8 && bytes % 8 == 0, "words");
     let cluster = Cluster::star(1, 2, host, nic, switch);
     let hosts = cluster.hosts();
     let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
     let domains = devices
         .each_ref()
         .map(|d| d.create_protection_domain().expect("a domain"));
+    // What comes in stands in front of what goes out.
+    let half = bytes.next_multiple_of(4096);
     let regions = [0, 1].map(|i| {
         devices[i]
-            .allocate_region(&domains[i], 8192, Access::all())
+            .allocate_region(&domains[i], 2 * half, Access::all())
             .expect("a region")
     });
     let queues = devices
@@ -47,18 +53,20 @@ pub fn ping_pong(
         transport: Transport::ReliableConnection,
         sends: 4096,
         receives: 1,
-        inline_bytes: 64,
+        inline_bytes: INLINE_BYTES,
     };
+    let rounds = if bytes > 65_536 { ROUNDS / 10 } else { ROUNDS };
+    let last = bytes - 8;
     let (a, b) = connect(&end(0), &end(1), cable);
     let finished = Arc::new(AtomicU64::new(0));
     for (side, mut pair) in [(0, a), (1, b)] {
         let (region, remote) = (regions[side].clone(), regions[1 - side].remote());
         let finished = Arc::clone(&finished);
         let mut round = 0u64;
-        let source = vec![0u8; bytes];
+        let mut source = vec![0u8; bytes.min(INLINE_BYTES)];
         cluster.spawn(hosts[side], 0, move |now_ns: u64| {
             // The side that begins writes round 1; each side answers what it sees.
-            let seen = region.memory().atomic_u64(0).load(Ordering::Acquire);
+            let seen = region.memory().atomic_u64(last).load(Ordering::Acquire);
             let due = if side == 0 {
                 seen == round
             } else {
@@ -67,30 +75,38 @@ pub fn ping_pong(
             if !due {
                 return Next::Poll;
             }
-            if side == 0 && round == ROUNDS {
+            if side == 0 && round == rounds {
                 finished.store(now_ns, Ordering::Relaxed);
                 return Next::Done;
             }
             round += 1;
-            let mut payload = source.clone();
-            payload[..8].copy_from_slice(&round.to_ne_bytes());
+            let segments = [Segment {
+                region: &region,
+                offset: half,
+                length: bytes,
+            }];
+            let payload = if bytes <= INLINE_BYTES {
+                source[last..].copy_from_slice(&round.to_ne_bytes());
+                Payload::Inline(&source)
+            } else {
+                let memory = region.memory();
+                memory
+                    .atomic_u64(half + last)
+                    .store(round, Ordering::Release);
+                Payload::Segments(&segments)
+            };
             let operation = Operation::Write {
                 remote,
                 immediate: None,
             };
-            let request = SendRequest::new(
-                round,
-                operation,
-                Payload::Inline(&payload),
-                SendFlags::empty(),
-            );
+            let request = SendRequest::new(round, operation, payload, SendFlags::empty());
             pair.post_send(&[request])
                 .expect("the send queue holds all rounds");
             Next::Again
         });
     }
-    cluster.run_for(10_000_000);
-    finished.load(Ordering::Relaxed) as f64 / ROUNDS as f64
+    cluster.run_for(20_000_000);
+    finished.load(Ordering::Relaxed) as f64 / rounds as f64
 }
 
 /// Mean nanoseconds of one READ at a time.

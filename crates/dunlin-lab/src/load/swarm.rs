@@ -214,8 +214,11 @@ pub fn fan(
             if requests {
                 cluster.spawn(host, thread, requester);
             } else {
-                // Holds the queue pairs, and has looked at its memory as a server does that polls it: what comes is warm.
+                // Holds the queue pairs. It has initialised its memory and looks at it as a server does: what comes is warm.
                 let region = machines[number].region.clone();
+                if outbound || thread == 0 {
+                    region.warm(0, region.memory().len());
+                }
                 cluster.spawn(host, thread, move |_now| {
                     let (_, _) = (&requester, region.memory());
                     dunlin_sim::Next::Block

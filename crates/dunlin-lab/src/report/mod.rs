@@ -8,11 +8,12 @@ use std::path::Path;
 
 use crate::csv::quote;
 use crate::figure::{Figure, Findings};
+use crate::score::{Row, Scorecard, Summary, Verdict};
 
 /// Figures with what they gave.
 pub type Results = [(&'static Figure, Findings)];
 
-/// For a terminal.
+/// The lines of all figures, for a terminal.
 pub fn text(results: &Results) -> String {
     let mut text = String::new();
     for (figure, findings) in results {
@@ -28,72 +29,109 @@ pub fn text(results: &Results) -> String {
             }
         }
     }
-    text + &scorecard(results)
-}
-
-/// The claims with verdicts.
-pub fn scorecard(results: &Results) -> String {
-    let mut text = format!(
-        "\n{:52} {:>26} {:>10} {:>17}  verdict\n",
-        "claim", "paper", "ours", "tolerance"
-    );
-    let (mut within, mut miss) = (0, 0);
-    for answer in results.iter().flat_map(|(_, findings)| &findings.answers) {
-        let bounds = format!("{}..{}", answer.bounds.0, answer.bounds.1);
-        let verdict = if answer.within { "within" } else { "MISS" };
-        *(if answer.within {
-            &mut within
-        } else {
-            &mut miss
-        }) += 1;
-        let _ = writeln!(
-            text,
-            "{:52} {:>26} {:>10.2} {bounds:>17}  {verdict}: {}",
-            answer.id, answer.paper, answer.ours, answer.why
-        );
-    }
-    let _ = writeln!(text, "{within} within, {miss} miss");
     text
 }
 
-/// The scorecard for machines.
-pub fn json(results: &Results) -> String {
-    let text = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-    let mut rows = Vec::new();
-    let mut counts = [0; 3];
-    for answer in results.iter().flat_map(|(_, findings)| &findings.answers) {
-        let (verdict, place) = match (answer.ours.is_nan(), answer.within) {
-            (true, _) => ("not-run", 2),
-            (_, true) => ("within", 0),
-            (_, false) => ("miss", 1),
-        };
-        counts[place] += 1;
-        let ours = if answer.ours.is_nan() {
-            "null".to_owned()
-        } else {
-            format!("{:.4}", answer.ours)
-        };
-        rows.push(format!(
-            "{{\"id\": {}, \"paper\": {}, \"ours\": {ours}, \"tolerance\": [{}, {}], \"verdict\": \"{verdict}\", \"why\": {}}}",
-            text(answer.id),
-            text(&answer.paper),
-            answer.bounds.0,
-            answer.bounds.1,
-            text(&answer.why)
-        ));
+/// The scorecard for a terminal: what was judged, then why the rest was not.
+pub fn scorecard(card: &Scorecard) -> String {
+    let mut text = format!(
+        "{:38} {:9} {:>26} {:>10} {:>17}  verdict\n",
+        "claim", "class", "paper", "ours", "tolerance"
+    );
+    let judged = card
+        .rows
+        .iter()
+        .filter(|row| row.verdict != Verdict::NotRun);
+    for row in judged {
+        let bounds = bounds(row.tolerance);
+        let ours = row.ours.map_or(String::new(), |ours| format!("{ours:.2}"));
+        let class = format!("{:?}", row.class).to_lowercase();
+        let _ = writeln!(
+            text,
+            "{:38} {class:9} {:>26} {ours:>10} {bounds:>17}  {}: {}",
+            row.id,
+            shorten(&row.paper, 26),
+            row.verdict,
+            row.why
+        );
+        for part in &row.parts {
+            let ours = part.ours.map_or(String::new(), |ours| format!("{ours:.2}"));
+            let _ = writeln!(
+                text,
+                "  {:36} {:36} {ours:>10} {:>17}  {}: {}",
+                part.id,
+                "",
+                self::bounds(Some(part.tolerance)),
+                part.verdict,
+                part.why
+            );
+        }
     }
-    let [within, miss, not_run] = counts;
-    format!(
-        "{{\"rows\": [\n  {}\n], \"summary\": {{\"within\": {within}, \"miss\": {miss}, \"not_run\": {not_run}}}}}\n",
-        rows.join(",\n  ")
-    )
+    let missing: Vec<&Row> = card
+        .rows
+        .iter()
+        .filter(|row| row.verdict == Verdict::NotRun)
+        .collect();
+    for run in missing.chunk_by(|one, other| one.why == other.why) {
+        let ids: Vec<&str> = run.iter().map(|row| row.id.as_str()).collect();
+        let ids = match ids.as_slice() {
+            [first, .., last] => format!("{first} to {last}"),
+            _ => ids.concat(),
+        };
+        let _ = writeln!(text, "{ids:38} not-run: {}", run[0].why);
+    }
+    let Summary {
+        within,
+        miss,
+        not_run,
+    } = card.summary;
+    let predictions = card.predictions;
+    let _ = writeln!(text, "\n{within} within, {miss} miss, {not_run} not run");
+    let _ = writeln!(
+        text,
+        "predictions: {} within, {} miss, {} not run",
+        predictions.within, predictions.miss, predictions.not_run
+    );
+    let parameters = &card.parameters;
+    let _ = if parameters.changed.is_empty() {
+        writeln!(
+            text,
+            "parameters {}, frozen {}",
+            parameters.hash, parameters.frozen
+        )
+    } else {
+        writeln!(
+            text,
+            "parameters {} are NOT FROZEN, so no prediction was judged: {}",
+            parameters.hash,
+            parameters.changed.join("; ")
+        )
+    };
+    text
+}
+
+fn bounds(tolerance: Option<(f64, f64)>) -> String {
+    tolerance.map_or(String::new(), |(low, high)| {
+        if high == f64::MAX {
+            format!("from {low}")
+        } else {
+            format!("{low}..{high}")
+        }
+    })
+}
+
+fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
 }
 
 /// Writes `NAME.csv` and `NAME.svg` for each figure, and `report.html`.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn write(folder: &Path, results: &Results) -> std::io::Result<()> {
+pub fn write(folder: &Path, results: &Results, card: &Scorecard) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     for (figure, findings) in results {
         let mut lines = format!("series,{},{}\n", quote(&findings.x), quote(&findings.y));
@@ -108,5 +146,5 @@ pub fn write(folder: &Path, results: &Results) -> std::io::Result<()> {
             svg::chart(findings),
         )?;
     }
-    std::fs::write(folder.join("report.html"), html::page(results))
+    std::fs::write(folder.join("report.html"), html::page(results, card))
 }

@@ -1,6 +1,8 @@
 //! What the examples share: the other process, which is this program again, and streams and rings to it.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod pcap;
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 

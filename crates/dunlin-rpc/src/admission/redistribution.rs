@@ -6,8 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::task::Waker;
 use std::time::Duration;
+
+use dunlin_verbs::thread::{self, Running};
+use serde::{Deserialize, Serialize};
 
 use super::scheduler::{distribute, newcomers_share, Load};
 
@@ -38,7 +41,7 @@ impl LaneShare {
 }
 
 /// A sender as the scheduler sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SenderReport {
     /// The name that it chose at random.
@@ -50,7 +53,7 @@ pub struct SenderReport {
 }
 
 /// A sender's queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LaneUse {
     /// It gets credits.
@@ -65,19 +68,25 @@ pub struct LaneUse {
 struct Senders {
     lanes: BTreeMap<u64, Vec<Arc<LaneShare>>>,
     dormant: BTreeMap<u64, bool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Running>,
 }
 
 /// The registry of senders.
 pub(crate) struct Admission {
     most_active: usize,
     senders: Mutex<Senders>,
-    scheduler: Mutex<Option<Thread>>,
+    scheduler: Mutex<Option<Waker>>,
     idle: AtomicBool,
     ending: AtomicBool,
+    /// Starts the scheduler's thread.
+    spawn: Spawn,
     /// Wakes the pollers: some client is to be told something.
     wake: Box<dyn Fn() + Send + Sync>,
 }
+
+/// What starts a thread.
+pub(crate) type Spawn =
+    Box<dyn Fn(&str, Box<dyn FnOnce() + Send>) -> std::io::Result<Running> + Send + Sync>;
 
 impl std::fmt::Debug for Admission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -89,13 +98,18 @@ impl std::fmt::Debug for Admission {
 
 impl Admission {
     /// With at most `most_active` queue pairs active.
-    pub(crate) fn new(most_active: usize, wake: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+    pub(crate) fn new(
+        most_active: usize,
+        spawn: Spawn,
+        wake: Box<dyn Fn() + Send + Sync>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             most_active,
             senders: Mutex::default(),
             scheduler: Mutex::default(),
             idle: AtomicBool::new(false),
             ending: AtomicBool::new(false),
+            spawn,
             wake,
         })
     }
@@ -134,15 +148,8 @@ impl Admission {
         senders.dormant.entry(sender).or_insert(false);
         if senders.thread.is_none() && !self.ending.load(Ordering::Acquire) {
             let admission = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("dunlin-scheduler".into());
-            match thread.spawn(move || admission.run()) {
-                Ok(thread) => {
-                    *self
-                        .scheduler
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner) = Some(thread.thread().clone());
-                    senders.thread = Some(thread);
-                }
+            match (self.spawn)("dunlin-scheduler", Box::new(move || admission.run())) {
+                Ok(thread) => senders.thread = Some(thread),
                 // Everybody keeps what they have, and the next lane tries again.
                 Err(error) => tracing::error!(%error, "no thread for the scheduler"),
             }
@@ -177,24 +184,31 @@ impl Admission {
     #[inline]
     pub(super) fn rouse(&self) {
         if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::Relaxed) {
-            let thread = self
-                .scheduler
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            if let Some(thread) = &*thread {
-                thread.unpark();
-            }
+            self.wake_scheduler();
+        }
+    }
+
+    fn scheduler(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.scheduler
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_scheduler(&self) {
+        if let Some(thread) = &*self.scheduler() {
+            thread.wake_by_ref();
         }
     }
 
     fn run(&self) {
+        *self.scheduler() = Some(thread::waker());
         while !self.ending.load(Ordering::Acquire) {
             let interval = if self.idle.load(Ordering::Relaxed) {
                 IDLE_INTERVAL
             } else {
                 INTERVAL
             };
-            std::thread::park_timeout(interval);
+            thread::park(interval);
             self.redistribute();
         }
     }
@@ -266,7 +280,7 @@ impl Admission {
         self.ending.store(true, Ordering::Release);
         let thread = self.lock().thread.take();
         if let Some(thread) = thread {
-            thread.thread().unpark();
+            self.wake_scheduler();
             if thread.join().is_err() {
                 tracing::error!("the scheduler panicked");
             }
@@ -289,7 +303,8 @@ mod tests {
         let wake = || {
             WAKES.fetch_add(1, Ordering::Relaxed);
         };
-        let admission = Admission::new(8, Box::new(wake));
+        let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
+        let admission = Admission::new(8, spawn, Box::new(wake));
         // No thread: the test makes the intervals.
         admission.ending.store(true, Ordering::Release);
         let busy: Vec<_> = (0..6).map(|number| admission.join(1, number)).collect();

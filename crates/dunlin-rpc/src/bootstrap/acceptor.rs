@@ -1,7 +1,7 @@
 //! The server's side of the port: the accept loop, and the limits on what strangers can hold of it.
 
 use std::io::{self, ErrorKind};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
@@ -36,6 +36,9 @@ pub struct AcceptorConfig {
     pub secret: Option<Secret>,
     /// The devices that clients may be connected over.
     pub capabilities: Vec<Capability>,
+    /// Which device's network interface has an address of this host: of devices that would do equally well, a client gets
+    /// the one where it came in. `None`: the first.
+    pub device_at: Option<fn(IpAddr) -> Option<String>>,
     /// Time from the TCP connection to the open request; the reply has as long again to go out. 5 s.
     pub handshake_timeout: Duration,
     /// Handshakes under way at once, each of which has a thread. A newcomer above it takes the place of a client
@@ -50,6 +53,7 @@ impl Default for AcceptorConfig {
         Self {
             secret: None,
             capabilities: Vec::new(),
+            device_at: None,
             handshake_timeout: Duration::from_secs(5),
             max_pending: 64,
             max_frame: MAX_FRAME,

@@ -64,7 +64,7 @@ impl Address {
     }
 
     /// What the system's resolver wants.
-    pub(super) fn to_pair(&self) -> (&str, u16) {
+    pub(crate) fn to_pair(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
 }

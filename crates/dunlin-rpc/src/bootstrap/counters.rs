@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use serde::{Deserialize, Serialize};
+
 use super::refusal::Refusal;
 
 /// How a handshake ended, seen by the server.
@@ -18,10 +20,17 @@ pub(super) enum Ending {
 macro_rules! counters {
     ($($(#[$documentation:meta])* $name:ident,)*) => {
         /// How many handshakes an acceptor saw, by how they ended; those still under way are in `accepted` only.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[non_exhaustive]
         pub struct Counts {
             $($(#[$documentation])* pub $name: u64,)*
+        }
+
+        impl Counts {
+            /// All of them with their names: `accepted`, `opened`, and how the others ended.
+            pub fn by_name(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
         }
 
         #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use super::message::{
 use super::pending::Client;
 use super::refusal::Refusal;
 use super::secret::{Role, Transcript};
-use super::selection::{choose, Choice};
+use super::selection::{choose, Capability, Choice};
 use super::stop::StopHandle;
 use super::stream::{FrameStream, StreamError};
 use super::wire::{self, ParseError};
@@ -81,19 +81,36 @@ pub(super) fn serve(
 }
 
 /// Why the client cannot have a device, or which one it gets.
-fn decide(config: &AcceptorConfig, stop: &StopHandle, hello: &ClientHello) -> Outcome<Choice> {
+fn decide(
+    config: &AcceptorConfig,
+    stop: &StopHandle,
+    hello: &ClientHello,
+    stream: &TcpStream,
+) -> Outcome<Choice> {
     Outcome::Refused(match (config.secret.is_some(), hello.has_secret) {
         _ if stop.is_stopped() => Refusal::ShuttingDown,
         (true, false) => Refusal::SecretRequired,
         (false, true) => Refusal::SecretUnexpected,
         _ => {
             let preference = hello.preference.as_deref();
-            match choose(&hello.capabilities, &config.capabilities, preference) {
+            match choose(&hello.capabilities, &offered(config, stream), preference) {
                 Ok(choice) => return Outcome::Accepted(choice),
                 Err(error) => Refusal::NoCommonDevice(error),
             }
         }
     })
+}
+
+/// What a client is offered: first the device of the interface where it came in.
+fn offered(config: &AcceptorConfig, stream: &TcpStream) -> Vec<Capability> {
+    let mut all = config.capabilities.clone();
+    let here = stream.local_addr().map(|local| local.ip().to_canonical());
+    if let (Some(device_at), Ok(here)) = (config.device_at, here) {
+        if let Some(near) = device_at(here) {
+            all.sort_by_key(|one| one.device != near);
+        }
+    }
+    all
 }
 
 /// Hello and hello.
@@ -119,7 +136,7 @@ fn greet(
 
     let mut nonce = [0; NONCE_BYTES];
     let outcome = match getrandom::fill(&mut nonce) {
-        Ok(()) => decide(config, stop, &theirs),
+        Ok(()) => decide(config, stop, &theirs, &client.stream),
         Err(error) => {
             tracing::error!(%error, "no random numbers");
             Outcome::Refused(Refusal::Failed)

@@ -62,6 +62,12 @@ impl Inbox {
         self.messages
     }
 
+    /// Bytes of the open batch that were copied out.
+    #[inline]
+    pub(crate) fn opened_bytes(&self) -> usize {
+        self.end
+    }
+
     /// The payload of the message that [`Inbox::take`] returned last.
     ///
     /// # Panics

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dunlin_verbs::{EndpointAddress, VerbsError};
+use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 
 use super::lane::Lane;
+use super::report::Reporting;
 use super::{Client, ConnectionInfo};
 use crate::admission::{LANE_PARAMETER, SENDER_PARAMETER};
 use crate::bootstrap::{dial, Address, DialConfig, OpenRequest, Secret};
@@ -13,8 +14,9 @@ use crate::channel::ring::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ConnectError;
-use crate::fabric::{Fabric, Fabrics, LaneMaker};
+use crate::fabric::{Fabric, Fabrics, LaneMaker, RingFabric};
 use crate::preset::Preset;
+use crate::server::Desk;
 use crate::sharing::dispatcher;
 use crate::sharing::handle::Handle;
 use crate::sharing::lane::SharedLane;
@@ -31,8 +33,11 @@ pub struct ClientBuilder {
     deadline: Duration,
     connect_timeout: Duration,
     lanes: usize,
+    reporting: Option<Reporting>,
 }
 
+/// Why a device was chosen that was given.
+const GIVEN: &str = "given with the server";
 /// Most lanes of a connection handle.
 const MOST_LANES: usize = 256;
 
@@ -46,6 +51,7 @@ impl Default for ClientBuilder {
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             lanes: std::thread::available_parallelism().map_or(1, usize::from),
+            reporting: None,
         }
     }
 }
@@ -88,6 +94,15 @@ impl ClientBuilder {
         self
     }
 
+    /// Tells the server each so often (at least 10 ms) what the client does, under a name of at most 64 bytes: which thread is on which
+    /// lane, migrations, coalescing degree. Whoever watches the server sees it (`dunlin top`). A thread of its own does it, with a
+    /// lane or port like any other. Off by default.
+    pub fn reports_figures(mut self, name: impl Into<String>, every: Duration) -> Self {
+        let name = name.into();
+        self.reporting = Some(Reporting { name, every });
+        self
+    }
+
     /// Limits of each lane.
     pub fn channel(mut self, config: ChannelConfig) -> Self {
         self.channel = config;
@@ -104,48 +119,86 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// When a setting is out of range, there is no server, no common device, or the handshake fails.
-    pub fn connect(self, address: &str) -> Result<Client, ConnectError> {
+    pub fn connect(mut self, address: &str) -> Result<Client, ConnectError> {
+        self.validate()?;
+        let address: Address = address.parse()?;
+        let fabrics = devices::fabrics(self.device.as_deref(), devices::towards(&address))
+            .map_err(|available| ConnectError::NoDevice {
+                asked: self.device.clone().unwrap_or_default(),
+                available,
+            })?;
+        let capabilities = devices::capabilities(&fabrics)
+            .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
+        let way = Way::Port {
+            address,
+            dial: DialConfig {
+                secret: self.secret.take(),
+                capabilities,
+                device: self.device.take(),
+                timeout: self.connect_timeout,
+            },
+        };
+        Client::start(self.recipe(way, fabrics))
+    }
+
+    /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring across is handed
+    /// over at the server's desk. This is how clients run on simulated hosts. There, each simulated thread has a
+    /// [`crate::Pipeline`] of its own, made before; the lanes of threads and futures are those of the real thread that drives
+    /// the cluster.
+    ///
+    /// # Errors
+    /// When a setting is out of range, the server refuses, or the device fails.
+    pub fn connect_on<D: Device>(self, device: D, desk: &Desk) -> Result<Client, ConnectError> {
+        self.validate()?;
+        let way = Way::Desk(desk.clone());
+        Client::start(self.recipe(way, vec![Arc::new(RingFabric(device))]))
+    }
+
+    fn validate(&self) -> Result<(), ConnectError> {
         self.channel.validate().map_err(ConnectError::Setting)?;
         if self.lanes == 0 || self.lanes > MOST_LANES {
             let words = format!("lanes is {}: it must be from 1 to {MOST_LANES}", self.lanes);
             return Err(ConnectError::Setting(words));
         }
-        let fabrics = devices::fabrics(self.device.as_deref()).map_err(|available| {
-            ConnectError::NoDevice {
-                asked: self.device.clone().unwrap_or_default(),
-                available,
-            }
-        })?;
-        let capabilities = devices::capabilities(&fabrics)
-            .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
-        Client::start(Recipe {
-            address: address.parse()?,
-            dial: DialConfig {
-                secret: self.secret,
-                capabilities,
-                device: self.device,
-                timeout: self.connect_timeout,
-            },
+        match &self.reporting {
+            Some(reporting) => reporting.validate().map_err(ConnectError::Setting),
+            None => Ok(()),
+        }
+    }
+
+    fn recipe(self, way: Way, fabrics: Fabrics) -> Recipe {
+        Recipe {
+            way,
             fabrics,
             channel: self.channel,
             preset: self.preset,
             deadline: self.deadline,
             lanes: self.lanes,
+            reporting: self.reporting,
             shared: Mutex::new(None),
-        })
+        }
     }
+}
+
+/// How the server is found.
+#[derive(Debug)]
+enum Way {
+    /// At its port.
+    Port { address: Address, dial: DialConfig },
+    /// In this process.
+    Desk(Desk),
 }
 
 /// All that it takes to make one more lane.
 #[derive(Debug)]
 pub(super) struct Recipe {
-    address: Address,
-    dial: DialConfig,
+    way: Way,
     fabrics: Fabrics,
     pub(super) channel: ChannelConfig,
     preset: Preset,
     pub(super) deadline: Duration,
     lanes: usize,
+    pub(super) reporting: Option<Reporting>,
     /// The connection handle, for presets that share lanes.
     shared: Mutex<Option<Shared>>,
 }
@@ -160,8 +213,13 @@ struct Shared {
     sender: u64,
 }
 
-/// A shared lane, what made it, and what it uses.
-type OpenedLane = (Arc<dyn SharedLane>, Arc<dyn LaneMaker>, ConnectionInfo);
+/// A shared lane, what made it, which client it is of, and what it uses.
+struct OpenedLane {
+    lane: Arc<dyn SharedLane>,
+    maker: Arc<dyn LaneMaker>,
+    sender: u64,
+    info: ConnectionInfo,
+}
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -186,6 +244,11 @@ impl Recipe {
         Ok((lane, info))
     }
 
+    /// Whether the connecting thread will not be the one that calls.
+    pub(super) fn is_of_a_desk(&self) -> bool {
+        matches!(self.way, Way::Desk(_))
+    }
+
     /// The connection handle, if this preset has one and it is there.
     pub(super) fn handle(&self) -> Option<Arc<Handle>> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,19 +263,28 @@ impl Recipe {
             .clone();
         if let Some(shared) = shared {
             let port = shared.handle.attach(|index| {
-                let opened = self.open_shared(sharing, shared.sender, index, Some(&shared.maker));
-                opened.map(|(lane, _, _)| lane)
+                let known = Some((&shared.maker, shared.sender));
+                let opened = self.open_shared(sharing, index, known)?;
+                Ok(opened.lane)
             })?;
             return Ok((Box::new(port), shared.info));
         }
         // The first: only the connecting thread gets here.
-        let sender = getrandom::u64()
-            .map_err(|error| ConnectError::Setting(format!("no random numbers: {error}")))?;
-        let (lane, maker, info) = self.open_shared(sharing, sender, 0, None)?;
-        let handle = Handle::new(sharing, self.channel.max_outstanding);
+        let OpenedLane {
+            lane,
+            maker,
+            sender,
+            info,
+        } = self.open_shared(sharing, 0, None)?;
+        let random = maker.random().map_err(|source| ConnectError::Device {
+            device: info.device.clone(),
+            source,
+        })?;
+        let calls = self.channel.max_outstanding;
+        let handle = Handle::new(sharing, calls, maker.cores(), random);
         let _ = handle.bell.set(maker.bell());
         let port = handle.attach(|_| Ok(Arc::clone(&lane)))?;
-        dispatcher::start(&handle, self.channel.wait)
+        dispatcher::start(&handle, maker.as_ref(), self.channel.wait)
             .map_err(|error| ConnectError::Setting(format!("no thread: {error}")))?;
         let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Some(Shared {
@@ -227,15 +299,18 @@ impl Recipe {
     fn open_shared(
         &self,
         sharing: Sharing,
-        sender: u64,
         index: usize,
-        maker: Option<&Arc<dyn LaneMaker>>,
+        known: Option<(&Arc<dyn LaneMaker>, u64)>,
     ) -> Result<OpenedLane, ConnectError> {
-        let ((lane, maker), info) = self.negotiate(
+        let ((lane, maker, sender), info) = self.negotiate(
             |fabric| {
-                let maker = match maker {
-                    Some(maker) => Arc::clone(maker),
-                    None => fabric.lane_maker()?,
+                let (maker, sender) = match known {
+                    Some((maker, sender)) => (Arc::clone(maker), sender),
+                    None => {
+                        let maker = fabric.lane_maker()?;
+                        let sender = maker.random()?;
+                        (maker, sender)
+                    }
                 };
                 let opening = maker.open(&self.channel)?;
                 let mut parameters = opening.parameters();
@@ -244,14 +319,19 @@ impl Recipe {
                     parameters.insert(LANE_PARAMETER.to_string(), index as u64);
                 }
                 let told = (opening.address(), parameters);
-                Ok(((opening, maker), told))
+                Ok(((opening, maker, sender), told))
             },
-            |(opening, maker), peer, parameters| {
+            |(opening, maker, sender), peer, parameters| {
                 let lane = opening.connect(peer, parameters, sharing.discipline)?;
-                Ok((lane, maker))
+                Ok((lane, maker, sender))
             },
         )?;
-        Ok((lane, maker, info))
+        Ok(OpenedLane {
+            lane,
+            maker,
+            sender,
+            info,
+        })
     }
 
     /// Makes one side, tells the server, joins.
@@ -260,9 +340,21 @@ impl Recipe {
         begin: impl FnOnce(&Arc<dyn Fabric>) -> Result<(O, (EndpointAddress, Parameters)), VerbsError>,
         finish: impl FnOnce(O, &EndpointAddress, &Parameters) -> Result<T, VerbsError>,
     ) -> Result<(T, ConnectionInfo), ConnectError> {
-        let dialed = dial(&self.address, &self.dial)?;
-        let device = dialed.device().to_string();
-        let why = dialed.why().to_string();
+        let (dialed, device, why) = match &self.way {
+            Way::Port { address, dial: how } => {
+                let dialed = dial(address, how)?;
+                let device = dialed.device().to_string();
+                let why = match devices::chosen(&device) {
+                    None => dialed.why().to_string(),
+                    Some(chosen) => format!("{}; {chosen}", dialed.why()),
+                };
+                (Some(dialed), device, why)
+            }
+            Way::Desk(_) => {
+                let device = self.fabrics.first().map(|f| f.attributes().name.clone());
+                (None, device.unwrap_or_default(), GIVEN.to_string())
+            }
+        };
         let failed = |source| ConnectError::Device {
             device: device.clone(),
             source,
@@ -277,12 +369,21 @@ impl Recipe {
                 available: String::new(),
             })?;
         let (opening, (endpoint, parameters)) = begin(&fabric).map_err(failed)?;
-        let reply = dialed.open(OpenRequest {
+        let request = OpenRequest {
             device: device.clone(),
             preset: self.preset.name().to_string(),
             endpoint,
             parameters,
-        })?;
+        };
+        let reply = match (dialed, &self.way) {
+            (None, Way::Desk(desk)) => {
+                let device = desk.device().to_string();
+                let request = OpenRequest { device, ..request };
+                desk.open(&request).map_err(ConnectError::Refused)?
+            }
+            (Some(dialed), _) => dialed.open(request)?,
+            (None, Way::Port { .. }) => unreachable!("a port was dialed"),
+        };
         let lane = finish(opening, &reply.endpoint, &reply.parameters).map_err(failed)?;
         let pages = fabric.attributes().page_kind.to_string();
         Ok((

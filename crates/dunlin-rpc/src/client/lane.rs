@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use dunlin_verbs::thread;
 use dunlin_verbs::{CompletionChannel, VerbsError};
 
 use crate::channel::buffers::{Bytes, BytesMut};
 use crate::channel::one_sided::Attached;
 use crate::client::region::{RegionKey, Wanted};
+use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
 
@@ -80,6 +82,11 @@ pub(crate) trait Lane: Send {
     }
     /// The caller is no longer interested; the slot is free again when the answer comes.
     fn abandon(&mut self, call: CallId);
+    /// After a look in vain.
+    #[inline]
+    fn rest(&mut self) {
+        thread::idle(REST, false);
+    }
     /// A registered buffer to fill in place.
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// Calls that are out, abandoned ones included.

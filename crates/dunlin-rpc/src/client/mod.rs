@@ -10,12 +10,14 @@ pub(crate) mod lane;
 mod pipeline;
 pub(crate) mod region;
 pub(crate) mod reply;
+mod report;
 pub(crate) mod ring_lane;
 mod thread_lane;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::Thread;
 use std::time::Duration;
 
 pub use batch::Batch;
@@ -24,6 +26,8 @@ pub use driver::CallFuture;
 pub use pipeline::Pipeline;
 pub use region::RemoteRegion;
 pub use reply::{Reply, RequestBuffer};
+pub use report::ClientReport;
+pub(crate) use report::REPORT;
 
 use builder::Recipe;
 use driver::AsyncLane;
@@ -62,6 +66,10 @@ pub(crate) struct Core {
     closed: AtomicBool,
     lanes: Mutex<Vec<Weak<ThreadLane>>>,
     asynchronous: Mutex<Option<Arc<AsyncLane>>>,
+    /// The thread that reports, if there is one.
+    reporter: OnceLock<Thread>,
+    /// The lane that proved the way, until a pipeline takes it.
+    spare: Mutex<Place>,
     /// Regions attached so far.
     regions: AtomicU64,
 }
@@ -98,10 +106,21 @@ impl Client {
             closed: AtomicBool::new(false),
             lanes: Mutex::new(Vec::new()),
             asynchronous: Mutex::new(None),
+            reporter: OnceLock::new(),
+            spare: Mutex::new(None),
             regions: AtomicU64::new(0),
         });
-        // The lane that proved the address is the connecting thread's own.
-        thread_lane::adopt(&core, lane);
+        if core.recipe.is_of_a_desk() {
+            *core.spare() = Some(lane);
+        } else {
+            // The lane that proved the address is the connecting thread's own.
+            thread_lane::adopt(&core, lane);
+        }
+        if let Some(reporting) = &core.recipe.reporting {
+            let thread = report::start(&core, reporting)
+                .map_err(|error| ConnectError::Setting(format!("no thread: {error}")))?;
+            let _ = core.reporter.set(thread);
+        }
         Ok(Self { core })
     }
 
@@ -113,6 +132,16 @@ impl Client {
     /// What the connection handle is doing; `None` for presets whose threads share nothing.
     pub fn figures(&self) -> Option<crate::sharing::handle::HandleFigures> {
         self.core.recipe.handle().map(|handle| handle.figures())
+    }
+
+    /// What the server shows of itself: load, connections, clients of the queue-pair scheduler.
+    ///
+    /// # Errors
+    /// As for [`Client::call`]; [`CallError::UnknownHandler`] when the server does not show them, [`CallError::Unreadable`] when it is
+    /// of another version.
+    pub fn server_figures(&self) -> Result<crate::ServerFigures, CallError> {
+        let answer = self.call(crate::FIGURES, &[])?;
+        crate::ServerFigures::decode(&answer).map_err(CallError::Unreadable)
     }
 
     /// The connection handle, for tests that break its lanes.
@@ -219,11 +248,19 @@ impl Client {
     /// # Errors
     /// When no connection can be made.
     pub fn pipeline(&self) -> Result<Pipeline, ConnectError> {
-        if self.core.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(ConnectError::Setting("the client is closed".into()));
         }
-        let (lane, _) = self.core.recipe.open()?;
+        let spare = self.core.spare().take();
+        let lane = match spare {
+            Some(lane) => lane,
+            None => self.core.recipe.open()?.0,
+        };
         Ok(Pipeline::new(lane, &self.core.recipe))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.core.closed.load(Ordering::Acquire)
     }
 
     /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last clone is dropped.
@@ -236,8 +273,16 @@ impl Client {
 }
 
 impl Core {
+    fn spare(&self) -> MutexGuard<'_, Place> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        if let Some(thread) = self.reporter.get() {
+            thread.unpark();
+        }
+        drop(self.spare().take());
         let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
         for lane in lanes.iter().filter_map(Weak::upgrade) {
             lane.close();

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::thread;
+
 use super::lane::{Lane, Sink};
 use crate::config::{WaitMode, UNHEARD_PAUSE};
 use crate::error::CallError;
@@ -61,7 +63,7 @@ impl<'a> Waiter<'a> {
     ) -> Result<(), CallError> {
         self.polls += 1;
         if self.polls % POLLS_PER_CLOCK != 0 {
-            std::hint::spin_loop();
+            lane.rest();
             return Ok(());
         }
         self.look_at_clock(lane, sink)
@@ -69,7 +71,7 @@ impl<'a> Waiter<'a> {
 
     #[cold]
     fn look_at_clock(&mut self, lane: &mut dyn Lane, sink: &mut dyn Sink) -> Result<(), CallError> {
-        let now = Instant::now();
+        let now = thread::now();
         let started = *self.started.get_or_insert(now);
         let waited = now.duration_since(started);
         if waited >= self.limit {
@@ -98,16 +100,16 @@ impl<'a> Waiter<'a> {
         left: Duration,
     ) -> Result<(), CallError> {
         if !lane.prepare_sleep(sink)? {
-            std::thread::sleep(UNHEARD_PAUSE);
+            thread::sleep(UNHEARD_PAUSE);
             return Ok(());
         }
-        let announced = Instant::now();
-        while announced.elapsed() < GRACE {
+        let announced = thread::now();
+        while thread::now().duration_since(announced) < GRACE {
             if lane.poll(sink)? > 0 {
                 self.idle_since = None;
                 return Ok(());
             }
-            std::hint::spin_loop();
+            thread::relax();
         }
         lane.check(sink)?;
         if lane.poll(sink)? > 0 {

@@ -150,7 +150,7 @@ impl Raw {
         receives: usize,
         sender: Option<u64>,
     ) -> Self {
-        let fabrics = devices::fabrics(None).unwrap();
+        let fabrics = devices::fabrics(None, None).unwrap();
         let config = DialConfig {
             capabilities: devices::capabilities(&fabrics).unwrap(),
             ..DialConfig::default()

@@ -217,6 +217,8 @@ pub(super) enum Execution {
 #[derive(Clone, Default)]
 pub(super) struct HandlerTable {
     by_id: Vec<Option<Execution>>,
+    /// The server's own, out of the way of the others: their ids are the highest.
+    reserved: Vec<(HandlerId, Execution)>,
 }
 
 impl HandlerTable {
@@ -233,7 +235,21 @@ impl HandlerTable {
 
     #[inline]
     pub(super) fn get(&self, id: HandlerId) -> Option<&Execution> {
-        self.by_id.get(usize::from(id))?.as_ref()
+        match self.by_id.get(usize::from(id)) {
+            Some(execution) => execution.as_ref(),
+            None => self.get_reserved(id),
+        }
+    }
+
+    /// Adds a handler of the server's own.
+    pub(super) fn reserve(&mut self, id: HandlerId, execution: Execution) {
+        self.reserved.push((id, execution));
+    }
+
+    #[cold]
+    fn get_reserved(&self, id: HandlerId) -> Option<&Execution> {
+        let found = self.reserved.iter().find(|(own, _)| *own == id);
+        found.map(|(_, execution)| execution)
     }
 
     /// Whether any handler runs on workers.

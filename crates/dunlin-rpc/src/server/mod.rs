@@ -1,32 +1,39 @@
 //! The server: a port, handlers by id, and threads that serve.
 
 mod connection;
+mod desk;
+mod figures;
 mod handler;
 mod poller;
 mod region;
+mod reports;
 pub(crate) mod service;
 mod statistics;
 mod workers;
 
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::Device;
 use handler::{Execution, HandlerTable};
-use service::{Service, ServiceSetup};
+use reports::Reports;
+use service::ServiceSetup;
 
+pub use desk::{Desk, LocalServer};
+pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
 pub use region::Region;
 pub use statistics::ServerStatistics;
 
 use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
-use crate::bootstrap::{
-    Acceptor, AcceptorConfig, Address, Counts, OpenReply, OpenRequest, Refusal, Secret, StopHandle,
-};
+use crate::bootstrap::{Acceptor, AcceptorConfig, Address, Counts, Secret, StopHandle};
+use crate::client::REPORT;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ServeError;
-use crate::preset::Preset;
+use crate::fabric::{Fabric, RingFabric};
 use crate::HandlerId;
 
 /// Runs the calling thread on `core`; only a wish, so failures are silent.
@@ -50,9 +57,18 @@ impl Server {
     /// When the address is malformed.
     pub fn bind(address: &str) -> Result<ServerBuilder, ServeError> {
         Ok(ServerBuilder {
-            address: address.parse()?,
+            address: Some(address.parse()?),
+            ..Self::unbound()
+        })
+    }
+
+    /// A server without a port, for [`ServerBuilder::serve_on`].
+    pub fn unbound() -> ServerBuilder {
+        ServerBuilder {
+            address: None,
             handlers: HandlerTable::default(),
-            duplicate: None,
+            refused: None,
+            shows_figures: true,
             channel: ChannelConfig::default(),
             secret: None,
             device: None,
@@ -63,7 +79,7 @@ impl Server {
             affinity: None,
             most_active: MAX_ACTIVE,
             regions: Vec::new(),
-        })
+        }
     }
 }
 
@@ -71,9 +87,10 @@ impl Server {
 #[derive(Debug)]
 #[must_use = "a server begins with serve()"]
 pub struct ServerBuilder {
-    address: Address,
+    address: Option<Address>,
     handlers: HandlerTable,
-    duplicate: Option<HandlerId>,
+    refused: Option<ServeError>,
+    shows_figures: bool,
     channel: ChannelConfig,
     secret: Option<Secret>,
     device: Option<String>,
@@ -110,9 +127,18 @@ impl ServerBuilder {
     }
 
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
-        if !self.handlers.insert(id, execution) {
-            self.duplicate.get_or_insert(id);
+        if matches!(id, FIGURES | REPORT) {
+            self.refused.get_or_insert(ServeError::ReservedHandler(id));
+        } else if !self.handlers.insert(id, execution) {
+            self.refused.get_or_insert(ServeError::DuplicateHandler(id));
         }
+        self
+    }
+
+    /// Whether clients may ask for [`ServerFigures`], as `dunlin top` does; they may by default. Whoever passes the handshake can:
+    /// use a [`Secret`] where strangers reach the port.
+    pub fn shows_figures(mut self, shows: bool) -> Self {
+        self.shows_figures = shows;
         self
     }
 
@@ -181,9 +207,103 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// When the port is in use, a setting is out of range, or no device can be used.
-    pub fn serve(self) -> Result<RunningServer, ServeError> {
-        if let Some(id) = self.duplicate {
-            return Err(ServeError::DuplicateHandler(id));
+    pub fn serve(mut self) -> Result<RunningServer, ServeError> {
+        self.validate()?;
+        let Some(address) = &self.address else {
+            let words = "this server has no address: bind one, or serve_on a device";
+            return Err(ServeError::Setting(words.into()));
+        };
+        // Bound to one address it serves on that address' interface; bound to all, on the one where each client comes in.
+        let bound = self.address.as_ref();
+        let bound = bound.and_then(|address| address.host().parse::<IpAddr>().ok());
+        let local = bound.filter(|ip| !ip.is_unspecified() && !ip.is_loopback());
+        let fabrics = devices::fabrics(self.device.as_deref(), local).map_err(|available| {
+            ServeError::NoDevice {
+                asked: self.device.clone().unwrap_or_default(),
+                available,
+            }
+        })?;
+        let capabilities = devices::capabilities(&fabrics)?;
+        let config = AcceptorConfig {
+            secret: self.secret.clone(),
+            capabilities,
+            device_at: Some(devices::at),
+            handshake_timeout: self.handshake_timeout,
+            ..AcceptorConfig::default()
+        };
+        let acceptor = Arc::new(Acceptor::bind(address, config)?);
+        let observed = Arc::new(OnceLock::new());
+        let reports = Reports::new(self.max_connections);
+        if self.shows_figures {
+            let asked = figures::handler(Arc::clone(&observed));
+            self.handlers.reserve(FIGURES, asked);
+            let told = reports::handler(Arc::clone(&reports));
+            self.handlers.reserve(REPORT, told);
+        }
+        let limits = (self.max_connections, self.most_active);
+        let setup = self.setup();
+        let services = fabrics
+            .iter()
+            .map(|fabric| {
+                Ok((
+                    fabric.attributes().name.clone(),
+                    fabric.serve(setup.clone())?,
+                ))
+            })
+            .collect::<Result<Vec<_>, ServeError>>()?;
+        let desk = Desk::new(services);
+        let observer = ServerObserver::new(&acceptor, &desk, reports, limits);
+        let observer = observed.get_or_init(|| observer).clone();
+        let stop = StopHandle::new()?;
+        let thread = std::thread::Builder::new()
+            .name("dunlin-accept".into())
+            .spawn({
+                let (acceptor, desk, stop) = (Arc::clone(&acceptor), desk.clone(), stop.clone());
+                move || {
+                    let opened = acceptor.run(&stop, |request| desk.open(&request));
+                    if let Err(error) = opened {
+                        tracing::error!(%error, "the server takes no more clients");
+                    }
+                }
+            })?;
+        Ok(RunningServer {
+            acceptor,
+            desk,
+            observer,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the server's
+    /// [`Desk`]. This is how servers run on simulated hosts, where pollers are threads of the device's cores; handlers on workers
+    /// are not for those.
+    ///
+    /// # Errors
+    /// When a setting is out of range, or the device fails.
+    pub fn serve_on<D: Device>(mut self, device: D) -> Result<LocalServer, ServeError> {
+        self.validate()?;
+        let name = device.attributes().name.clone();
+        let service = RingFabric(device).serve(self.setup())?;
+        Ok(LocalServer::new(Desk::new(vec![(name, service)])))
+    }
+
+    fn setup(self) -> ServiceSetup {
+        ServiceSetup {
+            handlers: self.handlers,
+            channel: self.channel,
+            pollers: self.pollers,
+            workers: self.workers,
+            max_connections: self.max_connections,
+            affinity: self.affinity,
+            most_active: self.most_active,
+            regions: self.regions,
+        }
+    }
+
+    fn validate(&mut self) -> Result<(), ServeError> {
+        if let Some(refused) = self.refused.take() {
+            return Err(refused);
         }
         self.channel.validate().map_err(ServeError::Setting)?;
         for (name, count) in [("pollers", self.pollers), ("workers", self.workers)] {
@@ -204,91 +324,15 @@ impl ServerBuilder {
             );
             return Err(ServeError::Setting(words));
         }
-        let fabrics =
-            devices::fabrics(self.device.as_deref()).map_err(|available| ServeError::NoDevice {
-                asked: self.device.clone().unwrap_or_default(),
-                available,
-            })?;
-        let capabilities = devices::capabilities(&fabrics)?;
-        let config = AcceptorConfig {
-            secret: self.secret,
-            capabilities,
-            handshake_timeout: self.handshake_timeout,
-            ..AcceptorConfig::default()
-        };
-        let acceptor = Arc::new(Acceptor::bind(&self.address, config)?);
-        let setup = ServiceSetup {
-            handlers: self.handlers,
-            channel: self.channel,
-            pollers: self.pollers,
-            workers: self.workers,
-            max_connections: self.max_connections,
-            affinity: self.affinity,
-            most_active: self.most_active,
-            regions: self.regions,
-        };
-        let services = fabrics
-            .iter()
-            .map(|fabric| {
-                Ok((
-                    fabric.attributes().name.clone(),
-                    fabric.serve(setup.clone())?,
-                ))
-            })
-            .collect::<Result<Vec<_>, ServeError>>()?;
-        let services: Services = Arc::new(services);
-        let stop = StopHandle::new()?;
-        let thread = std::thread::Builder::new()
-            .name("dunlin-accept".into())
-            .spawn({
-                let (acceptor, services, stop) =
-                    (Arc::clone(&acceptor), Arc::clone(&services), stop.clone());
-                move || {
-                    let opened = acceptor.run(&stop, |request| open(&services, &request));
-                    if let Err(error) = opened {
-                        tracing::error!(%error, "the server takes no more clients");
-                    }
-                }
-            })?;
-        Ok(RunningServer {
-            acceptor,
-            services,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(())
     }
-}
-
-type Services = Arc<Vec<(String, Box<dyn Service>)>>;
-
-/// Opens a connection for a client that has proved itself.
-fn open(services: &Services, request: &OpenRequest) -> Result<OpenReply, Refusal> {
-    if request.preset.parse::<Preset>().is_err() {
-        let known = Preset::ALL
-            .iter()
-            .map(|preset| preset.name().to_string())
-            .collect();
-        return Err(Refusal::UnknownPreset {
-            asked: request.preset.clone(),
-            known,
-        });
-    }
-    let service = services.iter().find(|(name, _)| *name == request.device);
-    let (_, service) =
-        service.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
-    let (endpoint, parameters) = service
-        .accept(&request.endpoint, &request.parameters)
-        .map_err(|error| Refusal::rejected(error.to_string()))?;
-    Ok(OpenReply {
-        endpoint,
-        parameters,
-    })
 }
 
 /// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace.
 pub struct RunningServer {
     acceptor: Arc<Acceptor>,
-    services: Services,
+    desk: Desk,
+    observer: ServerObserver,
     stop: StopHandle,
     thread: Option<JoinHandle<()>>,
 }
@@ -313,27 +357,28 @@ impl RunningServer {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.services
-            .iter()
-            .map(|(_, service)| service.connections())
-            .sum()
+        self.desk.connections()
     }
 
     /// What was counted so far.
     pub fn statistics(&self) -> ServerStatistics {
-        let mut sum = ServerStatistics::default();
-        for (_, service) in self.services.iter() {
-            service.count(&mut sum);
-        }
-        sum
+        self.desk.statistics()
     }
 
     /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
     pub fn senders(&self) -> Vec<SenderReport> {
-        let services = self.services.iter();
-        services
-            .flat_map(|(_, service)| service.senders())
-            .collect()
+        self.desk.senders()
+    }
+
+    /// All live figures.
+    pub fn figures(&self) -> ServerFigures {
+        // A server that runs has what its observer looks at.
+        self.observer.figures().unwrap_or_default()
+    }
+
+    /// Something to look at the server with from elsewhere in the process, for metrics.
+    pub fn observer(&self) -> ServerObserver {
+        self.observer.clone()
     }
 
     /// How handshakes ended so far.
@@ -343,18 +388,18 @@ impl RunningServer {
 
     /// Names of the devices that it serves over.
     pub fn devices(&self) -> Vec<String> {
-        self.services.iter().map(|(name, _)| name.clone()).collect()
+        self.desk.services().map(|(name, _)| name.clone()).collect()
     }
 
     /// Takes no new clients and no new requests, answers what was taken, and ends. `true` when everything was answered and read within
     /// ten seconds; what is left then is cut off.
     pub fn shutdown(mut self) -> bool {
         self.stop_accepting();
-        for (_, service) in self.services.iter() {
+        for (_, service) in self.desk.services() {
             service.drain();
         }
         let deadline = Instant::now() + DRAIN;
-        let over = || self.services.iter().all(|(_, service)| service.is_over());
+        let over = || self.desk.services().all(|(_, service)| service.is_over());
         while !over() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -374,7 +419,7 @@ impl RunningServer {
 impl Drop for RunningServer {
     fn drop(&mut self) {
         self.stop_accepting();
-        for (_, service) in self.services.iter() {
+        for (_, service) in self.desk.services() {
             service.end();
         }
     }

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::{CompletionChannel, Device};
+use dunlin_verbs::{thread, CompletionChannel, Device};
 
 use super::connection::{Connection, Context};
 use super::workers::Finished;
 use crate::channel::ChannelError;
-use crate::config::{WaitMode, UNHEARD_PAUSE};
+use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 
 /// Passes without work between two looks at the clock.
 const PASSES_PER_CLOCK: u32 = 64;
@@ -83,7 +83,7 @@ impl<D: Device> Poller<D> {
             context,
             connections: Vec::new(),
             wait,
-            next_probe: Instant::now() + PROBE_INTERVAL,
+            next_probe: thread::now() + PROBE_INTERVAL,
         }
     }
 
@@ -108,10 +108,10 @@ impl<D: Device> Poller<D> {
             }
             idle_passes = idle_passes.wrapping_add(1);
             if idle_passes % PASSES_PER_CLOCK != 0 {
-                std::hint::spin_loop();
+                thread::idle(REST, false);
                 continue;
             }
-            let now = Instant::now();
+            let now = thread::now();
             let since = *idle_since.get_or_insert(now);
             if let WaitMode::Doze { spin } = self.wait {
                 if now.duration_since(since) >= spin {
@@ -204,7 +204,7 @@ impl<D: Device> Poller<D> {
     }
 
     fn check(&mut self) {
-        let now = Instant::now();
+        let now = thread::now();
         if now >= self.next_probe {
             // A queue pair that its owner has ended without a word shows it only to who posts.
             self.next_probe = now + PROBE_INTERVAL;
@@ -243,15 +243,15 @@ impl<D: Device> Poller<D> {
             Ok(())
         });
         if !known {
-            std::thread::sleep(UNHEARD_PAUSE);
+            thread::sleep(UNHEARD_PAUSE);
             return;
         }
-        let announced = Instant::now();
-        while announced.elapsed() < GRACE {
+        let announced = thread::now();
+        while thread::now().duration_since(announced) < GRACE {
             if self.has_work() {
                 return;
             }
-            std::hint::spin_loop();
+            thread::relax();
         }
         self.check();
         if self.has_work() || self.handle.ending.load(Ordering::Acquire) {
@@ -259,7 +259,7 @@ impl<D: Device> Poller<D> {
         }
         if let Err(error) = self.handle.wake.wait(LONGEST_SLEEP) {
             tracing::error!(%error, "a poller cannot sleep");
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         self.check();
     }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
+use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
 use super::connection::{Connection, Context};
@@ -62,7 +62,7 @@ pub(crate) struct RingService<D: Device> {
     max_connections: usize,
     pollers: Vec<Arc<PollerHandle<D>>>,
     counters: Vec<Arc<Counters>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<Running>>,
     running: Arc<AtomicUsize>,
     next_id: AtomicU64,
     admission: Arc<Admission>,
@@ -108,14 +108,15 @@ impl<D: Device> RingService<D> {
             let poller = Poller::new(Arc::clone(handle), context, channel.wait);
             let running = Arc::clone(&running);
             let core = affinity.map(|first| first + i);
-            let thread = std::thread::Builder::new().name(format!("dunlin-poller-{i}"));
-            threads.push(thread.spawn(move || {
-                if let Some(core) = core {
+            let run = move || {
+                if let Some(core) = core.filter(|_| !thread::is_simulated()) {
                     super::pin(core);
                 }
                 poller.run();
                 running.fetch_sub(1, Ordering::Release);
-            })?);
+            };
+            let name = format!("dunlin-poller-{i}");
+            threads.push(device.spawn(name, core, Box::new(run))?);
         }
         let woken: Vec<Arc<PollerHandle<D>>> = handles.clone();
         let wake = move || {
@@ -123,8 +124,12 @@ impl<D: Device> RingService<D> {
                 poller.wake().wake();
             }
         };
+        let spawner = device.clone();
+        let spawn = move |name: &str, run: Box<dyn FnOnce() + Send>| {
+            spawner.spawn(name.to_owned(), None, run)
+        };
         Ok(Self {
-            admission: Admission::new(most_active, Box::new(wake)),
+            admission: Admission::new(most_active, Box::new(spawn), Box::new(wake)),
             regions,
             device,
             channel,

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 /// Live counters of a server.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -12,7 +14,7 @@ pub(super) struct Counters {
 }
 
 /// A snapshot of a server's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ServerStatistics {
     /// Requests taken.

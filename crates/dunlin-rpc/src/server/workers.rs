@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender};
+use dunlin_verbs::thread::Running;
 
 use super::connection::{execute, Outcome};
 use super::handler::{Exporter, HandlerFunction, Request, Responder};
@@ -73,16 +73,15 @@ impl WorkerQueue {
 pub(super) fn start(
     count: usize,
     deliver: impl Fn(usize, Finished) + Send + Sync + 'static,
-) -> std::io::Result<(WorkerQueue, Vec<JoinHandle<()>>)> {
+) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
     let (jobs, queue) = crossbeam_channel::bounded(QUEUED_JOBS);
     let deliver = Arc::new(deliver);
     let threads = (0..count)
         .map(|i| {
             let queue = queue.clone();
             let deliver = Arc::clone(&deliver);
-            std::thread::Builder::new()
-                .name(format!("dunlin-worker-{i}"))
-                .spawn(move || work(&queue, deliver.as_ref()))
+            let name = format!("dunlin-worker-{i}");
+            Running::start(name, move || work(&queue, deliver.as_ref()))
         })
         .collect::<Result<_, _>>()?;
     let bytes = Arc::default();

@@ -9,9 +9,12 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::thread;
+
 use super::combining::Node;
 use super::handle::Handle;
 use crate::config::{WaitMode, UNHEARD_PAUSE};
+use crate::fabric::LaneMaker;
 
 /// The interval of thread scheduling while requests are sent (free in the paper).
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -42,16 +45,17 @@ impl Handle {
 ///
 /// # Errors
 /// When there is no thread to be had.
-pub(crate) fn start(handle: &Arc<Handle>, wait: WaitMode) -> std::io::Result<()> {
+pub(crate) fn start(
+    handle: &Arc<Handle>,
+    maker: &dyn LaneMaker,
+    wait: WaitMode,
+) -> std::io::Result<()> {
     let handle = Arc::clone(handle);
     let spin = match wait {
         WaitMode::Doze { spin } => spin,
         WaitMode::Spin => SPIN,
     };
-    std::thread::Builder::new()
-        .name("dunlin-dispatch".into())
-        .spawn(move || run(&handle, spin))
-        .map(drop)
+    maker.spawn("dunlin-dispatch", Box::new(move || run(&handle, spin)))
 }
 
 fn run(handle: &Handle, spin: Duration) {
@@ -59,10 +63,10 @@ fn run(handle: &Handle, spin: Duration) {
     let Some(bell) = handle.bell.get() else {
         return;
     };
-    let mut next_tick = Instant::now() + INTERVAL;
+    let mut next_tick = thread::now() + INTERVAL;
     let mut interval = INTERVAL;
     while !handle.closing.load(Ordering::Acquire) {
-        let now = Instant::now();
+        let now = thread::now();
         if now >= next_tick {
             interval = if handle.reassign(&node) {
                 INTERVAL
@@ -79,7 +83,7 @@ fn run(handle: &Handle, spin: Duration) {
         if handle.sleepers.load(Ordering::SeqCst) == 0 {
             let slept = bell.sleep(next_tick.saturating_duration_since(now).min(interval));
             if slept.is_err() {
-                std::thread::sleep(INTERVAL);
+                thread::sleep(INTERVAL);
             }
         }
         handle.dozing.store(false, Ordering::SeqCst);
@@ -100,12 +104,14 @@ fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
         }
         taken
     };
-    let mut since = Instant::now();
-    while since.elapsed() < spin {
+    let mut since = thread::now();
+    while thread::now().duration_since(since) < spin {
         if poll() > 0 {
-            since = Instant::now();
+            since = thread::now();
         } else if handle.is_crowded() {
-            std::thread::yield_now();
+            thread::yield_now();
+        } else {
+            thread::relax();
         }
         if handle.sleepers.load(Ordering::Relaxed) == 0 || since > until {
             return;
@@ -116,15 +122,15 @@ fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
         known &= lane.status().is_lost() || lane.prepare_sleep(node);
     }
     if !known {
-        std::thread::sleep(UNHEARD_PAUSE);
+        thread::sleep(UNHEARD_PAUSE);
         return;
     }
-    let announced = Instant::now();
-    while announced.elapsed() < GRACE {
+    let announced = thread::now();
+    while thread::now().duration_since(announced) < GRACE {
         if poll() > 0 {
             return;
         }
-        std::hint::spin_loop();
+        thread::relax();
     }
     let check = || {
         for lane in &lanes {
@@ -144,12 +150,12 @@ fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
     }
     if lost && lanes.iter().all(|lane| lane.status().is_lost()) {
         // Those whom it concerns are awake; nothing will come.
-        std::thread::sleep(UNHEARD_PAUSE);
+        thread::sleep(UNHEARD_PAUSE);
         return;
     }
     if let Some(bell) = handle.bell.get() {
         if bell.sleep(LONGEST_SLEEP).is_err() {
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
     }
     poll();

@@ -1,6 +1,6 @@
 //! The engine of a shared lane: what its leader does. No threads, no clocks, no waiting.
 
-use dunlin_verbs::{CompletionChannel, Device};
+use dunlin_verbs::{CompletionChannel, Device, Work};
 
 use super::combining::{Members, Outcome, Run};
 
@@ -95,6 +95,7 @@ impl<D: Device> Engine<D> {
             return Ok(Outcome::Full);
         }
         if run.messages > 0 {
+            D::charge(Work::Copy(bytes));
             copy(self.channel.run_space(bytes), run.bytes);
             self.write(bytes, run.messages, run.requests, 1, figures)?;
         }
@@ -195,7 +196,12 @@ impl<D: Device> Engine<D> {
         if count == 0 {
             return Ok(());
         }
+        // Each follower's node is a line of its core.
+        for _ in 1..count {
+            D::charge(Work::SharedLine);
+        }
         if messages > 0 {
+            D::charge(Work::Copy(bytes));
             members.fill(self.channel.run_space(bytes));
             self.write(bytes, messages, requests, count, figures)?;
         }
@@ -222,7 +228,11 @@ impl<D: Device> Engine<D> {
             };
             taken += 1;
             match header.kind {
-                Kind::Response => ports.answer(header.call, self.channel.payload(header), mine)?,
+                Kind::Response => {
+                    if ports.answer(header.call, self.channel.payload(header), mine)? {
+                        D::charge(Work::SharedLine);
+                    }
+                }
                 _ => self.dispatch(header, ports, status, mine)?,
             }
         }
@@ -257,7 +267,10 @@ impl<D: Device> Engine<D> {
         mine: &mut Option<Mine<'_>>,
     ) -> Result<(), ChannelError> {
         match header.kind {
-            Kind::Response => ports.answer(header.call, self.channel.payload(header), mine),
+            Kind::Response => {
+                ports.answer(header.call, self.channel.payload(header), mine)?;
+                Ok(())
+            }
             Kind::Failure => {
                 let failure = WireFailure::decode(self.channel.payload(header))
                     .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;

@@ -6,6 +6,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use dunlin_verbs::thread;
+use serde::{Deserialize, Serialize};
+
 use super::assignment::{assign, Sent};
 use super::combining::Node;
 use super::lane::SharedLane;
@@ -40,7 +43,7 @@ struct Lanes {
 }
 
 /// Live figures of a connection handle.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HandleFigures {
     /// One entry for each lane.
@@ -56,7 +59,7 @@ pub struct HandleFigures {
 }
 
 /// Live figures of one lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LaneReport {
     /// The server wants requests on it.
@@ -87,6 +90,8 @@ pub(crate) struct Handle {
     live: AtomicUsize,
     crowded: AtomicBool,
     cores: usize,
+    /// The thread scheduler is at work.
+    assigning: AtomicBool,
     migrations: AtomicU64,
     pub(super) closing: AtomicBool,
     /// Its client has gone.
@@ -106,19 +111,20 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// With ports of `calls` calls each.
-    pub(crate) fn new(sharing: Sharing, calls: usize) -> Arc<Self> {
+    /// With ports of `calls` calls each, on a host of `cores` cores. Newcomers are placed by a sequence from `seed`.
+    pub(crate) fn new(sharing: Sharing, calls: usize, cores: usize, seed: u64) -> Arc<Self> {
         Arc::new(Self {
             sharing,
             ports: Ports::new(calls),
             calls,
             lanes: Mutex::new(Lanes {
-                random: getrandom::u64().unwrap_or(1),
+                random: seed,
                 ..Lanes::default()
             }),
             live: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores,
+            assigning: AtomicBool::new(false),
             migrations: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             orphan: AtomicBool::new(false),
@@ -151,6 +157,13 @@ impl Handle {
     /// # Errors
     /// When no lane is open and none can be made, or there are too many ports.
     pub(crate) fn attach(
+        self: &Arc<Self>,
+        open: impl Fn(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
+    ) -> Result<ThreadPort, ConnectError> {
+        thread::hold(|| self.attach_held(open))
+    }
+
+    fn attach_held(
         self: &Arc<Self>,
         open: impl Fn(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
     ) -> Result<ThreadPort, ConnectError> {
@@ -263,16 +276,29 @@ impl Handle {
     /// The thread scheduler (FLOCK §5.2): assigns threads to active lanes by what they have sent since the last time. Run in each
     /// interval, and by whoever sees that a lane was deactivated. Says whether anybody sent anything.
     pub(super) fn reassign(&self, node: &Node) -> bool {
-        let Ok(mut lanes) = self.lanes.try_lock() else {
+        if self.assigning.swap(true, Ordering::Acquire) {
             // Somebody is at it.
             return true;
-        };
-        // Grants and losses are seen by leaders; a lane that nobody uses has none.
-        for entry in &lanes.entries {
-            if !entry.lane.status().is_lost() {
-                entry.lane.check(node, &self.ports, None);
+        }
+        /// Others may assign again, also after a panic.
+        struct Done<'a>(&'a AtomicBool);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
             }
         }
+        let _done = Done(&self.assigning);
+        // Grants and losses are seen by leaders; a lane that nobody uses has none.
+        for lane in self.lanes() {
+            if !lane.status().is_lost() {
+                lane.check(node, &self.ports, None);
+            }
+        }
+        self.assign_threads()
+    }
+
+    fn assign_threads(&self) -> bool {
+        let mut lanes = self.lock();
         let usable = usable(&lanes.entries);
         let ports: Vec<&Arc<Port>> = self.ports.living().collect();
         let seen = &mut lanes.seen;

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin_verbs::Device;
+use dunlin_verbs::{thread, Device, Work};
 
 use super::combining::{Combiner, Members, Node, Outcome, Run};
 use super::engine::Engine;
@@ -186,9 +186,9 @@ impl<D: Device> RingSharedLane<D> {
                 break;
             }
             if attempt % 8 == 7 {
-                std::thread::yield_now();
+                thread::yield_now();
             }
-            std::hint::spin_loop();
+            thread::relax();
         }
         result
     }
@@ -231,10 +231,19 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
 
     #[inline]
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome {
+        // Its owner has encoded it.
+        D::charge(Work::Copy(run.bytes.len()));
         if !self.spins {
-            return self.combiner.join(node, run, |engine, members| {
+            let mut led = false;
+            let outcome = self.combiner.join(node, run, |engine, members| {
+                led = true;
                 self.serve_or_take(engine, members, ports);
             });
+            if !led {
+                // What it was told comes from the leader's core.
+                D::charge(Work::SharedLine);
+            }
+            return outcome;
         }
         // The rival's spinlock: nobody queues, everybody tries.
         let mut patience = super::sync::Patience::default();
@@ -266,6 +275,8 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             if self.status.is_lost() {
                 return;
             }
+            // Its owner has encoded it.
+            D::charge(Work::Copy(run.bytes.len()));
             match engine.send_alone(run, &self.status, &self.figures) {
                 Ok(sent) => outcome = sent,
                 Err(error) => return self.lose(engine, &error),
@@ -371,7 +382,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 .insist(node, |engine| self.end(engine, error))
                 .is_none()
             {
-                std::thread::sleep(crate::config::UNHEARD_PAUSE);
+                thread::sleep(crate::config::UNHEARD_PAUSE);
             }
         }
     }

@@ -6,16 +6,19 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
+use dunlin_verbs::thread;
 
 use super::calls::{slot_of, Calls};
 use super::statistics::Counts;
 use crate::channel::ChannelError;
 use crate::client::lane::{Answer, CallId, Sink};
 use crate::client::reply::Reply;
+use crate::config::REST;
 use crate::error::CallError;
 
 /// Threads, futures' lanes and pipelines that one handle serves at once.
@@ -58,6 +61,8 @@ pub(crate) struct Port {
     mail: AtomicBool,
     notified: Mutex<bool>,
     bell: Condvar,
+    /// Its thread, when that is simulated: it sleeps in virtual time.
+    simulated: Mutex<Option<Waker>>,
 }
 
 impl Port {
@@ -80,6 +85,7 @@ impl Port {
             mail: AtomicBool::new(false),
             notified: Mutex::new(false),
             bell: Condvar::new(),
+            simulated: Mutex::new(None),
         }
     }
 
@@ -98,7 +104,7 @@ impl Port {
         self.slots[usize::from(slot)].fetch_or(EXPORTS, Ordering::Relaxed);
     }
 
-    fn exports(&self) -> std::sync::MutexGuard<'_, Vec<(u16, Box<dyn Any + Send>)>> {
+    fn exports(&self) -> MutexGuard<'_, Vec<(u16, Box<dyn Any + Send>)>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -155,10 +161,48 @@ impl Port {
         self.sleeping.store(false, Ordering::Relaxed);
         *self.notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.bell.notify_all();
+        let simulated = self.simulated();
+        if let Some(thread) = &*simulated {
+            thread.wake_by_ref();
+        }
+    }
+
+    fn simulated(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.simulated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the calling simulated thread is woken in virtual time.
+    fn is_of_simulated(&self) {
+        let waker = thread::waker();
+        let mut simulated = self.simulated();
+        if !simulated.as_ref().is_some_and(|own| own.will_wake(&waker)) {
+            *simulated = Some(waker);
+        }
+    }
+
+    /// A simulated thread that has looked in vain rests until there is something to see.
+    #[cold]
+    pub(crate) fn rest(&self, yields: bool) {
+        self.is_of_simulated();
+        self.will_sleep();
+        if !self.mail.load(Ordering::Relaxed) {
+            thread::idle(REST, yields);
+        }
+        self.sleeping.store(false, Ordering::Relaxed);
     }
 
     /// Sleeps until it is woken, for `timeout` at most.
     pub(crate) fn sleep(&self, timeout: Duration) {
+        if thread::is_simulated() {
+            self.is_of_simulated();
+            if !std::mem::take(&mut *self.notified.lock().unwrap_or_else(PoisonError::into_inner)) {
+                thread::park(timeout);
+            }
+            self.sleeping.store(false, Ordering::Relaxed);
+            return;
+        }
         let notified = self.notified.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut notified, _) = self
             .bell
@@ -265,14 +309,14 @@ impl Ports {
         Ok(())
     }
 
-    /// A call has ended with a short response: by far the most frequent end.
+    /// A call has ended with a short response: by far the most frequent end. Says whether it was another's than `mine`.
     #[inline]
     pub(crate) fn answer(
         &self,
         call: CallId,
         response: &[u8],
         mine: &mut Option<Mine<'_>>,
-    ) -> Result<(), ChannelError> {
+    ) -> Result<bool, ChannelError> {
         if let Some(mine) = mine {
             if u64::from(mine.port.id) == call >> 48 {
                 mine.port.is_out(call).ok_or_else(no_such_call)?;
@@ -280,13 +324,13 @@ impl Ports {
                 if let Some(tag) = mine.calls.finish(call) {
                     mine.sink.answer(tag, response);
                 }
-                return Ok(());
+                return Ok(false);
             }
         }
         let (port, _) = self.find(call)?;
         port.end(slot_of(call));
         self.post(port, call, Ok(Answer::Short(response)));
-        Ok(())
+        Ok(true)
     }
 
     /// A call has ended otherwise.

@@ -1,5 +1,7 @@
 //! The atomics of the combining queue: the standard library's, or loom's when the model checker runs them.
 
+#[cfg(not(loom))]
+use dunlin_verbs::thread;
 #[cfg(loom)]
 pub(super) use loom::{
     cell::UnsafeCell,
@@ -47,11 +49,11 @@ impl Patience {
     pub(super) fn pause(&mut self) {
         self.0 += 1;
         if self.0 < SPINS {
-            std::hint::spin_loop();
+            thread::relax();
         } else if self.0 < SPINS + YIELDS {
-            std::thread::yield_now();
+            thread::yield_now();
         } else {
-            std::thread::sleep(std::time::Duration::from_micros(50));
+            thread::sleep(std::time::Duration::from_micros(50));
         }
     }
 

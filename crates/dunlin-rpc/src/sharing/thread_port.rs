@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_verbs::VerbsError;
+use dunlin_verbs::{thread, VerbsError};
 
 use super::calls::{slot_of, Calls};
 use super::combining::{Node, Outcome, Run};
@@ -58,6 +58,8 @@ pub(crate) struct ThreadPort {
     attached: Vec<(u64, Attached)>,
     eager: usize,
     looks: u32,
+    /// The last poll looked itself: nobody else led.
+    looked: bool,
 }
 
 impl ThreadPort {
@@ -81,6 +83,7 @@ impl ThreadPort {
             attached: Vec::new(),
             eager: 0,
             looks: 0,
+            looked: false,
         };
         this.settle(placed);
         this
@@ -469,8 +472,10 @@ impl Lane for ThreadPort {
         };
         let crowded = self.handle.is_crowded();
         let looks = if crowded { 1 } else { LOOKS };
-        self.lane
+        let led = self
+            .lane
             .poll(&self.node, self.handle.ports(), Some(mine), looks);
+        self.looked = led.is_some();
         // What was taken for others is theirs to count.
         taken += before - self.calls.outstanding();
         if self.status.is_lost() {
@@ -481,7 +486,7 @@ impl Lane for ThreadPort {
         } else {
             self.looks += 1;
             if crowded && self.looks % LOOKS_PER_YIELD == 0 {
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
         Ok(taken)
@@ -501,6 +506,16 @@ impl Lane for ThreadPort {
             };
             self.stage(header, &[]);
             self.send();
+        }
+    }
+
+    #[inline]
+    fn rest(&mut self) {
+        // News wake who has looked for them; who found another at it looks again when that one is done.
+        if thread::is_simulated() && self.looked {
+            self.port.rest(self.handle.is_crowded());
+        } else {
+            thread::relax();
         }
     }
 

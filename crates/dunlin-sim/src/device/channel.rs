@@ -8,10 +8,11 @@ use dunlin_verbs::{CompletionChannel, VerbsError};
 use rustix::event::{eventfd, EventfdFlags};
 
 use crate::inner::Inner;
+use crate::stack;
 
 /// Where a thread sleeps until a completion comes.
 ///
-/// Outside of simulated threads [`CompletionChannel::wait`] lets virtual time pass. A step of a simulated thread cannot sleep:
+/// Outside of simulated threads [`CompletionChannel::wait`] lets virtual time pass; in one with a stack it blocks. A step cannot sleep:
 /// there it says at once whether there was an event and, when there was none, sees to it that the next one ends a
 /// [`crate::Next::Block`].
 #[derive(Clone, Debug)]
@@ -89,7 +90,15 @@ impl CompletionChannel for SimCompletionChannel {
             if !raised && !state.waiters.contains(&thread) {
                 state.waiters.push(thread);
             }
-            return Ok(raised);
+            drop(world);
+            if raised || !stack::is_stacked() {
+                return Ok(raised);
+            }
+            dunlin_verbs::thread::park(timeout);
+            let mut world = inner.world();
+            let state = &mut world.channels[number];
+            state.waiters.retain(|&waiter| waiter != thread);
+            return Ok(self.take(&mut state.raised));
         }
         Ok(inner.sleep(timeout, |world| {
             self.take(&mut world.channels[number].raised)

@@ -7,6 +7,7 @@ use dunlin_verbs::{Completion, CompletionQueue, CompletionQueueError, Notify, Ve
 use crate::completion::Cq;
 use crate::context;
 use crate::inner::Inner;
+use crate::stack;
 use crate::world::World;
 
 use super::SimCompletionChannel;
@@ -107,6 +108,8 @@ impl CompletionQueue for SimCompletionQueue {
                 prices.poll_hit * made as u64
             });
         }
+        drop(world);
+        stack::settle();
         Ok(made)
     }
 

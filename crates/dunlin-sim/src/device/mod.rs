@@ -7,14 +7,18 @@ mod queue_pair;
 mod region;
 mod shared_receive;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
+use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{
     Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
     QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError, Work,
 };
 
 use crate::context;
+use crate::event::NS;
 use crate::inner::Inner;
 use crate::memory::REGIONS_MAX;
 use crate::parameters::NicParameters;
@@ -161,6 +165,28 @@ fn host_of(inner: &Inner, address: &EndpointAddress, from: u16) -> Result<u16, V
     Ok(host)
 }
 
+/// Virtual time within which a thread has to end that somebody waits for.
+const JOIN: Duration = Duration::from_millis(200);
+
+/// Lets time pass until a simulated thread has ended.
+fn join(inner: &Inner, ended: &AtomicBool) -> std::thread::Result<()> {
+    let over = || ended.load(Ordering::Acquire);
+    let is_over = if thread::is_simulated() {
+        let begun = thread::now();
+        while !over() && thread::now().duration_since(begun) < JOIN {
+            thread::sleep(Duration::from_micros(10));
+        }
+        over()
+    } else {
+        let until = inner.world().now + JOIN.as_nanos() as u64 * NS;
+        inner.run_while(until, |_| over())
+    };
+    if is_over {
+        return Ok(());
+    }
+    Err(Box::new("a simulated thread does not end"))
+}
+
 impl Device for SimDevice {
     type ProtectionDomain = SimProtectionDomain;
     type Region = SimRegion;
@@ -288,6 +314,46 @@ impl Device for SimDevice {
         self.inner.world().hosts[usize::from(self.host)]
             .events
             .pop_front()
+    }
+
+    /// On the core with the fewest threads, the last of them, when none is named: there the load's own are the least likely.
+    fn spawn(
+        &self,
+        _name: String,
+        core: Option<usize>,
+        run: Box<dyn FnOnce() + Send>,
+    ) -> std::io::Result<Running> {
+        let core = {
+            let world = self.inner.world();
+            let host = &world.hosts[usize::from(self.host)];
+            let (first, cores) = (host.first_core, host.cores);
+            let threads = |core: u32| world.cores[(first + core) as usize].threads.len();
+            match core {
+                Some(core) => core as u32 % cores,
+                None => (0..cores)
+                    .rev()
+                    .min_by_key(|&core| threads(core))
+                    .unwrap_or(0),
+            }
+        };
+        let ended = Arc::new(AtomicBool::new(false));
+        let end = Arc::clone(&ended);
+        let ends = move || {
+            run();
+            end.store(true, Ordering::Release);
+        };
+        self.inner.spawn_stacked(self.host, core, Box::new(ends));
+        let inner = Arc::clone(&self.inner);
+        Ok(Running::new(move || join(&inner, &ended)))
+    }
+
+    fn cores(&self) -> usize {
+        self.inner.world().hosts[usize::from(self.host)].cores as usize
+    }
+
+    fn seed(&self) -> Option<u64> {
+        let mut world = self.inner.world();
+        Some(world.hosts[usize::from(self.host)].seeds.next())
     }
 
     #[inline]

@@ -9,6 +9,7 @@ use dunlin_verbs::{
 
 use crate::inner::Inner;
 use crate::pair::{Limits, Pair, PeerOf};
+use crate::stack;
 use crate::world::{World, QUEUE_PAIRS_MAX};
 
 use super::{
@@ -261,6 +262,7 @@ impl QueuePair for SimQueuePair {
     ) -> Result<(), PostError> {
         let result = super::post::send(self, requests);
         self.inner.notify();
+        stack::settle();
         result
     }
 
@@ -270,6 +272,7 @@ impl QueuePair for SimQueuePair {
     ) -> Result<(), PostError> {
         let result = super::post::receive(self, requests);
         self.inner.notify();
+        stack::settle();
         result
     }
 }

@@ -8,7 +8,8 @@ use dunlin_verbs::{
 };
 
 use crate::inner::Inner;
-use crate::memory::{Block, Watch, REGIONS_MAX};
+use crate::memory::{Block, Watch, LINE, REGIONS_MAX};
+use crate::stack;
 
 use super::{limit, SimProtectionDomain, MAX_REGISTERED_BYTES};
 
@@ -27,7 +28,7 @@ struct Handle {
     base: u64,
     access: Access,
     /// The simulated thread that looked at the memory last.
-    looker: AtomicU32,
+    looker: Arc<AtomicU32>,
 }
 
 impl Drop for Handle {
@@ -110,9 +111,14 @@ impl SimRegion {
             limit("max_regions", 1, REGIONS_MAX - regions.count(), REGIONS_MAX)?;
         }
         let block = make();
-        let (key, base) = regions.insert(Arc::clone(&block), domain.number, access);
+        let looker = Arc::new(AtomicU32::new(u32::MAX));
+        let (key, base) = regions.insert(
+            Arc::clone(&block),
+            domain.number,
+            access,
+            Arc::clone(&looker),
+        );
         drop(world);
-        let looker = AtomicU32::new(u32::MAX);
         let (inner, host) = (Arc::clone(inner), domain.host);
         Ok(Self {
             handle: Arc::new(Handle {
@@ -152,7 +158,21 @@ impl SimRegion {
                     start,
                     end,
                     explicit: true,
+                    armed: true,
+                    once: false,
                 });
+            }
+        }
+    }
+
+    /// The host's cores have read or written these bytes, as a program does with memory that it has initialised: as many of their lines
+    /// as fit are in the last-level cache. This costs no virtual time; who reads a region later does not warm it by that.
+    pub fn warm(&self, offset: usize, length: usize) {
+        let mut world = self.handle.inner.world();
+        let end = (offset + length).min(self.handle.block.memory().len()) as u64;
+        if let Some(llc) = &mut world.hosts[usize::from(self.handle.host)].llc {
+            for at in (offset as u64..end).step_by(LINE as usize) {
+                llc.touch(self.handle.base + at);
             }
         }
     }
@@ -164,13 +184,18 @@ impl SimRegion {
         let mut world = self.handle.inner.world();
         let regions = &mut world.hosts[usize::from(self.handle.host)].regions;
         if let Some(entry) = regions.find_mut(self.handle.key) {
-            if !entry.watches.iter().any(|watch| watch.thread == thread) {
+            let mut watches = entry.watches.iter_mut();
+            if let Some(watch) = watches.find(|watch| watch.thread == thread) {
+                watch.armed = true;
+            } else {
                 let end = entry.length;
                 entry.watches.push(Watch {
                     thread,
                     start: 0,
                     end,
                     explicit: false,
+                    armed: true,
+                    once: stack::is_stacked(),
                 });
             }
         }
@@ -204,6 +229,14 @@ impl Region for SimRegion {
     }
 
     fn page_kind(&self) -> PageKind {
-        PageKind::Huge
+        let world = self.handle.inner.world();
+        let page = world.hosts[usize::from(self.handle.host)]
+            .parameters
+            .page_bytes;
+        if page > 4096.0 {
+            PageKind::Huge
+        } else {
+            PageKind::Base
+        }
     }
 }

@@ -7,6 +7,7 @@ use dunlin_verbs::{Access, PostError, PostErrorKind, ReceiveRequest, Region, Sha
 use crate::context;
 use crate::inner::Inner;
 use crate::pair::ReceiveQueueState;
+use crate::stack;
 use crate::work::{Receive, Seg, Segs};
 use crate::world::World;
 
@@ -153,6 +154,7 @@ impl SharedReceiveQueue for SimSharedReceiveQueue {
         }
         drop(world);
         self.inner.notify();
+        stack::settle();
         Ok(())
     }
 }

@@ -7,9 +7,10 @@ use crate::parameters::HostParameters;
 use crate::random::{mix, Random};
 
 /// Bytes of a cache line.
-const LINE: u64 = 64;
-/// Huge pages: below this the simulated address is the physical one, above it is permuted.
-const PAGE: u64 = 2 << 20;
+pub(crate) const LINE: u64 = 64;
+
+/// Physical addresses that frames are drawn from: so many that two pages hardly ever share one.
+const PHYSICAL_BYTES: u64 = 1 << 45;
 
 /// Tags of the lines of a set, zero where there is none.
 type Set = Box<[u64]>;
@@ -22,6 +23,10 @@ pub(crate) struct Llc {
     sets_of_slice: u64,
     ways: usize,
     ddio_ways: usize,
+    /// Below the size of a page the simulated address is the physical one, above it is permuted.
+    page: u64,
+    /// Physical frames.
+    frames: u64,
     salt: u64,
     random: Random,
 }
@@ -48,17 +53,24 @@ impl Llc {
             sets_of_slice,
             ways: host.llc_ways as usize,
             ddio_ways: host.ddio_ways as usize,
+            page: (host.page_bytes as u64).max(LINE),
+            frames: PHYSICAL_BYTES / (host.page_bytes as u64).max(LINE),
             salt,
             random,
         })
+    }
+
+    /// A core has read or written the line of `address`: it is there, in any way.
+    pub(crate) fn touch(&mut self, address: u64) {
+        let _ = self.write(address, true);
     }
 
     /// A write into the line of `address`. What the CPU polls is warm: it may live in any way; the rest stays within DDIO's.
     pub(crate) fn write(&mut self, address: u64, warm: bool) -> Hit {
         // The upper address bits choose the slice together with the lower ones (Intel's hash, undocumented); the set
         // within the slice comes from the bits above the line.
-        let frame = mix((address / PAGE) ^ self.salt) & 0xff_ffff;
-        let physical = frame * PAGE + address % PAGE;
+        let frame = mix((address / self.page) ^ self.salt) % self.frames;
+        let physical = frame * self.page + address % self.page;
         let line = physical / LINE;
         let slice = ((u128::from(mix(line)) * u128::from(self.slices)) >> 64) as u64;
         let index = (slice * self.sets_of_slice + line % self.sets_of_slice) as usize;

@@ -5,5 +5,5 @@ mod llc;
 mod table;
 
 pub(crate) use block::Block;
-pub(crate) use llc::{Hit, Llc};
+pub(crate) use llc::{Hit, Llc, LINE};
 pub(crate) use table::{RegionTable, Watch, REGIONS_MAX};

@@ -1,5 +1,6 @@
 //! The regions of one host, by key.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
 use dunlin_verbs::Access;
@@ -22,6 +23,9 @@ pub(crate) struct Watch {
     pub(crate) end: u64,
     /// Said by the thread itself, not concluded from its accesses.
     pub(crate) explicit: bool,
+    /// Its thread is to be woken; with `once`, which threads with a stack are, until it was: then it looks again.
+    pub(crate) armed: bool,
+    pub(crate) once: bool,
 }
 
 /// A registered region.
@@ -34,6 +38,8 @@ pub(crate) struct Entry {
     pub(crate) domain: u32,
     pub(crate) access: Access,
     pub(crate) watches: Vec<Watch>,
+    /// The simulated thread that looked at the memory last, unless it was woken since.
+    pub(crate) looker: Arc<AtomicU32>,
 }
 
 impl Entry {
@@ -85,7 +91,13 @@ impl RegionTable {
     }
 
     /// Registers; the table must not be full. Gives key and base address.
-    pub(crate) fn insert(&mut self, block: Arc<Block>, domain: u32, access: Access) -> (u32, u64) {
+    pub(crate) fn insert(
+        &mut self,
+        block: Arc<Block>,
+        domain: u32,
+        access: Access,
+        looker: Arc<AtomicU32>,
+    ) -> (u32, u64) {
         // A slot rests while there are few: a dead key is not soon a live one.
         let index = if self.free.len() > 64 || self.slots.len() == REGIONS_MAX {
             self.free.pop_front().expect("the table is not full")
@@ -108,6 +120,7 @@ impl RegionTable {
             domain,
             access,
             watches,
+            looker,
         });
         (key, base)
     }

@@ -141,7 +141,8 @@ impl World {
             }
         }
         if let Some(thread) = poller {
-            self.wake_thread(thread);
+            let now = self.now;
+            self.wake_thread(thread, now);
         }
     }
 

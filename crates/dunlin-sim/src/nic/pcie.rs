@@ -6,8 +6,6 @@ use crate::world::World;
 
 /// Bytes of a cache line.
 const LINE: u64 = 64;
-/// Bytes of a page that one translation covers: huge pages.
-const PAGE_BITS: u32 = 21;
 /// Bytes of a context, as fetched.
 const CONTEXT_BYTES: u64 = 256;
 
@@ -140,11 +138,10 @@ impl World {
 
     /// Looks up the translation of an address of a region.
     pub(super) fn touch_translation(&mut self, host: u16, key: u32, offset: u64) -> Cost {
-        let nic = &mut self.hosts[usize::from(host)].nic;
-        if nic
-            .translations
-            .touch(u64::from(key) << 24 ^ offset >> PAGE_BITS)
-        {
+        let host = &mut self.hosts[usize::from(host)];
+        let page = offset / (host.parameters.page_bytes as u64).max(LINE);
+        let nic = &mut host.nic;
+        if nic.translations.touch(u64::from(key) << 24 ^ page) {
             return Cost::default();
         }
         nic.counters.translation_misses += 1;

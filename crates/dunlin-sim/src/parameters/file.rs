@@ -154,6 +154,11 @@ macro_rules! parameters {
         }
 
         impl $name {
+            /// The files that are compiled in: name and text.
+            pub(super) const FILES: &[(&str, &str)] = &[
+                $( ($path, include_str!(concat!("../../params/", $path))), )*
+            ];
+
             /// Reads the text of a parameter file.
             ///
             /// # Errors

@@ -52,6 +52,8 @@ super::file::parameters! {
         ddio_ways,
         /// Memory bandwidth of a socket, in gigabytes a second.
         memory_gbyte_s,
+        /// Bytes of a page of registered memory: what one translation covers.
+        page_bytes,
     }
     files {
         /// Two Xeon E5-2650 v4 (ScaleRPC; stands for FaSST's hosts too).

@@ -12,3 +12,15 @@ pub use file::{Confidence, Origin, ParameterError};
 pub use host::HostParameters;
 pub use nic::NicParameters;
 pub use switch::SwitchParameters;
+
+/// Names and texts of all parameter files that are compiled in. Whoever freezes a calibration hashes these.
+pub fn parameter_files() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
+    [
+        NicParameters::FILES,
+        HostParameters::FILES,
+        SwitchParameters::FILES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

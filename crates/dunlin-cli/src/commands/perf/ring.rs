@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dunlin_ring::RingConfig;
 use dunlin_verbs::Device;
 
 use super::Against;
@@ -12,19 +13,22 @@ use crate::ring::compare::compare;
 use crate::ring::consume::STAMP_BYTES;
 use crate::ring::report::{Comparison, RingReport};
 use crate::ring::sweep::{sweep, ALL};
-use crate::ring::{Choice, Lengths, Plan, Without};
+use crate::ring::{Choice, Lengths, Plan, Test, Without};
 use crate::verbs::devices::{on_device_with, OnDevice, Pages};
 
 /// Measure one way through a ring between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-One producer, one consumer, each on a core of its own. Several designs are measured by turns within the\n\
-same seconds, and the rates of the others are given over that of the first. Latency is from the making of\n\
-a message to its reading, one message in 1024, under the load of the measurement.\n\n\
+One producer, one consumer, each on a core of its own; --pairs has several. Several designs are measured by\n\
+turns within the same seconds, and the rates of the others are given over that of the first. Latency is from\n\
+the making of a message to its reading, one message in 1024, under the load of the measurement; with\n\
+--test ping-pong it is the round trip of one message at a time, without batching.\n\n\
 Examples:\n  \
   dunlin perf ring                                      RB², 64-byte messages\n  \
   dunlin perf ring --design rb2,farm,socksdirect,l5     the paper's comparison\n  \
   dunlin perf ring --design rb2,raw --size 1048576      zero copy beside raw WRITEs\n  \
+  dunlin perf ring --test ping-pong --design rb2,farm,raw     round trips\n  \
+  dunlin perf ring --pairs 4 --design rb2,farm          four producers, four consumers\n  \
   dunlin perf ring --without batching --json | jq .rate_per_s\n  \
   dunlin perf ring --sweep --out figures                64 B to 1 MiB as CSV and SVG")]
 pub struct Args {
@@ -34,9 +38,15 @@ pub struct Args {
     /// Bytes of a message, at least 16
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(STAMP_BYTES as i64..=1 << 26))]
     size: u32,
-    /// Slots of each ring, a power of two; designs without slots have as many bytes
-    #[arg(long, default_value_t = 128)]
-    slots: usize,
+    /// Slots of each ring, a power of two; designs without slots have as many bytes. 128, and fewer where they would be more than 32 MiB
+    #[arg(long)]
+    slots: Option<usize>,
+    /// What is done with the rings
+    #[arg(long, value_enum, default_value = "one-way")]
+    test: Test,
+    /// Producers at the same time, each with a ring and a consumer of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pairs: u16,
     /// Optimisations of RB² to switch off
     #[arg(long, value_enum, value_delimiter = ',')]
     without: Vec<Without>,
@@ -55,8 +65,8 @@ pub struct Args {
     /// Folder for the figures of a sweep
     #[arg(long, value_name = "DIR", requires = "sweep")]
     out: Option<PathBuf>,
-    /// Measure what the bare machine does beside it, in turns, and print the ratios
-    #[arg(long, value_enum)]
+    /// Measure what the bare machine does beside one pair, one way, in turns, and print the ratios
+    #[arg(long, value_enum, conflicts_with_all = ["test", "pairs"])]
     against: Option<Against>,
     /// Print one JSON object
     #[arg(long, conflicts_with = "sweep")]
@@ -77,8 +87,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             choice,
             without: args.without.clone(),
             size: args.size as usize,
-            slots: args.slots,
+            slots: args
+                .slots
+                .unwrap_or(RingConfig::usual_slots(args.size as usize)),
             lengths: args.lengths,
+            test: args.test,
+            pairs: args.pairs.into(),
         })
         .collect();
     let pages = Pages::of(&plans[0]);
@@ -99,7 +113,14 @@ impl OnDevice for Measuring<'_> {
         bar.set_message("perf ring");
         let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
         if let (true, Some(out)) = (args.sweep, &args.out) {
-            sweep(&device, &plans, args.seconds / 10, out, progress)?;
+            sweep(
+                &device,
+                &plans,
+                args.slots,
+                args.seconds / 10,
+                out,
+                progress,
+            )?;
             bar.finish_and_clear();
             let (csv, svg) = (out.join("ring.csv"), out.join("ring.svg"));
             output::print(format_args!("{}\n{}", csv.display(), svg.display()))?;
@@ -144,6 +165,7 @@ fn table(designs: &[RingReport]) -> comfy_table::Table {
         "bandwidth",
         "over first",
         "latency p50",
+        "p99",
         "p99.9",
     ];
     if against {
@@ -158,6 +180,7 @@ fn table(designs: &[RingReport]) -> comfy_table::Table {
             output::bandwidth(one.median_rate_per_s * size),
             one.over_first.map_or("1".into(), |r| format!("{r:.3}")),
             output::nanoseconds(one.report.latency_ns.p50 as f64),
+            output::nanoseconds(one.report.latency_ns.p99 as f64),
             output::nanoseconds(one.report.latency_ns.p999 as f64),
         ];
         if let Some(ratio) = one.report.ratio {

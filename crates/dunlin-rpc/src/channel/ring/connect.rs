@@ -82,10 +82,7 @@ impl<D: Device> UnconnectedRing<D> {
             access |= Access::REMOTE_ATOMIC;
         }
         queue_pair.to_init(access)?;
-        let canaries = getrandom::u64().map_err(|error| VerbsError::System {
-            call: "getrandom",
-            source: error.into(),
-        })?;
+        let canaries = crate::fabric::random(device)?;
         Ok(Self {
             canaries,
             queue_pair,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{
     Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment,
-    SendFlags, SendRequest,
+    SendFlags, SendRequest, Work,
 };
 
 use super::batch::LINE_BYTES;
@@ -205,6 +205,7 @@ impl<D: Device> RingChannel<D> {
             kind,
             call,
         };
+        D::charge(Work::Copy(payload.len()));
         self.outbox.push(header, payload);
     }
 
@@ -232,6 +233,7 @@ impl<D: Device> RingChannel<D> {
             kind,
             call,
         };
+        D::charge(Work::Copy(length));
         self.outbox.commit(header);
     }
 
@@ -265,6 +267,7 @@ impl<D: Device> RingChannel<D> {
             };
             let posted = match &self.staging {
                 Some(staging) if bytes.len() > self.inline_bytes => {
+                    D::charge(Work::Copy(bytes.len()));
                     staging.memory().write(offset, bytes);
                     let segment = [Segment {
                         region: staging,
@@ -307,9 +310,13 @@ impl<D: Device> RingChannel<D> {
     pub(crate) fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.inbox.messages() == 0 {
             let Some(peer_consumed) = self.inbox.open(self.inlet.memory())? else {
+                D::charge(Work::Poll);
                 return Ok(None);
             };
             self.met = true;
+            // Its lines come from the NIC, as from another core.
+            D::charge(Work::SharedLine);
+            D::charge(Work::Copy(self.inbox.opened_bytes()));
             self.peer_consumed(peer_consumed)?;
         }
         self.inbox.take()

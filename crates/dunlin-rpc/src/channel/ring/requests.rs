@@ -1,9 +1,9 @@
 //! The send queue of a channel: its entries, and what becomes of the requests in them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin_verbs::{
-    Completion, CompletionOpcode, CompletionQueue, Device, Operation, Payload, QueuePair,
+    thread, Completion, CompletionOpcode, CompletionQueue, Device, Operation, Payload, QueuePair,
     QueuePairState, ReceiveRequest, SendFlags, SendRequest,
 };
 
@@ -11,6 +11,7 @@ use super::credits::{ASKS, REPORTS};
 use super::long::{Fetch, Fetched};
 use super::{RingChannel, QUIET, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::ChannelError;
+use crate::config::REST;
 
 /// How long a full send queue is waited for.
 const RECLAIM: Duration = Duration::from_secs(2);
@@ -53,17 +54,17 @@ impl<D: Device> RingChannel<D> {
 
     #[cold]
     pub(super) fn reclaim(&mut self, entries: usize) -> Result<(), ChannelError> {
-        let started = Instant::now();
+        let started = thread::now();
         loop {
             self.progress()?;
             if self.has_entries(entries) {
                 return Ok(());
             }
-            if started.elapsed() > RECLAIM {
+            if thread::now().duration_since(started) > RECLAIM {
                 let words = "the peer lets no request complete".to_owned();
                 return Err(self.fail(ChannelError::queue_pair(words)));
             }
-            std::hint::spin_loop();
+            thread::idle(REST, false);
         }
     }
 

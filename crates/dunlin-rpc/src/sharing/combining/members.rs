@@ -173,7 +173,7 @@ impl Members<'_> {
                 }
                 GRANTED => {
                     looks += 1;
-                    std::hint::spin_loop();
+                    dunlin_verbs::thread::relax();
                 }
                 _ => patience.pause(),
             }

@@ -1,0 +1,137 @@
+//! `dunlin top`: a live view of a running server.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use dunlin::{CallError, Client};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use super::{connect, perf, Failure};
+use crate::output;
+use crate::top::{draw, plain, History, View};
+
+/// Watch a running server
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Shows requests a second, connections, and the queue-pair scheduler: each client's active lanes, credits and\n\
+coalescing degree, and of clients that report (`--report`, `ClientBuilder::reports_figures`) which lanes\n\
+their threads are on. It asks the server itself, over its own protocol; a server that is built with\n\
+`shows_figures(false)` does not answer. Where the output is no terminal, it prints tables.\n\n\
+Examples:\n  \
+  dunlin top 127.0.0.1:7400\n  \
+  dunlin top db1:7400 --interval 0.2\n  \
+  dunlin top db1:7400 --count 1 --json | jq .requests_per_s")]
+pub struct Args {
+    /// Server
+    address: String,
+    /// Time between two looks
+    #[arg(long, default_value = "1", value_parser = perf::parse_seconds, value_name = "SECONDS")]
+    interval: Duration,
+    /// End after so many updates
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Print one JSON object for each update
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: connect::Options,
+}
+
+/// Watches.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let client = args.connect.connect(&args.address)?;
+    let mut history = History::new(args.address.clone());
+    history.look(client.server_figures().map_err(explain)?);
+    if args.json || !std::io::stdout().is_terminal() {
+        return print(args, &client, &mut history);
+    }
+    let mut terminal = ratatui::try_init()?;
+    let watched = watch(args, &client, &mut history, &mut terminal);
+    ratatui::try_restore()?;
+    watched
+}
+
+fn explain(error: CallError) -> Failure {
+    let unknown = matches!(error, CallError::UnknownHandler(_));
+    let failure = Failure::new(error);
+    if unknown {
+        return failure.help("the server does not show its figures: ServerBuilder::shows_figures");
+    }
+    failure
+}
+
+/// Updates left.
+fn updates(args: &Args) -> impl Iterator<Item = u64> {
+    0..args.count.unwrap_or(u64::MAX)
+}
+
+fn print(args: &Args, client: &Client, history: &mut History) -> Result<(), Failure> {
+    for _ in updates(args) {
+        std::thread::sleep(args.interval);
+        let Some(view) = history.look(client.server_figures().map_err(explain)?) else {
+            continue;
+        };
+        if args.json {
+            output::print_json(&view)?;
+        } else {
+            output::print(plain::text(&view))?;
+        }
+    }
+    Ok(())
+}
+
+fn watch(
+    args: &Args,
+    client: &Client,
+    history: &mut History,
+    terminal: &mut ratatui::DefaultTerminal,
+) -> Result<(), Failure> {
+    let mut screen = draw::Screen::default();
+    let mut shown: Option<View> = None;
+    for _ in updates(args) {
+        let next = Instant::now() + args.interval;
+        loop {
+            if let Some(view) = &shown {
+                terminal.draw(|frame| draw::draw(frame, view, &history.rates, &screen))?;
+            }
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if event::poll(left)? && !pressed(&event::read()?, &mut screen) {
+                return Ok(());
+            }
+        }
+        match client.server_figures() {
+            Ok(figures) => {
+                screen.trouble = None;
+                shown = history.look(figures).or(shown);
+            }
+            // The client connects again by itself when the server is back.
+            Err(error) => screen.trouble = Some(format!("no answer: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// What a key does; `false` to leave.
+fn pressed(event: &Event, screen: &mut draw::Screen) -> bool {
+    let Event::Key(key) = event else {
+        return true;
+    };
+    if key.kind == KeyEventKind::Release {
+        return true;
+    }
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('c') if control => return false,
+        KeyCode::Char('q') | KeyCode::Esc => return false,
+        KeyCode::Up => screen.scrolled = screen.scrolled.saturating_sub(1),
+        KeyCode::Down => screen.scrolled += 1,
+        KeyCode::PageUp => screen.scrolled = screen.scrolled.saturating_sub(20),
+        KeyCode::PageDown => screen.scrolled += 20,
+        KeyCode::Home => screen.scrolled = 0,
+        _ => {}
+    }
+    true
+}

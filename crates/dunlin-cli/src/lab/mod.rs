@@ -1,0 +1,6 @@
+//! What the subcommands of `dunlin lab` do; the figures themselves are in the crate `dunlin-lab`.
+
+pub mod fit;
+pub mod hunt;
+pub mod runner;
+pub mod sensitivity;

@@ -1,0 +1,75 @@
+//! `dunlin lab sensitivity`: halves and doubles every parameter that its file calls a guess, and tells which verdicts move.
+
+use dunlin_lab::sensitivity::{self, Moved};
+
+use crate::commands::lab::Selection;
+use crate::commands::Failure;
+use crate::output;
+
+/// Halve and double guessed parameters: which verdicts move?
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Which figures and how much of them
+    #[command(flatten)]
+    selection: Selection,
+    /// Only parameters of this NIC, host or switch, such as ConnectX-5; may be given several times
+    #[arg(long)]
+    of: Vec<String>,
+    /// Only this parameter; may be given several times
+    #[arg(long)]
+    parameter: Vec<String>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When there is no such figure, or nothing to vary.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let mut guesses = sensitivity::guesses();
+    let named = |list: &[String], name: &String| list.is_empty() || list.contains(name);
+    guesses.retain(|guess| named(&args.of, &guess.of) && named(&args.parameter, &guess.name));
+    if guesses.is_empty() {
+        return Err(
+            Failure::usage("no guessed parameter is left by --of and --parameter").help(
+                "names are those of the files in crates/dunlin-sim/params, such as ConnectX-5",
+            ),
+        );
+    }
+    let tell = |moved: &Moved| {
+        let setting = &moved.setting;
+        let _ = output::print(format_args!(
+            "{} {} {} -> {}: {}",
+            setting.of,
+            setting.name,
+            moved.was,
+            setting.value,
+            if moved.claims.is_empty() {
+                "no verdict moves".to_owned()
+            } else {
+                format!("{} verdicts move", moved.claims.len())
+            }
+        ));
+        for (id, before, after, was, is) in &moved.claims {
+            let number =
+                |value: &Option<f64>| value.map_or("none".to_owned(), |v| format!("{v:.2}"));
+            let _ = output::print(format_args!(
+                "  {id}: {before} ({}) becomes {after} ({})",
+                number(was),
+                number(is)
+            ));
+        }
+    };
+    let all = sensitivity::run(
+        &args.selection.figures()?,
+        args.selection.effort(),
+        &guesses,
+        tell,
+    );
+    let moving = all.iter().filter(|moved| !moved.claims.is_empty()).count();
+    output::print(format_args!(
+        "{} runs of {} guessed values; in {moving} a verdict moves",
+        all.len(),
+        guesses.len()
+    ))?;
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Several producers at the same time, each with a ring, a consumer's process and a thread of its own (RB² Exp#3).
+
+use std::time::Duration;
+
+use dunlin_verbs::Device;
+
+use super::active::Active;
+use super::peer::Peer;
+use super::{Plan, Without};
+use crate::affinity;
+use crate::commands::Failure;
+use crate::report::Tally;
+
+/// The pairs of one design.
+#[derive(Debug)]
+pub struct Pairs<D: Device> {
+    plan: Plan,
+    members: Vec<Active<D>>,
+}
+
+/// The cores of a pair: the first two are the first pair's, and so on; where there are too few they are shared.
+fn cores(pair: usize) -> Option<(usize, usize)> {
+    let cores = affinity::cores();
+    let at = |index: usize| cores[index % cores.len()];
+    (cores.len() > 1).then(|| (at(2 * pair), at(2 * pair + 1)))
+}
+
+/// Puts the calling thread on the core of a pair's producer; or, to see what that costs, on another node's.
+fn stay(plan: &Plan, pair: usize) {
+    if let Some((first, _)) = cores(pair) {
+        let away = !plan.has(Without::Numa);
+        let other = away.then(|| affinity::core_of_another_node(first));
+        affinity::pin(other.flatten().unwrap_or(first));
+    }
+}
+
+impl<D: Device> Pairs<D> {
+    /// Makes them, one after the other, each on the core where its producer will be.
+    ///
+    /// # Errors
+    /// When a limit of the device is in the way, or the design is not for it.
+    pub fn start(device: &D, plan: &Plan, peers: Vec<Peer>) -> Result<Self, Failure> {
+        let start = |(pair, peer)| {
+            stay(plan, pair);
+            Active::start(device, plan, peer, cores(pair).map(|(_, second)| second))
+        };
+        let members = peers.into_iter().enumerate().map(start);
+        Ok(Self {
+            plan: plan.clone(),
+            members: members.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What is measured.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// One slice of all of them, side by side.
+    ///
+    /// # Errors
+    /// When a ring fails.
+    pub fn slice(&mut self, length: Duration) -> Result<Tally, Failure> {
+        let plan = &self.plan;
+        stay(plan, 0);
+        let Some((first, others)) = self.members.split_first_mut() else {
+            return Ok(Tally::default());
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = others
+                .iter_mut()
+                .enumerate()
+                .map(|(index, member)| {
+                    scope.spawn(move || {
+                        stay(plan, index + 1);
+                        member.slice(length)
+                    })
+                })
+                .collect();
+            let mut tally = first.slice(length);
+            for other in others {
+                let theirs = other
+                    .join()
+                    .map_err(|_| Failure::new("a producer panicked"))
+                    .flatten();
+                match (&mut tally, theirs) {
+                    (Ok(tally), Ok(theirs)) => tally.merge_beside(&theirs),
+                    (tally @ Ok(_), Err(error)) => *tally = Err(error),
+                    (Err(_), _) => {}
+                }
+            }
+            tally
+        })
+    }
+
+    /// Ends the consumers' processes.
+    ///
+    /// # Errors
+    /// When one ends otherwise than asked.
+    pub fn stop(self) -> Result<(), Failure> {
+        self.members.into_iter().try_for_each(Active::stop)
+    }
+}

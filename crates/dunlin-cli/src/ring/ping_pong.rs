@@ -1,0 +1,163 @@
+//! Ping-pong (RB² Exp#2): one message there, one of the same length back, nothing else under way. A ring each way.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dunlin_ring::{
+    Consumer, Producer, Received, RingConfig, SendError, StreamOffer, UnconnectedConsumer,
+    UnconnectedProducer, STREAM_OFFER_BYTES,
+};
+use dunlin_verbs::Device;
+
+use super::produce::{fill, Patience};
+use crate::clock::clock;
+use crate::commands::Failure;
+use crate::report::Tally;
+
+/// Rounds between two looks at how long it has been.
+const STRIDE: u64 = 16;
+/// Empty looks between two looks at whether the slice is over.
+const LOOKS: u32 = 2000;
+
+/// Batching is off, as in the paper's measurement of latency.
+pub fn for_latency(config: RingConfig) -> RingConfig {
+    let design = config.design.without(dunlin_ring::Optimisation::Batching);
+    RingConfig { design, ..config }
+}
+
+/// Both rings of one side, unconnected.
+#[derive(Debug)]
+pub struct UnconnectedPlayer<D: Device> {
+    producer: UnconnectedProducer<D>,
+    consumer: UnconnectedConsumer<D>,
+}
+
+impl<D: Device> UnconnectedPlayer<D> {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// When a limit of the device is in the way, or the design is not for it.
+    pub fn new(device: &D, config: &RingConfig) -> Result<Self, Failure> {
+        let config = for_latency(*config);
+        Ok(Self {
+            producer: UnconnectedProducer::new(device, &config).map_err(Failure::new)?,
+            consumer: UnconnectedConsumer::new(device, &config).map_err(Failure::new)?,
+        })
+    }
+
+    /// Where they are.
+    pub fn offer(&self) -> Vec<u8> {
+        let offer = StreamOffer {
+            producer: self.producer.offer(),
+            consumer: self.consumer.offer(),
+        };
+        offer.encode().to_vec()
+    }
+
+    /// Joins them to the other side's.
+    ///
+    /// # Errors
+    /// When the offer is none, or of other rings.
+    pub fn connect(self, theirs: &[u8]) -> Result<Player<D>, Failure> {
+        let bytes: &[u8; STREAM_OFFER_BYTES] = theirs
+            .try_into()
+            .map_err(|_| Failure::new("an offer of the wrong length"))?;
+        let theirs = StreamOffer::decode(bytes);
+        let producer = self.producer.connect(&theirs.consumer);
+        let consumer = self.consumer.connect(&theirs.producer);
+        Ok(Player {
+            producer: producer.map_err(Failure::new)?,
+            consumer: consumer.map_err(Failure::new)?,
+            rounds: 0,
+        })
+    }
+}
+
+/// One side.
+#[derive(Debug)]
+pub struct Player<D: Device> {
+    producer: Producer<D>,
+    consumer: Consumer<D>,
+    rounds: u64,
+}
+
+impl<D: Device> Player<D> {
+    /// Rounds for a slice; latencies are round trips.
+    ///
+    /// # Errors
+    /// When a ring fails, or the other side says nothing for 10 s.
+    pub fn ping(&mut self, size: usize, slice: Duration) -> Result<Tally, Failure> {
+        let mut tally = Tally::default();
+        let clock = clock();
+        let start = clock.raw();
+        let mut before = start;
+        while Duration::from_nanos(clock.delta_as_nanos(start, before)) < slice {
+            for _ in 0..STRIDE {
+                self.send(size, self.rounds)?;
+                let mut patience = Patience::new();
+                let number = loop {
+                    match self.take()? {
+                        Some(number) => break number,
+                        None => patience.wait()?,
+                    }
+                };
+                let now = clock.raw();
+                tally.errors += u64::from(number != self.rounds);
+                tally.latencies.record(clock.delta_as_nanos(before, now));
+                before = now;
+                self.rounds += 1;
+                tally.operations += 1;
+            }
+        }
+        tally.bytes = tally.operations * size as u64;
+        tally.elapsed = Duration::from_nanos(clock.delta_as_nanos(start, before));
+        Ok(tally)
+    }
+
+    /// Answers each message with one of the same number, until told to end.
+    ///
+    /// # Errors
+    /// When a ring fails.
+    pub fn answer(&mut self, size: usize, end: &AtomicBool) -> Result<Tally, Failure> {
+        let mut empty = 0u32;
+        loop {
+            if let Some(number) = self.take()? {
+                self.send(size, number)?;
+                empty = 0;
+                continue;
+            }
+            spin_loop();
+            empty = empty.wrapping_add(1);
+            if empty % LOOKS == 0 {
+                std::thread::yield_now();
+                if end.load(Ordering::Relaxed) {
+                    return Ok(Tally::default());
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, size: usize, number: u64) -> Result<(), Failure> {
+        let mut patience = Patience::new();
+        loop {
+            let sent = self
+                .producer
+                .try_send_with(size, |place| fill(place, size, number, 0));
+            match sent {
+                Ok(()) => return self.producer.flush().map_err(Failure::new),
+                Err(SendError::Full) => patience.wait()?,
+                Err(error) => return Err(Failure::new(error)),
+            }
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<u64>, Failure> {
+        match self.consumer.receive(|message| message.u64_at(0)) {
+            Ok(Received::Message(number)) => Ok(Some(number)),
+            Ok(Received::Empty) => Ok(None),
+            Ok(Received::End) => Err(Failure::new("the other side has ended")),
+            Err(error) => Err(Failure::new(error)),
+        }
+    }
+}

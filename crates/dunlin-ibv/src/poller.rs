@@ -1,0 +1,130 @@
+//! Taking completions by the extended calls, which bring hardware timestamps.
+
+use crate::clock::Clock;
+use crate::sys::extended::{CqEx, PollAttributes, ReadU32};
+use crate::sys::types::Wc;
+
+/// The queue is empty.
+const ENOENT: i32 = 2;
+
+/// The calls of one completion queue.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    queue: *mut CqEx,
+    start: unsafe extern "C" fn(*mut CqEx, *mut PollAttributes) -> i32,
+    next: unsafe extern "C" fn(*mut CqEx) -> i32,
+    end: unsafe extern "C" fn(*mut CqEx),
+    opcode: ReadU32,
+    vendor_error: ReadU32,
+    bytes: ReadU32,
+    immediate: ReadU32,
+    queue_pair: ReadU32,
+    source: ReadU32,
+    flags: ReadU32,
+    stamp: Option<(unsafe extern "C" fn(*mut CqEx) -> u64, Clock)>,
+    /// Begins and ends for each completion: soft-RoCE's library (rdma-core 44) ends by itself where `next` finds nothing, and
+    /// would skip a completion when it is told to.
+    one_by_one: bool,
+}
+
+impl Poller {
+    /// Those of a queue that was just made, with `clock` if it was made with timestamps; `None` when some are missing.
+    pub(crate) fn of(queue: *mut CqEx, clock: Option<Clock>, soft_roce: bool) -> Option<Self> {
+        // SAFETY: the provider filled the structure when it made the queue.
+        let table = unsafe { &*queue };
+        let stamp = match clock {
+            Some(clock) => Some((table.read_timestamp?, clock)),
+            None => None,
+        };
+        Some(Self {
+            queue,
+            start: table.start_poll?,
+            next: table.next_poll?,
+            end: table.end_poll?,
+            opcode: table.read_opcode?,
+            vendor_error: table.read_vendor_error?,
+            bytes: table.read_bytes?,
+            immediate: table.read_immediate?,
+            queue_pair: table.read_queue_pair?,
+            source: table.read_source?,
+            flags: table.read_flags?,
+            stamp,
+            one_by_one: soft_roce,
+        })
+    }
+
+    /// Takes completions and their stamps, as many as there is room for both; negative when the queue has failed.
+    ///
+    /// # Safety
+    /// The queue is alive, and nobody else polls it.
+    pub(crate) unsafe fn poll(&mut self, to: &mut [Wc], stamps: &mut [Option<u64>]) -> i32 {
+        let mut places = to.iter_mut().zip(stamps);
+        let mut count = 0;
+        loop {
+            let mut attributes = PollAttributes { mask: 0 };
+            // SAFETY: the queue's own call, and the attributes are valid for it.
+            let mut met = unsafe { (self.start)(self.queue, &mut attributes) };
+            if met != 0 {
+                // What was taken before a failure counts; the next poll meets the failure again.
+                return if met == ENOENT || count > 0 {
+                    count
+                } else {
+                    -1
+                };
+            }
+            let mut full = false;
+            while let (0, Some((wc, stamp))) = (met, places.next()) {
+                // SAFETY: the queue stands on a completion.
+                (*wc, *stamp) = unsafe { self.read() };
+                count += 1;
+                full = places.len() == 0;
+                if full || self.one_by_one {
+                    break;
+                }
+                // SAFETY: between `start` and `end`.
+                met = unsafe { (self.next)(self.queue) };
+            }
+            // SAFETY: begun above, ended once.
+            unsafe { (self.end)(self.queue) };
+            if full || !self.one_by_one {
+                return count;
+            }
+        }
+    }
+
+    /// The completion that the queue stands on.
+    ///
+    /// # Safety
+    /// It stands on one.
+    unsafe fn read(&mut self) -> (Wc, Option<u64>) {
+        let queue = self.queue;
+        // SAFETY: the structure is the queue's, and its calls may be made between `start` and `end`. Of a request that
+        // failed only these fields are valid.
+        let mut wc = unsafe {
+            Wc {
+                id: (*queue).id,
+                status: (*queue).status,
+                queue_pair: (self.queue_pair)(queue),
+                vendor_error: (self.vendor_error)(queue),
+                ..Wc::EMPTY
+            }
+        };
+        if wc.status != 0 {
+            return (wc, None);
+        }
+        // SAFETY: as above, of a request that succeeded.
+        unsafe {
+            wc.opcode = (self.opcode)(queue);
+            wc.flags = (self.flags)(queue);
+            wc.bytes = (self.bytes)(queue);
+            wc.immediate = (self.immediate)(queue);
+            wc.source = (self.source)(queue);
+        }
+        let stamp = self.stamp.as_mut().map(|(read, clock)| {
+            // SAFETY: the queue was made with timestamps.
+            let ticks = unsafe { read(queue) };
+            clock.nanoseconds(ticks)
+        });
+        (wc, stamp)
+    }
+}

@@ -1,0 +1,315 @@
+//! The scorecard: every claim with a verdict.
+//!
+//! A claim that several answers belong to is within when all of them are. Its row shows the first that is not, or the first. Answers
+//! that stand for no claim, such as rows of the calibration data, have rows of their own behind the claims.
+
+use serde::Serialize;
+
+use crate::claims::{claims, id_of, Claim, Use};
+use crate::csv;
+use crate::figure::{Answer, Figure, Findings};
+use crate::freeze::Freeze;
+
+/// What came of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Ours is within the tolerance.
+    Within,
+    /// It is not.
+    Miss,
+    /// There is nothing to judge; the row says why.
+    NotRun,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Within => "within",
+            Self::Miss => "MISS",
+            Self::NotRun => "not-run",
+        })
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The claim's id, or the name of a calibration measurement.
+    pub id: String,
+    /// The paper's value.
+    pub paper: String,
+    /// Ours.
+    pub ours: Option<f64>,
+    /// Least and greatest value that agree with the paper's.
+    pub tolerance: Option<(f64, f64)>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What was measured; for a miss what is known of its reason; for a row that was not run, why not.
+    pub why: String,
+    /// What the claim may be used for.
+    pub class: Use,
+    /// All answers, where a claim has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+}
+
+/// One of several answers of a claim.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Part {
+    /// The id with what tells it from the others.
+    pub id: String,
+    /// Ours.
+    pub ours: Option<f64>,
+    /// Least and greatest value that agree with the paper's.
+    pub tolerance: (f64, f64),
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What was measured.
+    pub why: String,
+}
+
+/// Rows by verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Within the tolerance.
+    pub within: usize,
+    /// Not within it.
+    pub miss: usize,
+    /// Not judged.
+    pub not_run: usize,
+}
+
+/// All rows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scorecard {
+    /// The rows, claims first, in the order of `claims.csv`.
+    pub rows: Vec<Row>,
+    /// Of all rows.
+    pub summary: Summary,
+    /// Of the claims that are predictions.
+    pub predictions: Summary,
+    /// With which parameters.
+    pub parameters: Parameters,
+}
+
+/// The parameters of a scorecard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Parameters {
+    /// One hash of all files.
+    pub hash: String,
+    /// The day of the freeze.
+    pub frozen: String,
+    /// What was changed since; predictions are not judged then.
+    pub changed: Vec<String>,
+}
+
+impl Scorecard {
+    /// Judges all claims by what the figures gave.
+    pub fn new(results: &[(&'static Figure, Findings)], freeze: &Freeze) -> Self {
+        let answers: Vec<&Answer> = results
+            .iter()
+            .flat_map(|(_, findings)| &findings.answers)
+            .collect();
+        let reasons = reasons();
+        let claims = claims();
+        let mut rows: Vec<Row> = claims
+            .iter()
+            .map(|claim| judge(claim, &answers, freeze, &reasons))
+            .collect();
+        let known = |answer: &&&Answer| claims.iter().any(|claim| claim.id == id_of(answer.id));
+        let others = answers.iter().filter(|answer| !known(answer));
+        rows.extend(others.map(|answer| row(answer.id, Use::Calibrate, &[answer])));
+        let count = |wanted: &dyn Fn(&Row) -> bool| {
+            let mut summary = Summary::default();
+            for row in rows.iter().filter(|row| wanted(row)) {
+                match row.verdict {
+                    Verdict::Within => summary.within += 1,
+                    Verdict::Miss => summary.miss += 1,
+                    Verdict::NotRun => summary.not_run += 1,
+                }
+            }
+            summary
+        };
+        Self {
+            summary: count(&|_| true),
+            predictions: count(&|row| row.class == Use::Predict),
+            parameters: Parameters {
+                hash: freeze.hash.clone(),
+                frozen: freeze.date.clone(),
+                changed: freeze.differences.clone(),
+            },
+            rows,
+        }
+    }
+}
+
+/// Why a range of claims has no figure.
+struct Reason {
+    first: String,
+    last: String,
+    why: String,
+}
+
+const REASONS: &str = include_str!("../data/not_run.csv");
+
+fn reasons() -> Vec<Reason> {
+    let reason = |line: &str| {
+        let [first, last, why] = <[String; 3]>::try_from(csv::split(line)).expect("three columns");
+        Reason { first, last, why }
+    };
+    REASONS.lines().skip(1).map(reason).collect()
+}
+
+fn judge(claim: &Claim, answers: &[&Answer], freeze: &Freeze, reasons: &[Reason]) -> Row {
+    let ours: Vec<&Answer> = answers
+        .iter()
+        .filter(|answer| id_of(answer.id) == claim.id)
+        .copied()
+        .collect();
+    if ours.is_empty() || (claim.used == Use::Predict && !freeze.holds()) {
+        let why = if ours.is_empty() {
+            reasons
+                .iter()
+                .find(|r| *r.first <= *claim.id && *claim.id <= *r.last)
+                .map_or("its figure was not among those that ran", |reason| {
+                    &reason.why
+                })
+                .to_owned()
+        } else {
+            freeze.to_string()
+        };
+        return Row {
+            id: claim.id.clone(),
+            paper: claim.value.clone(),
+            ours: None,
+            tolerance: None,
+            verdict: Verdict::NotRun,
+            why,
+            class: claim.used,
+            parts: Vec::new(),
+        };
+    }
+    Row {
+        paper: claim.value.clone(),
+        ..row(&claim.id, claim.used, &ours)
+    }
+}
+
+fn verdict(answer: &Answer) -> Verdict {
+    match (answer.ours.is_nan(), answer.within) {
+        (true, _) => Verdict::NotRun,
+        (false, true) => Verdict::Within,
+        (false, false) => Verdict::Miss,
+    }
+}
+
+fn row(id: &str, class: Use, answers: &[&Answer]) -> Row {
+    let rank = |answer: &&&Answer| match verdict(answer) {
+        Verdict::Miss => 0,
+        Verdict::NotRun => 1,
+        Verdict::Within => 2,
+    };
+    let shown = answers.iter().min_by_key(rank).expect("at least one");
+    let known = |answer: &Answer| (!answer.ours.is_nan()).then_some(answer.ours);
+    let part = |answer: &&Answer| Part {
+        id: answer.id.to_owned(),
+        ours: known(answer),
+        tolerance: answer.bounds,
+        verdict: verdict(answer),
+        why: answer.why.clone(),
+    };
+    let parts = if answers.len() > 1 {
+        answers.iter().map(part).collect()
+    } else {
+        Vec::new()
+    };
+    Row {
+        id: id.to_owned(),
+        paper: shown.paper.clone(),
+        ours: known(shown),
+        tolerance: Some(shown.bounds),
+        verdict: verdict(shown),
+        why: if shown.ours.is_nan() {
+            format!("not measured by this run: {}", shown.why)
+        } else {
+            shown.why.clone()
+        },
+        class,
+        parts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::freeze;
+
+    const FIGURE: Figure = Figure {
+        name: "test",
+        title: "",
+        says: "",
+        run: |_| Findings::default(),
+    };
+
+    fn score(answers: &[(&'static str, f64)], freeze: &Freeze) -> Scorecard {
+        let mut findings = Findings::default();
+        for &(id, ours) in answers {
+            findings.answer(id, "about 1", ours, (0.5, 2.0), "a number");
+        }
+        Scorecard::new(&[(&FIGURE, findings)], freeze)
+    }
+
+    fn verdict_of(card: &Scorecard, id: &str) -> Verdict {
+        card.rows
+            .iter()
+            .find(|row| row.id == id)
+            .expect("a row")
+            .verdict
+    }
+
+    #[test]
+    fn every_claim_has_one_row_and_every_missing_one_a_reason() {
+        let card = score(&[], &freeze::check());
+        assert_eq!(card.rows.len(), claims().len());
+        assert_eq!(card.summary.not_run, card.rows.len());
+        for row in &card.rows {
+            assert!(!row.why.is_empty(), "{}", row.id);
+        }
+    }
+
+    #[test]
+    fn a_claim_is_within_when_all_its_answers_are() {
+        let card = score(
+            &[
+                ("SR-004 at 10", 1.0),
+                ("SR-004 at 800", 3.0),
+                ("RB-010", 1.0),
+                ("a measurement", f64::NAN),
+            ],
+            &freeze::check(),
+        );
+        assert_eq!(verdict_of(&card, "SR-004"), Verdict::Miss);
+        assert_eq!(verdict_of(&card, "RB-010"), Verdict::Within);
+        assert_eq!(verdict_of(&card, "a measurement"), Verdict::NotRun);
+        let row = card.rows.iter().find(|row| row.id == "SR-004").unwrap();
+        assert_eq!((row.ours, row.parts.len()), (Some(3.0), 2));
+        assert_eq!(row.paper, "2 Mops at 800");
+    }
+
+    #[test]
+    fn predictions_are_not_judged_by_parameters_that_are_not_frozen() {
+        let mut freeze = freeze::check();
+        freeze.differences = vec!["connectx-5.toml was changed after the freeze".to_owned()];
+        let card = score(&[("RB-004", 1.0), ("RB-010", 1.0)], &freeze);
+        assert_eq!(verdict_of(&card, "RB-004"), Verdict::NotRun);
+        assert_eq!(verdict_of(&card, "RB-010"), Verdict::Within);
+        let row = card.rows.iter().find(|row| row.id == "RB-004").unwrap();
+        assert!(
+            row.why.contains("connectx-5.toml was changed"),
+            "{}",
+            row.why
+        );
+        assert_eq!(card.predictions.within, 0);
+    }
+}

@@ -1,0 +1,136 @@
+//! Which verdicts hang on values that were guessed: each is halved and doubled, and the figures run again.
+
+use std::collections::BTreeMap;
+
+use dunlin_sim::{Confidence, HostParameters, NicParameters, Origin, SwitchParameters};
+
+use crate::figure::{Effort, Figure, Setting};
+use crate::freeze;
+use crate::score::{Scorecard, Verdict};
+
+/// A guessed value that was changed, and what moved.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// What was changed.
+    pub setting: Setting,
+    /// Its value in the file.
+    pub was: f64,
+    /// Claims whose verdict changed: id, verdict before and after, our value before and after.
+    pub claims: Vec<(String, Verdict, Verdict, Option<f64>, Option<f64>)>,
+}
+
+/// All guessed values: the file's name for what it describes, the parameter, its value. Zeros are left out, as halving and doubling
+/// do nothing to them.
+pub fn guesses() -> Vec<Setting> {
+    let mut found = Vec::new();
+    let mut add = |of: &str, origins: &[Origin], get: &dyn Fn(&str) -> Option<f64>| {
+        for origin in origins.iter().filter(|o| o.confidence == Confidence::Guess) {
+            let value = get(&origin.name).unwrap_or(0.0);
+            if value != 0.0 {
+                found.push(Setting {
+                    of: of.to_owned(),
+                    name: origin.name.clone(),
+                    value,
+                });
+            }
+        }
+    };
+    for nic in [
+        NicParameters::connectx_3(),
+        NicParameters::connect_ib(),
+        NicParameters::connectx_4_lx(),
+        NicParameters::connectx_5(),
+        NicParameters::connectx_6_dx(),
+    ] {
+        add(&nic.name, &nic.origins, &|name| nic.get(name));
+    }
+    for host in [
+        HostParameters::xeon_e5_v4(),
+        HostParameters::xeon_gold_5118(),
+        HostParameters::epyc_7452(),
+    ] {
+        add(&host.name, &host.origins, &|name| host.get(name));
+    }
+    for switch in [
+        SwitchParameters::sx6036(),
+        SwitchParameters::sx1012(),
+        SwitchParameters::sb7890(),
+        SwitchParameters::z9264f(),
+    ] {
+        add(&switch.name, &switch.origins, &|name| switch.get(name));
+    }
+    found
+}
+
+/// Runs the figures once as they are, and twice for each of the guessed values; tells of each as soon as it is known.
+pub fn run(
+    figures: &[&'static Figure],
+    effort: Effort,
+    guesses: &[Setting],
+    mut tell: impl FnMut(&Moved),
+) -> Vec<Moved> {
+    let freeze = freeze::check();
+    let verdicts = |settings: Vec<Setting>| -> BTreeMap<String, (Verdict, Option<f64>)> {
+        // A few settings for the life of a command that ends soon.
+        let effort = Effort {
+            settings: Box::leak(settings.into_boxed_slice()),
+            ..effort
+        };
+        let results: Vec<_> = figures
+            .iter()
+            .map(|figure| (*figure, (figure.run)(effort)))
+            .collect();
+        let rows = Scorecard::new(&results, &freeze).rows.into_iter();
+        rows.map(|row| (row.id, (row.verdict, row.ours))).collect()
+    };
+    let before = verdicts(Vec::new());
+    let mut all = Vec::new();
+    for guess in guesses {
+        for factor in [0.5, 2.0] {
+            let setting = Setting {
+                value: guess.value * factor,
+                ..guess.clone()
+            };
+            let after = verdicts(vec![setting.clone()]);
+            let claims = before
+                .iter()
+                .filter_map(|(id, (verdict, ours))| {
+                    let (now, then) = after.get(id)?;
+                    (now != verdict).then(|| (id.clone(), *verdict, *now, *ours, *then))
+                })
+                .collect();
+            let moved = Moved {
+                setting,
+                was: guess.value,
+                claims,
+            };
+            tell(&moved);
+            all.push(moved);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_guess_can_be_set() {
+        let guesses = guesses();
+        assert!(guesses.len() > 20, "{}", guesses.len());
+        for guess in &guesses {
+            let effort = Effort {
+                settings: Box::leak(Box::new([Setting {
+                    value: guess.value * 2.0,
+                    ..guess.clone()
+                }])),
+                ..Effort::new(true, 1)
+            };
+            if guess.of == "ConnectX-5" {
+                let nic = effort.nic(NicParameters::connectx_5());
+                assert_eq!(nic.get(&guess.name), Some(guess.value * 2.0), "{guess:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Looking for what has arrived: by the tail, by completions, or by the next message itself; and, when nothing has, for the end.
+
+use std::sync::atomic::Ordering;
+
+use dunlin_verbs::{Device, QueuePair, ReceiveRequest, Region, Work};
+
+use super::{Arrival, Consumer, Received};
+use crate::design::TailSync;
+use crate::error::{RingError, Violation};
+use crate::framing::{self, Header};
+
+/// Empty looks between two looks at the end of the ring and at the connection.
+const LOOKS: u32 = 16;
+/// Bytes that are asked for ahead of the reading.
+pub(super) const AHEAD_BYTES: usize = 16 * crate::LINE_BYTES;
+
+impl<D: Device> Consumer<D> {
+    /// Looks for what the producer has written since.
+    #[inline(always)]
+    pub(super) fn look(&mut self) -> Result<bool, RingError> {
+        let tail = match self.design.tail_sync {
+            TailSync::WriteTwice => {
+                let at = self.geometry.words.tail;
+                let word = self.inlet.memory().atomic_u64(at);
+                u64::from_le(word.load(Ordering::Acquire))
+            }
+            TailSync::CompletionQueue => self.notified()?,
+            TailSync::PollMessage | TailSync::PollLength => self.polled(),
+        };
+        if tail == self.receiver.local_tail() {
+            return Ok(false);
+        }
+        if let Err(violation) = self.receiver.heard_tail(tail) {
+            return Err(self.violation(violation));
+        }
+        self.prefetch();
+        Ok(true)
+    }
+
+    /// Asks for the first lines of what has arrived, all at once: reading asks for one after the other.
+    #[inline(always)]
+    pub(super) fn prefetch(&self) {
+        let offset = self.geometry.offset(self.receiver.head());
+        let there = self.receiver.available() as usize * self.geometry.unit_bytes;
+        let most = there
+            .min(AHEAD_BYTES)
+            .min(self.geometry.array_bytes() - offset);
+        for line in (0..most).step_by(crate::LINE_BYTES) {
+            self.array.prefetch(offset + line);
+        }
+    }
+
+    /// While reading goes on, asks for one line more, of those that have arrived: others the producer is writing. What lies behind the
+    /// wrap is left to the next look.
+    #[inline(always)]
+    pub(super) fn prefetch_behind(&self, offset: usize) {
+        let ahead = offset + AHEAD_BYTES;
+        let there = self.receiver.available() as usize * self.geometry.unit_bytes;
+        if there > AHEAD_BYTES && ahead < self.geometry.array_bytes() {
+            self.array.prefetch(ahead);
+        }
+    }
+
+    /// The tail by completions of WRITEs with immediate data; their RECEIVEs are posted again.
+    pub(super) fn notified(&mut self) -> Result<u64, RingError> {
+        let tail = self.receiver.local_tail();
+        let polled = match self.link.poll() {
+            Ok(polled) => polled,
+            // Told by `nothing`, after the end was looked for.
+            Err(_) => return Ok(tail),
+        };
+        for _ in 0..polled.received {
+            let request = ReceiveRequest {
+                id: 0,
+                segments: &[],
+            };
+            if self.link.queue_pair.post_receive(&[request]).is_err() {
+                // The queue pair is in error, which the next look finds.
+                break;
+            }
+        }
+        if polled.received > 0 && polled.immediate == 0 {
+            return Err(self.violation(Violation::Immediate));
+        }
+        Ok(tail.wrapping_add(polled.immediate))
+    }
+
+    /// The tail by the next message itself: behind it when it is there and whole.
+    #[inline]
+    pub(super) fn polled(&self) -> u64 {
+        let head = self.receiver.head();
+        let offset = self.geometry.offset(head);
+        let length = match framing::decode(self.array.word(offset)) {
+            Header::Nothing => return head,
+            Header::Skip => return head + self.units_to_end(),
+            Header::Length(length) => length,
+        };
+        let units = self.geometry.units_of(length.min(self.geometry.longest));
+        if self.design.tail_sync == TailSync::PollMessage
+            && length <= self.geometry.longest
+            && self.geometry.skip(head, units) == 0
+            && self.array.byte(offset + self.geometry.prefix + length) == 0
+        {
+            return head;
+        }
+        // A length that cannot be is found out when the message is parsed.
+        head + units
+    }
+
+    /// Nothing has arrived: from time to time, looks for the end and for the connection.
+    #[inline(always)]
+    pub(super) fn nothing(&mut self) -> Result<Received<Arrival>, RingError> {
+        D::charge(Work::Poll);
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks % LOOKS != 0 && !self.over {
+            return Ok(Received::Empty);
+        }
+        let found = self.look_around();
+        self.over = matches!(found, Ok(Received::End) | Err(_));
+        found
+    }
+
+    #[inline(never)]
+    pub(super) fn look_around(&mut self) -> Result<Received<Arrival>, RingError> {
+        let connection = self.link.check();
+        // What arrived before the connection ended is given out before its end is told.
+        if self.look()? {
+            self.looks = self.looks.wrapping_sub(1);
+            return self.next();
+        }
+        let at = self.geometry.words.end;
+        let word = self.inlet.memory().atomic_u64(at).load(Ordering::Acquire);
+        if let Some(end) = u64::from_le(word).checked_sub(1) {
+            let ahead = end.wrapping_sub(self.receiver.head());
+            if ahead == 0 {
+                return Ok(Received::End);
+            }
+            if ahead >= self.geometry.units {
+                return Err(self.violation(Violation::End));
+            }
+        }
+        connection?;
+        if self.receiver.push_is_due() {
+            self.push_head()?;
+        }
+        Ok(Received::Empty)
+    }
+}

@@ -1,0 +1,306 @@
+//! The producer: where messages enter the ring (RB² `WRITEMSG`).
+//!
+//! A state machine that does what can be done now: it neither waits nor reads a clock. Whoever writes either calls [`Producer::poll`]
+//! again and again, as pollers do, or [`Producer::flush`] after the last message; then no message waits for a later one.
+
+mod end;
+mod polled;
+mod room;
+mod sleep;
+mod transmission;
+
+use dunlin_verbs::{Device, Region, RemoteAddress, Work};
+
+use crate::design::Design;
+use crate::error::{LengthLimit, RingError, SendError};
+use crate::framing;
+use crate::geometry::{Geometry, HEADER_BYTES};
+use crate::link::Link;
+use crate::memory::Mirror;
+use crate::policy::Sender;
+use crate::reservation::Reservation;
+
+use end::Close;
+
+/// Most requests of one list: two pieces of the array and the tail.
+const LIST: usize = 3;
+
+/// The places at the consumer that a producer writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConsumerPlaces {
+    pub(crate) array: RemoteAddress,
+    pub(crate) tail: RemoteAddress,
+    pub(crate) end: RemoteAddress,
+    pub(crate) published_head: RemoteAddress,
+}
+
+/// The writing end of a ring.
+#[derive(Debug)]
+pub struct Producer<D: Device> {
+    sender: Sender,
+    geometry: Geometry,
+    design: Design,
+    link: Link<D>,
+    /// Our array, or room for one message where the design has none at the producer.
+    local: Mirror<D::Region>,
+    /// Where messages are made when the design has no zero copy.
+    scratch: Vec<u8>,
+    /// What the consumer writes.
+    inlet: D::Region,
+    places: ConsumerPlaces,
+    inline_bytes: usize,
+    /// The tail at the last signaled request: places come back by completions, so they must not be too far apart.
+    signaled_tail: u64,
+    /// The device has been told that slots up to here will be WRITTEN.
+    expected: u64,
+    /// While the tail is below this, a message of one unit that is made in the array calls for nothing else.
+    quiet_until: u64,
+    /// The tail at the last poll: the same again means that the sender is idle.
+    polled_tail: u64,
+    /// A READ of the head is under way.
+    pulling: bool,
+    /// A message is being WRITTEN from the one place there is.
+    staged: bool,
+    /// A flush or a close that found no entry in the send queue.
+    flush_wanted: bool,
+    close: Close,
+}
+
+/// What [`Producer::new`] is made of.
+pub(crate) struct Parts<D: Device> {
+    pub(crate) sender: Sender,
+    pub(crate) geometry: Geometry,
+    pub(crate) design: Design,
+    pub(crate) link: Link<D>,
+    pub(crate) local: Mirror<D::Region>,
+    pub(crate) inlet: D::Region,
+    pub(crate) places: ConsumerPlaces,
+    pub(crate) inline_bytes: usize,
+}
+
+impl<D: Device> Producer<D> {
+    pub(crate) fn new(parts: Parts<D>) -> Self {
+        let scratch = if parts.design.zero_copy {
+            Vec::new()
+        } else {
+            vec![0; parts.geometry.longest]
+        };
+        Self {
+            sender: parts.sender,
+            geometry: parts.geometry,
+            design: parts.design,
+            link: parts.link,
+            local: parts.local,
+            scratch,
+            inlet: parts.inlet,
+            places: parts.places,
+            inline_bytes: parts.inline_bytes,
+            signaled_tail: 0,
+            expected: 0,
+            quiet_until: 0,
+            polled_tail: 0,
+            pulling: false,
+            staged: false,
+            flush_wanted: false,
+            close: Close::Open,
+        }
+    }
+
+    /// The point in the design space.
+    pub fn design(&self) -> &Design {
+        &self.design
+    }
+
+    /// Which lengths the ring carries.
+    pub fn limit(&self) -> LengthLimit {
+        self.geometry.limit()
+    }
+
+    /// The pages below the array.
+    pub fn page_kind(&self) -> dunlin_verbs::PageKind {
+        self.local.place(0).0.page_kind()
+    }
+
+    /// Sends a copy of `message`.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] when the consumer has not read enough: poll and try again. When the length is not one that the ring
+    /// carries. When the ring has ended.
+    #[inline]
+    pub fn try_send(&mut self, message: &[u8]) -> Result<(), SendError> {
+        if self.sender.tail() < self.quiet_until && self.geometry.is_single(message.len()) {
+            self.send_quietly(message.len(), |place| place.copy_from_slice(message));
+            D::charge(Work::Copy(message.len()));
+            return Ok(());
+        }
+        let offset = self.claim(message.len())?;
+        let prefix = self.geometry.prefix;
+        let place = self.local.bytes_mut(offset + prefix, message.len());
+        place.copy_from_slice(message);
+        D::charge(Work::Copy(message.len()));
+        self.publish(offset, message.len())?;
+        self.quiet_until = self.quiet_bound();
+        Ok(())
+    }
+
+    /// Sends a message of `length` bytes that `fill` makes in the ring itself (RB² §IV-C, zero copy at the sender). The bytes are what an
+    /// earlier message left there.
+    ///
+    /// # Errors
+    /// As for [`Producer::try_send`]; `fill` is not called then.
+    #[inline]
+    pub fn try_send_with(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), SendError> {
+        if self.sender.tail() < self.quiet_until && self.geometry.is_single(length) {
+            self.send_quietly(length, fill);
+            return Ok(());
+        }
+        let offset = self.claim(length)?;
+        fill(self.room(offset, length));
+        self.commit(offset, length)?;
+        self.quiet_until = self.quiet_bound();
+        Ok(())
+    }
+
+    /// A message of one unit for which there is room, and which brings no threshold about: most of them.
+    #[inline(always)]
+    fn send_quietly(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
+        let offset = self.geometry.offset(self.sender.tail());
+        let prefix = self.geometry.prefix;
+        let place = self.local.bytes_mut(offset, prefix + length);
+        let (header, payload) = place.split_at_mut(prefix);
+        if let Some(header) = header.first_chunk_mut() {
+            *header = framing::encode(length);
+        }
+        fill(payload);
+        self.sender.wrote(1);
+    }
+
+    /// How far messages may be sent quietly; none where each one calls for more than being made.
+    #[inline(always)]
+    fn quiet_bound(&self) -> u64 {
+        let plain = self.design.zero_copy && self.design.mirrored && self.close == Close::Open;
+        if plain && !self.design.polls_messages() {
+            self.sender.quiet_until()
+        } else {
+            0
+        }
+    }
+
+    /// Room for a message of at most `length` bytes in the ring itself, to be filled and committed.
+    ///
+    /// # Errors
+    /// As for [`Producer::try_send`].
+    #[inline]
+    pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_, D>, SendError> {
+        let offset = self.claim(length)?;
+        Ok(Reservation::new(self, offset, length))
+    }
+
+    /// Tells the consumer of everything that was sent, without waiting for the thresholds. Where the send queue has no entry now,
+    /// [`Producer::poll`] does it.
+    ///
+    /// # Errors
+    /// When the ring has ended.
+    #[inline]
+    pub fn flush(&mut self) -> Result<(), RingError> {
+        self.flush_wanted = self.sender.is_behind() && !self.hand_over(true)?;
+        Ok(())
+    }
+
+    /// Whether the consumer has been told of everything.
+    pub fn is_flushed(&self) -> bool {
+        !self.sender.is_behind()
+    }
+
+    /// Does what is due: takes completions, retries what was deferred, and flushes a partial batch when nothing was sent since the last
+    /// call, which is how an idle sender is known (design §5).
+    ///
+    /// # Errors
+    /// When the ring has ended.
+    #[inline]
+    pub fn poll(&mut self) -> Result<(), RingError> {
+        D::charge(Work::Poll);
+        self.link.check()?;
+        if self.link.in_flight() > 0 {
+            self.take_completions()?;
+        }
+        if self.flush_wanted {
+            self.flush()?;
+        } else if self.sender.is_behind() {
+            if self.sender.tail() != self.polled_tail {
+                self.after_write()?;
+            } else if self.sender.may_advance(self.link.in_flight()) {
+                self.hand_over(true)?;
+            }
+        }
+        self.polled_tail = self.sender.tail();
+        if self.close == Close::Wanted {
+            self.tell_end()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a message of this length can be sent at all.
+    pub(crate) fn carries(&self, length: usize) -> bool {
+        self.geometry.carries(length)
+    }
+
+    /// Where a message of this reservation is made.
+    #[inline(always)]
+    pub(crate) fn room(&mut self, offset: usize, length: usize) -> &mut [u8] {
+        if self.design.zero_copy {
+            self.local.bytes_mut(offset + self.geometry.prefix, length)
+        } else {
+            &mut self.scratch[..length]
+        }
+    }
+
+    /// A message has been made where [`Producer::room`] said.
+    #[inline(always)]
+    pub(crate) fn commit(&mut self, offset: usize, length: usize) -> Result<(), RingError> {
+        if !self.design.zero_copy {
+            let place = self.local.bytes_mut(offset + self.geometry.prefix, length);
+            place.copy_from_slice(&self.scratch[..length]);
+            D::charge(Work::Copy(length));
+        }
+        self.publish(offset, length)
+    }
+
+    /// Frames a message that stands in our array and does what is due.
+    #[inline(always)]
+    fn publish(&mut self, offset: usize, length: usize) -> Result<(), RingError> {
+        let units = self.geometry.units_of(length);
+        if self.geometry.has_header() {
+            let header = framing::encode(length);
+            let place = self.local.bytes_mut(offset, HEADER_BYTES);
+            place.copy_from_slice(&header);
+            if !self.geometry.spans {
+                let next = self.geometry.index(self.sender.tail() + units);
+                let link = framing::encode(next as usize);
+                let place = self.local.bytes_mut(offset + HEADER_BYTES, HEADER_BYTES);
+                place.copy_from_slice(&link);
+            }
+        }
+        if self.geometry.suffix > 0 {
+            let end = offset + self.geometry.prefix + length;
+            self.local.bytes_mut(end, 1)[0] = framing::VALID;
+        }
+        if self.design.polls_messages() {
+            return self.write_message(offset, units, length);
+        }
+        self.sender.wrote(units);
+        self.after_write()
+    }
+}
+
+#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
+impl<D: Device> Producer<D> {
+    /// All that the consumer may write.
+    pub(crate) fn inlet_for_tests(&self) -> D::Region {
+        self.inlet.clone()
+    }
+}

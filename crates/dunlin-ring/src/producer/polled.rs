@@ -1,0 +1,75 @@
+//! Messages that the consumer finds by polling them: each is WRITTEN by the call that makes it, and is its own tail.
+
+use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
+
+use super::Producer;
+use crate::design::TailSync;
+use crate::error::RingError;
+use crate::geometry::HEADER_BYTES;
+use crate::link::Request;
+
+impl<D: Device> Producer<D> {
+    /// WRITEs one message that its reader polls: whole, or its length behind it.
+    #[inline(never)]
+    pub(super) fn write_message(
+        &mut self,
+        offset: usize,
+        units: u64,
+        length: usize,
+    ) -> Result<(), RingError> {
+        let position = self.sender.tail();
+        let whole = self.geometry.prefix + length + self.geometry.suffix;
+        let remote = self
+            .places
+            .array
+            .plus(self.geometry.offset(position) as u64);
+        let length_last = self.design.tail_sync == TailSync::PollLength;
+        let first = if length_last { HEADER_BYTES } else { 0 };
+        let (region, at) = self.local.place(offset);
+        let segment = [Segment {
+            region,
+            offset: at + first,
+            length: whole - first,
+        }];
+        let inline = whole - first <= self.inline_bytes;
+        let payload = if inline {
+            Payload::Inline(self.local.bytes(offset + first, whole - first))
+        } else {
+            Payload::Segments(&segment)
+        };
+        let write = |remote| Operation::Write {
+            remote,
+            immediate: None,
+        };
+        let none = SendFlags::empty();
+        let header = self.local.bytes(offset, HEADER_BYTES);
+        let mut list: [Request<'_, D>; 2] = [
+            SendRequest::new(0, write(remote.plus(first as u64)), payload, none),
+            SendRequest::new(0, write(remote), Payload::Inline(header), none),
+        ];
+        let used = if length_last { 2 } else { 1 };
+        let to = position + units;
+        // The one place of a design without an array is free again when its WRITE is complete.
+        let staged = !self.design.mirrored && !inline;
+        let far = to - self.signaled_tail >= self.geometry.units / 4;
+        self.link.post(&mut list[..used], staged || far, to)?;
+        if staged || far {
+            self.signaled_tail = to;
+        }
+        self.staged = staged;
+        self.sender.wrote(units);
+        self.told(to);
+        Ok(())
+    }
+
+    /// A message that tells of itself has been handed over.
+    #[inline(always)]
+    pub(super) fn told(&mut self, to: u64) {
+        self.sender.transmitted();
+        self.sender.advanced();
+        if !self.design.mirrored {
+            // Nothing at this side waits for it.
+            self.sender.completed(to);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Room in the ring: what the consumer has read, what the device is done with, and the end of the array.
+
+use std::sync::atomic::Ordering;
+
+use dunlin_verbs::{Device, Operation, Payload, Region, Segment, SendFlags, SendRequest};
+
+use super::end::Close;
+use super::{Producer, LIST};
+use crate::design::HeadSync;
+use crate::error::{RingError, SendError};
+use crate::framing;
+use crate::geometry::HEADER_BYTES;
+
+impl<D: Device> Producer<D> {
+    /// Room for a message: checks the length, skips the end of the array if need be, and says where the message begins.
+    #[inline(always)]
+    pub(super) fn claim(&mut self, length: usize) -> Result<usize, SendError> {
+        if !self.geometry.carries(length) {
+            return Err(self.wrong_length(length));
+        }
+        let units = self.geometry.units_of(length);
+        let skip = self.geometry.skip(self.sender.tail(), units);
+        if !self.sender.has_room(skip + units) || !self.is_ready() {
+            self.look_for_room(skip + units)?;
+        }
+        if skip > 0 {
+            self.skip_to_start(skip)?;
+        }
+        Ok(self.place_of_tail())
+    }
+
+    /// Whether a message may be made now, room in the ring aside. A message that tells of itself is posted by the call that makes it, so it
+    /// needs its entries of the send queue then; others can wait in the array.
+    #[inline(always)]
+    pub(super) fn is_ready(&self) -> bool {
+        self.close == Close::Open
+            && !self.staged
+            && (!self.design.polls_messages() || self.link.has_entries(LIST))
+    }
+
+    /// Where in our array the next message begins.
+    #[inline(always)]
+    pub(super) fn place_of_tail(&self) -> usize {
+        if self.design.mirrored {
+            self.geometry.offset(self.sender.tail())
+        } else {
+            0
+        }
+    }
+
+    #[cold]
+    pub(super) fn wrong_length(&self, bytes: usize) -> SendError {
+        SendError::Length {
+            bytes,
+            limit: self.geometry.limit(),
+        }
+    }
+
+    /// Looks for what the consumer has read, and tells it of everything that waits if it may have read all it knows of.
+    #[inline(never)]
+    pub(super) fn look_for_room(&mut self, units: u64) -> Result<(), SendError> {
+        if self.close != Close::Open {
+            return Err(SendError::Closed);
+        }
+        self.link.check()?;
+        if self.link.in_flight() > 0 {
+            self.take_completions()?;
+        }
+        if self.staged && self.link.in_flight() == 0 {
+            self.staged = false;
+        }
+        self.hear_head()?;
+        if self.sender.has_room(units) && self.is_ready() {
+            return Ok(());
+        }
+        // A consumer that has more than γ to read of what it knows will say so without our help.
+        if self.sender.synced_tail() - self.sender.told_head() < self.geometry.units / 4 {
+            self.flush()?;
+        }
+        if self.design.head_sync == HeadSync::LazyPull && !self.pulling {
+            self.pull_head()?;
+        }
+        Err(SendError::Full)
+    }
+
+    pub(super) fn take_completions(&mut self) -> Result<(), RingError> {
+        if let Some(position) = self.link.poll()?.completed {
+            if self.design.mirrored {
+                self.sender.completed(position);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what the consumer says of its head; checks it before it is used.
+    pub(super) fn hear_head(&mut self) -> Result<(), RingError> {
+        let at = match self.design.head_sync {
+            HeadSync::LazyPull => {
+                if self.link.in_flight() > 0 {
+                    return Ok(());
+                }
+                self.pulling = false;
+                self.geometry.words.pulled_head
+            }
+            HeadSync::LazyPush | HeadSync::ActivePush => self.geometry.words.head,
+        };
+        let head = self.inlet.memory().atomic_u64(at).load(Ordering::Acquire);
+        let head = u64::from_le(head);
+        if head != self.sender.told_head() {
+            if let Err(violation) = self.sender.heard_head(head) {
+                return Err(self.link.fail(violation.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// READs the head of the consumer.
+    pub(super) fn pull_head(&mut self) -> Result<(), RingError> {
+        if !self.link.has_entries(1) {
+            return Ok(());
+        }
+        let segment = [Segment {
+            region: &self.inlet,
+            offset: self.geometry.words.pulled_head,
+            length: 8,
+        }];
+        let read = Operation::Read {
+            remote: self.places.published_head,
+        };
+        let request = SendRequest::new(0, read, Payload::Segments(&segment), SendFlags::empty());
+        self.link
+            .post(&mut [request], true, self.sender.esc_tail())?;
+        self.pulling = true;
+        Ok(())
+    }
+
+    /// Fills the end of the array with nothing, because the next message does not fit there.
+    #[cold]
+    pub(super) fn skip_to_start(&mut self, skip: u64) -> Result<(), SendError> {
+        let offset = self.place_of_tail();
+        if self.geometry.has_header() {
+            let place = self.local.bytes_mut(offset, HEADER_BYTES);
+            place.copy_from_slice(&framing::SKIP);
+        }
+        if self.design.polls_messages() {
+            let remote = self.geometry.offset(self.sender.tail());
+            let write = Operation::Write {
+                remote: self.places.array.plus(remote as u64),
+                immediate: None,
+            };
+            let payload = Payload::Inline(&framing::SKIP);
+            let request = SendRequest::new(0, write, payload, SendFlags::empty());
+            self.link
+                .post(&mut [request], false, self.sender.esc_tail())?;
+            self.sender.wrote(skip);
+            self.told(self.sender.tail());
+            return Ok(());
+        }
+        // Only the unit with the mark is transmitted, not what an earlier message left behind it.
+        self.sender.wrote(1);
+        if !self.hand_over(false)? {
+            // The mark is then transmitted with what is left in these units.
+            self.sender.wrote(skip - 1);
+            return Ok(());
+        }
+        self.sender.wrote(skip - 1);
+        self.sender.transmitted();
+        Ok(())
+    }
+
+    /// Whether the consumer has read everything that was sent, as far as it has said.
+    pub fn is_drained(&mut self) -> Result<bool, RingError> {
+        self.hear_head()?;
+        Ok(self.sender.told_head() == self.sender.tail())
+    }
+}

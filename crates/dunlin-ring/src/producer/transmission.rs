@@ -1,0 +1,157 @@
+//! Slot transmission and pointer advancement (RB² §IV-B): what has been made is handed to the device, and the consumer is told of it.
+
+use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
+
+use super::{Producer, LIST};
+use crate::design::{Batching, TailSync};
+use crate::error::RingError;
+use crate::link::Request;
+use crate::policy::Due;
+
+/// So far ahead of the tail the device is told where WRITEs will go: as many lines as can be on their way from one core to another.
+const EXPECTED_BYTES: usize = 64 * crate::LINE_BYTES;
+
+impl<D: Device> Producer<D> {
+    /// Slot transmission and pointer advancement, if they are due (Algorithm 1, lines 6 to 15).
+    #[inline(always)]
+    pub(super) fn after_write(&mut self) -> Result<(), RingError> {
+        match self.sender.due() {
+            Due::Nothing => Ok(()),
+            Due::Transmit => self.hand_over(false).map(|_| ()),
+            Due::Advance => self.advance(),
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn advance(&mut self) -> Result<(), RingError> {
+        if self.link.in_flight() > 0 {
+            self.take_completions()?;
+        }
+        if self.sender.may_advance(self.link.in_flight()) {
+            self.hand_over(true)?;
+        } else if self.sender.transmission_is_due() {
+            self.hand_over(false)?;
+        }
+        Ok(())
+    }
+
+    /// Hands everything up to the tail to the device, and the tail itself if `advance`. `false`: the send queue has no room now.
+    #[inline(never)]
+    pub(super) fn hand_over(&mut self, advance: bool) -> Result<bool, RingError> {
+        if !self.link.has_entries(LIST) {
+            self.take_completions()?;
+            if !self.link.has_entries(LIST) {
+                return Ok(false);
+            }
+        }
+        let (from, to) = (self.sender.esc_tail(), self.sender.tail());
+        let unit = self.geometry.unit_bytes;
+        let count = (to - from) as usize;
+        let until_end = (self.geometry.units - self.geometry.index(from)) as usize;
+        let pieces = [
+            (self.geometry.offset(from), count.min(until_end) * unit),
+            (0, count.saturating_sub(until_end) * unit),
+        ];
+        let segments = pieces.map(|(offset, length)| {
+            let (region, offset) = self.local.place(offset);
+            [Segment {
+                region,
+                offset,
+                length,
+            }]
+        });
+        let tail = to.to_le_bytes();
+        let immediate = (advance && self.design.tail_sync == TailSync::CompletionQueue)
+            .then_some((to - self.sender.synced_tail()) as u32);
+        let word = || {
+            let (remote, payload, immediate) = match immediate {
+                Some(_) => (self.places.array, &[][..], immediate),
+                None => (self.places.tail, &tail[..], None),
+            };
+            let write = Operation::Write { remote, immediate };
+            SendRequest::new(0, write, Payload::Inline(payload), SendFlags::empty())
+        };
+        let mut list: [Request<'_, D>; LIST] = [word(), word(), word()];
+        let mut used = 0;
+        for ((offset, length), segment) in pieces.into_iter().zip(&segments) {
+            if length == 0 {
+                continue;
+            }
+            let write = Operation::Write {
+                remote: self.places.array.plus(offset as u64),
+                immediate: None,
+            };
+            let payload = if length <= self.inline_bytes {
+                Payload::Inline(self.local.bytes(offset, length))
+            } else {
+                Payload::Segments(segment)
+            };
+            list[used] = SendRequest::new(0, write, payload, SendFlags::empty());
+            used += 1;
+        }
+        match (advance, immediate) {
+            // The last piece carries the notification.
+            (true, Some(_)) if used > 0 => {
+                if let Operation::Write {
+                    immediate: with, ..
+                } = &mut list[used - 1].operation
+                {
+                    *with = immediate;
+                }
+            }
+            (true, _) => used += 1,
+            (false, _) => {}
+        }
+        if used == 0 {
+            return Ok(true);
+        }
+        let far = to - self.signaled_tail >= self.geometry.units / 4;
+        let signal = far || (advance && self.signals_advancement());
+        if signal {
+            self.signaled_tail = to;
+        }
+        self.link.post(&mut list[..used], signal, to)?;
+        self.sender.transmitted();
+        if advance {
+            self.sender.advanced();
+            self.link.wake_if_asleep(to)?;
+        }
+        if count > 1 {
+            self.expect_slots(to, count)?;
+        }
+        Ok(true)
+    }
+
+    /// Tells the device of the next slots that will be WRITTEN, if the consumer has given them back. What it has given back is looked for in
+    /// time, not only when there is no room left.
+    #[inline(always)]
+    fn expect_slots(&mut self, next: u64, count: usize) -> Result<(), RingError> {
+        let ahead = (EXPECTED_BYTES / self.geometry.unit_bytes)
+            .min(self.geometry.units as usize / 2)
+            .max(count) as u64;
+        if !self.sender.has_room(ahead) {
+            self.hear_head()?;
+        }
+        let (from, until) = (self.expected.max(next), next + ahead);
+        if until <= from || !self.sender.has_room(ahead) {
+            return Ok(());
+        }
+        self.expected = until;
+        let offset = self.geometry.offset(from);
+        let length = ((until - from) as usize * self.geometry.unit_bytes)
+            .min(self.geometry.array_bytes() - offset);
+        let remote = self.places.array.plus(offset as u64);
+        self.link.expect_write(remote, length);
+        Ok(())
+    }
+
+    /// Whether pointer advancements make completions: for the elastic threshold, and where WRITEs under way are counted.
+    #[inline(always)]
+    pub(super) fn signals_advancement(&self) -> bool {
+        match self.design.batching {
+            Batching::Off => false,
+            Batching::Adaptive { elastic, .. } => elastic,
+            Batching::InFlight { .. } => true,
+        }
+    }
+}

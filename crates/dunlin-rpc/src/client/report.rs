@@ -1,0 +1,147 @@
+//! A client that tells its server about itself, for whoever watches the server (`dunlin top`).
+
+use std::sync::{Arc, Weak};
+use std::thread::Thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Client, Core};
+use crate::sharing::handle::HandleFigures;
+use crate::HandlerId;
+
+/// The server's own handler that takes [`ClientReport`]s.
+pub(crate) const REPORT: HandlerId = HandlerId::MAX - 1;
+
+/// Longest name of a client, in bytes.
+const NAME_BYTES: usize = 64;
+/// Most lanes and threads in a report: those of a connection handle.
+const MOST_LANES: usize = 256;
+const MOST_THREADS: usize = 4096;
+
+/// What a client says of itself. A server shows it and relies on none of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ClientReport {
+    /// Its name: at most 64 bytes.
+    pub name: String,
+    /// The device that it uses.
+    pub device: String,
+    /// Its preset.
+    pub preset: String,
+    /// Its connection handle, if it has one.
+    pub handle: Option<HandleFigures>,
+}
+
+impl ClientReport {
+    /// Reads what a stranger has written.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let report: Self =
+            postcard::from_bytes(bytes).map_err(|error| format!("client report: {error}"))?;
+        let handle = report.handle.as_ref();
+        let bounds = [
+            ("name", report.name.len(), NAME_BYTES),
+            ("device", report.device.len(), NAME_BYTES),
+            ("preset", report.preset.len(), NAME_BYTES),
+            ("lanes", handle.map_or(0, |h| h.lanes.len()), MOST_LANES),
+            (
+                "threads",
+                handle.map_or(0, |h| h.assignment.len()),
+                MOST_THREADS,
+            ),
+        ];
+        for (what, length, most) in bounds {
+            if length > most {
+                return Err(format!("client report: {what} is {length}, at most {most}"));
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// How often, and under which name.
+#[derive(Clone, Debug)]
+pub(super) struct Reporting {
+    pub(super) name: String,
+    pub(super) every: Duration,
+}
+
+impl Reporting {
+    pub(super) fn validate(&self) -> Result<(), String> {
+        if self.name.len() > NAME_BYTES {
+            let length = self.name.len();
+            return Err(format!(
+                "the client's name has {length} bytes: at most {NAME_BYTES}"
+            ));
+        }
+        if self.every < Duration::from_millis(10) {
+            return Err(format!(
+                "reports every {:?}: at least 10 ms apart",
+                self.every
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Starts the thread that reports. It has a lane or port of its own like any thread, and ends with the client.
+pub(super) fn start(core: &Arc<Core>, reporting: &Reporting) -> std::io::Result<Thread> {
+    let core = Arc::downgrade(core);
+    let reporting = reporting.clone();
+    let thread = std::thread::Builder::new().name("dunlin-report".into());
+    let thread = thread.spawn(move || {
+        while report(&core, &reporting.name) {
+            std::thread::park_timeout(reporting.every);
+        }
+    })?;
+    Ok(thread.thread().clone())
+}
+
+/// One report; `false` when the client has ended. A server that is away or does not listen is asked again the next time.
+fn report(core: &Weak<Core>, name: &str) -> bool {
+    let Some(client) = core.upgrade().map(|core| Client { core }) else {
+        return false;
+    };
+    if client.is_closed() {
+        return false;
+    }
+    let info = client.info();
+    let report = ClientReport {
+        name: name.to_owned(),
+        device: info.device.clone(),
+        preset: info.preset.name().to_owned(),
+        handle: client.figures(),
+    };
+    let Ok(bytes) = postcard::to_allocvec(&report) else {
+        return true;
+    };
+    if let Err(error) = client.call(REPORT, &bytes) {
+        tracing::debug!(%error, "the server took no report");
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_bounded() {
+        let mut report = ClientReport {
+            name: "x".repeat(NAME_BYTES),
+            ..ClientReport::default()
+        };
+        let decoded =
+            |report: &ClientReport| ClientReport::decode(&postcard::to_allocvec(report).unwrap());
+        assert_eq!(decoded(&report).as_ref(), Ok(&report));
+        report.handle = Some(HandleFigures {
+            assignment: vec![0; MOST_THREADS + 1],
+            ..HandleFigures::default()
+        });
+        assert!(decoded(&report).unwrap_err().contains("threads is 4097"));
+        report.handle = None;
+        report.name.push('x');
+        assert!(decoded(&report).unwrap_err().contains("name is 65"));
+        assert!(ClientReport::decode(&[255; 40]).is_err());
+    }
+}

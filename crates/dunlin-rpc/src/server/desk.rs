@@ -1,0 +1,135 @@
+//! The desk: where a server opens connections for clients, however they found it; and the server that has nothing but a desk.
+
+use std::sync::{Arc, Weak};
+
+use super::service::Service;
+use super::statistics::ServerStatistics;
+use crate::admission::SenderReport;
+use crate::bootstrap::{OpenReply, OpenRequest, Refusal};
+use crate::preset::Preset;
+
+/// Where clients are taken in: by the accepting thread for those who come over TCP, and directly for those of this process that
+/// have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same desk.
+#[derive(Clone)]
+pub struct Desk {
+    services: Arc<Vec<NamedService>>,
+}
+
+/// A device's name and its service.
+pub(super) type NamedService = (String, Box<dyn Service>);
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.services.iter().map(|(name, _)| name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl Desk {
+    pub(super) fn new(services: Vec<NamedService>) -> Self {
+        Self {
+            services: Arc::new(services),
+        }
+    }
+
+    pub(super) fn services(&self) -> impl Iterator<Item = &NamedService> {
+        self.services.iter()
+    }
+
+    /// To look at the services without keeping them.
+    pub(super) fn downgrade(&self) -> Weak<Vec<NamedService>> {
+        Arc::downgrade(&self.services)
+    }
+
+    /// The device of a desk that has but one.
+    pub(crate) fn device(&self) -> &str {
+        self.services.first().map_or("", |(name, _)| name)
+    }
+
+    /// Connections now.
+    pub(super) fn connections(&self) -> usize {
+        self.services()
+            .map(|(_, service)| service.connections())
+            .sum()
+    }
+
+    /// What was counted so far.
+    pub(super) fn statistics(&self) -> ServerStatistics {
+        let mut sum = ServerStatistics::default();
+        for (_, service) in self.services() {
+            service.count(&mut sum);
+        }
+        sum
+    }
+
+    /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
+    pub(super) fn senders(&self) -> Vec<SenderReport> {
+        self.services()
+            .flat_map(|(_, service)| service.senders())
+            .collect()
+    }
+
+    /// Opens a connection for a client that has proved itself.
+    pub(crate) fn open(&self, request: &OpenRequest) -> Result<OpenReply, Refusal> {
+        if request.preset.parse::<Preset>().is_err() {
+            let known = Preset::ALL
+                .iter()
+                .map(|preset| preset.name().to_string())
+                .collect();
+            return Err(Refusal::UnknownPreset {
+                asked: request.preset.clone(),
+                known,
+            });
+        }
+        let service = self.services().find(|(name, _)| *name == request.device);
+        let (_, service) =
+            service.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
+        let (endpoint, parameters) = service
+            .accept(&request.endpoint, &request.parameters)
+            .map_err(|error| Refusal::rejected(error.to_string()))?;
+        Ok(OpenReply {
+            endpoint,
+            parameters,
+        })
+    }
+}
+
+/// A server without a port. Dropping it ends it at once, with its clients' connections.
+#[derive(Debug)]
+pub struct LocalServer {
+    desk: Desk,
+}
+
+impl LocalServer {
+    pub(super) fn new(desk: Desk) -> Self {
+        Self { desk }
+    }
+
+    /// Where its clients come.
+    pub fn desk(&self) -> Desk {
+        self.desk.clone()
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.desk.connections()
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> ServerStatistics {
+        self.desk.statistics()
+    }
+
+    /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
+    pub fn senders(&self) -> Vec<SenderReport> {
+        self.desk.senders()
+    }
+}
+
+impl Drop for LocalServer {
+    fn drop(&mut self) {
+        for (_, service) in self.desk.services() {
+            service.end();
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a running server shows of itself: to its own process ([`RunningServer::figures`], [`ServerObserver`]), and to any client that
+//! asks ([`crate::Client::server_figures`], `dunlin top`) through a handler that every server has.
+//!
+//! [`RunningServer::figures`]: super::RunningServer::figures
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::desk::{Desk, NamedService};
+use super::handler::{Execution, HandlerError};
+use super::reports::Reports;
+use super::ServerStatistics;
+use crate::admission::SenderReport;
+use crate::bootstrap::{Acceptor, Counts};
+use crate::client::ClientReport;
+use crate::HandlerId;
+
+/// The handler that answers with [`ServerFigures`]; servers cannot give this id to a handler of their own.
+pub const FIGURES: HandlerId = HandlerId::MAX;
+
+/// The first byte of an answer. A client that knows another version says so instead of guessing.
+const VERSION: u8 = 1;
+
+/// Live figures of a server. Counters begin at zero when the server does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ServerFigures {
+    /// Since the server began.
+    pub uptime: Duration,
+    /// What it serves over.
+    pub devices: Vec<DeviceFigures>,
+    /// Connections that it takes at once.
+    pub max_connections: usize,
+    /// Sums over the devices.
+    pub statistics: ServerStatistics,
+    /// How handshakes ended.
+    pub handshakes: Counts,
+    /// Most queue pairs that are active at once (FLOCK's MAX_AQP).
+    pub max_active_queue_pairs: usize,
+    /// Clients whose preset counts credits.
+    pub senders: Vec<SenderReport>,
+    /// What clients have said of themselves ([`crate::ClientBuilder::reports_figures`]) in the last ten seconds.
+    pub clients: Vec<ClientReport>,
+    /// Bytes of the process in memory; zero where the system does not say.
+    pub resident_bytes: u64,
+}
+
+/// A server's figures on one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DeviceFigures {
+    /// The device's name.
+    pub name: String,
+    /// Connections now.
+    pub connections: usize,
+    /// What was counted there.
+    pub statistics: ServerStatistics,
+}
+
+impl ServerFigures {
+    /// Connections now, on all devices.
+    pub fn connections(&self) -> usize {
+        self.devices.iter().map(|device| device.connections).sum()
+    }
+
+    /// Queue pairs that may send now, of clients whose preset counts credits.
+    pub fn active_queue_pairs(&self) -> usize {
+        let lanes = self.senders.iter().flat_map(|sender| &sender.lanes);
+        lanes.filter(|lane| lane.active).count()
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, postcard::Error> {
+        postcard::to_extend(self, vec![VERSION])
+    }
+
+    /// Reads an answer of [`FIGURES`], which a stranger may have written.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        match bytes.split_first() {
+            Some((&VERSION, figures)) => {
+                postcard::from_bytes(figures).map_err(|error| format!("figures: {error}"))
+            }
+            Some((version, _)) => Err(format!(
+                "figures of version {version}; this client reads version {VERSION}"
+            )),
+            None => Err("figures: the answer is empty".into()),
+        }
+    }
+}
+
+/// Looks at a running server from anywhere in its process, and does not keep it alive.
+#[derive(Clone)]
+pub struct ServerObserver {
+    acceptor: Weak<Acceptor>,
+    services: Weak<Vec<NamedService>>,
+    reports: Arc<Reports>,
+    began: Instant,
+    max_connections: usize,
+    most_active: usize,
+}
+
+impl std::fmt::Debug for ServerObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerObserver")
+            .field("began", &self.began)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ServerObserver {
+    pub(super) fn new(
+        acceptor: &Arc<Acceptor>,
+        desk: &Desk,
+        reports: Arc<Reports>,
+        (max_connections, most_active): (usize, usize),
+    ) -> Self {
+        Self {
+            acceptor: Arc::downgrade(acceptor),
+            services: desk.downgrade(),
+            reports,
+            began: Instant::now(),
+            max_connections,
+            most_active,
+        }
+    }
+
+    /// The figures now; `None` when the server has ended.
+    pub fn figures(&self) -> Option<ServerFigures> {
+        let (acceptor, services) = (self.acceptor.upgrade()?, self.services.upgrade()?);
+        let mut figures = ServerFigures {
+            uptime: self.began.elapsed(),
+            max_connections: self.max_connections,
+            handshakes: acceptor.counters(),
+            max_active_queue_pairs: self.most_active,
+            clients: self.reports.all(),
+            resident_bytes: resident_bytes(),
+            ..ServerFigures::default()
+        };
+        for (name, service) in services.iter() {
+            let mut statistics = ServerStatistics::default();
+            service.count(&mut statistics);
+            service.count(&mut figures.statistics);
+            figures.senders.extend(service.senders());
+            figures.devices.push(DeviceFigures {
+                name: name.clone(),
+                connections: service.connections(),
+                statistics,
+            });
+        }
+        Some(figures)
+    }
+}
+
+/// The handler of [`FIGURES`], for a server that `observed` will know once it runs.
+pub(super) fn handler(observed: Arc<OnceLock<ServerObserver>>) -> Execution {
+    Execution::Inline(Arc::new(move |_, reply| {
+        let figures = observed.get().and_then(ServerObserver::figures);
+        let figures = figures.ok_or_else(|| HandlerError::new(1, "the server is not up"))?;
+        let encoded = figures.encode();
+        reply.write(&encoded.map_err(|error| HandlerError::new(2, error.to_string()))?)
+    }))
+}
+
+/// Second word of `/proc/self/statm`, in pages.
+fn resident_bytes() -> u64 {
+    let words = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = words.split_whitespace().nth(1);
+    let pages: u64 = pages.and_then(|word| word.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_another_version_is_refused_with_words() {
+        let figures = ServerFigures {
+            max_connections: 7,
+            ..Default::default()
+        };
+        let mut bytes = figures.encode().unwrap();
+        assert_eq!(ServerFigures::decode(&bytes), Ok(figures));
+        for cut in 0..bytes.len() {
+            assert!(ServerFigures::decode(&bytes[..cut]).is_err(), "{cut}");
+        }
+        bytes[0] = 9;
+        let words = ServerFigures::decode(&bytes).unwrap_err();
+        assert!(
+            words.contains("version 9") && words.contains("version 1"),
+            "{words}"
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! Devices for what is no RPC: streams and rings meet over the same handshake, and choose from the same list.
+
+use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
+
+use crate::bootstrap::{Address, Capability, HostId, Reach};
+use crate::devices;
+
+/// Something to do with a device whose type is known only when it is chosen.
+pub trait DeviceVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn visit<D: Device>(self, device: &D) -> Self::Output;
+}
+
+/// Shows a visitor the device with a name, as [`capabilities_towards`] gave it. A process opens a device once, for RPC and for all else.
+///
+/// # Errors
+/// When there is none of this name, or it cannot be opened here.
+pub fn visit_device<V: DeviceVisitor>(name: &str, visitor: V) -> Result<V::Output, VerbsError> {
+    if name == "shm" {
+        return Ok(visitor.visit(&devices::shared_memory()?));
+    }
+    if let Some(nic) = devices::nic(name) {
+        return Ok(visitor.visit(&nic));
+    }
+    let mut nics = devices::verbs_hardware(None).into_iter();
+    match nics.find(|(one, _)| one == name) {
+        Some((_, nic)) => Ok(visitor.visit(&nic?)),
+        None => Err(VerbsError::Invalid {
+            argument: "device",
+            why: format!("there is no device `{name}`; see `dunlin devices`"),
+        }),
+    }
+}
+
+/// What a process offers to its peers with a device: its name, and whom it reaches.
+///
+/// # Errors
+/// When this host cannot be told from others.
+pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Capability> {
+    let device = attributes.name.clone();
+    // Shared memory reaches the processes of this host.
+    let reach = match device.as_str() {
+        "shm" => Reach::SameHost(HostId::of_this_process()?),
+        _ => Reach::Network,
+    };
+    Ok(Capability { device, reach })
+}
+
+/// What a process offers with all its devices, in whatever order they place WRITEs; of several NICs the one that leads to `address`, if there is
+/// one. Also why the others cannot be used.
+///
+/// # Errors
+/// When this host cannot be told from others.
+pub fn capabilities_towards(
+    address: Option<&Address>,
+) -> std::io::Result<(Vec<Capability>, Vec<String>)> {
+    let (mut usable, mut missing) = (Vec::new(), Vec::new());
+    match devices::shared_memory() {
+        Ok(device) => usable.push(capability(device.attributes())?),
+        Err(error) => missing.push(format!("shm: {error}")),
+    }
+    for (name, nic) in devices::verbs_hardware(address.and_then(devices::towards)) {
+        match nic {
+            Ok(nic) => usable.push(capability(nic.attributes())?),
+            Err(error) => missing.push(format!("{name}: {error}")),
+        }
+    }
+    Ok((usable, missing))
+}

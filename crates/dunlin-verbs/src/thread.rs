@@ -1,0 +1,174 @@
+//! The thread that runs, as code above the wall sees it: its clock, its waiting, its name for those who wake it.
+//!
+//! On a real thread these are the standard library's own. A thread of a simulated core answers them in virtual time: the device that
+//! runs it says so by [`simulate`] each time that it lets the thread go on. So loops that wait run unmodified on both: where a real core
+//! spins, a simulated one sleeps until there is something to see.
+//!
+//! What a thread *does* beside verbs is charged by [`crate::Device::charge`], which is nothing on real devices. The functions here are
+//! for when it has nothing to do; the question whether it is simulated is one load of a thread-local.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// A thread of a simulated core, as its device answers for it.
+pub trait Simulated: Sync {
+    /// Virtual time.
+    fn now(&self) -> Duration;
+    /// One look at what another core of this host is about to write.
+    fn relax(&self);
+    /// Nothing has come: rests until a peer writes what was looked at, a completion comes or somebody wakes it, for `at_most`.
+    /// `yields`: the thread gives its core to others between its looks.
+    fn idle(&self, at_most: Duration, yields: bool);
+    /// Others on its core go first.
+    fn yield_now(&self);
+    /// Sleeps in the kernel until it is woken, for `timeout` at most.
+    fn park(&self, timeout: Duration);
+    /// Wakes it from [`Simulated::idle`] and [`Simulated::park`].
+    fn waker(&self) -> Waker;
+    /// From `true` to `false` it goes on without others in between, as it must while it holds a lock that they would wait for: all are
+    /// of one real thread. The time that it is charged passes afterwards.
+    fn hold(&self, on: bool);
+}
+
+thread_local! {
+    static SIMULATED: Cell<Option<&'static dyn Simulated>> = const { Cell::new(None) };
+}
+
+/// Says which simulated thread runs on the calling real one from now on; gives the one before. For devices that simulate.
+pub fn simulate(thread: Option<&'static dyn Simulated>) -> Option<&'static dyn Simulated> {
+    SIMULATED.replace(thread)
+}
+
+/// Whether the caller is a thread of a simulated core.
+#[inline]
+pub fn is_simulated() -> bool {
+    SIMULATED.get().is_some()
+}
+
+/// The time. Instants of simulated threads are comparable with each other only.
+#[inline]
+pub fn now() -> Instant {
+    match SIMULATED.get() {
+        None => Instant::now(),
+        Some(thread) => {
+            static BEGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+            *BEGIN.get_or_init(Instant::now) + thread.now()
+        }
+    }
+}
+
+/// A look in vain at what another thread of this process is about to write.
+#[inline]
+pub fn relax() {
+    match SIMULATED.get() {
+        None => std::hint::spin_loop(),
+        Some(thread) => thread.relax(),
+    }
+}
+
+/// A look in vain for news from peers. A real thread spins on, whatever `at_most` and `yields` are.
+#[inline]
+pub fn idle(at_most: Duration, yields: bool) {
+    match SIMULATED.get() {
+        None => std::hint::spin_loop(),
+        Some(thread) => thread.idle(at_most, yields),
+    }
+}
+
+/// Lets other threads of this core go first.
+#[inline]
+pub fn yield_now() {
+    match SIMULATED.get() {
+        None => std::thread::yield_now(),
+        Some(thread) => thread.yield_now(),
+    }
+}
+
+/// Sleeps for `duration`.
+pub fn sleep(duration: Duration) {
+    let Some(thread) = SIMULATED.get() else {
+        return std::thread::sleep(duration);
+    };
+    let end = thread.now() + duration;
+    while let Some(left) = end.checked_sub(thread.now()).filter(|left| !left.is_zero()) {
+        thread.park(left);
+    }
+}
+
+/// Sleeps until [`waker`]'s waker is used, for `timeout` at most; now and then for no reason.
+pub fn park(timeout: Duration) {
+    match SIMULATED.get() {
+        None => std::thread::park_timeout(timeout),
+        Some(thread) => thread.park(timeout),
+    }
+}
+
+/// What ends the calling thread's [`park`], also one that has not begun.
+pub fn waker() -> Waker {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    match SIMULATED.get() {
+        None => Waker::from(Arc::new(Unpark(std::thread::current()))),
+        Some(thread) => thread.waker(),
+    }
+}
+
+/// Does `action` while no other simulated thread goes on: for what holds a lock that they would wait for.
+#[inline]
+pub fn hold<T>(action: impl FnOnce() -> T) -> T {
+    struct Release(&'static dyn Simulated);
+    impl Drop for Release {
+        fn drop(&mut self) {
+            self.0.hold(false);
+        }
+    }
+    let _release = SIMULATED.get().map(|thread| {
+        thread.hold(true);
+        Release(thread)
+    });
+    action()
+}
+
+/// A thread that was started by [`crate::Device::spawn`].
+pub struct Running {
+    join: Box<dyn FnOnce() -> std::thread::Result<()> + Send>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
+
+impl Running {
+    /// Whose end `join` waits for.
+    pub fn new(join: impl FnOnce() -> std::thread::Result<()> + Send + 'static) -> Self {
+        Self {
+            join: Box::new(join),
+        }
+    }
+
+    /// A thread of the system.
+    ///
+    /// # Errors
+    /// When there is none to be had.
+    pub fn start(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let thread = std::thread::Builder::new().name(name).spawn(run)?;
+        Ok(Self::new(move || thread.join()))
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// What it panicked with.
+    pub fn join(self) -> std::thread::Result<()> {
+        (self.join)()
+    }
+}

@@ -1,0 +1,343 @@
+//! How two ends that are no RPC find each other by `dunlin://host:port`: over the same handshake, with the same versions, secrets and choice of
+//! a device. What each tells the other is an offer of the ring's crate, which the handshake carries without looking at it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dunlin_ring::ConfigError;
+use dunlin_rpc::bootstrap::{
+    dial, Acceptor, AcceptorConfig, Address, AddressError, BootstrapError, Capability, DialConfig,
+    OpenReply, OpenRequest, Refusal, Secret, StopHandle,
+};
+use dunlin_verbs::{EndpointAddress, VerbsError, ENDPOINT_ADDRESS_BYTES};
+
+/// Streams or rings that have met and wait for [`Listener::accept`]; more are refused.
+const BACKLOG: usize = 128;
+/// The number that says how many bytes an offer has.
+const LENGTH: &str = "bytes";
+
+/// Why two ends did not meet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeetError {
+    /// The address is none.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The handshake failed, or the port cannot be had.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// The two were not configured alike, or the device cannot carry the ring.
+    #[error(transparent)]
+    Ring(#[from] ConfigError),
+    /// No device can be used.
+    #[error("no device can be used for this: {0}")]
+    Device(String),
+    /// What the server told of its rings is no offer.
+    #[error("the server's offer is none: {0}")]
+    Offer(&'static str),
+    /// The system refused something.
+    #[error("{call}: {source}")]
+    Io {
+        /// What was asked of it.
+        call: &'static str,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// The listener takes no more.
+    #[error("the listener has ended: {0}")]
+    Ended(String),
+}
+
+impl From<VerbsError> for MeetError {
+    fn from(error: VerbsError) -> Self {
+        Self::Device(error.to_string())
+    }
+}
+
+/// What both the one who connects and the one who listens may set.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) secret: Option<Secret>,
+    pub(crate) device: Option<String>,
+    pub(crate) timeout: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            secret: None,
+            device: None,
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// An offer as the numbers of an open request: words of eight bytes by their places.
+fn to_numbers(offer: &[u8]) -> BTreeMap<String, u64> {
+    let word = |(at, bytes): (usize, &[u8])| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        (format!("{at:02}"), u64::from_le_bytes(word))
+    };
+    let mut numbers: BTreeMap<_, _> = offer.chunks(8).enumerate().map(word).collect();
+    numbers.insert(LENGTH.to_owned(), offer.len() as u64);
+    numbers
+}
+
+/// The offer in these numbers, if it is one of `N` bytes.
+fn from_numbers<const N: usize>(numbers: &BTreeMap<String, u64>) -> Result<[u8; N], &'static str> {
+    if numbers.get(LENGTH) != Some(&(N as u64)) {
+        return Err("it is of another kind, or of another release");
+    }
+    let mut offer = [0; N];
+    for (at, bytes) in offer.chunks_mut(8).enumerate() {
+        let word = numbers.get(&format!("{at:02}"));
+        let word = word.ok_or("a part of it is missing")?.to_le_bytes();
+        bytes.copy_from_slice(&word[..bytes.len()]);
+    }
+    Ok(offer)
+}
+
+/// The queue pairs stand in the offer.
+fn nowhere() -> EndpointAddress {
+    EndpointAddress::decode(&[0; ENDPOINT_ADDRESS_BYTES])
+}
+
+/// Reaches the listener at an address. `open` makes this end on the device of a name and says what it offers; `join` joins it to what the other
+/// side offers. Both offers are of `N` bytes.
+pub(crate) fn connect<T, U, const N: usize>(
+    address: &str,
+    kind: &str,
+    terms: &Terms,
+    capabilities: Vec<Capability>,
+    open: impl FnOnce(&str) -> Result<(T, [u8; N]), MeetError>,
+    join: impl FnOnce(T, &[u8; N]) -> Result<U, MeetError>,
+) -> Result<(U, Chosen), MeetError> {
+    let address: Address = address.parse()?;
+    let config = DialConfig {
+        secret: terms.secret.clone(),
+        capabilities,
+        device: terms.device.clone(),
+        timeout: terms.timeout,
+    };
+    let dialed = dial(&address, &config)?;
+    let chosen = Chosen {
+        device: dialed.device().to_owned(),
+        why: dialed.why(),
+    };
+    let (end, offer) = open(&chosen.device)?;
+    let reply = dialed.open(OpenRequest {
+        device: String::new(),
+        preset: kind.to_owned(),
+        endpoint: nowhere(),
+        parameters: to_numbers(&offer),
+    })?;
+    let theirs = from_numbers(&reply.parameters).map_err(MeetError::Offer)?;
+    Ok((join(end, &theirs)?, chosen))
+}
+
+/// Which device was chosen, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) device: String,
+    pub(crate) why: &'static str,
+}
+
+/// Where ends meet that others connect to. Those who came and were not accepted wait in line, at most 128 of them; a client beyond that
+/// is refused with the limit. Dropping the listener ends it; what was accepted goes on.
+#[derive(Debug)]
+pub struct Listener<T> {
+    acceptor: Arc<Acceptor>,
+    arrivals: Arc<Arrivals<T>>,
+    stop: StopHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Arrivals<T> {
+    line: Mutex<Line<T>>,
+    news: Condvar,
+}
+
+#[derive(Debug)]
+struct Line<T> {
+    ready: VecDeque<T>,
+    waker: Option<Waker>,
+    ended: Option<String>,
+}
+
+impl<T> Arrivals<T> {
+    fn lock(&self) -> MutexGuard<'_, Line<T>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, mut line: MutexGuard<'_, Line<T>>) {
+        let waker = line.waker.take();
+        drop(line);
+        self.news.notify_one();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Makes an end and puts it in line, if there is a place.
+    fn add(&self, make: impl FnOnce() -> Result<T, Refusal>) -> Result<(), Refusal> {
+        let full = || Refusal::Limit {
+            name: "connections that wait to be accepted".to_owned(),
+            limit: BACKLOG as u64,
+        };
+        if self.lock().ready.len() >= BACKLOG {
+            return Err(full());
+        }
+        let end = make()?;
+        let mut line = self.lock();
+        if line.ready.len() >= BACKLOG {
+            return Err(full());
+        }
+        line.ready.push_back(end);
+        self.tell(line);
+        Ok(())
+    }
+}
+
+impl<T: Send + 'static> Listener<T> {
+    /// Listens at an address. `meet` makes this side's end on the device of a name, joins it to what the client offers, and says what it offers.
+    pub(crate) fn bind<const N: usize>(
+        address: &str,
+        kind: &'static str,
+        terms: &Terms,
+        capabilities: Vec<Capability>,
+        meet: impl Fn(&str, &[u8; N]) -> Result<(T, [u8; N]), MeetError> + Send + Sync + 'static,
+    ) -> Result<Self, MeetError> {
+        let config = AcceptorConfig {
+            secret: terms.secret.clone(),
+            capabilities,
+            handshake_timeout: terms.timeout,
+            ..AcceptorConfig::default()
+        };
+        let acceptor = Arc::new(Acceptor::bind(&address.parse()?, config)?);
+        let arrivals = Arc::new(Arrivals {
+            line: Mutex::new(Line {
+                ready: VecDeque::new(),
+                waker: None,
+                ended: None,
+            }),
+            news: Condvar::new(),
+        });
+        let io = |call| move |source| MeetError::Io { call, source };
+        let stop = StopHandle::new().map_err(io("making an event"))?;
+        let thread = std::thread::Builder::new().name("dunlin-accept".into());
+        let (door, line, until) = (Arc::clone(&acceptor), Arc::clone(&arrivals), stop.clone());
+        let thread = thread.spawn(move || {
+            let ended = door.run(&until, |request| {
+                let mut reply = None;
+                line.add(|| {
+                    let (end, offer) = admit(kind, &request, &meet)?;
+                    reply = Some(OpenReply {
+                        endpoint: nowhere(),
+                        parameters: to_numbers(&offer),
+                    });
+                    Ok(end)
+                })?;
+                reply.ok_or(Refusal::Failed)
+            });
+            let mut line_now = line.lock();
+            line_now.ended = Some(match ended {
+                Ok(()) => "it was closed".to_owned(),
+                Err(error) => error.to_string(),
+            });
+            line.tell(line_now);
+        });
+        Ok(Self {
+            acceptor,
+            arrivals,
+            stop,
+            thread: Some(thread.map_err(io("starting a thread"))?),
+        })
+    }
+
+    /// Where it listens, with the port that the system chose.
+    pub fn address(&self) -> Address {
+        self.acceptor.local_address().clone()
+    }
+
+    /// The next one that connected; waits for it.
+    ///
+    /// # Errors
+    /// When the listener has failed.
+    pub fn accept(&self) -> Result<T, MeetError> {
+        let mut line = self.arrivals.lock();
+        loop {
+            if let Some(end) = line.ready.pop_front() {
+                return Ok(end);
+            }
+            if let Some(why) = &line.ended {
+                return Err(MeetError::Ended(why.clone()));
+            }
+            let waited = self.arrivals.news.wait(line);
+            line = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The next one that connected. One task at a time may wait.
+    ///
+    /// # Errors
+    /// As for [`Listener::accept`].
+    pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<T, MeetError>> {
+        let mut line = self.arrivals.lock();
+        if let Some(end) = line.ready.pop_front() {
+            return Poll::Ready(Ok(end));
+        }
+        if let Some(why) = &line.ended {
+            return Poll::Ready(Err(MeetError::Ended(why.clone())));
+        }
+        line.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// What a client asks for, checked and carried out.
+fn admit<T, const N: usize>(
+    kind: &'static str,
+    request: &OpenRequest,
+    meet: &impl Fn(&str, &[u8; N]) -> Result<(T, [u8; N]), MeetError>,
+) -> Result<(T, [u8; N]), Refusal> {
+    if request.preset != kind {
+        return Err(Refusal::UnknownPreset {
+            asked: request.preset.clone(),
+            known: vec![kind.to_owned()],
+        });
+    }
+    let theirs = from_numbers(&request.parameters).map_err(Refusal::rejected)?;
+    meet(&request.device, &theirs).map_err(|error| Refusal::rejected(error.to_string()))
+}
+
+impl<T> Drop for Listener<T> {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            // It ends with the stop; a panic in it was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_come_back_from_numbers() {
+        let offer: [u8; 20] = std::array::from_fn(|at| at as u8);
+        let mut numbers = to_numbers(&offer);
+        assert_eq!(from_numbers::<20>(&numbers), Ok(offer));
+        assert!(from_numbers::<24>(&numbers).is_err());
+        numbers.remove("01");
+        assert!(from_numbers::<20>(&numbers).is_err());
+        numbers.insert(LENGTH.to_owned(), u64::MAX);
+        assert!(from_numbers::<20>(&numbers).is_err());
+    }
+}

@@ -1,0 +1,278 @@
+//! Live figures as Prometheus metrics (feature `prometheus`), through the collectors of the crate `prometheus-client`: the figures are read
+//! when they are scraped, so they cost nothing in between.
+//!
+//! ```
+//! use dunlin::{prometheus::ServerCollector, Server};
+//! use prometheus_client::registry::Registry;
+//!
+//! let server = Server::bind("dunlin://127.0.0.1:0")?.serve()?;
+//! let mut registry = Registry::default();
+//! registry.register_collector(Box::new(ServerCollector::new(server.observer())));
+//! let mut text = String::new();
+//! prometheus_client::encoding::text::encode(&mut text, &registry)?;
+//! assert!(text.contains("dunlin_server_requests_total{device=\"shm\"} 0"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt;
+
+use dunlin_rpc::{Client, HandleFigures, SenderReport, ServerFigures, ServerObserver};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// The metrics of a server: `dunlin_server_*`, and `dunlin_sender_*` for each client of the queue-pair scheduler. Nothing once the server
+/// has ended.
+#[derive(Debug)]
+pub struct ServerCollector(ServerObserver);
+
+impl ServerCollector {
+    /// For the server that `observer` looks at.
+    pub fn new(observer: ServerObserver) -> Self {
+        Self(observer)
+    }
+}
+
+/// The metrics of a client's connection handle: `dunlin_client_*`. Nothing for presets whose threads share nothing.
+#[derive(Debug)]
+pub struct ClientCollector(Client);
+
+impl ClientCollector {
+    /// For `client` and its clones.
+    pub fn new(client: Client) -> Self {
+        Self(client)
+    }
+}
+
+/// One metric with several samples.
+struct Samples<'a, 'e> {
+    encoder: &'a mut DescriptorEncoder<'e>,
+}
+
+impl Samples<'_, '_> {
+    fn family<L: EncodeLabelSet, M: EncodeMetric>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (L, M)>,
+    ) -> fmt::Result {
+        let mut samples = samples.into_iter().peekable();
+        let Some((_, first)) = samples.peek() else {
+            return Ok(());
+        };
+        let kind = first.metric_type();
+        let mut family = self.encoder.encode_descriptor(name, help, None, kind)?;
+        samples.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
+    }
+
+    fn one(&mut self, name: &str, help: &str, metric: impl EncodeMetric) -> fmt::Result {
+        let kind = metric.metric_type();
+        metric.encode(self.encoder.encode_descriptor(name, help, None, kind)?)
+    }
+}
+
+/// Labels with the names that the page of metrics gives.
+type Label = [(&'static str, String); 1];
+
+impl Collector for ServerCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let Some(figures) = self.0.figures() else {
+            return Ok(());
+        };
+        let mut samples = Samples {
+            encoder: &mut encoder,
+        };
+        server(&mut samples, &figures)?;
+        senders(&mut samples, &figures.senders)
+    }
+}
+
+fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result {
+    samples.one(
+        "dunlin_server_uptime_seconds",
+        "Seconds since the server began",
+        ConstGauge::new(figures.uptime.as_secs_f64()),
+    )?;
+    samples.one(
+        "dunlin_server_resident_bytes",
+        "Bytes of the process in memory",
+        ConstGauge::new(figures.resident_bytes),
+    )?;
+    samples.one(
+        "dunlin_server_max_connections",
+        "Connections that it takes at once",
+        ConstGauge::new(figures.max_connections as u64),
+    )?;
+    samples.one(
+        "dunlin_server_max_active_queue_pairs",
+        "Most queue pairs that are active at once",
+        ConstGauge::new(figures.max_active_queue_pairs as u64),
+    )?;
+    samples.one(
+        "dunlin_server_active_queue_pairs",
+        "Queue pairs that may send now, of clients that count credits",
+        ConstGauge::new(figures.active_queue_pairs() as u64),
+    )?;
+    let devices = || {
+        let devices = figures.devices.iter();
+        devices.map(|device| ([("device", device.name.clone())] as Label, device))
+    };
+    samples.family(
+        "dunlin_server_connections",
+        "Connections now",
+        devices().map(|(label, device)| (label, ConstGauge::new(device.connections as u64))),
+    )?;
+    type Read = fn(&dunlin_rpc::ServerStatistics) -> u64;
+    let counted: [(&str, &str, Read); 4] = [
+        ("dunlin_server_requests", "Requests taken", |s| s.requests),
+        (
+            "dunlin_server_connections_accepted",
+            "Connections accepted",
+            |s| s.accepted,
+        ),
+        (
+            "dunlin_server_connections_closed",
+            "Connections that have ended",
+            |s| s.closed,
+        ),
+        (
+            "dunlin_server_violations",
+            "Connections that ended because the client broke the protocol",
+            |s| s.violations,
+        ),
+    ];
+    for (name, help, read) in counted {
+        let values =
+            devices().map(|(label, device)| (label, ConstCounter::new(read(&device.statistics))));
+        samples.family(name, help, values)?;
+    }
+    let counts = figures.handshakes.by_name().into_iter();
+    samples.family(
+        "dunlin_server_handshakes",
+        "Handshakes: those that began (accepted), and how they ended",
+        counts.map(|(event, count)| {
+            let label: Label = [("event", event.to_owned())];
+            (label, ConstCounter::new(count))
+        }),
+    )
+}
+
+fn senders(samples: &mut Samples<'_, '_>, senders: &[SenderReport]) -> fmt::Result {
+    type Read = fn(&SenderReport) -> u64;
+    let shown: [(&str, &str, Read); 5] = [
+        ("dunlin_sender_lanes", "Queue pairs of a client", |sender| {
+            sender.lanes.len() as u64
+        }),
+        (
+            "dunlin_sender_active_lanes",
+            "Queue pairs of a client that may send now",
+            |sender| sender.lanes.iter().filter(|lane| lane.active).count() as u64,
+        ),
+        (
+            "dunlin_sender_credits",
+            "Credits of a client after its last grants",
+            |sender| sender.lanes.iter().map(|lane| lane.credits).sum(),
+        ),
+        (
+            "dunlin_sender_coalescing_degree",
+            "Largest median coalescing degree that a client's lanes reported last",
+            |sender| {
+                sender
+                    .lanes
+                    .iter()
+                    .map(|lane| lane.degree)
+                    .max()
+                    .unwrap_or(0)
+            },
+        ),
+        (
+            "dunlin_sender_dormant",
+            "1 when a client sent nothing in the last interval",
+            |sender| u64::from(sender.dormant),
+        ),
+    ];
+    for (name, help, read) in shown {
+        let values = senders.iter().map(|sender| {
+            let label: Label = [("sender", format!("{:016x}", sender.sender))];
+            (label, ConstGauge::new(read(sender)))
+        });
+        samples.family(name, help, values)?;
+    }
+    Ok(())
+}
+
+impl Collector for ClientCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let Some(figures) = self.0.figures() else {
+            return Ok(());
+        };
+        let mut samples = Samples {
+            encoder: &mut encoder,
+        };
+        handle(&mut samples, &figures)
+    }
+}
+
+fn handle(samples: &mut Samples<'_, '_>, figures: &HandleFigures) -> fmt::Result {
+    samples.one(
+        "dunlin_client_threads",
+        "Threads, pipelines and futures' lanes that use the handle",
+        ConstGauge::new(figures.threads as u64),
+    )?;
+    samples.one(
+        "dunlin_client_migrations",
+        "Threads that the scheduler has moved to another lane",
+        ConstCounter::new(figures.migrations),
+    )?;
+    samples.one(
+        "dunlin_client_coalescing_degree",
+        "Requests for each message written, over the handle's life",
+        ConstGauge::new(figures.coalescing_degree),
+    )?;
+    let lanes = || {
+        let lanes = figures.lanes.iter().enumerate();
+        lanes.map(|(index, lane)| ([("lane", index.to_string())] as Label, index, lane))
+    };
+    type Read = fn(&dunlin_rpc::LaneReport) -> u64;
+    let gauges: [(&str, &str, Read); 3] = [
+        (
+            "dunlin_client_lane_active",
+            "1 when the server wants requests on the lane",
+            |lane| u64::from(lane.active),
+        ),
+        (
+            "dunlin_client_lane_open",
+            "1 when the lane takes calls",
+            |lane| u64::from(lane.open),
+        ),
+        ("dunlin_client_lane_credits", "Credits left", |lane| {
+            u64::from(lane.credits)
+        }),
+    ];
+    for (name, help, read) in gauges {
+        let values = lanes().map(|(label, _, lane)| (label, ConstGauge::new(read(lane))));
+        samples.family(name, help, values)?;
+    }
+    samples.family(
+        "dunlin_client_lane_assigned_threads",
+        "Threads that the scheduler has put on the lane",
+        lanes().map(|(label, index, _)| {
+            let threads = figures.assignment.iter().filter(|&&lane| lane == index);
+            (label, ConstGauge::new(threads.count() as u64))
+        }),
+    )?;
+    let counters: [(&str, &str, Read); 2] = [
+        ("dunlin_client_lane_messages", "Messages written", |lane| {
+            lane.messages
+        }),
+        ("dunlin_client_lane_requests", "Requests in them", |lane| {
+            lane.requests
+        }),
+    ];
+    for (name, help, read) in counters {
+        let values = lanes().map(|(label, _, lane)| (label, ConstCounter::new(read(lane))));
+        samples.family(name, help, values)?;
+    }
+    Ok(())
+}

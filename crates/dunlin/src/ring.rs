@@ -1,0 +1,117 @@
+//! Rings by address: one end connects, the other listens, over a device of the caller's.
+//!
+//! What a message costs is compiled for its device, so a ring has the device's type where a stream has none: open the device, and give it to a
+//! [`RingBuilder`]. The ring itself, its designs and its two ends are those of the crate `dunlin-ring`, which is re-exported here.
+
+use std::time::Duration;
+
+pub use dunlin_ring::*;
+use dunlin_rpc::bootstrap::{Capability, Secret};
+use dunlin_rpc::capability;
+use dunlin_verbs::Device;
+
+use crate::meeting::{self, Listener, MeetError, Terms};
+
+/// What a client asks for in the handshake. Which end it has is in its offer.
+const KIND: &str = "ring";
+
+/// Settings of rings that meet by address. Both sides of a ring have the same configuration and the same secret.
+#[derive(Clone, Debug)]
+#[must_use = "a ring begins with one of the ways to meet"]
+pub struct RingBuilder<D: Device> {
+    device: D,
+    config: RingConfig,
+    terms: Terms,
+}
+
+impl<D: Device> RingBuilder<D> {
+    /// Rings of a configuration, over a device.
+    pub fn new(device: &D, config: RingConfig) -> Self {
+        Self {
+            device: device.clone(),
+            config,
+            terms: Terms::default(),
+        }
+    }
+
+    /// What both sides prove to know.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.terms.secret = Some(secret);
+        self
+    }
+
+    /// How long each step of a handshake may take. 5 s by default.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.terms.timeout = timeout;
+        self
+    }
+
+    /// Connects to a listener that has consumers.
+    ///
+    /// # Errors
+    /// Says which step failed, and what would help.
+    pub fn connect_producer(&self, address: &str) -> Result<Producer<D>, MeetError> {
+        let open = |_: &str| {
+            let end = UnconnectedProducer::new(&self.device, &self.config)?;
+            let offer = end.offer().encode();
+            Ok((end, offer))
+        };
+        let join =
+            |end: UnconnectedProducer<D>, theirs: &_| Ok(end.connect(&Offer::decode(theirs))?);
+        let met = meeting::connect(address, KIND, &self.terms, self.capabilities()?, open, join);
+        met.map(|(end, _)| end)
+    }
+
+    /// Connects to a listener that has producers.
+    ///
+    /// # Errors
+    /// As for [`RingBuilder::connect_producer`].
+    pub fn connect_consumer(&self, address: &str) -> Result<Consumer<D>, MeetError> {
+        let open = |_: &str| {
+            let end = UnconnectedConsumer::new(&self.device, &self.config)?;
+            let offer = end.offer().encode();
+            Ok((end, offer))
+        };
+        let join =
+            |end: UnconnectedConsumer<D>, theirs: &_| Ok(end.connect(&Offer::decode(theirs))?);
+        let met = meeting::connect(address, KIND, &self.terms, self.capabilities()?, open, join);
+        met.map(|(end, _)| end)
+    }
+
+    /// Listens, with a consumer for each producer that connects.
+    ///
+    /// # Errors
+    /// When the port is not to be had.
+    pub fn bind_consumers(&self, address: &str) -> Result<Listener<Consumer<D>>, MeetError> {
+        let Self { device, config, .. } = self.clone();
+        let meet = move |_: &str, theirs: &_| {
+            let end = UnconnectedConsumer::new(&device, &config)?;
+            let offer = end.offer().encode();
+            Ok((end.connect(&Offer::decode(theirs))?, offer))
+        };
+        Listener::bind(address, KIND, &self.terms, self.capabilities()?, meet)
+    }
+
+    /// Listens, with a producer for each consumer that connects.
+    ///
+    /// # Errors
+    /// When the port is not to be had.
+    pub fn bind_producers(&self, address: &str) -> Result<Listener<Producer<D>>, MeetError> {
+        let Self { device, config, .. } = self.clone();
+        let meet = move |_: &str, theirs: &_| {
+            let end = UnconnectedProducer::new(&device, &config)?;
+            let offer = end.offer().encode();
+            Ok((end.connect(&Offer::decode(theirs))?, offer))
+        };
+        Listener::bind(address, KIND, &self.terms, self.capabilities()?, meet)
+    }
+
+    fn capabilities(&self) -> Result<Vec<Capability>, MeetError> {
+        let described = capability(self.device.attributes());
+        let one = described.map_err(|source| MeetError::Io {
+            call: "this host's identity",
+            source,
+        })?;
+        Ok(vec![one])
+    }
+}

@@ -1,0 +1,273 @@
+//! Byte streams by address: [`Stream::connect`] and [`StreamBuilder::bind`], over whatever device the two sides share.
+//!
+//! A [`Stream`] behaves as a TCP stream does, and has the traits of tokio and of futures with the features of these names, so that what runs over
+//! TCP runs over it: hyper and tonic among others. Below it are two rings of RB², one each way.
+
+#[cfg(feature = "futures")]
+mod futures;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin_ring::{stream_config, RingConfig, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};
+use dunlin_rpc::bootstrap::{Capability, Secret};
+use dunlin_rpc::{capabilities_towards, visit_device, DeviceVisitor};
+use dunlin_verbs::Device;
+
+use crate::meeting::{self, Chosen, Listener, MeetError, Terms};
+
+/// What a client asks for in the handshake.
+const KIND: &str = "stream";
+
+/// A stream of whatever device: one virtual call for each poll.
+trait AnyStream: Send + Unpin + std::fmt::Debug {
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        target: &mut [u8],
+    ) -> Poll<io::Result<usize>>;
+    fn poll_write(&mut self, context: &mut Context<'_>, source: &[u8]) -> Poll<io::Result<usize>>;
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+impl<D: Device> AnyStream for dunlin_ring::Stream<D> {
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        target: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        Self::poll_read(self, context, target)
+    }
+
+    fn poll_write(&mut self, context: &mut Context<'_>, source: &[u8]) -> Poll<io::Result<usize>> {
+        Self::poll_write(self, context, source)
+    }
+
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Self::poll_flush(self, context)
+    }
+
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Self::poll_shutdown(self, context)
+    }
+}
+
+/// A byte stream to another process.
+///
+/// Dropping it tells the peer that this is the end, and blocks until that has arrived, for 100 ms at most; after [`Stream::poll_shutdown`] it does
+/// not block.
+#[derive(Debug)]
+pub struct Stream {
+    stream: Box<dyn AnyStream>,
+    chosen: Chosen,
+}
+
+impl Stream {
+    /// Connects to a listener at `dunlin://host:port` with the default settings; blocks, for 5 s at most in each step.
+    ///
+    /// # Errors
+    /// Says which step failed, and what would help.
+    pub fn connect(address: &str) -> Result<Self, MeetError> {
+        Self::builder().connect(address)
+    }
+
+    /// Settings for connecting and listening.
+    pub fn builder() -> StreamBuilder {
+        StreamBuilder::default()
+    }
+
+    /// Listens at `dunlin://host:port` with the default settings; port 0: the system chooses.
+    ///
+    /// # Errors
+    /// When the port is not to be had, or no device can be used.
+    pub fn bind(address: &str) -> Result<Listener<Self>, MeetError> {
+        Self::builder().bind(address)
+    }
+
+    /// The device that carries it.
+    pub fn device(&self) -> &str {
+        &self.chosen.device
+    }
+
+    /// Why that device was chosen. The listener's side knows only that the client did.
+    pub fn why(&self) -> &'static str {
+        self.chosen.why
+    }
+
+    /// Reads what is there into `target` and says how many bytes; zero is the end of what the peer has written.
+    ///
+    /// # Errors
+    /// `ConnectionReset` when the peer is gone without an end, `InvalidData` when it broke the rules of the ring.
+    pub fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        target: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_read(context, target)
+    }
+
+    /// Writes some of `source` and says how many bytes. Pending while the peer has not read enough.
+    ///
+    /// # Errors
+    /// `BrokenPipe` when the peer is gone or this side has shut down.
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        source: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_write(context, source)
+    }
+
+    /// Waits until everything that was written has been handed to the device.
+    ///
+    /// # Errors
+    /// As for [`Stream::poll_write`].
+    pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_flush(context)
+    }
+
+    /// Tells the peer that nothing more will be written, and waits until that has arrived. Reading goes on.
+    ///
+    /// # Errors
+    /// As for [`Stream::poll_write`].
+    pub fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_shutdown(context)
+    }
+}
+
+/// Settings of streams, each with its default. Both sides of a stream have the same rings and the same secret.
+#[derive(Clone, Debug)]
+#[must_use = "a stream begins with connect() or bind()"]
+pub struct StreamBuilder {
+    terms: Terms,
+    config: RingConfig,
+}
+
+impl Default for StreamBuilder {
+    fn default() -> Self {
+        Self {
+            terms: Terms::default(),
+            config: stream_config(),
+        }
+    }
+}
+
+impl StreamBuilder {
+    /// Uses this device or fails.
+    pub fn device(mut self, name: impl Into<String>) -> Self {
+        self.terms.device = Some(name.into());
+        self
+    }
+
+    /// What both sides prove to know.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.terms.secret = Some(secret);
+        self
+    }
+
+    /// How long each step of a handshake may take. 5 s by default.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.terms.timeout = timeout;
+        self
+    }
+
+    /// The rings; [`stream_config`] by default.
+    pub fn rings(mut self, config: RingConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Connects to a listener.
+    ///
+    /// # Errors
+    /// As for [`Stream::connect`].
+    pub fn connect(self, address: &str) -> Result<Stream, MeetError> {
+        let Self { terms, config } = self;
+        let (stream, chosen) = meeting::connect(
+            address,
+            KIND,
+            &terms,
+            capabilities(terms.device.as_deref(), Some(address))?,
+            |device| visit_device(device, Open(config))?,
+            |end: Box<dyn AnyEnd>, theirs| end.join(theirs),
+        )?;
+        Ok(Stream { stream, chosen })
+    }
+
+    /// Listens.
+    ///
+    /// # Errors
+    /// As for [`Stream::bind`].
+    pub fn bind(self, address: &str) -> Result<Listener<Stream>, MeetError> {
+        let Self { terms, config } = self;
+        let capabilities = capabilities(terms.device.as_deref(), None)?;
+        Listener::bind(
+            address,
+            KIND,
+            &terms,
+            capabilities,
+            move |device, theirs| {
+                let (end, offer) = visit_device(device, Open(config))??;
+                let stream = Stream {
+                    stream: end.join(theirs)?,
+                    chosen: Chosen {
+                        device: device.to_owned(),
+                        why: "chosen with the client",
+                    },
+                };
+                Ok((stream, offer))
+            },
+        )
+    }
+}
+
+/// One end on whatever device, which knows no other yet.
+trait AnyEnd {
+    fn join(
+        self: Box<Self>,
+        theirs: &[u8; STREAM_OFFER_BYTES],
+    ) -> Result<Box<dyn AnyStream>, MeetError>;
+}
+
+impl<D: Device> AnyEnd for UnconnectedStream<D> {
+    fn join(
+        self: Box<Self>,
+        theirs: &[u8; STREAM_OFFER_BYTES],
+    ) -> Result<Box<dyn AnyStream>, MeetError> {
+        Ok(Box::new(self.connect(&StreamOffer::decode(theirs))?))
+    }
+}
+
+/// Makes an end.
+struct Open(RingConfig);
+
+impl DeviceVisitor for Open {
+    type Output = Result<(Box<dyn AnyEnd>, [u8; STREAM_OFFER_BYTES]), MeetError>;
+
+    fn visit<D: Device>(self, device: &D) -> Self::Output {
+        let end = UnconnectedStream::new(device, &self.0)?;
+        let offer = end.offer().encode();
+        Ok((Box::new(end), offer))
+    }
+}
+
+/// All devices that can be used here, or the one that was asked for. Streams write twice, so it does not matter in which order a device places.
+fn capabilities(only: Option<&str>, towards: Option<&str>) -> Result<Vec<Capability>, MeetError> {
+    let towards = towards.map(str::parse).transpose()?;
+    let described = capabilities_towards(towards.as_ref());
+    let (mut found, missing) = described.map_err(|source| MeetError::Io {
+        call: "this host's identity",
+        source,
+    })?;
+    let names: Vec<String> = found.iter().map(|one| one.device.clone()).collect();
+    found.retain(|one| only.is_none_or(|only| one.device == only || one.kind() == only));
+    if found.is_empty() {
+        let there = names.into_iter().chain(missing).collect::<Vec<_>>();
+        return Err(MeetError::Device(there.join("; ")));
+    }
+    Ok(found)
+}
