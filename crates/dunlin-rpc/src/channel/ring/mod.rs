@@ -370,8 +370,9 @@ impl<D: Device> RingChannel<D> {
     /// end only when it says something.
     pub(crate) fn close(&mut self) {
         let whole = self.broken.is_none() && self.state() == QueuePairState::ReadyToSend;
-        // What was not flushed is not sent any more.
-        if self.dialled && whole && self.outbox.is_flushed() && self.outbox.fits(0) {
+        // What was not flushed is not sent any more, and nobody waits for room here.
+        let room = self.outbox.is_flushed() && self.outbox.fits(0) && self.has_entries(8);
+        if self.dialled && whole && room {
             self.push(Kind::Goodbye, 0, 0, &[]);
             let _ = self.flush();
         }
