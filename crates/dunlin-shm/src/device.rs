@@ -155,7 +155,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
             uc: connected,
             ud: Verbs::SEND | Verbs::SHARED_RECEIVE,
         },
-        placement: Placement::InOrder,
+        placement: config.placement,
         max_queue_pairs: config.max_queue_pairs,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,
@@ -315,6 +315,7 @@ impl Device for ShmDevice {
                 send_requests: config.send_requests,
                 segments: config.segments,
                 inline_bytes: config.inline_bytes,
+                in_order: core.attributes.placement == Placement::InOrder,
             },
         ))
     }

@@ -11,6 +11,7 @@ mod pipeline;
 pub(crate) mod region;
 pub(crate) mod reply;
 mod report;
+pub(crate) mod ring_lane;
 mod thread_lane;
 mod wait;
 

@@ -5,8 +5,9 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use dunlin_verbs::thread;
 use dunlin_verbs::{Access, RemoteAddress};
 
 use super::driver::{self, CallFuture};
@@ -308,7 +309,7 @@ pub(super) fn attach_by<S>(
 where
     S: super::lane::Sink,
 {
-    let started = Instant::now();
+    let started = thread::now();
     let mut call = None;
     loop {
         if call.is_none() {
@@ -318,13 +319,13 @@ where
         if let Some(answer) = ended(sink) {
             return granted_on(lane, region, answer);
         }
-        if started.elapsed() > deadline {
+        if thread::now().duration_since(started) > deadline {
             if let Some(call) = call {
                 lane.abandon(call);
             }
             return Err(CallError::DeadlineExceeded { after: deadline });
         }
         lane.check(sink)?;
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }

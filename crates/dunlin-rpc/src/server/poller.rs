@@ -83,7 +83,7 @@ impl<D: Device> Poller<D> {
             context,
             connections: Vec::new(),
             wait,
-            next_probe: Instant::now() + PROBE_INTERVAL,
+            next_probe: thread::now() + PROBE_INTERVAL,
         }
     }
 
@@ -204,7 +204,7 @@ impl<D: Device> Poller<D> {
     }
 
     fn check(&mut self) {
-        let now = Instant::now();
+        let now = thread::now();
         if now >= self.next_probe {
             // A queue pair that its owner has ended without a word shows it only to who posts.
             self.next_probe = now + PROBE_INTERVAL;

@@ -3,8 +3,9 @@
 use dunlin_verbs::{CompletionChannel, Device, Work};
 
 use super::combining::{Members, Outcome, Run};
-use super::lane::{LaneFigures, Status};
+
 use super::ports::{Mine, Ports};
+use super::status::{LaneFigures, Status};
 use crate::admission::credits::Purse;
 use crate::channel::batch::MOST_MESSAGES;
 use crate::channel::buffers::Landed;

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use dunlin_verbs::{thread, VerbsError};
 
+use super::calls::{slot_of, Calls};
 use super::combining::{Node, Outcome, Run};
 use super::handle::{Handle, Placed};
-use super::lane::{Exported, SharedLane, Status};
-use super::ports::{slot_of, Calls, Mine, Port};
+use super::lane::{Exported, SharedLane};
+use super::ports::{Mine, Port};
+use super::status::Status;
 use crate::channel::buffers::BytesMut;
 use crate::channel::message::{self, Header, Kind, DESCRIPTOR_BYTES, HEADER_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};

@@ -25,6 +25,8 @@ mod parameter {
     pub(super) const EAGER: &str = "eager-bytes";
     pub(super) const LONGEST: &str = "max-message-bytes";
     pub(super) const CANARIES: &str = "ring-canaries";
+    /// One: the owner's device places the bytes of a WRITE in order. What is not said is not so.
+    pub(super) const IN_ORDER: &str = "ring-in-order";
 }
 
 /// A channel whose peer is not known yet.
@@ -51,12 +53,6 @@ impl<D: Device> UnconnectedRing<D> {
         config: &ChannelConfig,
     ) -> Result<Self, VerbsError> {
         let attributes = device.attributes();
-        if attributes.placement != Placement::InOrder {
-            return Err(VerbsError::Unsupported {
-                device: attributes.name.clone(),
-                what: "WRITEs placed in address order, which the preset plain relies on".into(),
-            });
-        }
         // A domain for each connection: no key of another connection is of any use here.
         let domain = device.create_protection_domain()?;
         let inlet = device.allocate_region(
@@ -118,6 +114,10 @@ impl<D: Device> UnconnectedRing<D> {
             (parameter::EAGER, self.config.eager_bytes as u64),
             (parameter::LONGEST, self.config.max_message_bytes as u64),
             (parameter::CANARIES, self.canaries),
+            (
+                parameter::IN_ORDER,
+                u64::from(self.device.attributes().placement == Placement::InOrder),
+            ),
         ]
         .map(|(name, value)| (name.to_string(), value))
         .into()
@@ -217,7 +217,10 @@ impl<D: Device> UnconnectedRing<D> {
                 config.eager_bytes,
                 self.canaries,
             ),
-            outbox: Outbox::new(lines, eager, canaries),
+            outbox: match parameters.get(parameter::IN_ORDER) {
+                Some(1) => Outbox::new(lines, eager, canaries),
+                _ => Outbox::new(lines, eager, canaries).writing_twice(),
+            },
             peer_inlet: RemoteAddress {
                 address: address as u64,
                 key: RemoteKey(key as u32),

@@ -243,10 +243,10 @@ impl<D: Device> RingChannel<D> {
         if self.outbox.is_flushed() {
             return Ok(());
         }
-        self.reserve(4)?;
+        self.reserve(5)?;
         let ring = self.peer_inlet.plus(RING_AT as u64);
         let pieces = self.outbox.pieces(self.inbox.consumed());
-        let last = pieces.len() - 1;
+        let last = if pieces[3].bytes.is_empty() { 2 } else { 3 };
         for (place, Piece { offset, bytes }) in pieces.into_iter().enumerate() {
             if bytes.is_empty() {
                 continue;
@@ -370,8 +370,9 @@ impl<D: Device> RingChannel<D> {
     /// end only when it says something.
     pub(crate) fn close(&mut self) {
         let whole = self.broken.is_none() && self.state() == QueuePairState::ReadyToSend;
-        // What was not flushed is not sent any more.
-        if self.dialled && whole && self.outbox.is_flushed() && self.outbox.fits(0) {
+        // What was not flushed is not sent any more, and nobody waits for room here.
+        let room = self.outbox.is_flushed() && self.outbox.fits(0) && self.has_entries(8);
+        if self.dialled && whole && room {
             self.push(Kind::Goodbye, 0, 0, &[]);
             let _ = self.flush();
         }
