@@ -8,6 +8,7 @@ use dunlin_verbs::{
     ENDPOINT_ADDRESS_BYTES,
 };
 
+use crate::bell::{Bell, WAKE_RECEIVES};
 use crate::consumer::{self, Consumer};
 use crate::design::{Batching, Design, HeadSync, Layout, TailSync};
 use crate::error::ConfigError;
@@ -112,7 +113,7 @@ impl Offer {
 }
 
 impl Terms {
-    fn new(role: Role, config: &RingConfig) -> Self {
+    fn new(role: Role, config: &RingConfig, wakes: bool) -> Self {
         let Design {
             layout,
             head_sync,
@@ -138,7 +139,11 @@ impl Terms {
         };
         Self {
             role: role as u64,
-            design: layout | head << 8 | tail << 16 | u64::from(cache_lines) << 24,
+            design: layout
+                | head << 8
+                | tail << 16
+                | u64::from(cache_lines) << 24
+                | u64::from(wakes) << 25,
             slots: config.slots as u64,
             slot_bytes: config.slot_bytes as u64,
             fixed: match config.framing {
@@ -175,21 +180,24 @@ struct End<D: Device> {
     inlet: D::Region,
     domain: D::ProtectionDomain,
     inline_bytes: usize,
+    /// Where this end shall be able to sleep: what it sleeps on.
+    channel: Option<D::CompletionChannel>,
 }
 
 impl<D: Device> End<D> {
-    fn new(device: &D, config: &RingConfig, role: Role) -> Result<Self, ConfigError> {
+    fn new(device: &D, config: &RingConfig, role: Role, wakes: bool) -> Result<Self, ConfigError> {
         let geometry = Geometry::new(config)?;
-        check_device(device, &config.design)?;
+        check_device(device, &config.design, wakes)?;
         let attributes = device.attributes();
         // A domain for each end: no key of another connection is of any use here.
         let domain = device.create_protection_domain()?;
         let pulls = config.design.head_sync == HeadSync::LazyPull;
         let notified = config.design.tail_sync == TailSync::CompletionQueue;
+        let least = if wakes { WAKE_RECEIVES } else { 1 };
         let (length, access, receives) = match role {
             Role::Producer => {
                 let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-                (geometry.words.sleep + 64, access, 1)
+                (geometry.words.sleep + 64, access, least)
             }
             Role::Consumer => {
                 let mut access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -197,14 +205,18 @@ impl<D: Device> End<D> {
                 let receives = if notified {
                     RECEIVES.min(attributes.max_receive_requests)
                 } else {
-                    1
+                    least
                 };
                 let length = geometry.words.array + geometry.array_bytes();
                 (length, access, receives)
             }
         };
         let inlet = device.allocate_region(&domain, length, access)?;
-        let completions = device.create_completion_queue(SEND_REQUESTS + receives, None)?;
+        let channel = wakes
+            .then(|| device.create_completion_channel())
+            .transpose()?;
+        let completions =
+            device.create_completion_queue(SEND_REQUESTS + receives, channel.as_ref())?;
         let inline_bytes = INLINE_BYTES.min(attributes.max_inline_bytes);
         let mut queue_pair = device.create_queue_pair(
             &domain,
@@ -235,14 +247,19 @@ impl<D: Device> End<D> {
                     })?;
             }
         }
+        let mut link = Link::new(queue_pair, completions);
+        if wakes {
+            link.expect_wake_ups(WAKE_RECEIVES);
+        }
         Ok(Self {
             config: *config,
             geometry,
-            terms: Terms::new(role, config),
-            link: Link::new(queue_pair, completions),
+            terms: Terms::new(role, config, wakes),
+            link,
             inlet,
             domain,
             inline_bytes,
+            channel,
         })
     }
 
@@ -263,12 +280,17 @@ impl<D: Device> End<D> {
         let queue_pair = &mut self.link.queue_pair;
         queue_pair.to_ready_to_receive(Some(&offer.address), attributes)?;
         queue_pair.to_ready_to_send()?;
+        if let Some(channel) = self.channel.take() {
+            let at = self.geometry.words.sleep;
+            let peer = offer.memory.plus(at as u64);
+            self.link.bell = Some(Bell::new(channel, self.inlet.clone(), at, peer));
+        }
         Ok(())
     }
 }
 
 /// Whether a device can carry a design, and if not, what would do instead.
-fn check_device<D: Device>(device: &D, design: &Design) -> Result<(), ConfigError> {
+fn check_device<D: Device>(device: &D, design: &Design, wakes: bool) -> Result<(), ConfigError> {
     let attributes = device.attributes();
     let unsupported = |what: &str| {
         Err(ConfigError::Unsupported {
@@ -286,7 +308,7 @@ fn check_device<D: Device>(device: &D, design: &Design) -> Result<(), ConfigErro
     needed.set(Verbs::READ, design.head_sync == HeadSync::LazyPull);
     needed.set(
         Verbs::WRITE_WITH_IMMEDIATE,
-        design.tail_sync == TailSync::CompletionQueue,
+        wakes || design.tail_sync == TailSync::CompletionQueue,
     );
     if !rc.contains(needed) {
         return unsupported(&format!("RC has no {:?}", needed - rc));
@@ -313,7 +335,16 @@ impl<D: Device> UnconnectedProducer<D> {
     /// # Errors
     /// When the configuration contradicts itself, the device cannot carry the design, or a limit of it is reached.
     pub fn new(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
-        let end = End::new(device, config, Role::Producer)?;
+        Self::make(device, config, false)
+    }
+
+    /// The same, with what it takes to sleep and to wake the other end: for streams. The design writes twice.
+    pub(crate) fn waking(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
+        Self::make(device, config, true)
+    }
+
+    fn make(device: &D, config: &RingConfig, wakes: bool) -> Result<Self, ConfigError> {
+        let end = End::new(device, config, Role::Producer, wakes)?;
         let geometry = &end.geometry;
         let bytes = if config.design.mirrored {
             geometry.array_bytes()
@@ -388,7 +419,16 @@ impl<D: Device> UnconnectedConsumer<D> {
     /// # Errors
     /// As for [`UnconnectedProducer::new`].
     pub fn new(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
-        let end = End::new(device, config, Role::Consumer)?;
+        Self::make(device, config, false)
+    }
+
+    /// The same, with what it takes to sleep and to wake the other end: for streams. The design writes twice.
+    pub(crate) fn waking(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
+        Self::make(device, config, true)
+    }
+
+    fn make(device: &D, config: &RingConfig, wakes: bool) -> Result<Self, ConfigError> {
+        let end = End::new(device, config, Role::Consumer, wakes)?;
         Ok(Self { end })
     }
 

@@ -45,6 +45,7 @@
 // `--cfg loom` is for the model checker; the workspace's lints do not know it.
 #![allow(unexpected_cfgs)]
 
+mod bell;
 mod connect;
 mod consumer;
 mod design;

@@ -10,6 +10,7 @@ use dunlin_verbs::{
     PostErrorKind, QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
 };
 
+use crate::bell::Bell;
 use crate::error::RingError;
 
 /// Entries of the send queue.
@@ -40,15 +41,17 @@ pub(crate) struct Polled {
 #[derive(Debug)]
 pub(crate) struct Link<D: Device> {
     pub(crate) queue_pair: D::QueuePair,
-    completions: D::CompletionQueue,
+    pub(crate) completions: D::CompletionQueue,
     /// Requests posted, and how many of them are known to be complete.
-    posted: u64,
-    retired: u64,
+    pub(crate) posted: u64,
+    pub(crate) retired: u64,
     unsignaled: u32,
     signaled: VecDeque<Signaled>,
     /// Where completions are taken to: blanking it for each poll would cost more than the poll.
     polled: [Completion; POLLED],
     broken: Option<RingError>,
+    /// Where this end can sleep.
+    pub(crate) bell: Option<Bell<D>>,
 }
 
 /// Turns a request into one of this device; the caller cannot name the address handle type.
@@ -66,6 +69,7 @@ impl<D: Device> Link<D> {
             signaled: VecDeque::with_capacity(SEND_REQUESTS + 1),
             polled: [Completion::EMPTY; POLLED],
             broken: None,
+            bell: None,
         }
     }
 
@@ -150,6 +154,9 @@ impl<D: Device> Link<D> {
             if count < POLLED {
                 break;
             }
+        }
+        if polled.received > 0 && self.bell.is_some() {
+            self.expect_wake_ups(polled.received);
         }
         match self.broken {
             // What came before the failure has come; the failure is told when nothing more comes.

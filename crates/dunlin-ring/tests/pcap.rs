@@ -1,5 +1,5 @@
 //! Reading pcap files, as the network function does: what is in them, and that no file is a crash.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 #[path = "../examples/common/pcap.rs"]
 mod pcap;
@@ -14,18 +14,19 @@ struct Style {
     nanoseconds: bool,
 }
 
-const STYLES: [Style; 4] = {
-    let style = |big_endian, nanoseconds| Style {
+const fn style(big_endian: bool, nanoseconds: bool) -> Style {
+    Style {
         big_endian,
         nanoseconds,
-    };
-    [
-        style(false, false),
-        style(false, true),
-        style(true, false),
-        style(true, true),
-    ]
-};
+    }
+}
+
+const STYLES: [Style; 4] = [
+    style(false, false),
+    style(false, true),
+    style(true, false),
+    style(true, true),
+];
 
 impl Style {
     fn number(self, number: u32) -> [u8; 4] {

@@ -104,6 +104,13 @@ pub(crate) fn verbs_hardware(
     listed.into_iter().map(|nic| open(nic.name)).collect()
 }
 
+/// The open NIC with a name; of several the last, which is the one that was chosen for an address.
+pub(crate) fn nic(name: &str) -> Option<IbvDevice> {
+    let open = nics();
+    let named = open.iter().rfind(|device| device.attributes().name == name);
+    named.cloned()
+}
+
 /// The device whose network interface has an address of this host.
 pub(crate) fn at(address: IpAddr) -> Option<String> {
     let open = nics();

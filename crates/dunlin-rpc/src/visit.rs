@@ -2,7 +2,7 @@
 
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
-use crate::bootstrap::{Capability, HostId, Reach};
+use crate::bootstrap::{Address, Capability, HostId, Reach};
 use crate::devices;
 
 /// Something to do with a device whose type is known only when it is chosen.
@@ -14,31 +14,24 @@ pub trait DeviceVisitor {
     fn visit<D: Device>(self, device: &D) -> Self::Output;
 }
 
-/// The names that [`visit_device`] knows, whether they can be used here or not.
-pub const DEVICE_NAMES: [&str; 2] = ["shm", "ibv"];
-
-/// Shows a visitor the device with a name, as it stands in [`DEVICE_NAMES`] or in the device's own attributes. A process opens a device once,
-/// for RPC and for all else.
+/// Shows a visitor the device with a name, as [`capabilities_towards`] gave it. A process opens a device once, for RPC and for all else.
 ///
 /// # Errors
 /// When there is none of this name, or it cannot be opened here.
 pub fn visit_device<V: DeviceVisitor>(name: &str, visitor: V) -> Result<V::Output, VerbsError> {
-    match name.split(':').next() {
-        Some("shm") => Ok(visitor.visit(&devices::shared_memory()?)),
-        Some("ibv") => {
-            let mut devices = devices::verbs_hardware(None).into_iter();
-            let found = devices.find(|(known, _)| name == "ibv" || name == known);
-            let (_, device) = found.ok_or_else(|| no_device(name))?;
-            Ok(visitor.visit(&device?))
-        }
-        _ => Err(no_device(name)),
+    if name == "shm" {
+        return Ok(visitor.visit(&devices::shared_memory()?));
     }
-}
-
-fn no_device(name: &str) -> VerbsError {
-    VerbsError::Invalid {
-        argument: "device",
-        why: format!("there is no device `{name}`; see `dunlin devices`"),
+    if let Some(nic) = devices::nic(name) {
+        return Ok(visitor.visit(&nic));
+    }
+    let mut nics = devices::verbs_hardware(None).into_iter();
+    match nics.find(|(one, _)| one == name) {
+        Some((_, nic)) => Ok(visitor.visit(&nic?)),
+        None => Err(VerbsError::Invalid {
+            argument: "device",
+            why: format!("there is no device `{name}`; see `dunlin devices`"),
+        }),
     }
 }
 
@@ -54,4 +47,26 @@ pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Capability> 
         _ => Reach::Network,
     };
     Ok(Capability { device, reach })
+}
+
+/// What a process offers with all its devices, in whatever order they place WRITEs; of several NICs the one that leads to `address`, if there is
+/// one. Also why the others cannot be used.
+///
+/// # Errors
+/// When this host cannot be told from others.
+pub fn capabilities_towards(
+    address: Option<&Address>,
+) -> std::io::Result<(Vec<Capability>, Vec<String>)> {
+    let (mut usable, mut missing) = (Vec::new(), Vec::new());
+    match devices::shared_memory() {
+        Ok(device) => usable.push(capability(device.attributes())?),
+        Err(error) => missing.push(format!("shm: {error}")),
+    }
+    for (name, nic) in devices::verbs_hardware(address.and_then(devices::towards)) {
+        match nic {
+            Ok(nic) => usable.push(capability(nic.attributes())?),
+            Err(error) => missing.push(format!("{name}: {error}")),
+        }
+    }
+    Ok((usable, missing))
 }

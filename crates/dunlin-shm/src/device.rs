@@ -234,6 +234,21 @@ impl Device for ShmDevice {
         unsafe { ShmRegion::raw(&self.handle, domain.id, start, length, access) }
     }
 
+    fn register_again(
+        &self,
+        domain: &ShmProtectionDomain,
+        region: &ShmRegion,
+    ) -> Result<ShmRegion, VerbsError> {
+        self.check_domain(domain)?;
+        if !Arc::ptr_eq(region.device(), &self.handle) {
+            return Err(VerbsError::Invalid {
+                argument: "region",
+                why: "of another device".to_owned(),
+            });
+        }
+        ShmRegion::again(&self.handle, domain.id, region)
+    }
+
     fn create_completion_channel(&self) -> Result<ShmCompletionChannel, VerbsError> {
         ShmCompletionChannel::new()
     }

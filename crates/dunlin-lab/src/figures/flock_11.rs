@@ -20,7 +20,7 @@ fn run(effort: Effort) -> Findings {
     let sizes: &[usize] = if effort.quick {
         &[1024]
     } else {
-        &[512, 1024, 2048, 4096]
+        &[512, 2048, 4096]
     };
     let ways = [Preset::Flock, Preset::FlockNoScheduling];
     let points: Vec<(Preset, usize)> = sizes

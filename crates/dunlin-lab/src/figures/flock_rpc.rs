@@ -30,10 +30,10 @@ pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
     RpcBench::new(cluster(MACHINES), plan).measure(paced, 300_000, measured)
 }
 
-/// As [`point`], with all threads at their full rate for two intervals of the schedulers before.
+/// As [`point`], with all threads at their full rate for an interval of the schedulers before.
 pub(super) fn settled_point(plan: RpcPlan, effort: Effort) -> RpcResult {
-    let warm = if effort.quick { 11_000_000 } else { 21_000_000 };
-    RpcBench::new(cluster(MACHINES), plan).measure(0, warm, 500_000)
+    let measured = if effort.quick { 200_000 } else { 500_000 };
+    RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, measured)
 }
 
 /// What stands for eRPC: RPC by datagrams at verbs level, each thread with a queue pair of its own; millions of calls a second.

@@ -7,6 +7,7 @@ mod flock_11;
 mod flock_12;
 mod flock_2a;
 mod flock_2b;
+mod flock_6;
 mod flock_9;
 mod flock_rpc;
 mod raw_limits;
@@ -24,6 +25,7 @@ pub const ALL: &[Figure] = &[
     raw_limits::FIGURE,
     flock_2a::FIGURE,
     flock_2b::FIGURE,
+    flock_6::FIGURE,
     flock_9::FIGURE,
     flock_10::FIGURE,
     flock_11::FIGURE,

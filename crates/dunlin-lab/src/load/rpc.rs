@@ -94,8 +94,12 @@ pub struct RpcResult {
     pub p99_us: f64,
     /// Requests for each message that clients wrote; 1 for presets without a connection handle.
     pub degree: f64,
-    /// Messages for each that the server's NIC sent for a call.
+    /// Packets that the server's NIC sent for each call, acknowledgements included.
     pub server_packets: f64,
+    /// Bytes that it put on the wire for each call.
+    pub server_wire_bytes: f64,
+    /// Queue pairs that the server's scheduler has active.
+    pub active: usize,
     /// Share of their time that the server's cores were busy.
     pub server_busy: f64,
 }
@@ -210,12 +214,20 @@ impl RpcBench {
                 _ => (after.0 .1 - before.0 .1) as f64 / messages as f64,
             },
             server_packets: counted(|c| c.packets_sent) / calls.max(1.0),
+            server_wire_bytes: counted(|c| c.wire_bytes) / calls.max(1.0),
+            active: self.active(),
             server_busy: counted(|c| c.busy_ps) / (measured_ns as f64 * 1e3 * cores),
         }
     }
 
     fn latencies(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
         self.shared.latencies_ns.lock().expect("no thread panicked")
+    }
+
+    fn active(&self) -> usize {
+        let senders = self.server.senders();
+        let lanes = senders.iter().flat_map(|sender| &sender.lanes);
+        lanes.filter(|lane| lane.active).count()
     }
 
     /// Messages and requests that clients have written so far.

@@ -58,6 +58,7 @@ impl<D: Device> Consumer<D> {
         let request = SendRequest::new(0, write, Payload::Inline(&head), SendFlags::empty());
         if self.link.post(&mut [request], false, 0).is_ok() {
             self.receiver.pushed();
+            let _ = self.link.wake_if_asleep(0);
         }
         // A connection that failed is told when there is nothing left to read.
         Ok(())

@@ -8,7 +8,6 @@ use super::{Arrival, Consumer, Received};
 use crate::design::TailSync;
 use crate::error::{RingError, Violation};
 use crate::framing::{self, Header};
-use crate::stream::Watch;
 
 /// Empty looks between two looks at the end of the ring and at the connection.
 const LOOKS: u32 = 16;
@@ -145,19 +144,5 @@ impl<D: Device> Consumer<D> {
             self.push_head()?;
         }
         Ok(Received::Empty)
-    }
-
-    /// Becomes true when something may have arrived since now, or the end.
-    pub(crate) fn arrival(&self) -> Watch {
-        let (inlet, words) = (self.inlet.clone(), self.geometry.words);
-        let now = move || {
-            let at = |at| inlet.memory().atomic_u64(at).load(Ordering::Acquire);
-            (at(words.tail), at(words.end))
-        };
-        let tail = self.receiver.local_tail().to_le();
-        Box::new(move || {
-            let (seen_tail, seen_end) = now();
-            seen_tail != tail || seen_end != 0
-        })
     }
 }

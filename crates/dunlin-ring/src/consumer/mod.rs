@@ -5,6 +5,7 @@ mod head;
 mod look;
 mod parse;
 mod run;
+mod sleep;
 
 use dunlin_verbs::{Device, Region, RemoteAddress, Work};
 

@@ -47,6 +47,6 @@ impl<D: Device> Producer<D> {
         let request = SendRequest::new(0, write, Payload::Inline(&word), SendFlags::empty());
         self.link.post(&mut [request], true, self.sender.tail())?;
         self.close = Close::Told;
-        Ok(())
+        self.link.wake_if_asleep(self.sender.tail())
     }
 }

@@ -6,6 +6,7 @@
 mod end;
 mod polled;
 mod room;
+mod sleep;
 mod transmission;
 
 use dunlin_verbs::{Device, Region, RemoteAddress, Work};

@@ -10,7 +10,6 @@ use crate::design::HeadSync;
 use crate::error::{RingError, SendError};
 use crate::framing;
 use crate::geometry::HEADER_BYTES;
-use crate::stream::Watch;
 
 impl<D: Device> Producer<D> {
     /// Room for a message: checks the length, skips the end of the array if need be, and says where the message begins.
@@ -173,12 +172,5 @@ impl<D: Device> Producer<D> {
     pub fn is_drained(&mut self) -> Result<bool, RingError> {
         self.hear_head()?;
         Ok(self.sender.told_head() == self.sender.tail())
-    }
-
-    /// Becomes true when the consumer has given something back since now.
-    pub(crate) fn giving_back(&self) -> Watch {
-        let (inlet, at) = (self.inlet.clone(), self.geometry.words.head);
-        let told = self.sender.told_head().to_le();
-        Box::new(move || inlet.memory().atomic_u64(at).load(Ordering::Acquire) != told)
     }
 }

@@ -125,6 +125,7 @@ impl<D: Device> Producer<D> {
         self.sender.transmitted();
         if advance {
             self.sender.advanced();
+            self.link.wake_if_asleep(to)?;
         }
         if count > 1 {
             self.expect_slots(to, count)?;

@@ -75,8 +75,8 @@ impl<D: Device> UnconnectedStream<D> {
             return Err(ConfigError::Design { what });
         }
         Ok(Self {
-            producer: UnconnectedProducer::new(device, config)?,
-            consumer: UnconnectedConsumer::new(device, config)?,
+            producer: UnconnectedProducer::waking(device, config)?,
+            consumer: UnconnectedConsumer::waking(device, config)?,
         })
     }
 

@@ -44,7 +44,7 @@ impl<D: Device> ReadHalf<D> {
                 Poll::Ready(Ok(count))
             }
             Ok(None) => {
-                self.waiting.wait(context, || self.consumer.arrival());
+                self.waiting.wait(context, &mut self.consumer);
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(reading(error))),
@@ -165,7 +165,7 @@ impl<D: Device> WriteHalf<D> {
     }
 
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<T> {
-        self.waiting.wait(context, || self.producer.giving_back());
+        self.waiting.wait(context, &mut self.producer);
         Poll::Pending
     }
 }

@@ -4,12 +4,13 @@
 //! can be closed while the other goes on, and a peer that dies is an error. [`Stream`] has `poll_` functions in terms of `std` alone; with the
 //! feature `tokio` it is tokio's `AsyncRead` and `AsyncWrite`, with `futures` those of futures.
 //!
-//! Whoever waits is first polled again at once, for a short time; then [`waiting`] looks for it.
+//! Whoever waits is first polled again at once, for a short time; then it sleeps, and the peer wakes it ([`waiting`], `bell.rs`).
 
 mod connect;
 #[cfg(feature = "futures")]
 mod futures;
 mod half;
+mod lookout;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod waiting;
@@ -20,8 +21,6 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dunlin_verbs::Device;
-
-pub(crate) use waiting::Watch;
 
 use half::{ReadHalf, WriteHalf};
 
@@ -41,8 +40,7 @@ pub struct Stream<D: Device> {
 impl<D: Device> Unpin for Stream<D> {}
 
 impl<D: Device> Stream<D> {
-    /// A stream of the two ends of two rings, which have headers and write twice. Neither end has carried anything yet.
-    pub fn new(producer: Producer<D>, consumer: Consumer<D>) -> Self {
+    fn new(producer: Producer<D>, consumer: Consumer<D>) -> Self {
         Self {
             read: ReadHalf::new(consumer),
             write: WriteHalf::new(producer),

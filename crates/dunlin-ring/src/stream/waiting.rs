@@ -1,52 +1,85 @@
-//! How a stream waits: polled again at once for a short time, then looked for by a thread of the process, which looks less and less often.
-//!
-//! The thread never touches a ring. It compares one word of shared memory with what it was when the wait began, and calls the waker when it
-//! differs; from time to time it calls the waker without a reason, so that a failure of the connection is found out too.
+//! How a direction of a stream waits: polled again at once for a short time, then announced to the peer, and then asleep until the peer's wake-up.
 
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Waker};
+use std::task::Context;
 use std::time::{Duration, Instant};
+
+use dunlin_verbs::Device;
+
+use super::lookout::{self, Sleeper};
+use crate::bell::Event;
+use crate::error::RingError;
+use crate::{Consumer, Producer};
 
 /// How long a wait is polled again at once: longer than an answer from another core takes, shorter than anyone minds.
 const SPIN: Duration = Duration::from_micros(50);
+/// How long it is polled on after the peer is known to have heard of the sleep: longer than a store takes to become visible. The peer tells of
+/// its message and then looks at the sleep word; we write the sleep word and then look for messages. No fence orders the two across memories.
+const GRACE: Duration = Duration::from_micros(20);
 /// Polls between two looks at the clock.
 const STRIDE: u32 = 32;
-/// The thread's first and longest nap between two looks.
-const FIRST_NAP: Duration = Duration::from_micros(50);
-const LAST_NAP: Duration = Duration::from_millis(1);
-/// A waker is called after this even when nothing has changed.
-const BOUND: Duration = Duration::from_millis(20);
 
-/// Something that may change while nobody polls.
-pub(crate) type Watch = Box<dyn Fn() -> bool + Send>;
+/// An end of a ring that can be woken by its peer.
+pub(super) trait Sleeps {
+    /// `true` when the peer knows that we sleep and the event is armed.
+    fn prepare_sleep(&mut self) -> Result<bool, RingError>;
+    /// What to sleep on.
+    fn event(&self) -> Option<Box<dyn Event>>;
+}
+
+impl<D: Device> Sleeps for Producer<D> {
+    fn prepare_sleep(&mut self) -> Result<bool, RingError> {
+        Producer::prepare_sleep(self)
+    }
+
+    fn event(&self) -> Option<Box<dyn Event>> {
+        Producer::event(self)
+    }
+}
+
+impl<D: Device> Sleeps for Consumer<D> {
+    fn prepare_sleep(&mut self) -> Result<bool, RingError> {
+        Consumer::prepare_sleep(self)
+    }
+
+    fn event(&self) -> Option<Box<dyn Event>> {
+        Consumer::event(self)
+    }
+}
 
 /// The waiting of one direction of a stream.
 #[derive(Debug)]
 pub(super) struct Waiting {
+    sleeper: Sleeper,
     since: Option<Instant>,
     polls: u32,
     /// The spin is over until there is progress.
     patient: bool,
+    /// Since when the peer is known to have heard of the sleep.
+    announced: Option<Instant>,
 }
 
 impl Waiting {
     pub(super) fn new() -> Self {
         Self {
+            sleeper: Sleeper::new(),
             since: None,
             polls: 0,
             patient: false,
+            announced: None,
         }
     }
 
     /// Something was done: the next wait begins anew.
+    #[inline]
     pub(super) fn progress(&mut self) {
         self.since = None;
         self.polls = 0;
         self.patient = false;
+        self.announced = None;
     }
 
-    /// Sees to it that the task is polled again.
-    pub(super) fn wait(&mut self, context: &mut Context<'_>, watch: impl FnOnce() -> Watch) {
+    /// Sees to it that the task is polled again. It has just looked and found nothing.
+    pub(super) fn wait(&mut self, context: &mut Context<'_>, end: &mut impl Sleeps) {
         if !self.patient {
             self.polls += 1;
             if self.polls % STRIDE == 0 {
@@ -59,78 +92,26 @@ impl Waiting {
             context.waker().wake_by_ref();
             return;
         }
-        lookout().enter(Entry {
-            watch: watch(),
-            waker: context.waker().clone(),
-            until: Instant::now() + BOUND,
-        });
-    }
-}
-
-struct Entry {
-    watch: Watch,
-    waker: Waker,
-    until: Instant,
-}
-
-/// What the thread looks at.
-#[derive(Default)]
-struct Lookout {
-    entries: Mutex<Vec<Entry>>,
-    news: Condvar,
-}
-
-fn lookout() -> &'static Lookout {
-    static LOOKOUT: OnceLock<Lookout> = OnceLock::new();
-    static THREAD: OnceLock<bool> = OnceLock::new();
-    let lookout = LOOKOUT.get_or_init(Lookout::default);
-    THREAD.get_or_init(|| {
-        let thread = std::thread::Builder::new().name("dunlin-stream".into());
-        thread.spawn(|| lookout.run()).is_ok()
-    });
-    lookout
-}
-
-impl Lookout {
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(&self, entry: Entry) {
-        // It may have come before the watch began.
-        if (entry.watch)() {
-            entry.waker.wake();
-            return;
-        }
-        self.lock().push(entry);
-        self.news.notify_one();
-    }
-
-    fn run(&self) {
-        let mut nap = FIRST_NAP;
-        loop {
-            let mut entries = self.lock();
-            while entries.is_empty() {
-                entries = self
-                    .news
-                    .wait(entries)
-                    .unwrap_or_else(PoisonError::into_inner);
-                nap = FIRST_NAP;
-            }
-            let now = Instant::now();
-            let due: Vec<Waker> = entries
-                .extract_if(.., |entry| (entry.watch)() || entry.until <= now)
-                .map(|entry| entry.waker)
-                .collect();
-            drop(entries);
-            if due.is_empty() {
-                std::thread::sleep(nap);
-                nap = (nap * 2).min(LAST_NAP);
-                continue;
-            }
-            for waker in due {
-                waker.wake();
+        if self.may_sleep(end) {
+            let waker = context.waker().clone();
+            if end
+                .event()
+                .is_some_and(|event| lookout::enter(self.sleeper, event, waker))
+            {
+                return;
             }
         }
+        std::hint::spin_loop();
+        context.waker().wake_by_ref();
+    }
+
+    fn may_sleep(&mut self, end: &mut impl Sleeps) -> bool {
+        // A failure is told by the next look.
+        if !end.prepare_sleep().unwrap_or(false) {
+            self.announced = None;
+            return false;
+        }
+        let announced = *self.announced.get_or_insert_with(Instant::now);
+        announced.elapsed() >= GRACE
     }
 }

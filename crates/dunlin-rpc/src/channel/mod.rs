@@ -14,6 +14,7 @@ mod loom_tests;
 pub(crate) mod message;
 #[cfg(all(test, not(loom)))]
 mod model_tests;
+pub(crate) mod one_sided;
 pub(crate) mod outbox;
 pub(crate) mod ring;
 

@@ -1,5 +1,6 @@
 //! A lane: one channel and the calls that are out on it. An engine without threads or clocks; its users poll it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_verbs::thread;
@@ -7,8 +8,10 @@ use dunlin_verbs::{CompletionChannel, Device, QueuePairState, VerbsError};
 
 use crate::channel::buffers::{Buffer, Bytes, BytesMut, Landed};
 use crate::channel::message::{Header, Kind};
-use crate::channel::ring::RingChannel;
+use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
+use crate::channel::ring::{Finished, RingChannel};
 use crate::channel::ChannelError;
+use crate::client::region::{RegionKey, Wanted};
 use crate::config::REST;
 use crate::error::{CallError, WireFailure};
 use crate::HandlerId;
@@ -18,6 +21,8 @@ pub(crate) type CallId = u64;
 
 /// Messages taken in one poll: bounds the time that a poll holds its caller.
 const POLL_BUDGET: usize = 64;
+/// One-sided operations that wait for a flush, at most.
+pub(crate) const OPERATIONS_STAGED: usize = 16;
 
 /// What is sent.
 pub(crate) enum Body<'a> {
@@ -57,6 +62,18 @@ pub(crate) trait Lane: Send {
         body: &mut Body<'_>,
         tag: u64,
     ) -> Result<Option<CallId>, CallError>;
+    /// Asks for a region of this name with the next flush; the answer is an encoded [`Attached`]. `Ok(None)` as for [`Lane::submit`].
+    fn submit_attach(&mut self, name: &str, tag: u64) -> Result<Option<CallId>, CallError>;
+    /// The server has granted the region with this number at the client.
+    fn set_attached(&mut self, region: u64, attached: Attached);
+    /// Does a one-sided operation with the next flush; its answer is what it read.
+    fn submit_one_sided(
+        &mut self,
+        region: &RegionKey,
+        offset: u64,
+        wanted: &Wanted<'_>,
+        tag: u64,
+    ) -> Result<Submitted, CallError>;
     /// Hands the batch to the device. An error ends the lane, after every call has been completed with it; so do those of the
     /// other methods with a sink.
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
@@ -87,6 +104,16 @@ pub(crate) trait Lane: Send {
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError>;
     /// What a sleeper waits on, and what wakes it.
     fn sleeper(&self) -> Box<dyn Sleeper>;
+}
+
+/// What became of a one-sided operation that was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Submitted {
+    Call(CallId),
+    /// There is no room: poll and try again.
+    Full,
+    /// The region must be attached on this lane first.
+    Unattached,
 }
 
 /// A place to sleep until the lane's peer has something.
@@ -134,6 +161,9 @@ pub(crate) struct RingLane<D: Device> {
     free: Vec<u32>,
     /// Payloads of long requests while the server may still read them, by slot.
     exports: Vec<(usize, Buffer<D>)>,
+    /// One-sided operations of the next flush.
+    operations: Vec<OneSided>,
+    attached: Vec<(u64, Attached)>,
     /// Long responses that were read, and whose server is still to be told.
     releases: Vec<CallId>,
     /// Calls are taken: neither has the server said goodbye (`leaving`), nor is the channel lost.
@@ -162,6 +192,8 @@ impl<D: Device> RingLane<D> {
             slots,
             free,
             exports: Vec::new(),
+            operations: Vec::with_capacity(OPERATIONS_STAGED),
+            attached: Vec::new(),
             releases: Vec::new(),
             open: true,
             leaving: false,
@@ -242,7 +274,7 @@ impl<D: Device> RingLane<D> {
                 _ => self.dispatch(header, sink)?,
             }
         }
-        if self.channel.is_fetching() || !self.releases.is_empty() {
+        if self.channel.is_fetching() || self.channel.has_one_sided() || !self.releases.is_empty() {
             self.channel.progress()?;
             taken += self.take_fetched(sink)?;
         }
@@ -250,6 +282,24 @@ impl<D: Device> RingLane<D> {
             self.channel.tell_consumed()?;
         }
         Ok(taken)
+    }
+
+    fn post_operations(&mut self) -> Result<(), ChannelError> {
+        if self.lost {
+            return Err(ChannelError::peer_gone());
+        }
+        let posted = self.channel.post_one_sided(self.operations.iter());
+        self.operations.clear();
+        posted
+    }
+
+    fn refusal(&self) -> Option<CallError> {
+        if self.leaving {
+            return Some(CallError::ShuttingDown);
+        }
+        self.lost.then(|| CallError::ConnectionLost {
+            why: "it was lost before".into(),
+        })
     }
 
     #[inline]
@@ -293,7 +343,7 @@ impl<D: Device> RingLane<D> {
                 self.leaving = true;
                 self.open = false;
             }
-            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel => {
+            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => {
                 return Err(ChannelError::violation("a server that calls its client"));
             }
         }
@@ -308,6 +358,24 @@ impl<D: Device> RingLane<D> {
 
     fn take_fetched(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
         let mut taken = 0;
+        while let Some(finished) = self.channel.take_one_sided() {
+            taken += 1;
+            match finished {
+                Finished::Short(call, length) => {
+                    let index = self.answered(call)?;
+                    if let Some(tag) = self.finish(index) {
+                        sink.answer(tag, self.channel.result(length));
+                    }
+                }
+                Finished::Long(call, buffer) => {
+                    let index = self.answered(call)?;
+                    if let Some(tag) = self.finish(index) {
+                        let landed = Landed::after_completion(buffer);
+                        sink.complete(tag, Ok(Answer::Long(Box::new(landed))));
+                    }
+                }
+            }
+        }
         while let Some(fetched) = self.channel.take_fetched() {
             taken += 1;
             let index = self.answered(fetched.id)?;
@@ -332,6 +400,12 @@ impl<D: Device> RingLane<D> {
     }
 }
 
+fn lost(error: ChannelError) -> CallError {
+    CallError::ConnectionLost {
+        why: error.to_string(),
+    }
+}
+
 impl<D: Device> Lane for RingLane<D> {
     #[inline]
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
@@ -352,13 +426,8 @@ impl<D: Device> Lane for RingLane<D> {
         body: &mut Body<'_>,
         tag: u64,
     ) -> Result<Option<CallId>, CallError> {
-        if self.leaving {
-            return Err(CallError::ShuttingDown);
-        }
-        if self.lost {
-            return Err(CallError::ConnectionLost {
-                why: "it was lost before".into(),
-            });
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
         }
         let length = match body {
             Body::Bytes(bytes) => bytes.len(),
@@ -376,9 +445,6 @@ impl<D: Device> Lane for RingLane<D> {
                 limit: self.channel.longest(),
             });
         }
-        let lost = |error: ChannelError| CallError::ConnectionLost {
-            why: error.to_string(),
-        };
         if !self.channel.make_room(in_ring).map_err(lost)? {
             return Ok(None);
         }
@@ -422,11 +488,73 @@ impl<D: Device> Lane for RingLane<D> {
         Ok(Some(call))
     }
 
+    fn submit_attach(&mut self, name: &str, tag: u64) -> Result<Option<CallId>, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(CallError::TooLong {
+                bytes: name.len(),
+                limit: NAME_BYTES_MAX,
+            });
+        }
+        let room = self.channel.make_room(name.len());
+        if !room.map_err(lost)? {
+            return Ok(None);
+        }
+        let call = self.begin(tag).ok_or(CallError::TooManyOutstanding {
+            limit: self.slots.len(),
+        })?;
+        self.channel.push(Kind::Attach, 0, call, name.as_bytes());
+        Ok(Some(call))
+    }
+
+    fn set_attached(&mut self, region: u64, attached: Attached) {
+        self.attached.retain(|(number, _)| *number != region);
+        self.attached.push((region, attached));
+    }
+
+    fn submit_one_sided(
+        &mut self,
+        region: &RegionKey,
+        offset: u64,
+        wanted: &Wanted<'_>,
+        tag: u64,
+    ) -> Result<Submitted, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        let found = self.attached.iter().find(|(n, _)| *n == region.number);
+        let Some(&(_, attached)) = found else {
+            return Ok(Submitted::Unattached);
+        };
+        let remote = wanted.check(region, &attached, offset)?;
+        wanted.check_length(self.channel.longest())?;
+        let full = self.operations.len() >= OPERATIONS_STAGED
+            || self.channel.one_sided_room().map_err(lost)? <= self.operations.len();
+        if full {
+            return Ok(Submitted::Full);
+        }
+        let verb = wanted.verb(self.channel.inline_bytes(), |bytes| {
+            let export = self.channel.export(bytes.len()).map_err(lost)?;
+            export.fill(bytes);
+            Ok(Arc::new(export))
+        })?;
+        let call = self.begin(tag).ok_or(CallError::TooManyOutstanding {
+            limit: self.slots.len(),
+        })?;
+        self.operations.push(OneSided { call, remote, verb });
+        Ok(Submitted::Call(call))
+    }
+
     #[inline]
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        self.channel
-            .flush()
-            .map_err(|error| self.lose(&error, sink))
+        let flushed = self.channel.flush();
+        let posted = flushed.and_then(|()| match self.operations.is_empty() {
+            true => Ok(()),
+            false => self.post_operations(),
+        });
+        posted.map_err(|error| self.lose(&error, sink))
     }
 
     #[inline]

@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
+use crate::channel::one_sided::OneSided;
 use crate::channel::outbox::copy;
 
 use super::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, Patience, UnsafeCell};
@@ -63,6 +64,8 @@ pub(crate) struct Run<'a> {
     pub(crate) messages: u32,
     /// How many of them are requests, which cost credits.
     pub(crate) requests: u32,
+    /// One-sided operations that go with them.
+    pub(crate) operations: &'a [OneSided],
 }
 
 impl Run<'_> {
@@ -71,6 +74,7 @@ impl Run<'_> {
         bytes: &[],
         messages: 0,
         requests: 0,
+        operations: &[],
     };
 }
 
@@ -84,6 +88,8 @@ pub(crate) struct Node {
     length: AtomicUsize,
     messages: AtomicU32,
     requests: AtomicU32,
+    operations: AtomicPtr<OneSided>,
+    operations_count: AtomicUsize,
     /// Where it goes.
     room: AtomicPtr<u8>,
     /// Stands for the bytes under the model checker, which sees who touches it.
@@ -100,6 +106,8 @@ impl Node {
             length: AtomicUsize::new(0),
             messages: AtomicU32::new(0),
             requests: AtomicU32::new(0),
+            operations: AtomicPtr::new(null_mut()),
+            operations_count: AtomicUsize::new(0),
             room: AtomicPtr::new(null_mut()),
             witness: UnsafeCell::new(()),
             one_thread: PhantomData,
@@ -120,6 +128,10 @@ impl Node {
         self.length.store(run.bytes.len(), Ordering::Relaxed);
         self.messages.store(run.messages, Ordering::Relaxed);
         self.requests.store(run.requests, Ordering::Relaxed);
+        self.operations
+            .store(run.operations.as_ptr().cast_mut(), Ordering::Relaxed);
+        self.operations_count
+            .store(run.operations.len(), Ordering::Relaxed);
         self.next.store(null_mut(), Ordering::Relaxed);
         self.state.store(WAITING, Ordering::Relaxed);
     }
@@ -297,13 +309,13 @@ impl Members<'_> {
         !next.is_null()
     }
 
-    /// Takes the leader and its followers into the message, as long as `accept` takes their runs (bytes, messages, requests) and there are
-    /// not more than `most`; says how many there are. Whoever comes later is not waited for.
+    /// Takes the leader and its followers into the message, as long as `accept` takes their runs (bytes, messages, requests, one-sided
+    /// operations) and there are not more than `most`; says how many there are. Whoever comes later is not waited for.
     #[inline]
     pub(crate) fn gather(
         &mut self,
         most: usize,
-        mut accept: impl FnMut(usize, u32, u32) -> bool,
+        mut accept: impl FnMut(usize, u32, u32, usize) -> bool,
     ) -> usize {
         let most = most.min(MOST_MEMBERS);
         let run = |node: &Node| {
@@ -311,11 +323,12 @@ impl Members<'_> {
                 node.length.load(Ordering::Relaxed),
                 node.messages.load(Ordering::Relaxed),
                 node.requests.load(Ordering::Relaxed),
+                node.operations_count.load(Ordering::Relaxed),
             )
         };
-        let (bytes, messages, requests) = run(self.own);
-        if messages > 0 {
-            if !accept(bytes, messages, requests) {
+        let (bytes, messages, requests, operations) = run(self.own);
+        if messages > 0 || operations > 0 {
+            if !accept(bytes, messages, requests, operations) {
                 self.own_outcome = Outcome::Full;
                 return 0;
             }
@@ -330,14 +343,36 @@ impl Members<'_> {
             let Some(node) = (unsafe { next.as_ref() }) else {
                 break;
             };
-            let (bytes, messages, requests) = run(node);
-            if !accept(bytes, messages, requests) {
+            let (bytes, messages, requests, operations) = run(node);
+            if !accept(bytes, messages, requests, operations) {
                 break;
             }
             self.followers += 1;
             self.last = node;
         }
         self.count()
+    }
+
+    /// The one-sided operations of the members, each thread's in its order.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = &OneSided> {
+        let own = self.own_goes.then_some(std::ptr::from_ref(self.own));
+        let mut next = self.own.next.load(Ordering::Acquire).cast_const();
+        let followers = (0..self.followers).map(move |_| {
+            let node = next;
+            // SAFETY: it was gathered, so it is linked and waits for us to serve it.
+            next = unsafe { &*node }.next.load(Ordering::Acquire);
+            node
+        });
+        own.into_iter().chain(followers).flat_map(|node| {
+            // SAFETY: our own node, or as above; the operations are borrowed by the call that queued the node, which does not return
+            // before it is served, and that is not before this turn ends. Nobody changes them.
+            unsafe {
+                let node = &*node;
+                let start = node.operations.load(Ordering::Relaxed);
+                let count = node.operations_count.load(Ordering::Relaxed);
+                std::slice::from_raw_parts(start.cast_const(), count)
+            }
+        })
     }
 
     /// Whether the leader's own run found no room or no credit.

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dunlin_verbs::{thread, Device, Work};
 
@@ -12,6 +12,7 @@ use super::ports::{Mine, Ports};
 use super::Discipline;
 use crate::channel::buffers::{Buffer, BufferPool, BytesMut};
 use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
+use crate::channel::one_sided::Attached;
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
 use crate::error::CallError;
@@ -24,6 +25,9 @@ const TRIES: u32 = 1000;
 pub(crate) struct Status {
     state: AtomicU8,
     active: AtomicBool,
+    /// A thread sleeps because it had no room or no credits; there is some now.
+    wanted: AtomicBool,
+    news: AtomicBool,
     why: OnceLock<CallError>,
 }
 
@@ -36,6 +40,8 @@ impl Status {
         Self {
             state: AtomicU8::new(OPEN),
             active: AtomicBool::new(true),
+            wanted: AtomicBool::new(false),
+            news: AtomicBool::new(false),
             why: OnceLock::new(),
         }
     }
@@ -61,6 +67,27 @@ impl Status {
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
+    }
+
+    /// The calling thread goes to sleep until there is room and credits.
+    pub(super) fn want(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// There is what a thread sleeps for.
+    pub(super) fn announce(&self) {
+        self.wanted.store(false, Ordering::SeqCst);
+        self.news.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether those who sleep for room or credits are to be woken.
+    pub(super) fn take_news(&self) -> bool {
+        self.news.load(Ordering::Relaxed) && self.news.swap(false, Ordering::SeqCst)
     }
 
     pub(super) fn set_active(&self, active: bool) {
@@ -90,6 +117,9 @@ pub(crate) struct LaneFigures {
     pub(crate) messages: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) threads: AtomicU64,
+    /// One-sided operations, and how often some were posted together.
+    pub(crate) operations: AtomicU64,
+    pub(crate) lists: AtomicU64,
     pub(crate) credits: AtomicU32,
 }
 
@@ -107,6 +137,14 @@ impl LaneFigures {
         bump(&self.threads, threads);
     }
 
+    pub(super) fn operated(&self, operations: u64) {
+        let bump = |count: &AtomicU64, by: u64| {
+            count.store(count.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        };
+        bump(&self.operations, operations);
+        bump(&self.lists, 1);
+    }
+
     #[inline]
     pub(super) fn credits(&self, left: u32) {
         self.credits.store(left, Ordering::Relaxed);
@@ -121,6 +159,14 @@ pub(crate) trait SharedLane: Send + Sync {
     fn figures(&self) -> &LaneFigures;
     /// Longest payload in the ring, and at all.
     fn limits(&self) -> (usize, usize);
+    /// Bytes that a work request carries inside itself.
+    fn inline_bytes(&self) -> usize;
+    /// What the server granted of a region on this lane.
+    fn attached(&self, region: u64) -> Option<Attached>;
+    /// The server has granted it.
+    fn set_attached(&self, region: u64, attached: Attached);
+    /// Bytes for a long one-sided WRITE, in memory that the device reads.
+    fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError>;
     /// Sends a run, together with those of others.
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
     /// Sends a run and looks for answers in the same turn, when nobody else is at the lane; else only sends it, with those of others. Says
@@ -168,6 +214,9 @@ pub(crate) struct RingSharedLane<D: Device> {
     exports: Arc<BufferPool<D>>,
     eager: usize,
     longest: usize,
+    inline_bytes: usize,
+    /// By the region's number at the client. Looked at once by each port.
+    attached: Mutex<Vec<(u64, Attached)>>,
     spins: bool,
 }
 
@@ -186,6 +235,8 @@ impl<D: Device> RingSharedLane<D> {
             exports: Arc::clone(channel.exports()),
             eager: channel.eager_bytes(),
             longest: channel.longest(),
+            inline_bytes: channel.inline_bytes(),
+            attached: Mutex::new(Vec::new()),
             spins: discipline == Discipline::Spinlock,
             combiner: Combiner::new(Engine::new(channel, credits, discipline.most_members())),
         }
@@ -285,6 +336,28 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
 
     fn limits(&self) -> (usize, usize) {
         (self.eager, self.longest)
+    }
+
+    fn inline_bytes(&self) -> usize {
+        self.inline_bytes
+    }
+
+    fn attached(&self, region: u64) -> Option<Attached> {
+        let attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = attached.iter().find(|(number, _)| *number == region);
+        found.map(|&(_, attached)| attached)
+    }
+
+    fn set_attached(&self, region: u64, grant: Attached) {
+        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        attached.retain(|(number, _)| *number != region);
+        attached.push((region, grant));
+    }
+
+    fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError> {
+        let buffer = self.take_export(bytes.len())?;
+        buffer.fill(bytes);
+        Ok(Arc::new(buffer))
     }
 
     #[inline]

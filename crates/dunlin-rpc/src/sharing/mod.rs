@@ -20,7 +20,7 @@ pub(crate) mod statistics;
 mod sync;
 pub(crate) mod thread_port;
 
-pub(crate) use engine::ACTIVE;
+pub(crate) use engine::{ACTIVE, REPORTS_SHIFT};
 
 /// How threads share a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use dunlin_ring::{stream_config, RingConfig, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};
 use dunlin_rpc::bootstrap::{Capability, Secret};
-use dunlin_rpc::{capability, visit_device, DeviceVisitor, DEVICE_NAMES};
-use dunlin_verbs::{Device, VerbsError};
+use dunlin_rpc::{capabilities_towards, visit_device, DeviceVisitor};
+use dunlin_verbs::Device;
 
 use crate::meeting::{self, Chosen, Listener, MeetError, Terms};
 
@@ -191,7 +191,7 @@ impl StreamBuilder {
             address,
             KIND,
             &terms,
-            capabilities(terms.device.as_deref())?,
+            capabilities(terms.device.as_deref(), Some(address))?,
             |device| visit_device(device, Open(config))?,
             |end: Box<dyn AnyEnd>, theirs| end.join(theirs),
         )?;
@@ -204,7 +204,7 @@ impl StreamBuilder {
     /// As for [`Stream::bind`].
     pub fn bind(self, address: &str) -> Result<Listener<Stream>, MeetError> {
         let Self { terms, config } = self;
-        let capabilities = capabilities(terms.device.as_deref())?;
+        let capabilities = capabilities(terms.device.as_deref(), None)?;
         Listener::bind(
             address,
             KIND,
@@ -255,37 +255,19 @@ impl DeviceVisitor for Open {
     }
 }
 
-/// Says what a device can.
-struct Describe;
-
-impl DeviceVisitor for Describe {
-    type Output = io::Result<Capability>;
-
-    fn visit<D: Device>(self, device: &D) -> Self::Output {
-        capability(device.attributes())
-    }
-}
-
-/// All devices that can be opened here, or the one that was asked for. Streams write twice, so it does not matter in which order a device places.
-fn capabilities(only: Option<&str>) -> Result<Vec<Capability>, MeetError> {
-    let mut found = Vec::new();
-    let mut missing = Vec::new();
-    for name in DEVICE_NAMES {
-        match visit_device(name, Describe) {
-            Ok(described) => found.push(described.map_err(|source| MeetError::Io {
-                call: "this host's identity",
-                source,
-            })?),
-            Err(error) => missing.push(refused(name, &error)),
-        }
-    }
+/// All devices that can be used here, or the one that was asked for. Streams write twice, so it does not matter in which order a device places.
+fn capabilities(only: Option<&str>, towards: Option<&str>) -> Result<Vec<Capability>, MeetError> {
+    let towards = towards.map(str::parse).transpose()?;
+    let described = capabilities_towards(towards.as_ref());
+    let (mut found, missing) = described.map_err(|source| MeetError::Io {
+        call: "this host's identity",
+        source,
+    })?;
+    let names: Vec<String> = found.iter().map(|one| one.device.clone()).collect();
     found.retain(|one| only.is_none_or(|only| one.device == only || one.kind() == only));
     if found.is_empty() {
-        return Err(MeetError::Device(missing.join("; ")));
+        let there = names.into_iter().chain(missing).collect::<Vec<_>>();
+        return Err(MeetError::Device(there.join("; ")));
     }
     Ok(found)
-}
-
-fn refused(name: &str, error: &VerbsError) -> String {
-    format!("{name}: {error}")
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dunlin_verbs::{
     Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
-    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, VerbsError,
+    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
 };
 
+use super::one_sided::OneSidedWork;
 use super::{Parameters, RingChannel, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
 use crate::channel::batch::LINE_BYTES;
 use crate::channel::buffers::{BufferPool, Purpose};
@@ -80,7 +81,11 @@ impl<D: Device> UnconnectedRing<D> {
                 inline_bytes,
             },
         )?;
-        queue_pair.to_init(Access::REMOTE_WRITE | Access::REMOTE_READ)?;
+        let mut access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        if attributes.transports.rc.contains(Verbs::ATOMIC) {
+            access |= Access::REMOTE_ATOMIC;
+        }
+        queue_pair.to_init(access)?;
         let canaries = crate::fabric::random(device)?;
         Ok(Self {
             canaries,
@@ -118,8 +123,24 @@ impl<D: Device> UnconnectedRing<D> {
         .into()
     }
 
-    /// Joins this side to its peer.
+    /// Joins the side that dialled: its peer is joined already, and is told that this side is.
     pub(crate) fn connect(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<RingChannel<D>, VerbsError> {
+        let mut channel = self.join(peer, parameters)?;
+        channel.met = true;
+        channel.dialled = true;
+        channel
+            .wake_peer(0)
+            .map_err(|error| VerbsError::Peer(error.to_string()))?;
+        Ok(channel)
+    }
+
+    /// Joins the side that was dialled, before its peer: this side posts nothing until it has heard from there, because a queue pair takes
+    /// requests only when its owner has come so far, and how long that takes no timeout of a request should bound.
+    pub(crate) fn join(
         self,
         peer: &EndpointAddress,
         parameters: &Parameters,
@@ -227,6 +248,13 @@ impl<D: Device> UnconnectedRing<D> {
             broken: None,
             asked: None,
             asks: None,
+            reported: None,
+            one_sided: OneSidedWork::new(),
+            met: false,
+            dialled: false,
+            probe: None,
+            device: self.device,
+            domain: self.domain,
         })
     }
 }

@@ -1,0 +1,254 @@
+//! Sleep and wake-ups of one end of a ring: an end that has announced its sleep is woken by the next thing that it may wait for.
+//!
+//! Who wants to sleep WRITEs a new number into the *sleep word* of the peer. The peer compares that word with the number it answered last, each
+//! time after it has told of a tail, a head or the end; when they differ it posts one empty WRITE with immediate, which takes one of a few
+//! RECEIVEs and raises the event of the sleeper's completion channel. Nobody sleeps before its announcement is known to have arrived, and then
+//! looks on for longer than a store takes to become visible: see [`crate::stream`].
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dunlin_verbs::{
+    CompletionChannel, CompletionQueue, Device, Notify, Operation, Payload, QueuePair,
+    ReceiveRequest, Region, RemoteAddress, SendFlags, SendRequest,
+};
+
+use crate::error::RingError;
+use crate::link::{Link, Polled};
+
+/// RECEIVEs kept posted for wake-ups. An honest peer has one under way, and one more that comes late.
+pub(crate) const WAKE_RECEIVES: usize = 8;
+
+/// What one end needs to sleep, and to wake the other.
+#[derive(Debug)]
+pub(crate) struct Bell<D: Device> {
+    channel: D::CompletionChannel,
+    /// Where the peer announces its sleep.
+    inlet: D::Region,
+    at: usize,
+    /// Where we announce ours.
+    peer: RemoteAddress,
+    /// The number of the peer's that was answered last, and of ours that was announced last.
+    woken: u64,
+    number: u64,
+    /// Our announcement has not been answered: requests posted up to and with it.
+    announced: Option<u64>,
+}
+
+/// What a thread sleeps on for several streams.
+pub(crate) trait Event: Send + Sync {
+    /// Readable with the event.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+    /// Takes the event back, if there is one.
+    fn take(&self);
+}
+
+impl<C: CompletionChannel> Event for C {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+
+    fn take(&self) {
+        // An event that stays costs one more look.
+        let _ = self.wait(Duration::ZERO);
+    }
+}
+
+impl<D: Device> Bell<D> {
+    pub(crate) fn new(
+        channel: D::CompletionChannel,
+        inlet: D::Region,
+        at: usize,
+        peer: RemoteAddress,
+    ) -> Self {
+        Self {
+            channel,
+            inlet,
+            at,
+            peer,
+            woken: 0,
+            number: 0,
+            announced: None,
+        }
+    }
+
+    /// The event that a wake-up raises.
+    pub(crate) fn event(&self) -> Box<dyn Event> {
+        Box::new(self.channel.clone())
+    }
+
+    #[inline(always)]
+    fn heard(&self) -> u64 {
+        let word = self.inlet.memory().atomic_u64(self.at);
+        word.load(Ordering::Relaxed)
+    }
+}
+
+impl<D: Device> Link<D> {
+    /// Wakes the peer if it has announced a sleep that was not answered. `name` as for [`Link::post`].
+    #[inline(always)]
+    pub(crate) fn wake_if_asleep(&mut self, name: u64) -> Result<(), RingError> {
+        match &self.bell {
+            Some(bell) if bell.heard() != bell.woken => self.wake(bell.heard(), name),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn wake(&mut self, number: u64, name: u64) -> Result<(), RingError> {
+        let entries = self.has_entries(1);
+        let Some(bell) = self.bell.as_mut().filter(|_| entries) else {
+            // The next thing that is told wakes it; and its sleep has a bound.
+            return Ok(());
+        };
+        bell.woken = number;
+        let write = Operation::Write {
+            remote: bell.peer,
+            immediate: Some(0),
+        };
+        let request = SendRequest::new(0, write, Payload::Inline(&[]), SendFlags::SOLICITED);
+        self.post(&mut [request], false, name)
+    }
+
+    /// Announces that this end is going to sleep, if that has not been done. `true` when the peer is known to have heard of it and the event is armed:
+    /// then whoever has looked once more, and found nothing, may sleep.
+    pub(crate) fn prepare_sleep(&mut self, name: u64) -> Result<(bool, Polled), RingError> {
+        let entries = self.has_entries(1);
+        let Some(bell) = &mut self.bell else {
+            return Ok((false, Polled::default()));
+        };
+        if bell.announced.is_none() && entries {
+            bell.number += 1;
+            let write = Operation::Write {
+                remote: bell.peer,
+                immediate: None,
+            };
+            let number = bell.number.to_le_bytes();
+            let payload = Payload::Inline(&number);
+            let request = SendRequest::new(0, write, payload, SendFlags::empty());
+            self.post(&mut [request], true, name)?;
+            let posted = self.posted;
+            if let Some(bell) = &mut self.bell {
+                bell.announced = Some(posted);
+            }
+        }
+        let mut polled = self.poll()?;
+        let announced = self.bell.as_ref().and_then(|bell| bell.announced);
+        let known = announced.is_some_and(|posted| self.retired >= posted);
+        if known {
+            let armed = self.completions.request_notify(Notify::Next);
+            // What came before the event was armed raises none.
+            let more = self.poll()?;
+            polled.completed = more.completed.or(polled.completed);
+            polled.received += more.received;
+            if armed.is_err() {
+                return Ok((false, polled));
+            }
+        }
+        if polled.received > 0 {
+            // It has been answered: the next sleep is announced anew.
+            if let Some(bell) = &mut self.bell {
+                bell.announced = None;
+            }
+            return Ok((false, polled));
+        }
+        Ok((known, polled))
+    }
+
+    /// Posts RECEIVEs for wake-ups.
+    pub(crate) fn expect_wake_ups(&mut self, count: usize) {
+        for _ in 0..count {
+            let request = ReceiveRequest {
+                id: 0,
+                segments: &[],
+            };
+            // A queue pair in error is found by the next look.
+            let _ = self.queue_pair.post_receive(&[request]);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+    use super::*;
+    use crate::{
+        stream_config, Consumer, Producer, Received, SendError, UnconnectedConsumer,
+        UnconnectedProducer,
+    };
+    use dunlin_shm::{ShmConfig, ShmDevice};
+
+    fn ring() -> (Producer<ShmDevice>, Consumer<ShmDevice>) {
+        let device = || ShmDevice::open(ShmConfig::default()).unwrap();
+        let config = stream_config();
+        let producer = UnconnectedProducer::waking(&device(), &config).unwrap();
+        let consumer = UnconnectedConsumer::waking(&device(), &config).unwrap();
+        let (to_consumer, to_producer) = (producer.offer(), consumer.offer());
+        (
+            producer.connect(&to_producer).unwrap(),
+            consumer.connect(&to_consumer).unwrap(),
+        )
+    }
+
+    fn until(mut done: impl FnMut() -> bool) {
+        let start = std::time::Instant::now();
+        while !done() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it hangs");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether the event comes within a bound that is there to end the test.
+    fn rings(event: &dyn Event, seconds: i64) -> bool {
+        let mut descriptors = [PollFd::from_borrowed_fd(event.descriptor(), PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: seconds,
+            tv_nsec: 0,
+        };
+        let rung = poll(&mut descriptors, Some(&limit)).unwrap() > 0;
+        event.take();
+        rung
+    }
+
+    #[test]
+    fn a_message_wakes_the_consumer_and_a_push_the_producer() {
+        let (mut producer, mut consumer) = ring();
+        // Three sleeps: each is announced anew.
+        for number in 0..3u8 {
+            let event = consumer.event().unwrap();
+            // A device may raise an event without a reason, when a peer attaches for example.
+            until(|| consumer.prepare_sleep().unwrap() && !rings(&*event, 0));
+            producer.try_send(&[number; 8]).unwrap();
+            assert!(rings(&*event, 20));
+            let read = consumer.receive(|message| message.array::<1>(0)).unwrap();
+            assert_eq!(read, Received::Message([number]));
+        }
+        while producer.try_send(&[7; 200]) != Err(SendError::Full) {}
+        let event = producer.event().unwrap();
+        until(|| producer.prepare_sleep().unwrap() && !rings(&*event, 0));
+        while consumer.receive(|_| ()).unwrap() == Received::Message(()) {}
+        assert!(rings(&*event, 20));
+        producer.try_send(&[7; 200]).unwrap();
+
+        // The end, and a peer that is gone, wake as well.
+        while consumer.receive(|_| ()).unwrap() == Received::Message(()) {}
+        let event = consumer.event().unwrap();
+        until(|| consumer.prepare_sleep().unwrap() && !rings(&*event, 0));
+        producer.close().unwrap();
+        assert!(rings(&*event, 20));
+        let mut found = Received::Empty;
+        until(|| {
+            found = consumer.receive(|_| ()).unwrap();
+            found != Received::Empty
+        });
+        assert_eq!(found, Received::End);
+        let (mut producer, consumer) = ring();
+        let event = producer.event().unwrap();
+        until(|| producer.prepare_sleep().unwrap() && !rings(&*event, 0));
+        drop(consumer);
+        assert!(rings(&*event, 20));
+        until(|| producer.poll().is_err());
+    }
+}

@@ -1,0 +1,20 @@
+//! Sleeping until something has arrived.
+
+use dunlin_verbs::Device;
+
+use super::Consumer;
+use crate::bell::{Bell, Event};
+use crate::error::RingError;
+
+impl<D: Device> Consumer<D> {
+    /// Announces a sleep; `true` when the producer knows of it and the event is armed.
+    pub(crate) fn prepare_sleep(&mut self) -> Result<bool, RingError> {
+        let (ready, _) = self.link.prepare_sleep(0)?;
+        Ok(ready)
+    }
+
+    /// What to sleep on, where this ring has it.
+    pub(crate) fn event(&self) -> Option<Box<dyn Event>> {
+        self.link.bell.as_ref().map(Bell::event)
+    }
+}

@@ -1,0 +1,25 @@
+//! Sleeping until the consumer has given something back, or the device has finished something.
+
+use dunlin_verbs::Device;
+
+use super::Producer;
+use crate::bell::{Bell, Event};
+use crate::error::RingError;
+
+impl<D: Device> Producer<D> {
+    /// Announces a sleep; `true` when the consumer knows of it and the event is armed.
+    pub(crate) fn prepare_sleep(&mut self) -> Result<bool, RingError> {
+        let (ready, polled) = self.link.prepare_sleep(self.sender.esc_tail())?;
+        if let Some(position) = polled.completed {
+            self.sender.completed(position);
+            // What waited for it may go on: not yet to sleep.
+            return Ok(false);
+        }
+        Ok(ready)
+    }
+
+    /// What to sleep on, where this ring has it.
+    pub(crate) fn event(&self) -> Option<Box<dyn Event>> {
+        self.link.bell.as_ref().map(Bell::event)
+    }
+}

@@ -1,0 +1,143 @@
+//! The thread that sleeps for all streams of a process: on the events of their completion channels, each for a bounded time.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
+
+use crate::bell::Event;
+
+/// A waker is called after this even without an event: for what nobody thought of.
+const BOUND: Duration = Duration::from_millis(100);
+
+/// Who sleeps: one direction of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sleeper(u64);
+
+impl Sleeper {
+    pub(super) fn new() -> Self {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+struct Entry {
+    sleeper: Sleeper,
+    event: Arc<dyn Event>,
+    waker: Waker,
+    until: Instant,
+}
+
+struct Lookout {
+    entries: Mutex<Vec<Entry>>,
+    /// Readable when there is a new entry.
+    news: OwnedFd,
+}
+
+/// Has `waker` called at the event, or after 100 ms. A sleeper has one entry, its latest. `false` when the system has no descriptor or no
+/// thread for it: then the caller has to go on polling.
+pub(super) fn enter(sleeper: Sleeper, event: Box<dyn Event>, waker: Waker) -> bool {
+    let Some(lookout) = lookout() else {
+        return false;
+    };
+    let entry = Entry {
+        sleeper,
+        event: event.into(),
+        waker,
+        until: Instant::now() + BOUND,
+    };
+    let mut entries = lookout.lock();
+    match entries.iter_mut().find(|one| one.sleeper == sleeper) {
+        Some(one) => *one = entry,
+        None => entries.push(entry),
+    }
+    drop(entries);
+    // A counter that is full is readable as well.
+    let _ = rustix::io::write(&lookout.news, &1u64.to_ne_bytes());
+    true
+}
+
+fn lookout() -> Option<&'static Lookout> {
+    static LOOKOUT: OnceLock<Option<Lookout>> = OnceLock::new();
+    static THREAD: OnceLock<bool> = OnceLock::new();
+    let make = || {
+        let news = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+        Some(Lookout {
+            entries: Mutex::default(),
+            news,
+        })
+    };
+    let lookout = LOOKOUT.get_or_init(make).as_ref()?;
+    let runs = THREAD.get_or_init(|| {
+        let thread = std::thread::Builder::new().name("dunlin-stream".into());
+        thread.spawn(|| lookout.run()).is_ok()
+    });
+    runs.then_some(lookout)
+}
+
+impl Lookout {
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        loop {
+            // Only this thread takes entries out, and only an entry that is replaced changes its place's event.
+            let (watched, until) = {
+                let entries = self.lock();
+                let watched: Vec<_> = entries
+                    .iter()
+                    .map(|entry| (entry.sleeper, Arc::clone(&entry.event)))
+                    .collect();
+                (watched, entries.iter().map(|entry| entry.until).min())
+            };
+            let rung = self.sleep(&watched, until);
+            let now = Instant::now();
+            let due: Vec<Waker> = self
+                .lock()
+                .extract_if(.., |entry| {
+                    entry.until <= now || rung.contains(&entry.sleeper)
+                })
+                .map(|entry| entry.waker)
+                .collect();
+            for waker in due {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Sleeps until an event, an entry, or the first bound; says whose events came, and takes these.
+    fn sleep(&self, watched: &[(Sleeper, Arc<dyn Event>)], until: Option<Instant>) -> Vec<Sleeper> {
+        let mut descriptors: Vec<PollFd<'_>> = watched
+            .iter()
+            .map(|(_, event)| PollFd::from_borrowed_fd(event.descriptor(), PollFlags::IN))
+            .collect();
+        descriptors.push(PollFd::from_borrowed_fd(self.news.as_fd(), PollFlags::IN));
+        let limit = until.map(|until| {
+            let left = until.saturating_duration_since(Instant::now());
+            Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        if poll(&mut descriptors, limit.as_ref()).is_err() {
+            // Interrupted, or out of memory for a moment.
+            std::thread::sleep(Duration::from_millis(1));
+            return Vec::new();
+        }
+        let mut count = [0; 8];
+        // Empty when nobody has entered.
+        let _ = rustix::io::read(&self.news, &mut count);
+        let mut rung = Vec::new();
+        for (descriptor, (sleeper, event)) in descriptors.iter().zip(watched) {
+            if !descriptor.revents().is_empty() {
+                event.take();
+                rung.push(*sleeper);
+            }
+        }
+        rung
+    }
+}
