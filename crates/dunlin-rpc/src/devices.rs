@@ -107,9 +107,7 @@ pub(crate) fn verbs_hardware(
 /// The open NIC with a name; of several the last, which is the one that was chosen for an address.
 pub(crate) fn nic(name: &str) -> Option<IbvDevice> {
     let open = nics();
-    let named = open
-        .iter()
-        .rfind(|device| device.attributes().name == name);
+    let named = open.iter().rfind(|device| device.attributes().name == name);
     named.cloned()
 }
 
