@@ -91,8 +91,11 @@ fn send(producer: &mut Producer<ShmDevice>, size: usize, number: u64) {
     let mut looks = 0u32;
     loop {
         let sent = producer.try_send_with(size, |place| {
-            for word in place.as_chunks_mut::<8>().0.iter_mut().take(32) {
-                *word = number.to_le_bytes();
+            // A line by a loop of known length, as the bare ring of `dunlin perf limits` fills its own; of longer messages the first.
+            if let Some(line) = place.first_chunk_mut::<64>() {
+                line.as_chunks_mut::<8>().0.fill(number.to_le_bytes());
+            } else {
+                place.as_chunks_mut::<8>().0.fill(number.to_le_bytes());
             }
         });
         match sent {

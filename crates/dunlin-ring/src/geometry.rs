@@ -182,6 +182,8 @@ pub(crate) struct Geometry {
     pub(crate) push: u64,
     /// Whether a message may lie in several units.
     pub(crate) spans: bool,
+    /// Lengths of messages that take one unit: the least, and how many more there are beyond it.
+    singles: (usize, usize),
     pub(crate) words: Words,
 }
 
@@ -259,7 +261,16 @@ impl Geometry {
             fixed = Some((bytes, units));
             longest = bytes;
         }
+        let most = longest.min(unit_bytes.saturating_sub(prefix + suffix));
+        let singles = match fixed {
+            Some((bytes, 1)) => (bytes, 0),
+            // No message is as long as that.
+            Some(_) => (usize::MAX, 0),
+            None if prefix + suffix > unit_bytes => (usize::MAX, 0),
+            None => (0, most),
+        };
         Ok(Self {
+            singles,
             unit_bytes,
             units,
             stride: if spans { 1 } else { LINK_STRIDE },
@@ -324,17 +335,13 @@ impl Geometry {
     /// Whether a message of this length can be sent and takes one unit.
     #[inline(always)]
     pub(crate) fn is_single(&self, length: usize) -> bool {
-        match self.fixed {
-            Some((bytes, units)) => length == bytes && units == 1,
-            None => self.prefix + length + self.suffix <= self.unit_bytes && length <= self.longest,
-        }
+        length.wrapping_sub(self.singles.0) <= self.singles.1
     }
 
     /// Longest message that takes one unit.
     #[inline(always)]
     pub(crate) fn longest_single(&self) -> usize {
-        self.longest
-            .min(self.unit_bytes.saturating_sub(self.prefix + self.suffix))
+        self.singles.1
     }
 
     /// Whether messages may lie side by side, each alone in its slot.

@@ -21,7 +21,7 @@ impl<D: Device> Producer<D> {
     /// When the ring has ended otherwise.
     pub fn close(&mut self) -> Result<(), RingError> {
         if self.close == Close::Open {
-            self.quiet_until = 0;
+            self.local.end_run();
             self.close = Close::Wanted;
             self.tell_end()?;
         }

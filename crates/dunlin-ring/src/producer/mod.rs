@@ -53,8 +53,6 @@ pub struct Producer<D: Device> {
     signaled_tail: u64,
     /// The device has been told that slots up to here will be WRITTEN.
     expected: u64,
-    /// While the tail is below this, a message of one unit that is made in the array calls for nothing else.
-    quiet_until: u64,
     /// The tail at the last poll: the same again means that the sender is idle.
     polled_tail: u64,
     /// A READ of the head is under way.
@@ -97,7 +95,6 @@ impl<D: Device> Producer<D> {
             inline_bytes: parts.inline_bytes,
             signaled_tail: 0,
             expected: 0,
-            quiet_until: 0,
             polled_tail: 0,
             pulling: false,
             staged: false,
@@ -128,7 +125,7 @@ impl<D: Device> Producer<D> {
     /// carries. When the ring has ended.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<(), SendError> {
-        if self.sender.tail() < self.quiet_until && self.geometry.is_single(message.len()) {
+        if self.has_next(message.len()) {
             self.send_quietly(message.len(), |place| place.copy_from_slice(message));
             D::charge(Work::Copy(message.len()));
             return Ok(());
@@ -139,7 +136,7 @@ impl<D: Device> Producer<D> {
         place.copy_from_slice(message);
         D::charge(Work::Copy(message.len()));
         self.publish(offset, message.len())?;
-        self.quiet_until = self.quiet_bound();
+        self.begin_run();
         Ok(())
     }
 
@@ -154,40 +151,52 @@ impl<D: Device> Producer<D> {
         length: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), SendError> {
-        if self.sender.tail() < self.quiet_until && self.geometry.is_single(length) {
+        if self.has_next(length) {
             self.send_quietly(length, fill);
             return Ok(());
         }
         let offset = self.claim(length)?;
         fill(self.room(offset, length));
         self.commit(offset, length)?;
-        self.quiet_until = self.quiet_bound();
+        self.begin_run();
         Ok(())
+    }
+
+    /// Whether a message of `length` bytes goes to the next place of the run.
+    #[inline(always)]
+    fn has_next(&self, length: usize) -> bool {
+        self.local.is_running() && self.geometry.is_single(length)
     }
 
     /// A message of one unit for which there is room, and which brings no threshold about: most of them.
     #[inline(always)]
     fn send_quietly(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) {
-        let offset = self.geometry.offset(self.sender.tail());
         let prefix = self.geometry.prefix;
-        let place = self.local.bytes_mut(offset, prefix + length);
-        let (header, payload) = place.split_at_mut(prefix);
-        if let Some(header) = header.first_chunk_mut() {
-            *header = framing::encode(length);
+        if let Some(place) = self.local.next_of_run(prefix + length) {
+            let (header, payload) = place.split_at_mut(prefix);
+            if let Some(header) = header.first_chunk_mut() {
+                *header = framing::encode(length);
+            }
+            fill(payload);
+            self.local.filled();
+            self.sender.wrote(1);
         }
-        fill(payload);
-        self.sender.wrote(1);
     }
 
-    /// How far messages may be sent quietly; none where each one calls for more than being made.
+    /// Begins a run of the places that may be filled quietly: none where each message calls for more than being made.
     #[inline(always)]
-    fn quiet_bound(&self) -> u64 {
+    fn begin_run(&mut self) {
         let plain = self.design.zero_copy && self.design.mirrored && self.close == Close::Open;
-        if plain && !self.design.polls_messages() {
-            self.sender.quiet_until()
-        } else {
-            0
+        if !plain || self.design.polls_messages() || !self.geometry.spans {
+            return;
         }
+        let tail = self.sender.tail();
+        let index = self.geometry.index(tail);
+        let quiet = self.sender.quiet_until().saturating_sub(tail);
+        let count = quiet.min(self.geometry.units - index);
+        let offset = self.geometry.offset(tail);
+        self.local
+            .begin_run(offset, self.geometry.unit_bytes, count);
     }
 
     /// Room for a message of at most `length` bytes in the ring itself, to be filled and committed.

@@ -15,6 +15,8 @@ impl<D: Device> Producer<D> {
     /// Room for a message: checks the length, skips the end of the array if need be, and says where the message begins.
     #[inline(always)]
     pub(super) fn claim(&mut self, length: usize) -> Result<usize, SendError> {
+        // What the run was made for changes now.
+        self.local.end_run();
         if !self.geometry.carries(length) {
             return Err(self.wrong_length(length));
         }

@@ -47,6 +47,9 @@ impl<D: Device> Producer<D> {
         let (from, to) = (self.sender.esc_tail(), self.sender.tail());
         let unit = self.geometry.unit_bytes;
         let count = (to - from) as usize;
+        if count == 0 && !advance {
+            return Ok(true);
+        }
         let until_end = (self.geometry.units - self.geometry.index(from)) as usize;
         let pieces = [
             (self.geometry.offset(from), count.min(until_end) * unit),
@@ -63,48 +66,30 @@ impl<D: Device> Producer<D> {
         let tail = to.to_le_bytes();
         let immediate = (advance && self.design.tail_sync == TailSync::CompletionQueue)
             .then_some((to - self.sender.synced_tail()) as u32);
+        let none = SendFlags::empty();
+        // With immediate data the last piece is the notification, or an empty one where there is none.
+        let alone = immediate.is_none() || count == 0;
         let word = || {
-            let (remote, payload, immediate) = match immediate {
-                Some(_) => (self.places.array, &[][..], immediate),
-                None => (self.places.tail, &tail[..], None),
+            let (remote, payload) = match immediate {
+                Some(_) => (self.places.array, &[][..]),
+                None => (self.places.tail, &tail[..]),
             };
             let write = Operation::Write { remote, immediate };
-            SendRequest::new(0, write, Payload::Inline(payload), SendFlags::empty())
+            SendRequest::new(0, write, Payload::Inline(payload), none)
         };
-        let mut list: [Request<'_, D>; LIST] = [word(), word(), word()];
-        let mut used = 0;
-        for ((offset, length), segment) in pieces.into_iter().zip(&segments) {
-            if length == 0 {
-                continue;
-            }
+        let piece = |which: usize, last: bool| {
+            let (offset, length) = pieces[which];
             let write = Operation::Write {
                 remote: self.places.array.plus(offset as u64),
-                immediate: None,
+                immediate: immediate.filter(|_| last),
             };
             let payload = if length <= self.inline_bytes {
                 Payload::Inline(self.local.bytes(offset, length))
             } else {
-                Payload::Segments(segment)
+                Payload::Segments(&segments[which])
             };
-            list[used] = SendRequest::new(0, write, payload, SendFlags::empty());
-            used += 1;
-        }
-        match (advance, immediate) {
-            // The last piece carries the notification.
-            (true, Some(_)) if used > 0 => {
-                if let Operation::Write {
-                    immediate: with, ..
-                } = &mut list[used - 1].operation
-                {
-                    *with = immediate;
-                }
-            }
-            (true, _) => used += 1,
-            (false, _) => {}
-        }
-        if used == 0 {
-            return Ok(true);
-        }
+            SendRequest::new(0, write, payload, none)
+        };
         let far = to - self.signaled_tail >= self.geometry.units / 4;
         let signal = far || (advance && self.signals_advancement());
         if signal {
@@ -112,16 +97,23 @@ impl<D: Device> Producer<D> {
         }
         // Without batching each request has a doorbell of its own: a NIC takes a short one from its doorbell, but fetches those of a
         // list from memory, which is a round trip over PCIe more.
-        let together = if self.design.batching == Batching::Off {
-            1
-        } else {
-            LIST
+        let apart = self.design.batching == Batching::Off;
+        let link = &mut self.link;
+        let mut post = |requests: &mut [Request<'_, D>]| {
+            if !apart {
+                return link.post(requests, signal, to);
+            }
+            let last = requests.len() - 1;
+            let mut each = requests.chunks_mut(1).enumerate();
+            each.try_for_each(|(place, request)| link.post(request, signal && place == last, to))
         };
-        let groups = used.div_ceil(together);
-        for (group, requests) in list[..used].chunks_mut(together).enumerate() {
-            self.link
-                .post(requests, signal && group + 1 == groups, to)?;
-        }
+        match (count > 0, count > until_end, advance && alone) {
+            (false, ..) => post(&mut [word()]),
+            (true, false, false) => post(&mut [piece(0, true)]),
+            (true, false, true) => post(&mut [piece(0, true), word()]),
+            (true, true, false) => post(&mut [piece(0, false), piece(1, true)]),
+            (true, true, true) => post(&mut [piece(0, false), piece(1, true), word()]),
+        }?;
         self.sender.transmitted();
         if advance {
             self.sender.advanced();
