@@ -31,6 +31,19 @@ pub(crate) fn route(core: &Core, remote: &EndpointAddress) -> Result<AhAttribute
             core.nic
         )));
     }
+    if port.ethernet && is_ipv4(&remote.gid) != is_ipv4(&port.gid.gid) {
+        let family = |gid| if is_ipv4(gid) { "IPv4" } else { "IPv6" };
+        return Err(VerbsError::Address(format!(
+            "the peer is at {} ({}), and {} port {} uses {} ({}): no packet goes from one to the other. Dial or bind an \
+             address of the same family on both sides, or choose with DUNLIN_IBV_ADDRESS",
+            std::net::Ipv6Addr::from(remote.gid).to_canonical(),
+            family(&remote.gid),
+            core.nic,
+            port.number,
+            port.gid,
+            family(&port.gid.gid),
+        )));
+    }
     Ok(AhAttributes {
         route: GlobalRoute {
             destination: Gid(remote.gid),
@@ -47,6 +60,11 @@ pub(crate) fn route(core: &Core, remote: &EndpointAddress) -> Result<AhAttribute
         is_global: u8::from(port.ethernet || remote.gid[..8] != port.gid.gid[..8]),
         port: port.number,
     })
+}
+
+/// Whether a GID is an IPv4 address.
+fn is_ipv4(gid: &[u8; 16]) -> bool {
+    std::net::Ipv6Addr::from(*gid).to_ipv4_mapped().is_some()
 }
 
 /// The route for people, in errors.

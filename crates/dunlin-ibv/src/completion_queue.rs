@@ -146,27 +146,28 @@ impl IbvCompletionQueue {
         } else {
             None
         };
-        let (raw, way) = match extended.map(|raw| (raw, Poller::of(raw, core.clock))) {
-            // It begins as any queue does.
-            Some((raw, Some(poller))) => (raw.cast(), Way::Calls(poller)),
-            Some((raw, None)) => {
-                // SAFETY: just made and not used.
-                unsafe { (core.api.destroy_cq)(raw.cast()) };
-                return Err(invalid(
-                    "device",
-                    format!(
+        let (raw, way) =
+            match extended.map(|raw| (raw, Poller::of(raw, core.clock, core.soft_roce))) {
+                // It begins as any queue does.
+                Some((raw, Some(poller))) => (raw.cast(), Way::Calls(poller)),
+                Some((raw, None)) => {
+                    // SAFETY: just made and not used.
+                    unsafe { (core.api.destroy_cq)(raw.cast()) };
+                    return Err(invalid(
+                        "device",
+                        format!(
                         "the provider of {} leaves out calls; DUNLIN_IBV_EXTENDED=no does without",
                         core.nic
                     ),
-                ));
-            }
-            // SAFETY: the context is open, and the channel, if any, is of it and held below.
-            None => unsafe {
-                let (context, vector) = (core.context.0, core.vector());
-                let raw = (core.api.create_cq)(context, asked, null_mut(), raw_channel, vector);
-                (raw, Way::List(poll))
-            },
-        };
+                    ));
+                }
+                // SAFETY: the context is open, and the channel, if any, is of it and held below.
+                None => unsafe {
+                    let (context, vector) = (core.context.0, core.vector());
+                    let raw = (core.api.create_cq)(context, asked, null_mut(), raw_channel, vector);
+                    (raw, Way::List(poll))
+                },
+            };
         if raw.is_null() {
             return Err(last(
                 "ibv_create_cq",

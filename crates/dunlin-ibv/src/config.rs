@@ -29,7 +29,8 @@ pub struct IbvConfig {
     pub placement: Option<Placement>,
     /// Posting and polling by the library's extended calls. By default requests are posted by them where the provider has
     /// them, and completions are taken by them where they bring timestamps; `true`: both wherever they are there, `false`:
-    /// neither, and so no timestamps.
+    /// neither, and so no timestamps. Soft-RoCE counts as having none unless `true`: its library (rdma-core 44) gets the
+    /// length of requests with several segments wrong when they are posted by calls.
     pub extended: Option<bool>,
     /// Bytes registered at once.
     pub max_registered_bytes: usize,

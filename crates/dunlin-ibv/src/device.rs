@@ -129,6 +129,7 @@ impl IbvDevice {
         let opened = Opened { api: &api, context };
         let device = query(&api, context, nic)?;
         let port = choose_port(&api, context.0, nic, device.ports, config)?;
+        let soft_roce = is_soft_roce(&config.sysfs, nic, device.vendor_id);
         let mut core = Core {
             api,
             context,
@@ -143,11 +144,15 @@ impl IbvDevice {
             queues: Mutex::new(HashMap::new()),
             events: Events::default(),
             keys: Keys::default(),
-            // SAFETY: the context is open, and stays so as long as the core.
-            extended: unsafe { Extended::of(context.0) }.filter(|_| config.extended != Some(false)),
+            extended: if config.extended.unwrap_or(!soft_roce) {
+                // SAFETY: the context is open, and stays so as long as the core.
+                unsafe { Extended::of(context.0) }
+            } else {
+                None
+            },
             clock: None,
             posts_by_calls: false,
-            soft_roce: is_soft_roce(&config.sysfs, nic, device.vendor_id),
+            soft_roce,
             registered: AtomicUsize::new(0),
             next_vector: AtomicUsize::new(0),
         };
@@ -334,6 +339,15 @@ impl Device for IbvDevice {
         self.check_domain(domain)?;
         // SAFETY: the caller's promise is the same.
         unsafe { IbvRegion::raw(&domain.domain, start, length, access) }
+    }
+
+    fn register_again(
+        &self,
+        domain: &IbvProtectionDomain,
+        region: &IbvRegion,
+    ) -> Result<IbvRegion, VerbsError> {
+        self.check_domain(domain)?;
+        IbvRegion::again(&domain.domain, region)
     }
 
     fn create_completion_channel(&self) -> Result<IbvCompletionChannel, VerbsError> {

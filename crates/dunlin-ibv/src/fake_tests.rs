@@ -234,6 +234,10 @@ fn peer_cannot_be_routed() {
             "path MTU 1024",
         ],
     );
+    let mut other_family = peer;
+    other_family.gid = [0xfd; 16];
+    let text = refused(pair.to_ready_to_receive(Some(&other_family), attributes));
+    says(&text, &["IPv6", "10.0.0.1", "IPv4", "DUNLIN_IBV_ADDRESS"]);
     let mut infiniband = peer;
     infiniband.gid = [0; 16];
     infiniband.lid = 5;

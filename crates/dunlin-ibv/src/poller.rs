@@ -22,11 +22,14 @@ pub(crate) struct Poller {
     source: ReadU32,
     flags: ReadU32,
     stamp: Option<(unsafe extern "C" fn(*mut CqEx) -> u64, Clock)>,
+    /// Begins and ends for each completion: soft-RoCE's library (rdma-core 44) ends by itself where `next` finds nothing, and
+    /// would skip a completion when it is told to.
+    one_by_one: bool,
 }
 
 impl Poller {
     /// Those of a queue that was just made, with `clock` if it was made with timestamps; `None` when some are missing.
-    pub(crate) fn of(queue: *mut CqEx, clock: Option<Clock>) -> Option<Self> {
+    pub(crate) fn of(queue: *mut CqEx, clock: Option<Clock>, soft_roce: bool) -> Option<Self> {
         // SAFETY: the provider filled the structure when it made the queue.
         let table = unsafe { &*queue };
         let stamp = match clock {
@@ -46,6 +49,7 @@ impl Poller {
             source: table.read_source?,
             flags: table.read_flags?,
             stamp,
+            one_by_one: soft_roce,
         })
     }
 
@@ -54,38 +58,38 @@ impl Poller {
     /// # Safety
     /// The queue is alive, and nobody else polls it.
     pub(crate) unsafe fn poll(&mut self, to: &mut [Wc], stamps: &mut [Option<u64>]) -> i32 {
-        let mut attributes = PollAttributes { mask: 0 };
-        // SAFETY: the queue's own call, and the attributes are valid for it.
-        match unsafe { (self.start)(self.queue, &mut attributes) } {
-            0 => {}
-            ENOENT => return 0,
-            _ => return -1,
-        }
+        let mut places = to.iter_mut().zip(stamps);
         let mut count = 0;
-        let mut failed = false;
-        for (wc, stamp) in to.iter_mut().zip(stamps) {
-            if count > 0 {
-                // SAFETY: between `start` and `end`.
-                match unsafe { (self.next)(self.queue) } {
-                    0 => {}
-                    ENOENT => break,
-                    _ => {
-                        failed = true;
-                        break;
-                    }
-                }
+        loop {
+            let mut attributes = PollAttributes { mask: 0 };
+            // SAFETY: the queue's own call, and the attributes are valid for it.
+            let mut met = unsafe { (self.start)(self.queue, &mut attributes) };
+            if met != 0 {
+                // What was taken before a failure counts; the next poll meets the failure again.
+                return if met == ENOENT || count > 0 {
+                    count
+                } else {
+                    -1
+                };
             }
-            // SAFETY: the queue stands on a completion.
-            (*wc, *stamp) = unsafe { self.read() };
-            count += 1;
+            let mut full = false;
+            while let (0, Some((wc, stamp))) = (met, places.next()) {
+                // SAFETY: the queue stands on a completion.
+                (*wc, *stamp) = unsafe { self.read() };
+                count += 1;
+                full = places.len() == 0;
+                if full || self.one_by_one {
+                    break;
+                }
+                // SAFETY: between `start` and `end`.
+                met = unsafe { (self.next)(self.queue) };
+            }
+            // SAFETY: begun above, ended once.
+            unsafe { (self.end)(self.queue) };
+            if full || !self.one_by_one {
+                return count;
+            }
         }
-        // SAFETY: begun above, ended once.
-        unsafe { (self.end)(self.queue) };
-        // What was taken before a failure counts; the next poll meets the failure again.
-        if failed && count == 0 {
-            return -1;
-        }
-        count
     }
 
     /// The completion that the queue stands on.

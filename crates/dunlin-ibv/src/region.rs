@@ -30,7 +30,7 @@ struct Inner {
     page_kind: PageKind,
     domain: Arc<Domain>,
     /// Behind the registration in the order of fields; still, `drop` ends that first.
-    _pages: Option<Pages>,
+    pages: Option<Arc<Pages>>,
 }
 
 impl Drop for Inner {
@@ -75,9 +75,30 @@ impl IbvRegion {
             // SAFETY: the pages are aligned, at least `length` bytes, and kept with the window.
             let memory = unsafe { Memory::new(pages.start(), length) };
             let kind = pages.kind;
-            Self::register(domain, memory, access, kind, Some(pages))
+            Self::register(domain, memory, access, kind, Some(Arc::new(pages)))
         });
         made.inspect_err(|_| core.release(length))
+    }
+
+    /// Registers the memory that was allocated for `region` once more.
+    pub(crate) fn again(domain: &Arc<Domain>, region: &Self) -> Result<Self, VerbsError> {
+        let core = domain.device.core();
+        let of = &region.inner;
+        let Some(pages) = &of.pages else {
+            return Err(invalid("region", "not memory that the device allocated"));
+        };
+        let length = of.memory.len();
+        core.reserve(length)?;
+        // SAFETY: the same window; the pages are kept with it.
+        let memory = unsafe { Memory::new(pages.start(), length) };
+        Self::register(
+            domain,
+            memory,
+            of.access,
+            of.page_kind,
+            Some(Arc::clone(pages)),
+        )
+        .inspect_err(|_| core.release(length))
     }
 
     /// Registers memory of the caller.
@@ -107,7 +128,7 @@ impl IbvRegion {
         memory: Memory,
         access: Access,
         page_kind: PageKind,
-        pages: Option<Pages>,
+        pages: Option<Arc<Pages>>,
     ) -> Result<Self, VerbsError> {
         let core = domain.device.core();
         // The bits of the wall are the library's. A peer may write only what the device may; our own requests are held to
@@ -135,7 +156,7 @@ impl IbvRegion {
                 rkey,
                 page_kind,
                 domain: Arc::clone(domain),
-                _pages: pages,
+                pages,
             }),
         })
     }

@@ -1,53 +1,284 @@
-//! The RPC of `dunlin-rpc`, as it is, between simulated hosts.
+//! The RPC of `dunlin-rpc`, as it is, between simulated hosts: its presets, repeatability, and lanes that fail.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use dunlin::{Client, Preset, Server, WaitMode};
+use dunlin::{ChannelConfig, Client, LocalServer, Pipeline, Preset, Server, WaitMode};
+use dunlin_lab::load::{RpcBench, RpcPlan};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+use dunlin_verbs::thread;
 
 const ECHO: u16 = 1;
+/// Answers the request's bytes backwards, and so many of them that they do not go through the ring.
+const LONG: u16 = 2;
+const LONG_BYTES: usize = 20_000;
 
-#[test]
-fn one_thread_calls_over_plain() {
+fn cluster(seed: u64, hosts: usize) -> Cluster {
     let mut nic = NicParameters::connectx_5();
     nic.set("in_order_placement", 1.0).unwrap();
-    let cluster = Cluster::star(
-        1,
-        2,
-        &HostParameters::epyc_7452(),
-        &nic,
-        &SwitchParameters::z9264f(),
-    );
-    let hosts = cluster.hosts();
-    let server = Server::unbound()
-        .handle(ECHO, |request, reply| reply.write(request.payload()))
-        .wait(WaitMode::Spin)
+    let (host, switch) = (HostParameters::epyc_7452(), SwitchParameters::z9264f());
+    Cluster::star(seed, hosts, &host, &nic, &switch)
+}
+
+fn channel(wait: WaitMode) -> ChannelConfig {
+    ChannelConfig {
+        ring_bytes: 32 << 10,
+        max_outstanding: 16,
+        wait,
+        ..ChannelConfig::default()
+    }
+}
+
+fn serve(
+    cluster: &Cluster,
+    pollers: usize,
+    wait: WaitMode,
+    counts: &Arc<AtomicU64>,
+) -> LocalServer {
+    let counts = Arc::clone(counts);
+    Server::unbound()
+        .handle(ECHO, move |request, reply| {
+            counts.fetch_add(1, Ordering::Relaxed);
+            reply.write(request.payload())
+        })
+        .handle(LONG, |request, reply| {
+            let mut bytes = request.payload().to_vec();
+            bytes.reverse();
+            reply.write(&bytes)
+        })
+        .channel(channel(wait))
+        .pollers(pollers)
         .pin_pollers(0)
-        .serve_on(cluster.device(hosts[0]))
-        .unwrap();
-    let client = Client::builder()
-        .preset(Preset::Plain)
-        .wait(WaitMode::Spin)
-        .connect_on(cluster.device(hosts[1]), &server.desk())
-        .unwrap();
-    let mut pipeline = client.pipeline().unwrap();
-    let answered = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&answered);
-    cluster.spawn_thread(hosts[1], 0, move || {
-        for call in 0..100u64 {
-            assert!(pipeline.submit(ECHO, &call.to_le_bytes(), call).unwrap());
-            let taken = pipeline
-                .wait(|tag, answer| {
-                    assert_eq!(tag, call);
-                    assert_eq!(answer.unwrap(), call.to_le_bytes());
-                    count.fetch_add(1, Ordering::Relaxed);
-                })
-                .unwrap();
-            assert_eq!(taken, 1);
+        .serve_on(cluster.device(cluster.hosts()[0]))
+        .unwrap()
+}
+
+fn connect(
+    cluster: &Cluster,
+    host: usize,
+    server: &LocalServer,
+    preset: Preset,
+    wait: WaitMode,
+) -> Client {
+    Client::builder()
+        .preset(preset)
+        .lanes(4)
+        .channel(channel(wait))
+        .connect_on(cluster.device(cluster.hosts()[host]), &server.desk())
+        .unwrap()
+}
+
+/// Drops clients where their lanes' leaders go on: in a simulated thread.
+fn close(cluster: &Cluster, host: usize, client: Client) {
+    cluster.spawn_thread(cluster.hosts()[host], 0, move || drop(client));
+    cluster.run_for(5_000_000);
+}
+
+/// Calls one after the other, each answered with its own bytes.
+fn call(pipeline: &mut Pipeline, handler: u16, payload: &[u8]) -> Vec<u8> {
+    while !pipeline.submit(handler, payload, 7).unwrap() {
+        pipeline.poll(|_, _| panic!("no call is out")).unwrap();
+    }
+    let mut answered = None;
+    // A long answer is two messages: its place, and its bytes.
+    while pipeline.outstanding() > 0 {
+        pipeline
+            .wait(|tag, answer| {
+                assert_eq!(tag, 7);
+                assert!(answered.replace(answer.unwrap().to_vec()).is_none());
+            })
+            .unwrap();
+    }
+    answered.expect("an answer")
+}
+
+/// Threads of one client that call, and rest between calls for longer than a `Doze` polls.
+fn calls_of(preset: Preset, wait: WaitMode) -> u64 {
+    const THREADS: u64 = 8;
+    const CALLS: u64 = 30;
+    let cluster = cluster(1, 2);
+    let counts = Arc::new(AtomicU64::new(0));
+    let server = serve(&cluster, 2, wait, &counts);
+    let client = connect(&cluster, 1, &server, preset, wait);
+    let done = Arc::new(AtomicU64::new(0));
+    for number in 0..THREADS {
+        let mut pipeline = client.pipeline().unwrap();
+        let done = Arc::clone(&done);
+        cluster.spawn_thread(cluster.hosts()[1], number as usize, move || {
+            for round in 0..CALLS {
+                let payload = (number << 32 | round).to_le_bytes();
+                assert_eq!(call(&mut pipeline, ECHO, &payload), payload);
+                if round % 8 == 0 {
+                    thread::sleep(Duration::from_micros(150 * number));
+                }
+            }
+            let long: Vec<u8> = (0..LONG_BYTES).map(|i| (i as u64 * number) as u8).collect();
+            let mut answer = call(&mut pipeline, LONG, &long);
+            answer.reverse();
+            assert_eq!(answer, long);
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    cluster.run_for(50_000_000);
+    assert_eq!(done.load(Ordering::Relaxed), THREADS, "{preset} {wait:?}");
+    assert_eq!(counts.load(Ordering::Relaxed), THREADS * CALLS);
+    close(&cluster, 1, client);
+    drop(server);
+    cluster.digest()
+}
+
+#[test]
+fn every_preset_runs_polling_and_sleeping() {
+    for &preset in Preset::ALL {
+        for wait in [WaitMode::Spin, WaitMode::default()] {
+            calls_of(preset, wait);
         }
-    });
-    cluster.run_for(1_000_000);
-    assert_eq!(answered.load(Ordering::Relaxed), 100);
-    println!("{} events", cluster.events());
+    }
+}
+
+#[test]
+fn a_lane_is_made_by_a_simulated_thread() {
+    let cluster = cluster(1, 2);
+    let counts = Arc::new(AtomicU64::new(0));
+    let server = serve(&cluster, 1, WaitMode::Spin, &counts);
+    let client = connect(&cluster, 1, &server, Preset::Flock, WaitMode::Spin);
+    for number in 0..6 {
+        let client = client.clone();
+        cluster.spawn_thread(cluster.hosts()[1], number, move || {
+            thread::sleep(Duration::from_micros(3 * number as u64));
+            let mut pipeline = client.pipeline().unwrap();
+            for round in 0..50u64 {
+                let payload = round.to_le_bytes();
+                assert_eq!(call(&mut pipeline, ECHO, &payload), payload);
+            }
+        });
+    }
+    cluster.run_for(2_000_000);
+    assert_eq!(counts.load(Ordering::Relaxed), 300);
+    assert_eq!(client.figures().unwrap().lanes.len(), 4);
+    assert_eq!(server.connections(), 4);
+    close(&cluster, 1, client);
+}
+
+/// 320 threads of ten clients, on 60 queue pairs at most.
+fn many(seed: u64) -> (u64, f64, u64) {
+    let plan = RpcPlan {
+        most_active: 60,
+        ..RpcPlan::flock(Preset::Flock, 32, 2)
+    };
+    let bench = RpcBench::new(cluster(seed, 11), plan);
+    let result = bench.measure(400_000, 100_000, 200_000);
+    assert_eq!(
+        bench.stop(),
+        (0, 0),
+        "calls that failed, answers that were wrong"
+    );
+    let active: usize = bench
+        .server()
+        .senders()
+        .iter()
+        .map(|sender| sender.lanes.iter().filter(|lane| lane.active).count())
+        .sum();
+    assert!((10..=60).contains(&active), "{active} active");
+    assert!(
+        result.mops > 1.0 && result.p99_us >= result.median_us,
+        "{result:?}"
+    );
+    (
+        bench.cluster().digest(),
+        result.degree,
+        bench.cluster().events(),
+    )
+}
+
+#[test]
+fn hundreds_of_threads_share_lanes_and_the_same_seed_gives_the_same_run() {
+    let first = many(1);
+    assert!(first.1 > 1.0, "threads coalesce: {first:?}");
+    assert_eq!(many(1), first);
+    assert_ne!(many(2).0, first.0);
+}
+
+/// Fails a queue pair of the client each now and then while its threads call: each call ends once, with its answer or with the loss.
+#[test]
+fn every_call_ends_once_when_lanes_fail() {
+    const THREADS: usize = 12;
+    let cluster = cluster(3, 2);
+    let host = cluster.hosts()[1];
+    let counts = Arc::new(AtomicU64::new(0));
+    let server = serve(&cluster, 2, WaitMode::Spin, &counts);
+    let client = connect(&cluster, 1, &server, Preset::Flock, WaitMode::Spin);
+    let stopping = Arc::new(AtomicBool::new(false));
+    let ended = Arc::new(Mutex::new((0u64, 0u64, 0u64)));
+    let left = Arc::new(AtomicU64::new(THREADS as u64));
+    for number in 0..THREADS as u64 {
+        let (client, stopping, ended) = (client.clone(), Arc::clone(&stopping), Arc::clone(&ended));
+        let left = Arc::clone(&left);
+        let mut pipeline = client.pipeline().unwrap();
+        cluster.spawn_thread(host, number as usize, move || {
+            let (mut made, mut answered, mut lost) = (0u64, 0u64, 0u64);
+            let mut out = std::collections::BTreeSet::new();
+            loop {
+                let mut ends = |tag: u64, answer: Result<&[u8], dunlin::CallError>| {
+                    assert!(out.remove(&tag), "a call ends once");
+                    match answer {
+                        Ok(bytes) => {
+                            assert_eq!(bytes, (number << 32 | tag).to_le_bytes());
+                            answered += 1;
+                        }
+                        Err(dunlin::CallError::ConnectionLost { .. }) => lost += 1,
+                        Err(error) => panic!("{error}"),
+                    }
+                };
+                let polled = pipeline.wait(&mut ends);
+                if polled.is_err() {
+                    assert!(out.is_empty(), "a pipeline that ends has ended its calls");
+                    pipeline = client.pipeline().unwrap();
+                }
+                if stopping.load(Ordering::Relaxed) {
+                    if out.is_empty() {
+                        break;
+                    }
+                    continue;
+                }
+                while out.len() < 4 {
+                    match pipeline.submit(ECHO, &(number << 32 | made).to_le_bytes(), made) {
+                        Ok(true) => {
+                            out.insert(made);
+                            made += 1;
+                        }
+                        Ok(false) | Err(_) => break,
+                    }
+                }
+            }
+            let mut sum = ended.lock().unwrap();
+            *sum = (sum.0 + made, sum.1 + answered, sum.2 + lost);
+            left.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+    // Numbers of the client's queue pairs: the first use of each index.
+    for index in 0..4u32 {
+        cluster.run_for(2_000_000);
+        cluster.fail_queue_pair(host, 1 << 16 | index);
+    }
+    cluster.run_for(5_000_000);
+    stopping.store(true, Ordering::Relaxed);
+    for _ in 0..200 {
+        cluster.run_for(1_000_000);
+        if left.load(Ordering::Relaxed) == 0 {
+            break;
+        }
+    }
+    assert_eq!(left.load(Ordering::Relaxed), 0, "every call ends");
+    let (made, answered, lost) = *ended.lock().unwrap();
+    assert_eq!(answered + lost, made);
+    assert!(
+        lost > 0 && answered > 10_000,
+        "{answered} answered, {lost} lost"
+    );
+    assert!(counts.load(Ordering::Relaxed) >= answered);
+    let lanes = client.figures().unwrap().lanes;
+    assert!(lanes.iter().filter(|lane| lane.open).count() >= 1);
+    close(&cluster, 1, client);
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
-use dunlin_verbs::{Device, DeviceAttributes, Placement, VerbsError};
+use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
 use crate::bootstrap::{Address, Capability, HostId, Reach};
 use crate::fabric::{Fabric, Fabrics, RingFabric};
@@ -165,14 +165,6 @@ pub(crate) fn fabrics(only: Option<&str>, local: Option<IpAddr>) -> Result<Fabri
     let mut names = Vec::new();
     for (name, fabric) in open_all(local) {
         match fabric {
-            // The ring needs to be told that the bytes of a WRITE come in order, and would refuse each connection.
-            Ok(fabric) if fabric.attributes().placement != Placement::InOrder => {
-                let device = &fabric.attributes().name;
-                names.push(format!(
-                    "{device} (not usable: it does not promise to place WRITEs in order of addresses, which all \
-                     channels rely on so far; see docs/ibv.md)"
-                ));
-            }
             Ok(fabric) => {
                 if only.is_none_or(|only| name == only || name.split(':').next() == Some(only)) {
                     usable.push(fabric);

@@ -62,6 +62,42 @@ pub enum CallError {
     /// The handler panicked.
     #[error("the handler panicked")]
     HandlerPanicked,
+    /// The server has no region of this name on the device of this connection.
+    #[error("the server has no region '{name}' on this device ({why})")]
+    UnknownRegion {
+        /// The name that was asked for.
+        name: String,
+        /// What the server said.
+        why: String,
+    },
+    /// A one-sided operation would leave its region. It was not sent.
+    #[error("{bytes} bytes at {offset} leave the region '{region}' of {length} bytes")]
+    RegionBounds {
+        /// The region.
+        region: String,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        bytes: usize,
+        /// Bytes of the region.
+        length: u64,
+    },
+    /// The server did not grant this. It was not sent.
+    #[error("the region '{region}' was not granted for {right}")]
+    RegionRight {
+        /// The region.
+        region: String,
+        /// What it was not granted for: `reading`, `writing` or `atomics`.
+        right: &'static str,
+    },
+    /// An atomic operation on 8 bytes that do not stand on a multiple of 8. It was not sent.
+    #[error("an atomic at {offset} of the region '{region}': it must be a multiple of 8")]
+    RegionAlignment {
+        /// The region.
+        region: String,
+        /// First byte.
+        offset: u64,
+    },
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
@@ -160,6 +196,7 @@ pub(crate) enum FailureReason {
     ShuttingDown = 4,
     Handler = 5,
     Panicked = 6,
+    UnknownRegion = 7,
 }
 
 /// Longest message of a failure in bytes: an error is not a way to send data.
@@ -196,6 +233,7 @@ impl WireFailure {
             4 => FailureReason::ShuttingDown,
             5 => FailureReason::Handler,
             6 => FailureReason::Panicked,
+            7 => FailureReason::UnknownRegion,
             _ => return None,
         };
         let message = String::from_utf8_lossy(message).into_owned();
@@ -221,6 +259,11 @@ impl WireFailure {
                 message: self.message,
             },
             FailureReason::Panicked => CallError::HandlerPanicked,
+            // The caller knows the name.
+            FailureReason::UnknownRegion => CallError::UnknownRegion {
+                name: String::new(),
+                why: self.message,
+            },
         }
     }
 }
@@ -233,7 +276,7 @@ mod tests {
     proptest! {
         #[test]
         fn failures_round_trip_and_any_bytes_are_read(
-            reason in 1u8..=6, number: u32, message in ".{0,300}", noise in prop::collection::vec(any::<u8>(), 0..64)
+            reason in 1u8..=7, number: u32, message in ".{0,300}", noise in prop::collection::vec(any::<u8>(), 0..64)
         ) {
             let mut bytes = vec![reason];
             bytes.extend_from_slice(&number.to_le_bytes());

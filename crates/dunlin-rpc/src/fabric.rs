@@ -10,7 +10,8 @@ use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
 
 use crate::admission::{self, credits::CREDITS};
 use crate::channel::ring::{Parameters, UnconnectedRing};
-use crate::client::lane::{Lane, RingLane, Sleeper};
+use crate::client::lane::{Lane, Sleeper};
+use crate::client::ring_lane::RingLane;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
 use crate::server::service::{RingService, Service, ServiceSetup};

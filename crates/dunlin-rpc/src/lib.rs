@@ -28,16 +28,17 @@ mod visit;
 
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
-    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Pipeline, Reply,
-    RequestBuffer,
+    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Pipeline, RemoteRegion,
+    Reply, RequestBuffer,
 };
 pub use config::{ChannelConfig, WaitMode};
 pub use devices::{available, chosen, offered, DeviceReport};
+pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
-    Desk, DeviceFigures, HandlerError, LocalServer, Request, Responder, RunningServer, Server,
-    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, FIGURES,
+    Desk, DeviceFigures, HandlerError, LocalServer, Region, Request, Responder, RunningServer,
+    Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, FIGURES,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};

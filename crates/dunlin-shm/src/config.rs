@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use dunlin_verbs::Placement;
+
 /// How a [`crate::ShmDevice`] is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,6 +26,9 @@ pub struct ShmConfig {
     pub max_sessions: usize,
     /// Whether regions may stand on huge pages, reserved or transparent, where there are any.
     pub huge_pages: bool,
+    /// How the bytes of a WRITE become visible. [`Placement::Unordered`] writes them from the end, for tests of what stands on a device that
+    /// promises no order, and slowly.
+    pub placement: Placement,
     /// Time in which a peer's control thread must answer a question that needs nobody else, and in which whoever opens a
     /// session must say who it is.
     pub control_timeout: Duration,
@@ -41,6 +46,7 @@ impl Default for ShmConfig {
             max_datagram_senders: 256,
             max_sessions: 1024,
             huge_pages: true,
+            placement: Placement::InOrder,
             control_timeout: Duration::from_secs(5),
         }
     }

@@ -155,7 +155,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
             uc: connected,
             ud: Verbs::SEND | Verbs::SHARED_RECEIVE,
         },
-        placement: Placement::InOrder,
+        placement: config.placement,
         max_queue_pairs: config.max_queue_pairs,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,
@@ -234,6 +234,21 @@ impl Device for ShmDevice {
         unsafe { ShmRegion::raw(&self.handle, domain.id, start, length, access) }
     }
 
+    fn register_again(
+        &self,
+        domain: &ShmProtectionDomain,
+        region: &ShmRegion,
+    ) -> Result<ShmRegion, VerbsError> {
+        self.check_domain(domain)?;
+        if !Arc::ptr_eq(region.device(), &self.handle) {
+            return Err(VerbsError::Invalid {
+                argument: "region",
+                why: "of another device".to_owned(),
+            });
+        }
+        ShmRegion::again(&self.handle, domain.id, region)
+    }
+
     fn create_completion_channel(&self) -> Result<ShmCompletionChannel, VerbsError> {
         ShmCompletionChannel::new()
     }
@@ -300,6 +315,7 @@ impl Device for ShmDevice {
                 send_requests: config.send_requests,
                 segments: config.segments,
                 inline_bytes: config.inline_bytes,
+                in_order: core.attributes.placement == Placement::InOrder,
             },
         ))
     }

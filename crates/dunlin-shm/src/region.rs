@@ -24,7 +24,7 @@ pub struct ShmRegion {
 #[derive(Debug)]
 struct RegionHandle {
     region: Arc<RegionCore>,
-    _device: Arc<Handle>,
+    device: Arc<Handle>,
 }
 
 /// The memory and what was granted on it.
@@ -33,8 +33,8 @@ pub(crate) struct RegionCore {
     core: Arc<Core>,
     pub(crate) domain: u64,
     pub(crate) memory: Memory,
-    pub(crate) file: Option<OwnedFd>,
-    _mapping: Option<Mapping>,
+    pub(crate) file: Option<Arc<OwnedFd>>,
+    mapping: Option<Arc<Mapping>>,
     pub(crate) access: Access,
     pub(crate) key: u32,
     pub(crate) base: u64,
@@ -159,7 +159,38 @@ impl ShmRegion {
             memory,
             access,
             page_kind,
-            Some((file, mapping)),
+            Some((Arc::new(file), Arc::new(mapping))),
+        )?;
+        std::mem::forget(release);
+        Ok(region)
+    }
+
+    /// Registers memory that the device allocated for `region` once more, with the same access: its file is sealed for that.
+    pub(crate) fn again(
+        device: &Arc<Handle>,
+        domain: u64,
+        region: &Self,
+    ) -> Result<Self, VerbsError> {
+        let of = &region.handle.region;
+        let (Some(file), Some(mapping)) = (&of.file, &of.mapping) else {
+            return Err(VerbsError::Unsupported {
+                device: device.core().attributes.name.clone(),
+                what: "another registration of memory that it did not allocate".to_owned(),
+            });
+        };
+        // SAFETY: the same window; the mapping lives in the same struct as it.
+        let memory = unsafe { Memory::new(mapping.start(), of.memory.len()) };
+        let core = device.core();
+        core.reserve_bytes(memory.len())?;
+        let release = Release(core, memory.len());
+        let shared = (Arc::clone(file), Arc::clone(mapping));
+        let region = Self::register(
+            device,
+            domain,
+            memory,
+            of.access,
+            of.page_kind,
+            Some(shared),
         )?;
         std::mem::forget(release);
         Ok(region)
@@ -205,7 +236,7 @@ impl ShmRegion {
         memory: Memory,
         access: Access,
         page_kind: PageKind,
-        shared: Option<(OwnedFd, Mapping)>,
+        shared: Option<(Arc<OwnedFd>, Arc<Mapping>)>,
     ) -> Result<Self, VerbsError> {
         let core = device.core();
         let (file, mapping) = match shared {
@@ -221,7 +252,7 @@ impl ShmRegion {
                 domain,
                 memory,
                 file,
-                _mapping: mapping,
+                mapping,
                 access,
                 key,
                 base,
@@ -237,9 +268,13 @@ impl ShmRegion {
         Ok(Self {
             handle: Arc::new(RegionHandle {
                 region,
-                _device: Arc::clone(device),
+                device: Arc::clone(device),
             }),
         })
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Handle> {
+        &self.handle.device
     }
 
     #[inline(always)]

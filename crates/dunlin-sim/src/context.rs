@@ -8,6 +8,7 @@ use std::cell::Cell;
 use dunlin_verbs::Work;
 
 use crate::event::Ps;
+use crate::memory::LINE;
 use crate::parameters::HostParameters;
 use crate::stack;
 
@@ -22,11 +23,16 @@ pub(crate) struct Prices {
 }
 
 impl Prices {
-    pub(crate) fn of(host: &HostParameters) -> Self {
+    /// On a host with so many registered bytes. A copy names no addresses, so the share of its lines that are not in the last-level
+    /// cache is taken to be the share of the registered bytes that do not fit there.
+    pub(crate) fn of(host: &HostParameters, registered: usize) -> Self {
+        let cache = host.llc_slices * host.llc_sets * host.llc_ways * LINE as f64;
+        let missing = (1.0 - cache / (registered as f64).max(1.0)).max(0.0);
+        let copy_miss_byte = (host.copy_miss_byte as f64 * missing) as Ps;
         Self {
             poll_memory: host.poll_memory,
             copy: host.copy,
-            copy_byte: host.copy_byte,
+            copy_byte: host.copy_byte + copy_miss_byte,
             shared_line: host.shared_line,
             coroutine: host.coroutine,
         }

@@ -79,7 +79,8 @@ impl Inner {
                 };
                 let now = world.now;
                 let host = usize::from(world.threads[thread as usize].host);
-                let prices = Prices::of(&world.hosts[host].parameters);
+                let host = &world.hosts[host];
+                let prices = Prices::of(&host.parameters, host.regions.bytes);
                 drop(world);
                 let (next, charged) =
                     context::run(self.id, thread, now, prices, || step.step(now / 1000));

@@ -31,7 +31,7 @@ const GRAIN: Ps = 50 * NS;
 /// Bytes of a stack, of which the system gives those that are touched.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What the running stack needs to be put aside.
+/// What the running stack needs to be put aside. On that stack itself.
 struct Local {
     yielder: *const Yielder<(), Next>,
     waker: Waker,
@@ -119,10 +119,17 @@ impl Step for Stacked {
             std::thread::current().id(),
             "a cluster with such threads is driven by one real thread"
         );
-        let before = (LOCAL.get(), simulate(Some(&HERE)));
+        /// The stack no longer runs, also when it panicked.
+        struct Leave(*const Local, Option<&'static dyn Simulated>);
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                LOCAL.set(self.0);
+                simulate(self.1);
+            }
+        }
+        let leave = Leave(LOCAL.get(), simulate(Some(&HERE)));
         let result = stack.resume(());
-        LOCAL.set(before.0);
-        simulate(before.1);
+        drop(leave);
         match result {
             CoroutineResult::Yield(next) => next,
             CoroutineResult::Return(()) => {

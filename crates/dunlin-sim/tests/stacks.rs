@@ -145,12 +145,22 @@ fn a_thread_that_a_device_starts_can_be_waited_for_from_outside() {
 }
 
 #[test]
-#[should_panic(expected = "as said")]
-fn a_panic_reaches_who_lets_time_pass() {
+fn a_panic_reaches_who_lets_time_pass_and_the_others_go_on() {
     let cluster = cluster();
     cluster.spawn_thread(cluster.hosts()[0], 0, || {
         thread::sleep(Duration::from_micros(1));
         panic!("as said");
     });
+    let run = || cluster.run_for(1_000_000);
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"as said"));
+    assert!(!thread::is_simulated());
+    let after = Arc::new(AtomicU64::new(0));
+    let time = Arc::clone(&after);
+    cluster.spawn_thread(cluster.hosts()[0], 0, move || {
+        thread::sleep(Duration::from_micros(1));
+        time.store(1, Ordering::Relaxed);
+    });
     cluster.run_for(1_000_000);
+    assert_eq!(after.load(Ordering::Relaxed), 1);
 }

@@ -84,6 +84,23 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         access: Access,
     ) -> Result<Self::Region, VerbsError>;
 
+    /// Registers the memory of a region that this device allocated once more: in `domain`, with a key of its own and the access that the
+    /// region has. The memory lives until both registrations have ended; each is revoked by itself.
+    ///
+    /// # Errors
+    /// As for [`Device::allocate_region`], or the device cannot.
+    fn register_again(
+        &self,
+        domain: &Self::ProtectionDomain,
+        region: &Self::Region,
+    ) -> Result<Self::Region, VerbsError> {
+        let _ = (domain, region);
+        Err(VerbsError::Unsupported {
+            device: self.attributes().name.clone(),
+            what: "memory in several protection domains".to_owned(),
+        })
+    }
+
     /// A channel for completion events.
     ///
     /// # Errors

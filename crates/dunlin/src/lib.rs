@@ -21,6 +21,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Memory that the server grants is read and written by its clients alone:
+//!
+//! ```
+//! use dunlin::{Client, Region, Server};
+//!
+//! let table = Region::new("table", 4096).writable().atomic();
+//! let server = Server::bind("dunlin://127.0.0.1:0")?.region(&table).serve()?;
+//!
+//! let node = Client::connect(&server.address().to_string())?;
+//! let remote = node.attach("table")?;
+//! assert_eq!(remote.fetch_add(8, 1)?, 0);
+//! remote.write(64, b"a row")?;
+//! assert_eq!(&*remote.read(64, 5)?, b"a row");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Two processes of one host meet in shared memory without being asked to. [`Client::call`] waits,
 //! [`Client::call_async`] gives a future for any executor, [`Client::batch`] and [`Client::pipeline`] keep many calls out at once.
 //! Every call has a deadline, every limit has a name ([`ChannelConfig`]) and an error ([`CallError`]).
@@ -41,9 +57,9 @@ pub use dunlin_rpc::bootstrap::{
 pub use dunlin_rpc::{
     available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ClientReport,
     ConnectError, ConnectionInfo, Desk, DeviceFigures, DeviceReport, HandleFigures, HandlerError,
-    HandlerId, LaneReport, LaneUse, LocalServer, Pipeline, Preset, Reply, Request, RequestBuffer,
-    Responder, RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures,
-    ServerObserver, ServerStatistics, WaitMode, FIGURES,
+    HandlerId, LaneReport, LaneUse, LocalServer, Memory, Pipeline, Preset, Region, RemoteRegion,
+    Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport, ServeError, Server,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
 
 #[cfg(feature = "prometheus")]

@@ -411,3 +411,63 @@ fn settings_of_sharing_have_limits() {
         .to_string()
         .contains("max_active_queue_pairs"));
 }
+
+/// A server that is always busy never announces a sleep to anybody, and posts nothing to a client that is silent.
+#[test]
+fn a_busy_server_notices_lanes_that_are_closed() {
+    let server = serve(&open(), 256);
+    let busy = connect(&server, Preset::Plain, 1);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ours = busy.clone();
+        scope.spawn(|| {
+            let client = ours;
+            while !stop.load(Ordering::Relaxed) {
+                client.call(ECHO, b"busy").unwrap();
+            }
+        });
+        for round in 0..40 {
+            let preset = [Preset::Plain, Preset::Flock, Preset::Spinlock2][round % 3];
+            let client = connect(&server, preset, 2);
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| client.call(ECHO, b"once").unwrap());
+                }
+            });
+            if round % 2 == 0 {
+                client.close();
+            }
+        }
+        eventually("the busy client is left", || server.connections() <= 2);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(server.statistics().violations, 0);
+}
+
+/// Sixteen times as many requests as credits, from threads that sleep when there are none.
+#[test]
+fn who_sleeps_for_credits_is_woken() {
+    let server = serve(&open(), 256);
+    let client = Client::builder()
+        .preset(Preset::Flock)
+        .lanes(1)
+        .wait(dunlin::WaitMode::Doze {
+            spin: Duration::ZERO,
+        })
+        .connect(&server.address().to_string())
+        .unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..8 {
+                    let mut batch = client.batch();
+                    for _ in 0..128 {
+                        batch = batch.call(ECHO, b"x");
+                    }
+                    assert!(batch.send().unwrap().iter().all(Result::is_ok));
+                }
+            });
+        }
+    });
+    assert_eq!(server.statistics().violations, 0);
+}

@@ -35,6 +35,24 @@ impl Options {
         self.device.as_deref()
     }
 
+    /// The options as another process of this command takes them.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
+            "--preset".to_owned(),
+            self.preset.clone(),
+            "--deadline".to_owned(),
+            self.deadline.to_string(),
+        ];
+        if let Some(device) = &self.device {
+            arguments.extend(["--device".to_owned(), device.clone()]);
+        }
+        if let Some(file) = &self.secret_file {
+            let file = file.to_string_lossy().into_owned();
+            arguments.extend(["--secret-file".to_owned(), file]);
+        }
+        arguments
+    }
+
     /// A client's settings.
     pub fn builder(&self) -> Result<ClientBuilder, Failure> {
         let deadline = Duration::try_from_secs_f64(self.deadline)

@@ -51,6 +51,11 @@ impl ServerProcess {
         }
     }
 
+    /// Its number at the system.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address

@@ -15,19 +15,26 @@ use crate::report::Tally;
 /// An answer over an unreliable service that takes longer than this is lost.
 pub const LOST_NS: u64 = 1_000_000_000;
 
-/// Round trips of WRITEs: each side polls the last byte of its memory.
+/// Round trips of WRITEs: each side polls the last byte of its memory. What an unreliable service loses is an error, and the next
+/// one goes out.
 ///
 /// # Errors
 /// When the peer does not answer.
 pub fn by_write<D: Device>(endpoint: &mut Endpoint<D>, slice: Duration) -> Result<Tally, Failure> {
     let operation = endpoint.operation();
+    let reliable = endpoint.plan().service == Service::Rc;
+    // Counted here: after an answer that was lost the peer has seen what our memory does not show.
+    let mut value = endpoint.last_in();
     repeat(endpoint, slice, |endpoint| {
-        let value = endpoint.last_in().wrapping_add(1);
+        value = value.wrapping_add(1);
         endpoint.set_last_out(value);
         endpoint.post_single(operation, None)?;
         let mut patience = Patience::new();
         while endpoint.last_in() != value {
             patience.wait(endpoint)?;
+            if !reliable && patience.waited_ns() > LOST_NS {
+                return Ok(false);
+            }
         }
         Ok(true)
     })
@@ -83,16 +90,17 @@ fn repeat<D: Device>(
     Ok(tally)
 }
 
-/// Answers each WRITE with the same last byte until told to end.
+/// Answers each WRITE with the same last byte until told to end. `seen` is the last byte from before the peer was told that it may
+/// write: what comes meanwhile would be taken for old otherwise, and both sides would wait.
 ///
 /// # Errors
 /// When a request fails.
 pub fn answer_writes<D: Device>(
     endpoint: &mut Endpoint<D>,
+    mut seen: u8,
     end: &AtomicBool,
 ) -> Result<(), Failure> {
     let operation = endpoint.operation();
-    let mut seen = endpoint.last_in();
     loop {
         let mut looks = 0u32;
         while endpoint.last_in() == seen {

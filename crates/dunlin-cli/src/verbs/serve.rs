@@ -90,11 +90,13 @@ impl OnDevice for Serving {
                     say(&Answer::Ready)?;
                 }
                 Order::Begin => {
+                    let (seen, end) = (endpoint.last_in(), &self.end);
                     say(&Answer::Ready)?;
-                    let end = &self.end;
                     match self.plan.method() {
                         Method::OneSided => {}
-                        Method::WritePingPong => ping_pong::answer_writes(&mut endpoint, end)?,
+                        Method::WritePingPong => {
+                            ping_pong::answer_writes(&mut endpoint, seen, end)?
+                        }
                         Method::SendPingPong => ping_pong::answer_sends(&mut endpoint, end)?,
                         Method::Stream => stream::acknowledge(&mut endpoint, &mut received, end)?,
                     }

@@ -18,6 +18,11 @@ use crate::timers::{receiver_not_ready_code, timeout_code};
 /// How long a send queue may take to drain before going on is an error; requests that were started end sooner.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
+/// Soft-RoCE takes seven retries for endless ones, and so never notices that a peer or a link is gone. One less, of 268 ms
+/// each at least: in a starved machine its answers come late.
+const SOFT_ROCE_RETRIES: u8 = 6;
+const SOFT_ROCE_TIMEOUT: u8 = 16;
+
 /// Attributes that say the state alone.
 pub(super) fn blank(state: u32) -> types::QpAttributes {
     // SAFETY: plain numbers, for which zero is a value.
@@ -150,6 +155,10 @@ pub(super) fn to_ready_to_send(pair: &mut IbvQueuePair) -> Result<(), VerbsError
             let connect = pair.sender.connect;
             attributes.timeout = timeout_code(connect.timeout_ns);
             attributes.retries = connect.retry_count.min(7);
+            if core.soft_roce && attributes.retries == 7 {
+                attributes.retries = SOFT_ROCE_RETRIES;
+                attributes.timeout = attributes.timeout.max(SOFT_ROCE_TIMEOUT);
+            }
             attributes.receiver_not_ready_retries = connect.receiver_not_ready_retries.min(7);
             attributes.max_reads_initiated = core.reads_initiated.min(pair.sender.peer_answers);
             mask |= c::QP_TIMEOUT | c::QP_RETRIES | c::QP_RNR_RETRIES | c::QP_READS_INITIATED;

@@ -2,8 +2,14 @@
 
 mod fasst_cores;
 mod fasst_reads;
+mod flock_10;
+mod flock_11;
+mod flock_12;
 mod flock_2a;
 mod flock_2b;
+mod flock_6;
+mod flock_9;
+mod flock_rpc;
 mod raw_limits;
 mod rb2;
 mod scalerpc_1b;
@@ -19,6 +25,11 @@ pub const ALL: &[Figure] = &[
     raw_limits::FIGURE,
     flock_2a::FIGURE,
     flock_2b::FIGURE,
+    flock_6::FIGURE,
+    flock_9::FIGURE,
+    flock_10::FIGURE,
+    flock_11::FIGURE,
+    flock_12::FIGURE,
     scalerpc_1b::FIGURE,
     scalerpc_3b::FIGURE,
     rb2::POINTERS,

@@ -6,6 +6,7 @@ mod measure;
 mod ping_pong;
 mod requester;
 mod ring;
+mod rpc;
 mod sharing;
 mod swarm;
 
@@ -15,5 +16,6 @@ pub use measure::{rate, Rate, Window};
 pub use ping_pong::{one_read, ping_pong};
 pub use requester::{Choice, Plan, Requester};
 pub use ring::{dialogue, ring, stream, Answered, Compute, Dialogue, Hosts, Streamed};
+pub use rpc::{RpcBench, RpcPlan, RpcResult};
 pub use sharing::shared_reads;
 pub use swarm::{fan, swarm, Direction, Fan, Swarm};

@@ -106,6 +106,23 @@ pub struct Streamed {
     pub receiver: Rate,
 }
 
+impl Streamed {
+    /// What the counters say of the limit: how busy the cores of both ends are, and doorbells and elements that the sending NIC fetched,
+    /// for each message.
+    pub fn what_limits(&self) -> String {
+        let busy = |rate: &Rate| rate.mops(|c| c.busy_ps) / 1e4;
+        let each =
+            |counter: fn(&dunlin_sim::Counters) -> u64| self.sender.mops(counter) / self.mops;
+        format!(
+            "cores {:.0} and {:.0} % busy, {:.2} doorbells and {:.2} fetched elements a message",
+            busy(&self.sender),
+            busy(&self.receiver),
+            each(|c| c.doorbells),
+            each(|c| c.fetched_elements)
+        )
+    }
+}
+
 /// Sends messages of `bytes` as fast as `threads` rings take them; each ring has a core of its own at both ends.
 ///
 /// # Panics

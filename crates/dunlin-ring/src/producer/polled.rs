@@ -52,7 +52,11 @@ impl<D: Device> Producer<D> {
         // The one place of a design without an array is free again when its WRITE is complete.
         let staged = !self.design.mirrored && !inline;
         let far = to - self.signaled_tail >= self.geometry.units / 4;
-        self.link.post(&mut list[..used], staged || far, to)?;
+        // A doorbell each, as for every message without batching.
+        for (index, request) in list[..used].chunks_mut(1).enumerate() {
+            let signal = (staged || far) && index + 1 == used;
+            self.link.post(request, signal, to)?;
+        }
         if staged || far {
             self.signaled_tail = to;
         }

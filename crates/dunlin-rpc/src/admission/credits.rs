@@ -15,6 +15,7 @@ pub(crate) struct Purse {
     renewal: u32,
     asked: bool,
     degrees: Degrees,
+    one_sided: OneSidedReport,
 }
 
 impl Purse {
@@ -26,7 +27,36 @@ impl Purse {
             renewal: credits,
             asked: false,
             degrees: Degrees::default(),
+            one_sided: OneSidedReport::default(),
         }
+    }
+
+    /// So many one-sided operations were posted together (FLOCK §6). They cost no credits, because the server's processor does nothing
+    /// for them, but count in the utilisation: the median degree to report now, when as many as half a renewal were posted since the last
+    /// report and the server has taken that one.
+    pub(crate) fn operate(&mut self, operations: u32) -> Option<u32> {
+        let this = &mut self.one_sided;
+        this.degrees.add(operations);
+        this.operations += operations;
+        if this.out || this.operations < self.renewal / 2 {
+            return None;
+        }
+        this.out = true;
+        this.operations = 0;
+        Some(this.degrees.take_median())
+    }
+
+    /// The server has taken so many reports, modulo 256.
+    pub(crate) fn reports_taken(&mut self, count: u8) {
+        if count != self.one_sided.taken {
+            self.one_sided.taken = count;
+            self.one_sided.out = false;
+        }
+    }
+
+    /// Whether the server is to take a report yet.
+    pub(crate) fn has_reported(&self) -> bool {
+        self.one_sided.out
     }
 
     /// Requests that may be sent now.
@@ -68,6 +98,16 @@ impl Purse {
             self.asked = false;
         }
     }
+}
+
+/// What a client reports of its one-sided operations.
+#[derive(Debug, Default)]
+struct OneSidedReport {
+    degrees: Degrees,
+    operations: u32,
+    /// A report is out, and how many the server had taken before.
+    out: bool,
+    taken: u8,
 }
 
 /// Degrees since the last renewal: there are few, and their median is looked for once in a renewal.
@@ -118,6 +158,8 @@ pub(crate) struct Ledger {
     taken: u32,
     renewal: u32,
     pending: Option<u32>,
+    /// Reports of one-sided operations that were taken, modulo 256.
+    reports: u8,
 }
 
 /// A client sent more than it was granted, or asked in a way that no client asks.
@@ -132,6 +174,7 @@ impl Ledger {
             taken: 0,
             renewal: credits,
             pending: None,
+            reports: 0,
         }
     }
 
@@ -175,11 +218,24 @@ impl Ledger {
     /// # Errors
     /// When the degree cannot be one.
     pub(crate) fn asked(&mut self, degree: u32) -> Result<(), Lie> {
-        if degree == 0 || degree > MOST_DEGREE {
-            return Err(Lie("a coalescing degree that no message can have"));
-        }
+        check_degree(degree)?;
         self.pending = Some(degree);
         Ok(())
+    }
+
+    /// The client reports its median degree of one-sided operations.
+    ///
+    /// # Errors
+    /// When the degree cannot be one.
+    pub(crate) fn reported(&mut self, degree: u32) -> Result<(), Lie> {
+        check_degree(degree)?;
+        self.reports = self.reports.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Reports taken, modulo 256.
+    pub(crate) fn reports(&self) -> u8 {
+        self.reports
     }
 
     /// Whether a request for more waits.
@@ -198,6 +254,13 @@ impl Ledger {
         self.granted = self.granted.wrapping_add(self.renewal);
         Some(degree)
     }
+}
+
+fn check_degree(degree: u32) -> Result<(), Lie> {
+    if degree == 0 || degree > MOST_DEGREE {
+        return Err(Lie("a coalescing degree that no message can have"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::credits::{Ledger, Lie, CREDITS};
 use super::redistribution::{Admission, LaneShare};
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
-use crate::sharing::ACTIVE;
+use crate::sharing::{ACTIVE, REPORTS_SHIFT};
 
 /// Admission of a lane whose client counts credits.
 #[derive(Debug)]
@@ -101,6 +101,18 @@ impl Admitted {
                 }
             }
         }
+        let mut answer = false;
+        if let Some(degree) = channel.take_reported() {
+            self.ledger.reported(degree)?;
+            self.share
+                .utilisation
+                .fetch_add(u64::from(degree), Ordering::Relaxed);
+            self.admission.rouse();
+            answer = true;
+        }
+        if !channel.is_met() {
+            return Ok(());
+        }
         let wanted = self.share.is_active();
         // A lane that is not active gets no more credits; its request for them is kept until it is active again.
         let granted = if wanted { self.ledger.grant() } else { None };
@@ -114,10 +126,11 @@ impl Admitted {
                 .store(u64::from(degree), Ordering::Relaxed);
             self.admission.rouse();
         }
-        if granted.is_some() || wanted != self.active {
+        if answer || granted.is_some() || wanted != self.active {
             self.active = wanted;
             let flag = if wanted { ACTIVE } else { 0 };
-            channel.grant(u64::from(self.ledger.total()) | flag)?;
+            let reports = u64::from(self.ledger.reports()) << REPORTS_SHIFT;
+            channel.grant(u64::from(self.ledger.total()) | flag | reports)?;
         }
         self.share
             .credits

@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Cancel = 7,
     /// The server takes no new calls.
     Goodbye = 8,
+    /// A call of the server itself: the payload names a region, the response grants it.
+    Attach = 9,
 }
 
 impl Kind {
@@ -44,6 +46,7 @@ impl Kind {
             6 => Self::Release,
             7 => Self::Cancel,
             8 => Self::Goodbye,
+            9 => Self::Attach,
             _ => return None,
         })
     }

@@ -14,8 +14,11 @@ mod loom_tests;
 pub(crate) mod message;
 #[cfg(all(test, not(loom)))]
 mod model_tests;
+pub(crate) mod one_sided;
 pub(crate) mod outbox;
 pub(crate) mod ring;
+#[cfg(all(test, not(loom)))]
+mod unordered_tests;
 
 /// The peer broke the protocol, or the queue pair failed: the channel is of no more use. One word, because every step of a message
 /// may return it.

@@ -51,6 +51,8 @@ pub(crate) struct Outbox {
     /// The peer's ring has 2^shift lines.
     shift: u32,
     canaries: Canaries,
+    /// The commit word goes by a WRITE of its own: the peer's device does not place the bytes of a WRITE in order.
+    twice: bool,
 }
 
 /// A contiguous part of a batch and its place in the peer's ring.
@@ -58,7 +60,7 @@ pub(crate) struct Outbox {
 pub(crate) struct Piece<'a> {
     /// Byte offset in the ring.
     pub(crate) offset: usize,
-    /// Whole lines.
+    /// Whole lines, but for a first line that is written twice.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -76,9 +78,16 @@ impl Outbox {
             consumed_by_peer: 0,
             shift: lines.trailing_zeros(),
             canaries: Canaries::new(seed),
+            twice: false,
         };
         outbox.set_limit();
         outbox
+    }
+
+    /// For a peer whose device does not place the bytes of a WRITE in order of their addresses (FLOCK §4.1, RB² §IV-A).
+    pub(crate) fn writing_twice(mut self) -> Self {
+        self.twice = true;
+        self
     }
 
     /// Bytes in the ring of the longest batch with payloads of at most `eager_bytes`: one that was almost full, and such a payload.
@@ -186,9 +195,9 @@ impl Outbox {
     }
 
     /// The batch as contiguous pieces, in the order to write them: after the first line what stands before the end of the ring and
-    /// what stands at its start, then the first line.
+    /// what stands at its start, then the first line; its commit word by itself where all is written twice.
     #[inline]
-    pub(crate) fn pieces(&mut self, consumed: u64) -> [Piece<'_>; 3] {
+    pub(crate) fn pieces(&mut self, consumed: u64) -> [Piece<'_>; 4] {
         let lines = batch::lines_of(self.used);
         let canary = self.canaries.current();
         let head = batch::head(canary, lines, self.messages);
@@ -203,11 +212,16 @@ impl Outbox {
         let rest = &rest[..(lines - 1) * LINE_BYTES];
         let (before_end, after) =
             rest.split_at(rest.len().min((LINE_BYTES << self.shift) - second));
+        let whole = match self.twice {
+            true => HEAD_BYTES + FIRST_BYTES,
+            false => LINE_BYTES,
+        };
         let piece = |offset, bytes| Piece { offset, bytes };
         [
             piece(second, before_end),
             piece(0, after),
-            piece(line(self.written), &self.first),
+            piece(line(self.written), &self.first[..whole]),
+            piece(line(self.written) + whole, &self.first[whole..]),
         ]
     }
 

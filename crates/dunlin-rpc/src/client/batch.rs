@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lane::{Answer, Body, Sink};
+use super::lane::{Answer, Body, Sink, Submitted};
+use super::region::{attach_on, Wanted};
 use super::reply::Reply;
 use super::wait::Waiter;
-use super::{thread_lane, Core};
+use super::{thread_lane, Core, RemoteRegion};
 use crate::error::CallError;
 use crate::HandlerId;
 
@@ -15,8 +16,15 @@ use crate::HandlerId;
 #[must_use = "a batch is sent by send()"]
 pub struct Batch<'a> {
     core: &'a Arc<Core>,
-    calls: Vec<(HandlerId, &'a [u8])>,
+    calls: Vec<Item<'a>>,
     deadline: Duration,
+}
+
+/// What a batch does: a call, or a one-sided operation.
+#[derive(Clone, Copy, Debug)]
+enum Item<'a> {
+    Call(HandlerId, &'a [u8]),
+    OneSided(&'a RemoteRegion, u64, Wanted<'a>),
 }
 
 impl std::fmt::Debug for Core {
@@ -38,7 +46,28 @@ impl<'a> Batch<'a> {
 
     /// Adds a call.
     pub fn call(mut self, handler: HandlerId, payload: &'a [u8]) -> Self {
-        self.calls.push((handler, payload));
+        self.calls.push(Item::Call(handler, payload));
+        self
+    }
+
+    /// Adds a READ of a region; its result is the bytes.
+    pub fn read(mut self, region: &'a RemoteRegion, offset: u64, length: usize) -> Self {
+        let item = Item::OneSided(region, offset, Wanted::Read(length));
+        self.calls.push(item);
+        self
+    }
+
+    /// Adds a WRITE into a region.
+    pub fn write(mut self, region: &'a RemoteRegion, offset: u64, bytes: &'a [u8]) -> Self {
+        let item = Item::OneSided(region, offset, Wanted::Write(bytes));
+        self.calls.push(item);
+        self
+    }
+
+    /// Adds a fetch-and-add on a region; its result is the 8 bytes that were there.
+    pub fn fetch_add(mut self, region: &'a RemoteRegion, offset: u64, add: u64) -> Self {
+        let item = Item::OneSided(region, offset, Wanted::FetchAndAdd(add));
+        self.calls.push(item);
         self
     }
 
@@ -70,11 +99,24 @@ impl<'a> Batch<'a> {
             let mut out = Vec::with_capacity(calls.len());
             let mut failed = None;
             let mut next = 0;
+            let mut attaching = None;
             while gathered.missing > 0 && failed.is_none() {
-                while let Some(&(handler, payload)) = calls.get(next) {
-                    match lane.submit(handler, &mut Body::Bytes(payload), next as u64) {
-                        Ok(Some(call)) => out.push(call),
-                        Ok(None) => break,
+                while let Some(&item) = calls.get(next) {
+                    let submitted = match item {
+                        Item::Call(handler, payload) => lane
+                            .submit(handler, &mut Body::Bytes(payload), next as u64)
+                            .map(|call| call.map_or(Submitted::Full, Submitted::Call)),
+                        Item::OneSided(region, offset, wanted) => {
+                            lane.submit_one_sided(region.key(), offset, &wanted, next as u64)
+                        }
+                    };
+                    match submitted {
+                        Ok(Submitted::Call(call)) => out.push(call),
+                        Ok(Submitted::Full) => break,
+                        Ok(Submitted::Unattached) => {
+                            attaching.get_or_insert(item);
+                            break;
+                        }
                         Err(CallError::TooManyOutstanding { .. }) if !out.is_empty() => break,
                         Err(error) => {
                             gathered.results[next] = Some(Err(error));
@@ -82,6 +124,15 @@ impl<'a> Batch<'a> {
                         }
                     }
                     next += 1;
+                }
+                let ours_are_in = gathered.missing + next == calls.len();
+                if let (Some(Item::OneSided(region, ..)), true) = (attaching, ours_are_in) {
+                    // No answer but this one can come.
+                    attaching = None;
+                    if let Err(error) = attach_on(lane, core, region.key(), deadline) {
+                        failed = Some(error);
+                    }
+                    continue;
                 }
                 let step = match lane.turn(&mut gathered) {
                     Ok(0) if gathered.missing > 0 => waiter.idle(lane, &mut gathered),

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper};
+use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted};
+use super::region::{attach_by, RegionKey, Wanted};
 use super::reply::Reply;
 use super::Core;
 use crate::config::{WaitMode, UNHEARD_PAUSE};
@@ -263,7 +264,26 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
 
 /// Sends a call and returns its future.
 pub(super) fn call(core: &Arc<Core>, handler: HandlerId, payload: &[u8]) -> CallFuture {
-    match send(core, handler, payload) {
+    let submit = |inner: &mut Inner, tag: usize, limit: Duration| {
+        submit(inner, handler, payload, tag, limit)
+    };
+    match send(core, &submit) {
+        Ok((lane, tag)) => CallFuture(State::Out { lane, tag }),
+        Err(error) => CallFuture(State::Failed(Some(error))),
+    }
+}
+
+/// Does a one-sided operation and returns its future.
+pub(super) fn operate(
+    core: &Arc<Core>,
+    region: &RegionKey,
+    offset: u64,
+    wanted: &Wanted<'_>,
+) -> CallFuture {
+    let submit = |inner: &mut Inner, tag: usize, limit: Duration| {
+        submit_one_sided(inner, region, offset, wanted, tag, limit)
+    };
+    match send(core, &submit) {
         Ok((lane, tag)) => CallFuture(State::Out { lane, tag }),
         Err(error) => CallFuture(State::Failed(Some(error))),
     }
@@ -271,8 +291,7 @@ pub(super) fn call(core: &Arc<Core>, handler: HandlerId, payload: &[u8]) -> Call
 
 fn send(
     core: &Arc<Core>,
-    handler: HandlerId,
-    payload: &[u8],
+    submit: &dyn Fn(&mut Inner, usize, Duration) -> Result<CallId, CallError>,
 ) -> Result<(Arc<AsyncLane>, usize), CallError> {
     let deadline = core.recipe.deadline;
     let lane = lane_of(core)?;
@@ -283,10 +302,10 @@ fn send(
     if inner.over {
         // It was lost after we got it; the call was not sent.
         drop(inner);
-        return send(core, handler, payload);
+        return send(core, submit);
     }
     let tag = inner.calls.reserve();
-    let submitted = submit(&mut inner, handler, payload, tag, deadline);
+    let submitted = submit(&mut inner, tag, deadline);
     let call = match submitted {
         Ok(call) => call,
         Err(error) => {
@@ -328,6 +347,66 @@ fn submit(
             std::thread::yield_now();
         }
     }
+}
+
+/// Submits a one-sided operation, after it has attached the region if need be.
+fn submit_one_sided(
+    inner: &mut Inner,
+    region: &RegionKey,
+    offset: u64,
+    wanted: &Wanted<'_>,
+    tag: usize,
+    limit: Duration,
+) -> Result<CallId, CallError> {
+    let started = Instant::now();
+    loop {
+        let Inner { lane, calls, .. } = &mut *inner;
+        match lane.submit_one_sided(region, offset, wanted, tag as u64)? {
+            Submitted::Call(call) => {
+                lane.flush(calls)?;
+                return Ok(call);
+            }
+            Submitted::Unattached => attach(inner, region, limit)?,
+            Submitted::Full => {
+                if started.elapsed() > limit {
+                    return Err(CallError::DeadlineExceeded { after: limit });
+                }
+                if lane.turn(calls)? == 0 {
+                    lane.check(calls)?;
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}
+
+fn attach(inner: &mut Inner, region: &RegionKey, limit: Duration) -> Result<(), CallError> {
+    let Inner { lane, calls, .. } = inner;
+    let place = calls.reserve();
+    calls.slots[place] = Slot::Out {
+        // The lane is polled here alone until this has ended.
+        call: CallId::MAX,
+        deadline: Instant::now() + limit,
+        after: limit,
+        waker: None,
+    };
+    let attached =
+        attach_by(
+            lane.as_mut(),
+            calls,
+            region,
+            place as u64,
+            limit,
+            |calls| match &mut calls.slots[place] {
+                Slot::Out { .. } => None,
+                other => match std::mem::take(other) {
+                    Slot::Done(result) => Some(result),
+                    _ => Some(Err(CallError::Closed)),
+                },
+            },
+        );
+    calls.release(place);
+    attached.map(drop)
 }
 
 /// The answer of a call, when it comes. Works under any executor. Dropping it cancels the call.

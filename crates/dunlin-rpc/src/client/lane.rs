@@ -1,23 +1,23 @@
-//! A lane: one channel and the calls that are out on it. An engine without threads or clocks; its users poll it.
+//! What a lane is to its users: something that calls are submitted to and answers come from, whatever stands behind it. An engine without
+//! threads or clocks; its users poll it.
 
 use std::time::Duration;
 
 use dunlin_verbs::thread;
-use dunlin_verbs::{CompletionChannel, Device, QueuePairState, VerbsError};
+use dunlin_verbs::{CompletionChannel, VerbsError};
 
-use crate::channel::buffers::{Buffer, Bytes, BytesMut, Landed};
-use crate::channel::message::{Header, Kind};
-use crate::channel::ring::RingChannel;
-use crate::channel::ChannelError;
+use crate::channel::buffers::{Bytes, BytesMut};
+use crate::channel::one_sided::Attached;
+use crate::client::region::{RegionKey, Wanted};
 use crate::config::REST;
-use crate::error::{CallError, WireFailure};
+use crate::error::CallError;
 use crate::HandlerId;
 
 /// A call on a lane: slot in the lower half, generation of the slot in the upper, so that a late answer is never taken for another call's.
 pub(crate) type CallId = u64;
 
-/// Messages taken in one poll: bounds the time that a poll holds its caller.
-const POLL_BUDGET: usize = 64;
+/// One-sided operations that wait for a flush, at most.
+pub(crate) const OPERATIONS_STAGED: usize = 16;
 
 /// What is sent.
 pub(crate) enum Body<'a> {
@@ -57,6 +57,18 @@ pub(crate) trait Lane: Send {
         body: &mut Body<'_>,
         tag: u64,
     ) -> Result<Option<CallId>, CallError>;
+    /// Asks for a region of this name with the next flush; the answer is an encoded [`Attached`]. `Ok(None)` as for [`Lane::submit`].
+    fn submit_attach(&mut self, name: &str, tag: u64) -> Result<Option<CallId>, CallError>;
+    /// The server has granted the region with this number at the client.
+    fn set_attached(&mut self, region: u64, attached: Attached);
+    /// Does a one-sided operation with the next flush; its answer is what it read.
+    fn submit_one_sided(
+        &mut self,
+        region: &RegionKey,
+        offset: u64,
+        wanted: &Wanted<'_>,
+        tag: u64,
+    ) -> Result<Submitted, CallError>;
     /// Hands the batch to the device. An error ends the lane, after every call has been completed with it; so do those of the
     /// other methods with a sink.
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
@@ -89,6 +101,16 @@ pub(crate) trait Lane: Send {
     fn sleeper(&self) -> Box<dyn Sleeper>;
 }
 
+/// What became of a one-sided operation that was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Submitted {
+    Call(CallId),
+    /// There is no room: poll and try again.
+    Full,
+    /// The region must be attached on this lane first.
+    Unattached,
+}
+
 /// A place to sleep until the lane's peer has something.
 pub(crate) trait Sleeper: Send + Sync {
     /// Sleeps for `timeout` at most.
@@ -104,401 +126,5 @@ impl<C: CompletionChannel> Sleeper for C {
 
     fn wake(&self) {
         CompletionChannel::wake(self);
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Free,
-    Waiting,
-    Abandoned,
-}
-
-/// A call that may be out. Small, because every call touches one.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    tag: u64,
-    generation: u32,
-    state: State,
-    /// The response is being fetched.
-    fetching: bool,
-    /// An entry of `exports` is this call's.
-    exports: bool,
-}
-
-/// A lane over a ring channel.
-#[derive(Debug)]
-pub(crate) struct RingLane<D: Device> {
-    channel: RingChannel<D>,
-    slots: Box<[Slot]>,
-    free: Vec<u32>,
-    /// Payloads of long requests while the server may still read them, by slot.
-    exports: Vec<(usize, Buffer<D>)>,
-    /// Long responses that were read, and whose server is still to be told.
-    releases: Vec<CallId>,
-    /// Calls are taken: neither has the server said goodbye (`leaving`), nor is the channel lost.
-    open: bool,
-    /// The server said goodbye: answers still come.
-    leaving: bool,
-    /// The calls were told that the channel is lost.
-    lost: bool,
-}
-
-impl<D: Device> RingLane<D> {
-    pub(crate) fn new(channel: RingChannel<D>) -> Self {
-        let most = channel.config().max_outstanding;
-        let slots = (0..most)
-            .map(|_| Slot {
-                tag: 0,
-                generation: 0,
-                state: State::Free,
-                fetching: false,
-                exports: false,
-            })
-            .collect();
-        let free = (0..most as u32).rev().collect();
-        Self {
-            channel,
-            slots,
-            free,
-            exports: Vec::new(),
-            releases: Vec::new(),
-            open: true,
-            leaving: false,
-            lost: false,
-        }
-    }
-
-    #[inline]
-    fn slot_of(&self, call: CallId) -> Option<usize> {
-        let index = call as u32 as usize;
-        let slot = self.slots.get(index)?;
-        let open = slot.generation == (call >> 32) as u32 && slot.state != State::Free;
-        open.then_some(index)
-    }
-
-    /// Frees the slot and says whose call it was, unless nobody wants the answer.
-    #[inline]
-    fn finish(&mut self, index: usize) -> Option<u64> {
-        let slot = &mut self.slots[index];
-        let wanted = slot.state == State::Waiting;
-        if std::mem::take(&mut slot.exports) {
-            self.exports.retain(|(owner, _)| *owner != index);
-        }
-        slot.state = State::Free;
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.fetching = false;
-        self.free.push(index as u32);
-        wanted.then_some(slot.tag)
-    }
-
-    /// Takes a free slot and names its call.
-    #[inline]
-    fn begin(&mut self, tag: u64) -> Option<CallId> {
-        let index = self.free.pop()?;
-        let slot = &mut self.slots[index as usize];
-        slot.state = State::Waiting;
-        slot.tag = tag;
-        Some(u64::from(index) | u64::from(slot.generation) << 32)
-    }
-
-    fn keep(&mut self, call: CallId, export: Buffer<D>) {
-        let index = call as u32 as usize;
-        self.slots[index].exports = true;
-        self.exports.push((index, export));
-    }
-
-    fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
-        let error = CallError::ConnectionLost {
-            why: error.to_string(),
-        };
-        if !self.lost {
-            self.lost = true;
-            self.open = false;
-            self.channel.close();
-            for index in 0..self.slots.len() {
-                if self.slots[index].state != State::Free {
-                    if let Some(tag) = self.finish(index) {
-                        sink.complete(tag, Err(error.clone()));
-                    }
-                }
-            }
-        }
-        error
-    }
-
-    fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
-        if self.lost {
-            return Err(ChannelError::peer_gone());
-        }
-        let mut taken = 0;
-        while taken < POLL_BUDGET {
-            let Some(header) = self.channel.receive()? else {
-                break;
-            };
-            taken += 1;
-            match header.kind {
-                Kind::Response => self.answer(header, sink)?,
-                _ => self.dispatch(header, sink)?,
-            }
-        }
-        if self.channel.is_fetching() || !self.releases.is_empty() {
-            self.channel.progress()?;
-            taken += self.take_fetched(sink)?;
-        }
-        if taken > 0 {
-            self.channel.tell_consumed()?;
-        }
-        Ok(taken)
-    }
-
-    #[inline]
-    fn answer(&mut self, header: Header, sink: &mut dyn Sink) -> Result<(), ChannelError> {
-        let index = self.answered(header.call)?;
-        if let Some(tag) = self.finish(index) {
-            sink.answer(tag, self.channel.payload(header));
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn dispatch(&mut self, header: Header, sink: &mut dyn Sink) -> Result<(), ChannelError> {
-        match header.kind {
-            Kind::Response => self.answer(header, sink)?,
-            Kind::Failure => {
-                let index = self.answered(header.call)?;
-                let failure = WireFailure::decode(self.channel.payload(header))
-                    .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
-                if let Some(tag) = self.finish(index) {
-                    sink.complete(tag, Err(failure.into_call_error()));
-                }
-            }
-            Kind::LongResponse => {
-                let index = self.answered(header.call)?;
-                // Else one call of ours could make us fetch any number of times.
-                if std::mem::replace(&mut self.slots[index].fetching, true) {
-                    return Err(ChannelError::violation("two answers to one call"));
-                }
-                let mut descriptor = [0; crate::channel::message::DESCRIPTOR_BYTES];
-                let payload = self.channel.payload(header);
-                if payload.len() != descriptor.len() {
-                    return Err(ChannelError::violation(
-                        "a long message without a descriptor",
-                    ));
-                }
-                descriptor.copy_from_slice(payload);
-                self.channel.fetch(header.call, &descriptor)?;
-            }
-            Kind::Goodbye => {
-                self.leaving = true;
-                self.open = false;
-            }
-            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel => {
-                return Err(ChannelError::violation("a server that calls its client"));
-            }
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn answered(&self, call: CallId) -> Result<usize, ChannelError> {
-        self.slot_of(call)
-            .ok_or_else(|| ChannelError::violation("an answer to no call of ours"))
-    }
-
-    fn take_fetched(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
-        let mut taken = 0;
-        while let Some(fetched) = self.channel.take_fetched() {
-            taken += 1;
-            let index = self.answered(fetched.id)?;
-            self.releases.push(fetched.id);
-            if let Some(tag) = self.finish(index) {
-                let landed = Landed::after_completion(fetched.buffer);
-                sink.complete(tag, Ok(Answer::Long(Box::new(landed))));
-            }
-        }
-        let due = !self.releases.is_empty();
-        while let Some(&call) = self.releases.last() {
-            if !self.channel.make_room(0)? {
-                break;
-            }
-            self.channel.push(Kind::Release, 0, call, &[]);
-            self.releases.pop();
-        }
-        if due {
-            self.channel.flush()?;
-        }
-        Ok(taken)
-    }
-}
-
-impl<D: Device> Lane for RingLane<D> {
-    #[inline]
-    fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
-        if !self.open || payload.len() > self.channel.eager_bytes() {
-            return None;
-        }
-        if !matches!(self.channel.make_room(payload.len()), Ok(true)) {
-            return None;
-        }
-        let call = self.begin(tag)?;
-        self.channel.push(Kind::Request, handler, call, payload);
-        Some(call)
-    }
-
-    fn submit(
-        &mut self,
-        handler: HandlerId,
-        body: &mut Body<'_>,
-        tag: u64,
-    ) -> Result<Option<CallId>, CallError> {
-        if self.leaving {
-            return Err(CallError::ShuttingDown);
-        }
-        if self.lost {
-            return Err(CallError::ConnectionLost {
-                why: "it was lost before".into(),
-            });
-        }
-        let length = match body {
-            Body::Bytes(bytes) => bytes.len(),
-            Body::Buffer(buffer) => buffer.bytes_ref().len(),
-        };
-        let eager = self.channel.eager_bytes();
-        let in_ring = if length <= eager {
-            length
-        } else {
-            crate::channel::message::DESCRIPTOR_BYTES
-        };
-        if length > self.channel.longest() {
-            return Err(CallError::TooLong {
-                bytes: length,
-                limit: self.channel.longest(),
-            });
-        }
-        let lost = |error: ChannelError| CallError::ConnectionLost {
-            why: error.to_string(),
-        };
-        if !self.channel.make_room(in_ring).map_err(lost)? {
-            return Ok(None);
-        }
-        let full = CallError::TooManyOutstanding {
-            limit: self.slots.len(),
-        };
-        if self.free.is_empty() {
-            return Err(full);
-        }
-        if length <= eager {
-            let call = self.begin(tag).ok_or(full)?;
-            let bytes = match body {
-                Body::Bytes(bytes) => bytes,
-                Body::Buffer(buffer) => buffer.bytes_ref(),
-            };
-            self.channel.push(Kind::Request, handler, call, bytes);
-            return Ok(Some(call));
-        }
-        // Whatever may fail comes before the call exists.
-        let export = match std::mem::replace(body, Body::Bytes(&[])) {
-            Body::Bytes(bytes) => {
-                let export = self.channel.export(length).map_err(lost)?;
-                export.fill(bytes);
-                export
-            }
-            Body::Buffer(buffer) => match buffer.into_any().downcast::<Buffer<D>>() {
-                Ok(own) if self.channel.owns(&own) => *own,
-                Ok(foreign) => {
-                    // Made by an earlier connection of this lane: its key means nothing here.
-                    let export = self.channel.export(length).map_err(lost)?;
-                    export.fill(foreign.bytes_ref());
-                    export
-                }
-                Err(_) => unreachable!("a client keeps to one device"),
-            },
-        };
-        let call = self.begin(tag).ok_or(full)?;
-        self.channel
-            .push_long(Kind::LongRequest, handler, call, &export);
-        self.keep(call, export);
-        Ok(Some(call))
-    }
-
-    #[inline]
-    fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        self.channel
-            .flush()
-            .map_err(|error| self.lose(&error, sink))
-    }
-
-    #[inline]
-    fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
-        self.take(sink).map_err(|error| self.lose(&error, sink))
-    }
-
-    fn abandon(&mut self, call: CallId) {
-        let Some(index) = self.slot_of(call) else {
-            return;
-        };
-        self.slots[index].state = State::Abandoned;
-        // Only a courtesy: when there is no room the server simply answers in vain.
-        if matches!(self.channel.make_room(0), Ok(true)) {
-            self.channel.push(Kind::Cancel, 0, call, &[]);
-            let _ = self.channel.flush();
-        }
-    }
-
-    fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
-        if length > self.channel.longest() {
-            return Err(CallError::TooLong {
-                bytes: length,
-                limit: self.channel.longest(),
-            });
-        }
-        let buffer = self
-            .channel
-            .export(length)
-            .map_err(|e| CallError::ConnectionLost { why: e.to_string() })?;
-        Ok(Box::new(buffer))
-    }
-
-    fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    #[inline]
-    fn is_usable(&self) -> bool {
-        self.open && self.channel.state() != QueuePairState::Error
-    }
-
-    fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        let progress = self
-            .channel
-            .progress()
-            .and_then(|()| self.take_fetched(sink))
-            .map(drop);
-        progress.map_err(|error| {
-            // What the server sent before it went is still an answer.
-            while let Ok(Some(header)) = self.channel.receive() {
-                if self.dispatch(header, sink).is_err() {
-                    break;
-                }
-            }
-            self.lose(&error, sink)
-        })
-    }
-
-    fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
-        self.channel
-            .prepare_sleep()
-            .map_err(|error| self.lose(&error, sink))
-    }
-
-    fn sleeper(&self) -> Box<dyn Sleeper> {
-        Box::new(self.channel.wake().clone())
-    }
-}
-
-impl<D: Device> Drop for RingLane<D> {
-    fn drop(&mut self) {
-        self.channel.close();
     }
 }

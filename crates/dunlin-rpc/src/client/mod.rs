@@ -8,8 +8,10 @@ mod builder;
 mod driver;
 pub(crate) mod lane;
 mod pipeline;
+pub(crate) mod region;
 pub(crate) mod reply;
 mod report;
+pub(crate) mod ring_lane;
 mod thread_lane;
 mod wait;
 
@@ -22,6 +24,7 @@ pub use batch::Batch;
 pub use builder::ClientBuilder;
 pub use driver::CallFuture;
 pub use pipeline::Pipeline;
+pub use region::RemoteRegion;
 pub use reply::{Reply, RequestBuffer};
 pub use report::ClientReport;
 pub(crate) use report::REPORT;
@@ -67,6 +70,8 @@ pub(crate) struct Core {
     reporter: OnceLock<Thread>,
     /// The lane that proved the way, until a pipeline takes it.
     spare: Mutex<Place>,
+    /// Regions attached so far.
+    regions: AtomicU64,
 }
 
 impl std::fmt::Debug for Client {
@@ -103,6 +108,7 @@ impl Client {
             asynchronous: Mutex::new(None),
             reporter: OnceLock::new(),
             spare: Mutex::new(None),
+            regions: AtomicU64::new(0),
         });
         if core.recipe.is_of_a_desk() {
             *core.spare() = Some(lane);
@@ -212,27 +218,17 @@ impl Client {
                     }
                 },
             };
-            let mut polled = lane.turn(&mut sink);
-            loop {
-                if let Some(result) = sink.0.take() {
-                    return result;
-                }
-                if polled? > 0 {
-                    waiter.progressed();
-                    polled = lane.poll(&mut sink);
-                    continue;
-                }
-                let waited = waiter.idle(lane, &mut sink);
-                if let Some(result) = sink.0.take() {
-                    return result;
-                }
-                if let Err(error) = waited {
-                    lane.abandon(call);
-                    return Err(error);
-                }
-                polled = lane.poll(&mut sink);
-            }
+            finish(lane, call, sink, waiter)
         })
+    }
+
+    /// Memory that the server has granted under this name, to read and write without its processor.
+    ///
+    /// # Errors
+    /// [`CallError::UnknownRegion`], or as for [`Client::call`].
+    pub fn attach(&self, name: &str) -> Result<RemoteRegion, CallError> {
+        let number = self.core.regions.fetch_add(1, Ordering::Relaxed);
+        RemoteRegion::attach(&self.core, number, name)
     }
 
     /// Calls and returns at once; the future brings the answer under any executor. The request is sent now, not at the first poll.
@@ -309,6 +305,36 @@ impl Drop for Core {
         if let Some(handle) = self.recipe.handle() {
             handle.orphan();
         }
+    }
+}
+
+/// Sends the batch and waits for the only call that anyone waits for on a lane.
+#[inline]
+fn finish(
+    lane: &mut dyn Lane,
+    call: lane::CallId,
+    mut sink: One,
+    mut waiter: Waiter<'_>,
+) -> Result<Reply, CallError> {
+    let mut polled = lane.turn(&mut sink);
+    loop {
+        if let Some(result) = sink.0.take() {
+            return result;
+        }
+        if polled? > 0 {
+            waiter.progressed();
+            polled = lane.poll(&mut sink);
+            continue;
+        }
+        let waited = waiter.idle(lane, &mut sink);
+        if let Some(result) = sink.0.take() {
+            return result;
+        }
+        if let Err(error) = waited {
+            lane.abandon(call);
+            return Err(error);
+        }
+        polled = lane.poll(&mut sink);
     }
 }
 

@@ -4,9 +4,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::builder::Recipe;
-use super::lane::{Answer, Body, Lane, Sink};
+use super::lane::{Answer, Body, Lane, Sink, Submitted};
+use super::region::{attach_by, Wanted};
 use super::reply::RequestBuffer;
 use super::wait::Waiter;
+use super::{One, RemoteRegion};
 use crate::config::WaitMode;
 use crate::error::CallError;
 use crate::HandlerId;
@@ -118,6 +120,102 @@ impl Pipeline {
             Ok(call) => Ok(call.is_some()),
             Err(CallError::TooManyOutstanding { .. }) => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Reads `length` bytes of a region; as for [`Pipeline::submit`], and the answer is the bytes. The first operation on a region waits
+    /// until it is attached on this connection.
+    ///
+    /// # Errors
+    /// When it cannot be sent at all: see [`super::RemoteRegion::read`].
+    pub fn read(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        length: usize,
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(region, offset, &Wanted::Read(length), tag)
+    }
+
+    /// Writes into a region; the answer has no bytes.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::read`].
+    pub fn write(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        bytes: &[u8],
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(region, offset, &Wanted::Write(bytes), tag)
+    }
+
+    /// Adds to 8 bytes of a region; the answer is the 8 bytes that were there.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::read`].
+    pub fn fetch_add(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        add: u64,
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(region, offset, &Wanted::FetchAndAdd(add), tag)
+    }
+
+    /// Replaces 8 bytes of a region when they are `compare`; the answer is the 8 bytes that were there.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::read`].
+    pub fn compare_and_swap(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        (compare, swap): (u64, u64),
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(
+            region,
+            offset,
+            &Wanted::CompareAndSwap { compare, swap },
+            tag,
+        )
+    }
+
+    fn operate(
+        &mut self,
+        region: &RemoteRegion,
+        offset: u64,
+        wanted: &Wanted<'_>,
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        let key = region.key();
+        loop {
+            match self.lane.submit_one_sided(key, offset, wanted, tag) {
+                Ok(Submitted::Call(_)) => return Ok(true),
+                Ok(Submitted::Full) | Err(CallError::TooManyOutstanding { .. }) => {
+                    return Ok(false)
+                }
+                Ok(Submitted::Unattached) => {
+                    // Answers to other calls that come meanwhile have nowhere to go: the callback comes with a poll.
+                    if self.lane.outstanding() > 0 {
+                        return Ok(false);
+                    }
+                    let mut sink = One(None);
+                    attach_by(
+                        self.lane.as_mut(),
+                        &mut sink,
+                        key,
+                        0,
+                        self.deadline,
+                        |sink| sink.0.take(),
+                    )?;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -4,16 +4,18 @@ use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use dunlin_verbs::Device;
+use dunlin_verbs::{Device, Region};
 
 use super::handler::{
     Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Request, Responder,
 };
+use super::region::ServedRegions;
 use super::statistics::Counters;
 use super::workers::{Job, WorkerQueue};
 use crate::admission::lane::Admitted;
 use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
+use crate::channel::one_sided::Attached;
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
 use crate::error::{FailureReason, WireFailure};
@@ -65,6 +67,9 @@ pub(super) struct Connection<D: Device> {
     poller: usize,
     /// Credits, when the client counts them.
     admitted: Option<Admitted>,
+    regions: Arc<ServedRegions<D>>,
+    /// Those that this client has attached: their place in the list, and the registration that is its own.
+    attached: Vec<(usize, D::Region)>,
 }
 
 impl<D: Device> Exporter for Arc<BufferPool<D>> {
@@ -112,6 +117,7 @@ impl<D: Device> Connection<D> {
         poller: usize,
         channel: RingChannel<D>,
         admitted: Option<Admitted>,
+        regions: Arc<ServedRegions<D>>,
     ) -> Self {
         Self {
             id,
@@ -125,6 +131,8 @@ impl<D: Device> Connection<D> {
             draining: false,
             poller,
             admitted,
+            regions,
+            attached: Vec::new(),
         }
     }
 
@@ -198,6 +206,7 @@ impl<D: Device> Connection<D> {
         match header.kind {
             Kind::Request => self.run_short(header, context),
             Kind::LongRequest => self.begin_long(header, context),
+            Kind::Attach => self.attach(header),
             Kind::Release => {
                 if let Some(index) = self
                     .exported
@@ -215,10 +224,48 @@ impl<D: Device> Connection<D> {
                 }
                 Ok(())
             }
-            Kind::Response | Kind::Failure | Kind::LongResponse | Kind::Goodbye => {
+            Kind::Goodbye => Err(ChannelError::peer_gone()),
+            Kind::Response | Kind::Failure | Kind::LongResponse => {
                 Err(ChannelError::violation("a client that answers its server"))
             }
         }
+    }
+
+    /// Grants a region to the client: a registration in the domain of this connection, which ends with it.
+    #[cold]
+    fn attach(&mut self, header: Header) -> Result<(), ChannelError> {
+        if let Some(admitted) = &mut self.admitted {
+            admitted.take()?;
+        }
+        let regions = Arc::clone(&self.regions);
+        let Some((index, region)) = regions.find(self.channel.payload(header)) else {
+            let words = "it may be on another device of the server, or on none";
+            return self.fail(
+                header.call,
+                WireFailure::new(FailureReason::UnknownRegion, 0, words),
+            );
+        };
+        let known = self.attached.iter().find(|(known, _)| *known == index);
+        let own = match known {
+            Some((_, own)) => own.clone(),
+            None => match self.channel.register_again(region) {
+                Ok(own) => {
+                    self.attached.push((index, own.clone()));
+                    own
+                }
+                Err(error) => {
+                    let words = error.to_string();
+                    let failure = WireFailure::new(FailureReason::Overloaded, 0, words);
+                    return self.fail(header.call, failure);
+                }
+            },
+        };
+        let grant = Attached {
+            remote: own.remote(),
+            length: own.memory().len() as u64,
+            access: own.access(),
+        };
+        self.respond(header.call, Outcome::Short(grant.encode().to_vec()))
     }
 
     #[inline]
@@ -460,7 +507,7 @@ impl<D: Device> Connection<D> {
     pub(super) fn drain(&mut self) -> Result<(), ChannelError> {
         if !self.draining {
             self.draining = true;
-            if self.channel.make_room(0)? {
+            if self.channel.is_met() && self.channel.make_room(0)? {
                 self.channel.push(Kind::Goodbye, 0, 0, &[]);
                 self.channel.flush()?;
             }
@@ -481,6 +528,11 @@ impl<D: Device> Connection<D> {
     #[inline]
     pub(super) fn has_arrival(&self) -> bool {
         self.channel.has_arrival() || self.admitted.as_ref().is_some_and(Admitted::has_news)
+    }
+
+    /// See [`RingChannel::probe`].
+    pub(super) fn probe(&mut self) -> Result<(), ChannelError> {
+        self.channel.probe()
     }
 
     /// See [`RingChannel::prepare_sleep`].

@@ -46,6 +46,29 @@ impl Desk {
         self.services.first().map_or("", |(name, _)| name)
     }
 
+    /// Connections now.
+    pub(super) fn connections(&self) -> usize {
+        self.services()
+            .map(|(_, service)| service.connections())
+            .sum()
+    }
+
+    /// What was counted so far.
+    pub(super) fn statistics(&self) -> ServerStatistics {
+        let mut sum = ServerStatistics::default();
+        for (_, service) in self.services() {
+            service.count(&mut sum);
+        }
+        sum
+    }
+
+    /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
+    pub(super) fn senders(&self) -> Vec<SenderReport> {
+        self.services()
+            .flat_map(|(_, service)| service.senders())
+            .collect()
+    }
+
     /// Opens a connection for a client that has proved itself.
     pub(crate) fn open(&self, request: &OpenRequest) -> Result<OpenReply, Refusal> {
         if request.preset.parse::<Preset>().is_err() {
@@ -89,27 +112,17 @@ impl LocalServer {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.desk
-            .services()
-            .map(|(_, service)| service.connections())
-            .sum()
+        self.desk.connections()
     }
 
     /// What was counted so far.
     pub fn statistics(&self) -> ServerStatistics {
-        let mut sum = ServerStatistics::default();
-        for (_, service) in self.desk.services() {
-            service.count(&mut sum);
-        }
-        sum
+        self.desk.statistics()
     }
 
     /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
     pub fn senders(&self) -> Vec<SenderReport> {
-        self.desk
-            .services()
-            .flat_map(|(_, service)| service.senders())
-            .collect()
+        self.desk.senders()
     }
 }
 

@@ -5,6 +5,7 @@ mod desk;
 mod figures;
 mod handler;
 mod poller;
+mod region;
 mod reports;
 pub(crate) mod service;
 mod statistics;
@@ -23,6 +24,7 @@ use service::ServiceSetup;
 pub use desk::{Desk, LocalServer};
 pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
+pub use region::Region;
 pub use statistics::ServerStatistics;
 
 use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
@@ -76,6 +78,7 @@ impl Server {
             handshake_timeout: AcceptorConfig::default().handshake_timeout,
             affinity: None,
             most_active: MAX_ACTIVE,
+            regions: Vec::new(),
         }
     }
 }
@@ -97,9 +100,16 @@ pub struct ServerBuilder {
     handshake_timeout: Duration,
     affinity: Option<usize>,
     most_active: usize,
+    regions: Vec<Region>,
 }
 
 impl ServerBuilder {
+    /// Grants memory to clients, who attach it by its name. It stands on the first device that the server serves over.
+    pub fn region(mut self, region: &Region) -> Self {
+        self.regions.push(region.clone());
+        self
+    }
+
     /// Adds a handler that runs on the polling thread, between two looks at the rings: right for a few microseconds of work.
     pub fn handle<F>(self, id: HandlerId, handler: F) -> Self
     where
@@ -287,6 +297,7 @@ impl ServerBuilder {
             max_connections: self.max_connections,
             affinity: self.affinity,
             most_active: self.most_active,
+            regions: self.regions,
         }
     }
 
@@ -299,6 +310,11 @@ impl ServerBuilder {
             if count == 0 || count > 1024 {
                 let words = format!("{name} is {count}: it must be from 1 to 1024");
                 return Err(ServeError::Setting(words));
+            }
+        }
+        for (index, region) in self.regions.iter().enumerate() {
+            if let Some(error) = region.refuse(&self.regions[..index]) {
+                return Err(error);
             }
         }
         if self.most_active == 0 || self.most_active > 1 << 16 {
@@ -341,27 +357,17 @@ impl RunningServer {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.desk
-            .services()
-            .map(|(_, service)| service.connections())
-            .sum()
+        self.desk.connections()
     }
 
     /// What was counted so far.
     pub fn statistics(&self) -> ServerStatistics {
-        let mut sum = ServerStatistics::default();
-        for (_, service) in self.desk.services() {
-            service.count(&mut sum);
-        }
-        sum
+        self.desk.statistics()
     }
 
     /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
     pub fn senders(&self) -> Vec<SenderReport> {
-        self.desk
-            .services()
-            .flat_map(|(_, service)| service.senders())
-            .collect()
+        self.desk.senders()
     }
 
     /// All live figures.

@@ -17,6 +17,8 @@ const PASSES_PER_CLOCK: u32 = 64;
 const PASSES_PER_CHECK: u32 = 1 << 14;
 /// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible anywhere.
 const GRACE: Duration = Duration::from_micros(20);
+/// How often each client is probed.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest sleep: bounds the harm of a wake-up that was lost after all.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
@@ -70,6 +72,8 @@ pub(super) struct Poller<D: Device> {
     context: Context,
     connections: Vec<Connection<D>>,
     wait: WaitMode,
+    /// When clients are probed again.
+    next_probe: Instant,
 }
 
 impl<D: Device> Poller<D> {
@@ -79,6 +83,7 @@ impl<D: Device> Poller<D> {
             context,
             connections: Vec::new(),
             wait,
+            next_probe: thread::now() + PROBE_INTERVAL,
         }
     }
 
@@ -199,6 +204,12 @@ impl<D: Device> Poller<D> {
     }
 
     fn check(&mut self) {
+        let now = thread::now();
+        if now >= self.next_probe {
+            // A queue pair that its owner has ended without a word shows it only to who posts.
+            self.next_probe = now + PROBE_INTERVAL;
+            self.each(Connection::probe);
+        }
         let mut index = 0;
         while index < self.connections.len() {
             match self.connections[index].progress(&self.context) {

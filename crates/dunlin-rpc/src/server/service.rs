@@ -9,6 +9,7 @@ use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 use super::connection::{Connection, Context};
 use super::handler::HandlerTable;
 use super::poller::{Mail, Poller, PollerHandle};
+use super::region::{Region, ServedRegions};
 use super::statistics::{Counters, ServerStatistics};
 use super::workers;
 use crate::admission::credits::CREDITS;
@@ -29,6 +30,7 @@ pub(crate) struct ServiceSetup {
     pub(crate) max_connections: usize,
     pub(crate) affinity: Option<usize>,
     pub(super) most_active: usize,
+    pub(super) regions: Vec<Region>,
 }
 
 /// A running service, whatever its device.
@@ -64,6 +66,7 @@ pub(crate) struct RingService<D: Device> {
     running: Arc<AtomicUsize>,
     next_id: AtomicU64,
     admission: Arc<Admission>,
+    regions: Arc<ServedRegions<D>>,
 }
 
 impl<D: Device> RingService<D> {
@@ -76,7 +79,9 @@ impl<D: Device> RingService<D> {
             max_connections,
             affinity,
             most_active,
+            regions,
         } = setup;
+        let regions = Arc::new(ServedRegions::allocate(&device, &regions)?);
         let handles = (0..pollers)
             .map(|_| Ok(PollerHandle::new(device.create_completion_channel()?)))
             .collect::<Result<Vec<_>, VerbsError>>()?;
@@ -125,6 +130,7 @@ impl<D: Device> RingService<D> {
         };
         Ok(Self {
             admission: Admission::new(most_active, Box::new(spawn), Box::new(wake)),
+            regions,
             device,
             channel,
             max_connections,
@@ -162,7 +168,7 @@ impl<D: Device> Service for RingService<D> {
         };
         let ring = UnconnectedRing::new(&self.device, poller.wake(), &self.channel)?;
         let mut answer = (ring.address(), ring.parameters());
-        let channel = ring.connect(peer, parameters)?;
+        let channel = ring.join(peer, parameters)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let admitted = parameters.get(SENDER_PARAMETER).map(|&sender| {
             let credits = u64::from(CREDITS);
@@ -173,7 +179,7 @@ impl<D: Device> Service for RingService<D> {
         });
         poller.connections.fetch_add(1, Ordering::Relaxed);
         self.counters[index].accepted();
-        let connection = Connection::new(id, index, channel, admitted);
+        let connection = Connection::new(id, index, channel, admitted, Arc::clone(&self.regions));
         poller.send(Mail::Adopt(Box::new(connection)));
         Ok(answer)
     }

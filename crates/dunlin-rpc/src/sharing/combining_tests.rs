@@ -16,7 +16,7 @@ struct Wire {
 fn send(wire: &mut Wire, members: &mut Members<'_>) {
     let mut total = 0;
     let most = wire.most;
-    let count = members.gather(most, |bytes, _, _| {
+    let count = members.gather(most, |bytes, _, _, _| {
         total += bytes;
         true
     });
@@ -48,6 +48,7 @@ fn stress(threads: u32, rounds: u32, most: usize) -> Wire {
                         bytes: &bytes,
                         messages: 1,
                         requests: 1,
+                        operations: &[],
                     };
                     assert_eq!(combiner.join(&node, run, send), Outcome::Sent);
                     if round % 7 == 0 {
@@ -103,6 +104,7 @@ fn a_panic_of_the_engine_lets_everybody_go() {
                         bytes: &bytes,
                         messages: 1,
                         requests: 1,
+                        operations: &[],
                     };
                     if round % 50 == 25 {
                         armed.store(true, Ordering::Relaxed);
@@ -147,9 +149,10 @@ fn who_does_not_fit_is_told_and_the_next_leads() {
         bytes: &[1; 8],
         messages: 1,
         requests: 1,
+        operations: &[],
     };
     let outcome = combiner.join(&node, run, |_, members| {
-        assert_eq!(members.gather(4, |_, _, _| false), 0);
+        assert_eq!(members.gather(4, |_, _, _, _| false), 0);
     });
     assert_eq!(outcome, Outcome::Full);
     assert_eq!(combiner.join(&node, run, send), Outcome::Sent);

@@ -94,10 +94,15 @@ fn run(handle: &Handle, spin: Duration) {
 fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
     let lanes = handle.lanes();
     let poll = || {
-        let taken = lanes
-            .iter()
-            .map(|lane| lane.poll(node, handle.ports(), None, 1));
-        taken.map(|taken| taken.unwrap_or(0)).sum::<usize>()
+        let mut taken = 0;
+        for lane in &lanes {
+            taken += lane.poll(node, handle.ports(), None, 1).unwrap_or(0);
+            if lane.status().take_news() {
+                handle.wake_all();
+                taken += 1;
+            }
+        }
+        taken
     };
     let mut since = thread::now();
     while thread::now().duration_since(since) < spin {

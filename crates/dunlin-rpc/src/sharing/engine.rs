@@ -3,14 +3,15 @@
 use dunlin_verbs::{CompletionChannel, Device, Work};
 
 use super::combining::{Members, Outcome, Run};
-use super::lane::{LaneFigures, Status};
+
 use super::ports::{Mine, Ports};
+use super::status::{LaneFigures, Status};
 use crate::admission::credits::Purse;
 use crate::channel::batch::MOST_MESSAGES;
 use crate::channel::buffers::Landed;
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::outbox::copy;
-use crate::channel::ring::RingChannel;
+use crate::channel::ring::{Finished, RingChannel};
 use crate::channel::ChannelError;
 use crate::client::lane::{Answer, CallId};
 use crate::error::WireFailure;
@@ -19,6 +20,8 @@ use crate::error::WireFailure;
 const POLL_BUDGET: usize = 64;
 /// The bit of a grant that says that the lane is active.
 pub(crate) const ACTIVE: u64 = 1 << 32;
+/// Where a grant counts the reports of one-sided operations that were taken, in eight bits.
+pub(crate) const REPORTS_SHIFT: u32 = 40;
 
 /// One lane's channel, its credits, and what is still to be said on it.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(crate) struct Engine<D: Device> {
     /// None: the server grants without counting.
     purse: Option<Purse>,
     word: u64,
+    /// What the server had told when somebody found no room or no credits.
+    refused_at: (u64, u64),
     releases: Vec<CallId>,
     most_members: usize,
 }
@@ -37,6 +42,7 @@ impl<D: Device> Engine<D> {
             channel,
             purse: credits.map(Purse::new),
             word: 0,
+            refused_at: (0, 0),
             releases: Vec::new(),
             most_members,
         }
@@ -50,6 +56,7 @@ impl<D: Device> Engine<D> {
             self.word = word;
             if let Some(purse) = &mut self.purse {
                 purse.granted(word as u32);
+                purse.reports_taken((word >> REPORTS_SHIFT) as u8);
                 status.set_active(word & ACTIVE != 0);
             }
         }
@@ -82,12 +89,36 @@ impl<D: Device> Engine<D> {
         let bytes = run.bytes.len();
         if run.requests > 0 && run.requests > self.credits(status)
             || self.channel.run_room(bytes)? < bytes
+            || !run.operations.is_empty() && self.channel.one_sided_room()? < run.operations.len()
         {
+            self.refused_at = self.channel.news();
             return Ok(Outcome::Full);
         }
-        copy(self.channel.run_space(bytes), run.bytes);
-        self.write(bytes, run.messages, run.requests, 1, figures)?;
+        if run.messages > 0 {
+            D::charge(Work::Copy(bytes));
+            copy(self.channel.run_space(bytes), run.bytes);
+            self.write(bytes, run.messages, run.requests, 1, figures)?;
+        }
+        if !run.operations.is_empty() {
+            self.channel.post_one_sided(run.operations.iter())?;
+            self.count_operations(run.operations.len(), status, figures)?;
+        }
         Ok(Outcome::Sent)
+    }
+
+    /// One-sided operations were posted together.
+    fn count_operations(
+        &mut self,
+        count: usize,
+        status: &Status,
+        figures: &LaneFigures,
+    ) -> Result<(), ChannelError> {
+        figures.operated(count as u64);
+        if self.purse.as_ref().is_some_and(Purse::has_reported) {
+            self.look_at_grant(status);
+        }
+        let report = self.purse.as_mut().and_then(|p| p.operate(count as u32));
+        report.map_or(Ok(()), |degree| self.channel.report(degree))
     }
 
     /// Writes the message that stands in the batch, and accounts for its requests.
@@ -123,10 +154,10 @@ impl<D: Device> Engine<D> {
         figures: &LaneFigures,
     ) -> Result<(), ChannelError> {
         let left = self.credits(status);
-        let (mut bytes, mut messages, mut requests) = (0, 0, 0);
+        let (mut bytes, mut messages, mut requests, mut operations) = (0, 0, 0, 0);
         let mut failed = None;
         let channel = &mut self.channel;
-        let count = members.gather(self.most_members, |b, m, r| {
+        let count = members.gather(self.most_members, |b, m, r, o| {
             let room = match channel.run_room(bytes + b) {
                 Ok(room) => room,
                 Err(error) => {
@@ -134,18 +165,33 @@ impl<D: Device> Engine<D> {
                     return false;
                 }
             };
+            let room_for_operations = match o {
+                0 => 0,
+                _ => match channel.one_sided_room() {
+                    Ok(room) => room,
+                    Err(error) => {
+                        failed = Some(error);
+                        return false;
+                    }
+                },
+            };
             let fits = bytes + b <= room
+                && (o == 0 || operations + o <= room_for_operations)
                 && (r == 0 || requests + r <= left)
                 && messages + m <= MOST_MESSAGES;
             if fits {
                 bytes += b;
                 messages += m;
                 requests += r;
+                operations += o;
             }
             fits
         });
         if let Some(error) = failed {
             return Err(error);
+        }
+        if members.is_own_full() {
+            self.refused_at = self.channel.news();
         }
         if count == 0 {
             return Ok(());
@@ -154,9 +200,15 @@ impl<D: Device> Engine<D> {
         for _ in 1..count {
             D::charge(Work::SharedLine);
         }
-        D::charge(Work::Copy(bytes));
-        members.fill(self.channel.run_space(bytes));
-        self.write(bytes, messages, requests, count, figures)?;
+        if messages > 0 {
+            D::charge(Work::Copy(bytes));
+            members.fill(self.channel.run_space(bytes));
+            self.write(bytes, messages, requests, count, figures)?;
+        }
+        if operations > 0 {
+            self.channel.post_one_sided(members.operations())?;
+            self.count_operations(operations, status, figures)?;
+        }
         members.settle(Outcome::Sent);
         Ok(())
     }
@@ -184,14 +236,26 @@ impl<D: Device> Engine<D> {
                 _ => self.dispatch(header, ports, status, mine)?,
             }
         }
-        if self.channel.is_fetching() || !self.releases.is_empty() {
+        if self.channel.is_fetching() || self.channel.has_one_sided() || !self.releases.is_empty() {
             self.channel.progress()?;
             taken += self.take_fetched(ports, mine)?;
         }
         if taken > 0 {
             self.channel.tell_consumed()?;
         }
+        if status.is_wanted() {
+            self.look_for_news(status);
+        }
         Ok(taken)
+    }
+
+    /// Whether there is what sleeping threads want; the dispatcher wakes them.
+    #[cold]
+    fn look_for_news(&mut self, status: &Status) {
+        if self.channel.news() != self.refused_at {
+            status.announce();
+            self.channel.wake().wake();
+        }
     }
 
     #[cold]
@@ -228,7 +292,7 @@ impl<D: Device> Engine<D> {
                 status.leave();
                 Ok(())
             }
-            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel => {
+            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => {
                 Err(ChannelError::violation("a server that calls its client"))
             }
         }
@@ -240,6 +304,19 @@ impl<D: Device> Engine<D> {
         mine: &mut Option<Mine<'_>>,
     ) -> Result<usize, ChannelError> {
         let mut taken = 0;
+        while let Some(finished) = self.channel.take_one_sided() {
+            taken += 1;
+            match finished {
+                Finished::Short(call, length) => {
+                    let answer = Answer::Short(self.channel.result(length));
+                    ports.complete(call, Ok(answer), mine)?;
+                }
+                Finished::Long(call, buffer) => {
+                    let landed = Landed::after_completion(buffer);
+                    ports.complete(call, Ok(Answer::Long(Box::new(landed))), mine)?;
+                }
+            }
+        }
         while let Some(fetched) = self.channel.take_fetched() {
             taken += 1;
             self.releases.push(fetched.id);
@@ -268,6 +345,9 @@ impl<D: Device> Engine<D> {
         mine: &mut Option<Mine<'_>>,
     ) -> Result<(), ChannelError> {
         self.look_at_grant(status);
+        if status.is_wanted() {
+            self.look_for_news(status);
+        }
         let progress = self
             .channel
             .progress()

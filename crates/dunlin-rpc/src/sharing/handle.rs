@@ -74,6 +74,10 @@ pub struct LaneReport {
     pub requests: u64,
     /// Threads that had requests in them, summed over the messages.
     pub threads: u64,
+    /// One-sided operations.
+    pub operations: u64,
+    /// How often some of them were posted together.
+    pub lists: u64,
 }
 
 /// See the module.
@@ -339,6 +343,8 @@ impl Handle {
             let before = ports[i].assigned.swap(lane, Ordering::Relaxed);
             if before != lane {
                 self.migrations.fetch_add(1, Ordering::Relaxed);
+                // It may sleep for credits that the old lane does not get.
+                ports[i].wake();
                 if let Some(entry) = lanes.entries.get_mut(before) {
                     entry.threads = entry.threads.saturating_sub(1);
                 }
@@ -371,6 +377,8 @@ impl Handle {
                     messages: load(&figures.messages),
                     requests: load(&figures.requests),
                     threads: load(&figures.threads),
+                    operations: load(&figures.operations),
+                    lists: load(&figures.lists),
                 }
             })
             .collect();

@@ -1,117 +1,24 @@
 //! A lane of a connection handle: one queue pair that any of the handle's threads may use, by its combining queue.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_verbs::{thread, Device, Work};
 
 use super::combining::{Combiner, Members, Node, Outcome, Run};
 use super::engine::Engine;
 use super::ports::{Mine, Ports};
+use super::status::{LaneFigures, Status};
 use super::Discipline;
 use crate::channel::buffers::{Buffer, BufferPool, BytesMut};
 use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
+use crate::channel::one_sided::Attached;
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
 use crate::error::CallError;
 
 /// Tries to lead for something that is not a message, before it is put off.
 const TRIES: u32 = 1000;
-
-/// Where a lane stands, for all to see.
-#[derive(Debug)]
-pub(crate) struct Status {
-    state: AtomicU8,
-    active: AtomicBool,
-    why: OnceLock<CallError>,
-}
-
-const OPEN: u8 = 0;
-const LEAVING: u8 = 1;
-const LOST: u8 = 2;
-
-impl Status {
-    fn new() -> Self {
-        Self {
-            state: AtomicU8::new(OPEN),
-            active: AtomicBool::new(true),
-            why: OnceLock::new(),
-        }
-    }
-
-    /// Takes calls.
-    #[inline]
-    pub(crate) fn is_open(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == OPEN
-    }
-
-    /// The server said goodbye.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == LEAVING
-    }
-
-    /// The channel is of no more use, and nobody will answer on it.
-    #[inline]
-    pub(crate) fn is_lost(&self) -> bool {
-        self.state.load(Ordering::Acquire) == LOST
-    }
-
-    /// The server wants requests on it (FLOCK's active queue pair).
-    #[inline]
-    pub(crate) fn is_active(&self) -> bool {
-        self.active.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_active(&self, active: bool) {
-        self.active.store(active, Ordering::Relaxed);
-    }
-
-    pub(super) fn leave(&self) {
-        let _ = self
-            .state
-            .compare_exchange(OPEN, LEAVING, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    fn lose(&self, error: CallError) {
-        let _ = self.why.set(error);
-        self.state.store(LOST, Ordering::Release);
-    }
-
-    /// The error of calls that were out when it was lost.
-    pub(crate) fn error(&self) -> CallError {
-        self.why.get().cloned().unwrap_or(CallError::Closed)
-    }
-}
-
-/// What a lane has done. Written by its leader alone.
-#[derive(Debug, Default)]
-pub(crate) struct LaneFigures {
-    pub(crate) messages: AtomicU64,
-    pub(crate) requests: AtomicU64,
-    pub(crate) threads: AtomicU64,
-    pub(crate) credits: AtomicU32,
-}
-
-impl LaneFigures {
-    #[inline]
-    pub(super) fn sent(&self, requests: u32, threads: u32) {
-        let bump = |count: &AtomicU64, by: u32| {
-            count.store(
-                count.load(Ordering::Relaxed) + u64::from(by),
-                Ordering::Relaxed,
-            );
-        };
-        bump(&self.messages, 1);
-        bump(&self.requests, requests);
-        bump(&self.threads, threads);
-    }
-
-    #[inline]
-    pub(super) fn credits(&self, left: u32) {
-        self.credits.store(left, Ordering::Relaxed);
-    }
-}
 
 /// A lane, whatever its device.
 pub(crate) trait SharedLane: Send + Sync {
@@ -121,6 +28,14 @@ pub(crate) trait SharedLane: Send + Sync {
     fn figures(&self) -> &LaneFigures;
     /// Longest payload in the ring, and at all.
     fn limits(&self) -> (usize, usize);
+    /// Bytes that a work request carries inside itself.
+    fn inline_bytes(&self) -> usize;
+    /// What the server granted of a region on this lane.
+    fn attached(&self, region: u64) -> Option<Attached>;
+    /// The server has granted it.
+    fn set_attached(&self, region: u64, attached: Attached);
+    /// Bytes for a long one-sided WRITE, in memory that the device reads.
+    fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError>;
     /// Sends a run, together with those of others.
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
     /// Sends a run and looks for answers in the same turn, when nobody else is at the lane; else only sends it, with those of others. Says
@@ -168,6 +83,9 @@ pub(crate) struct RingSharedLane<D: Device> {
     exports: Arc<BufferPool<D>>,
     eager: usize,
     longest: usize,
+    inline_bytes: usize,
+    /// By the region's number at the client. Looked at once by each port.
+    attached: Mutex<Vec<(u64, Attached)>>,
     spins: bool,
 }
 
@@ -186,6 +104,8 @@ impl<D: Device> RingSharedLane<D> {
             exports: Arc::clone(channel.exports()),
             eager: channel.eager_bytes(),
             longest: channel.longest(),
+            inline_bytes: channel.inline_bytes(),
+            attached: Mutex::new(Vec::new()),
             spins: discipline == Discipline::Spinlock,
             combiner: Combiner::new(Engine::new(channel, credits, discipline.most_members())),
         }
@@ -287,6 +207,28 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         (self.eager, self.longest)
     }
 
+    fn inline_bytes(&self) -> usize {
+        self.inline_bytes
+    }
+
+    fn attached(&self, region: u64) -> Option<Attached> {
+        let attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = attached.iter().find(|(number, _)| *number == region);
+        found.map(|&(_, attached)| attached)
+    }
+
+    fn set_attached(&self, region: u64, grant: Attached) {
+        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        attached.retain(|(number, _)| *number != region);
+        attached.push((region, grant));
+    }
+
+    fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError> {
+        let buffer = self.take_export(bytes.len())?;
+        buffer.fill(bytes);
+        Ok(Arc::new(buffer))
+    }
+
     #[inline]
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome {
         // Its owner has encoded it.
@@ -333,6 +275,8 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             if self.status.is_lost() {
                 return;
             }
+            // Its owner has encoded it.
+            D::charge(Work::Copy(run.bytes.len()));
             match engine.send_alone(run, &self.status, &self.figures) {
                 Ok(sent) => outcome = sent,
                 Err(error) => return self.lose(engine, &error),

@@ -16,7 +16,7 @@ struct Wire {
 
 fn send(wire: &mut Wire, members: &mut Members<'_>, most: usize) {
     let mut total = 0;
-    members.gather(most, |bytes, _, _| {
+    members.gather(most, |bytes, _, _, _| {
         total += bytes;
         true
     });
@@ -32,6 +32,7 @@ fn one(combiner: &Combiner<Wire>, byte: u8, most: usize) {
         bytes: &[byte],
         messages: 1,
         requests: 1,
+        operations: &[],
     };
     assert_eq!(
         combiner.join(&node, run, |wire, members| send(wire, members, most)),

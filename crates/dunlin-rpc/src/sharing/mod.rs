@@ -4,6 +4,7 @@
 //! an [`engine`] that one thread at a time leads, by its [`combining`] queue. [`ports`] bring answers to their threads.
 
 pub(crate) mod assignment;
+mod calls;
 pub(crate) mod combining;
 #[cfg(all(test, not(loom)))]
 mod combining_tests;
@@ -16,11 +17,14 @@ pub(crate) mod lane;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod ports;
+#[cfg(all(test, not(loom)))]
+mod ports_tests;
 pub(crate) mod statistics;
+pub(crate) mod status;
 mod sync;
 pub(crate) mod thread_port;
 
-pub(crate) use engine::ACTIVE;
+pub(crate) use engine::{ACTIVE, REPORTS_SHIFT};
 
 /// How threads share a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,6 +46,8 @@ pub(crate) struct Limits {
     pub(crate) send_requests: usize,
     pub(crate) segments: usize,
     pub(crate) inline_bytes: usize,
+    /// The bytes of a WRITE become visible in order of addresses.
+    pub(crate) in_order: bool,
 }
 
 impl ShmQueuePair {

@@ -60,6 +60,7 @@ impl ShmQueuePair {
             _ => return false,
         };
         if request.flags.contains(SendFlags::SIGNALED)
+            || !self.limits.in_order
             || request.destination.is_some()
             || shared.state() != QueuePairState::ReadyToSend
         {

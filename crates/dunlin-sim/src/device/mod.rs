@@ -235,6 +235,15 @@ impl Device for SimDevice {
         unsafe { SimRegion::raw(&self.inner, domain, start, length, access) }
     }
 
+    fn register_again(
+        &self,
+        domain: &SimProtectionDomain,
+        region: &SimRegion,
+    ) -> Result<SimRegion, VerbsError> {
+        self.check_domain(domain)?;
+        SimRegion::again(&self.inner, domain, region)
+    }
+
     fn create_completion_channel(&self) -> Result<SimCompletionChannel, VerbsError> {
         SimCompletionChannel::new(&self.inner)
     }

@@ -46,7 +46,26 @@ impl SimRegion {
         length: usize,
         access: Access,
     ) -> Result<Self, VerbsError> {
-        Self::register(inner, domain, length, access, || Block::allocate(length))
+        Self::register(inner, domain, length, access, || {
+            Arc::new(Block::allocate(length))
+        })
+    }
+
+    /// Registers the memory of a region of this host once more.
+    pub(super) fn again(
+        inner: &Arc<Inner>,
+        domain: &SimProtectionDomain,
+        region: &Self,
+    ) -> Result<Self, VerbsError> {
+        let of = &region.handle;
+        if of.host != domain.host || !Arc::ptr_eq(&of.inner, inner) {
+            return Err(VerbsError::Invalid {
+                argument: "region",
+                why: "of another device".to_owned(),
+            });
+        }
+        let length = of.block.memory().len();
+        Self::register(inner, domain, length, of.access, || Arc::clone(&of.block))
     }
 
     /// # Safety
@@ -66,8 +85,8 @@ impl SimRegion {
             });
         }
         // SAFETY: the caller's promise is the same.
-        Self::register(inner, domain, length, access, || unsafe {
-            Block::raw(start, length)
+        Self::register(inner, domain, length, access, || {
+            Arc::new(unsafe { Block::raw(start, length) })
         })
     }
 
@@ -76,7 +95,7 @@ impl SimRegion {
         domain: &SimProtectionDomain,
         length: usize,
         access: Access,
-        make: impl FnOnce() -> Block,
+        make: impl FnOnce() -> Arc<Block>,
     ) -> Result<Self, VerbsError> {
         if length == 0 || length > isize::MAX as usize / 2 {
             return Err(VerbsError::Invalid {
@@ -91,7 +110,7 @@ impl SimRegion {
         if regions.is_full() {
             limit("max_regions", 1, REGIONS_MAX - regions.count(), REGIONS_MAX)?;
         }
-        let block = Arc::new(make());
+        let block = make();
         let looker = Arc::new(AtomicU32::new(u32::MAX));
         let (key, base) = regions.insert(
             Arc::clone(&block),

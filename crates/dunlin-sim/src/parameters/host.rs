@@ -24,6 +24,8 @@ super::file::parameters! {
         copy,
         /// Copying one byte.
         copy_byte,
+        /// Copying one byte from lines to lines that are in memory only, beside `copy_byte`.
+        copy_miss_byte,
         /// A cache line that another core wrote.
         shared_line,
         /// A switch between user-level threads.

@@ -1,5 +1,6 @@
 //! `dunlin perf`: the measuring commands, one file each.
 
+mod crowd;
 pub mod limits;
 pub mod ring;
 pub mod rpc;

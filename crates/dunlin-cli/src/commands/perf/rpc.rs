@@ -25,7 +25,8 @@ thread. Latency is taken from one call in sixteen when several are outstanding.\
 Examples:\n  \
   dunlin perf rpc                                     round trip of 64 bytes\n  \
   dunlin perf rpc --outstanding 64 --against limits   rate, beside what the bare machine allows\n  \
-  dunlin perf rpc --size 1048576 --outstanding 4 --json | jq .bytes_per_s")]
+  dunlin perf rpc --size 1048576 --outstanding 4 --json | jq .bytes_per_s\n  \
+  dunlin perf rpc --preset flock --processes 64 --threads 4 --seconds 60    is anybody starved, and what it costs")]
 pub struct Args {
     /// Bytes of a request, at least 4
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..))]
@@ -38,37 +39,78 @@ pub struct Args {
     outstanding: u32,
     /// Client threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: u16,
+    pub(super) threads: u16,
+    /// Client processes with so many threads each; says how even they were served, and the server's memory
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) processes: u16,
     /// How long to measure
     #[arg(long, default_value = "3", value_parser = super::parse_seconds)]
-    seconds: Duration,
+    pub(super) seconds: Duration,
     /// Server to use instead of one of our own (`dunlin serve echo`)
     #[arg(long)]
-    address: Option<String>,
+    pub(super) address: Option<String>,
     /// Measure what the bare machine does beside it, in turns, and print the ratios
     #[arg(long, value_enum)]
     against: Option<Against>,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
+    /// Connect, say so, and wait for a line on the standard input (for `--processes`)
+    #[arg(long, hide = true)]
+    held: bool,
     #[command(flatten)]
     connect: connect::Options,
 }
 
+impl Args {
+    /// For a server of our own, pinned to a core if one is said.
+    pub(super) fn server_arguments(&self, pinned: &[usize]) -> Vec<String> {
+        let mut arguments = Vec::new();
+        for core in pinned {
+            arguments.extend(["--pin".to_string(), core.to_string()]);
+        }
+        if let Some(device) = self.connect.device() {
+            arguments.extend(["--device".to_string(), device.to_string()]);
+        }
+        arguments
+    }
+
+    /// For one client process of many.
+    pub(super) fn client_arguments(&self, address: &str) -> Vec<String> {
+        let mut arguments: Vec<String> = ["perf", "rpc", "--held", "--json", "--address", address]
+            .map(str::to_owned)
+            .into();
+        let mut number = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        number("--size", self.size.to_string());
+        number("--outstanding", self.outstanding.to_string());
+        number("--threads", self.threads.to_string());
+        number("--seconds", self.seconds.as_secs_f64().to_string());
+        if let Some(size) = self.response_size {
+            number("--response-size", size.to_string());
+        }
+        arguments.extend(self.connect.arguments());
+        arguments
+    }
+}
+
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let cores = affinity::cores();
+    if args.processes > 1 {
+        if args.against.is_some() {
+            return Err(Failure::usage("--against: not with --processes"));
+        }
+        return super::crowd::run(args);
+    }
+    // One of many processes has no core to itself.
+    let cores: &[usize] = if args.held { &[] } else { affinity::cores() };
     let server = match &args.address {
         Some(_) => None,
         None => {
-            let mut arguments = Vec::new();
-            if let [_, second, ..] = cores[..] {
-                arguments.extend(["--pin".to_string(), second.to_string()]);
-            }
-            if let Some(device) = args.connect.device() {
-                arguments.extend(["--device".to_string(), device.to_string()]);
-            }
-            Some(ServerProcess::start("echo", &arguments)?)
+            let second = cores.get(1).map(std::slice::from_ref).unwrap_or_default();
+            Some(ServerProcess::start(
+                "echo",
+                &args.server_arguments(second),
+            )?)
         }
     };
     let address = args
@@ -93,6 +135,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             )
         })
         .collect::<Result<Vec<_>, _>>()?;
+    if args.held {
+        // Threads connect with their first call.
+        measure(&threads, Duration::from_nanos(1))?;
+        output::print("ready")?;
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line)?;
+    }
     let setting = Setting {
         device: client.info().device.clone(),
         preset: client.info().preset.to_string(),

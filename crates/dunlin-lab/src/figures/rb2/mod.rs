@@ -55,7 +55,7 @@ fn testbed(effort: Effort) -> Hosts {
 fn window(bytes: usize, effort: Effort) -> Window {
     let messages = if effort.quick { 256 } else { 768 };
     // A hundred gigabits a second are 0.08 ns a byte.
-    let time = |messages| (bytes as u64 * messages * 8 / 100).max(200_000);
+    let time = |messages: u64| (bytes as u64 * messages * 8 / 100).max(200_000);
     Window {
         warm_ns: time(160),
         measured_ns: time(messages),

@@ -34,13 +34,17 @@ fn run(effort: Effort) -> Findings {
         })
         .collect();
     let found = parallel::map(effort.threads, &points, |&(design, bytes)| match design {
-        Some(design) => streamed(design, bytes, 1, effort).mops,
-        None => raw_writes(bytes, effort),
+        Some(design) => {
+            let streamed = streamed(design, bytes, 1, effort);
+            (streamed.mops, streamed.what_limits())
+        }
+        None => (raw_writes(bytes, effort), String::new()),
     });
-    let at = |design: Option<Design>, bytes: usize| {
+    let place = |design: Option<Design>, bytes: usize| {
         let place = points.iter().position(|point| *point == (design, bytes));
-        place.map_or(f64::NAN, |place| found[place])
+        &found[place.expect("a point of this figure")]
     };
+    let at = |design: Option<Design>, bytes: usize| place(design, bytes).0;
     let mut findings = Findings::new("bytes of a message", "Gb/s", true);
     for design in DESIGNS.map(Some).into_iter().chain([None]) {
         let line = sizes
@@ -52,15 +56,12 @@ fn run(effort: Effort) -> Findings {
     let [rb2, farm, socks, l5] = DESIGNS.map(Some);
     let over = |bytes| extremes([farm, socks, l5].map(|d| at(rb2, bytes) / at(d, bytes)));
     let rates = |bytes| {
-        let rate = |d| gbit_s(at(d, bytes), bytes);
-        format!(
-            "Gb/s: RB² {:.1}, FaRM {:.1}, SocksDirect {:.1}, L5 {:.1}, raw {:.1}",
-            rate(rb2),
-            rate(farm),
-            rate(socks),
-            rate(l5),
-            rate(None)
-        )
+        let each = DESIGNS.map(|design| {
+            let (mops, limits) = place(Some(design), bytes);
+            format!("{} {:.1} ({limits})", design.name, gbit_s(*mops, bytes))
+        });
+        let raw = gbit_s(at(None, bytes), bytes);
+        format!("Gb/s: {}, raw WRITE {raw:.1}", each.join(", "))
     };
     let (low, high) = over(SMALL);
     findings.answer("RB-001 least", "2.5x", low, (2.0, 3.2), &rates(SMALL));

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dunlin_verbs::{
     Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
-    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, VerbsError,
+    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
 };
 
+use super::one_sided::OneSidedWork;
 use super::{Parameters, RingChannel, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
 use crate::channel::batch::LINE_BYTES;
 use crate::channel::buffers::{BufferPool, Purpose};
@@ -24,6 +25,8 @@ mod parameter {
     pub(super) const EAGER: &str = "eager-bytes";
     pub(super) const LONGEST: &str = "max-message-bytes";
     pub(super) const CANARIES: &str = "ring-canaries";
+    /// One: the owner's device places the bytes of a WRITE in order. What is not said is not so.
+    pub(super) const IN_ORDER: &str = "ring-in-order";
 }
 
 /// A channel whose peer is not known yet.
@@ -50,12 +53,6 @@ impl<D: Device> UnconnectedRing<D> {
         config: &ChannelConfig,
     ) -> Result<Self, VerbsError> {
         let attributes = device.attributes();
-        if attributes.placement != Placement::InOrder {
-            return Err(VerbsError::Unsupported {
-                device: attributes.name.clone(),
-                what: "WRITEs placed in address order, which the preset plain relies on".into(),
-            });
-        }
         // A domain for each connection: no key of another connection is of any use here.
         let domain = device.create_protection_domain()?;
         let inlet = device.allocate_region(
@@ -80,7 +77,11 @@ impl<D: Device> UnconnectedRing<D> {
                 inline_bytes,
             },
         )?;
-        queue_pair.to_init(Access::REMOTE_WRITE | Access::REMOTE_READ)?;
+        let mut access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        if attributes.transports.rc.contains(Verbs::ATOMIC) {
+            access |= Access::REMOTE_ATOMIC;
+        }
+        queue_pair.to_init(access)?;
         let canaries = crate::fabric::random(device)?;
         Ok(Self {
             canaries,
@@ -113,13 +114,33 @@ impl<D: Device> UnconnectedRing<D> {
             (parameter::EAGER, self.config.eager_bytes as u64),
             (parameter::LONGEST, self.config.max_message_bytes as u64),
             (parameter::CANARIES, self.canaries),
+            (
+                parameter::IN_ORDER,
+                u64::from(self.device.attributes().placement == Placement::InOrder),
+            ),
         ]
         .map(|(name, value)| (name.to_string(), value))
         .into()
     }
 
-    /// Joins this side to its peer.
+    /// Joins the side that dialled: its peer is joined already, and is told that this side is.
     pub(crate) fn connect(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<RingChannel<D>, VerbsError> {
+        let mut channel = self.join(peer, parameters)?;
+        channel.met = true;
+        channel.dialled = true;
+        channel
+            .wake_peer(0)
+            .map_err(|error| VerbsError::Peer(error.to_string()))?;
+        Ok(channel)
+    }
+
+    /// Joins the side that was dialled, before its peer: this side posts nothing until it has heard from there, because a queue pair takes
+    /// requests only when its owner has come so far, and how long that takes no timeout of a request should bound.
+    pub(crate) fn join(
         self,
         peer: &EndpointAddress,
         parameters: &Parameters,
@@ -196,7 +217,10 @@ impl<D: Device> UnconnectedRing<D> {
                 config.eager_bytes,
                 self.canaries,
             ),
-            outbox: Outbox::new(lines, eager, canaries),
+            outbox: match parameters.get(parameter::IN_ORDER) {
+                Some(1) => Outbox::new(lines, eager, canaries),
+                _ => Outbox::new(lines, eager, canaries).writing_twice(),
+            },
             peer_inlet: RemoteAddress {
                 address: address as u64,
                 key: RemoteKey(key as u32),
@@ -227,6 +251,13 @@ impl<D: Device> UnconnectedRing<D> {
             broken: None,
             asked: None,
             asks: None,
+            reported: None,
+            one_sided: OneSidedWork::new(),
+            met: false,
+            dialled: false,
+            probe: None,
+            device: self.device,
+            domain: self.domain,
         })
     }
 }

@@ -3,13 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
-use dunlin_verbs::{Device, Region};
+use dunlin_verbs::{Device, Operation, Payload, Region, SendFlags, SendRequest};
 
-use super::{RingChannel, GRANT_AT};
+use super::{RingChannel, GRANT_AT, QUIET};
 use crate::channel::ChannelError;
 
 /// The bit of an immediate that tells a request for credits from a wake-up; the others are the median coalescing degree.
 pub(super) const ASKS: u32 = 1 << 31;
+
+/// The bit of an immediate that reports one-sided operations; the others are their median degree.
+pub(super) const REPORTS: u32 = 1 << 30;
 
 impl<D: Device> RingChannel<D> {
     /// Bytes that runs of whole messages may take now; looks at the peer's count when that is less than `wanted`.
@@ -55,6 +58,33 @@ impl<D: Device> RingChannel<D> {
     #[inline]
     pub(crate) fn ask_for_credits(&mut self, degree: u32) {
         self.asks = Some(ASKS | degree);
+    }
+
+    /// What a sender without room or credits waits for: the peer's grant, and its count of consumed lines.
+    pub(crate) fn news(&self) -> (u64, u64) {
+        let consumed = self.inlet.memory().atomic_u64(super::CONSUMED_AT);
+        let known = self.outbox.known_consumed();
+        (self.granted(), known.max(consumed.load(Ordering::Relaxed)))
+    }
+
+    /// Reports the median degree of one-sided operations, of which the peer's processor sees nothing.
+    pub(crate) fn report(&mut self, degree: u32) -> Result<(), ChannelError> {
+        let operation = Operation::Write {
+            remote: self.peer_inlet,
+            immediate: Some(REPORTS | degree),
+        };
+        let nothing = Payload::Inline(&[]);
+        self.post(SendRequest::new(
+            QUIET,
+            operation,
+            nothing,
+            SendFlags::SIGNALED,
+        ))
+    }
+
+    /// The degree that the peer reported last, once.
+    pub(crate) fn take_reported(&mut self) -> Option<u32> {
+        self.reported.take()
     }
 
     /// The degree that came with the peer's last request for credits, once.

@@ -24,11 +24,15 @@ use crate::config::ChannelConfig;
 mod connect;
 mod credits;
 mod long;
+mod one_sided;
 mod requests;
 mod sleep;
 
 pub(crate) use connect::UnconnectedRing;
 use long::{Fetch, Fetched};
+use one_sided::OneSidedWork;
+
+pub(crate) use one_sided::Finished;
 
 /// Offset in an inlet of the lines of the *other* ring that the peer has consumed.
 const CONSUMED_AT: usize = 0;
@@ -94,6 +98,17 @@ pub(crate) struct RingChannel<D: Device> {
     asked: Option<u32>,
     /// The immediate that goes with the next batch.
     asks: Option<u32>,
+    /// The peer reported this degree of one-sided operations.
+    reported: Option<u32>,
+    one_sided: OneSidedWork<D>,
+    /// The peer's queue pair is known to take requests.
+    met: bool,
+    /// This side has dialled.
+    dialled: bool,
+    /// The last probe, while it is not known to have arrived.
+    probe: Option<u64>,
+    device: D,
+    domain: D::ProtectionDomain,
 }
 
 impl<D: Device> RingChannel<D> {
@@ -228,10 +243,10 @@ impl<D: Device> RingChannel<D> {
         if self.outbox.is_flushed() {
             return Ok(());
         }
-        self.reserve(4)?;
+        self.reserve(5)?;
         let ring = self.peer_inlet.plus(RING_AT as u64);
         let pieces = self.outbox.pieces(self.inbox.consumed());
-        let last = pieces.len() - 1;
+        let last = if pieces[3].bytes.is_empty() { 2 } else { 3 };
         for (place, Piece { offset, bytes }) in pieces.into_iter().enumerate() {
             if bytes.is_empty() {
                 continue;
@@ -298,6 +313,7 @@ impl<D: Device> RingChannel<D> {
                 D::charge(Work::Poll);
                 return Ok(None);
             };
+            self.met = true;
             // Its lines come from the NIC, as from another core.
             D::charge(Work::SharedLine);
             D::charge(Work::Copy(self.inbox.opened_bytes()));
@@ -333,8 +349,33 @@ impl<D: Device> RingChannel<D> {
         self.wake_if_asleep()
     }
 
-    /// Ends the channel: the peer sees it.
+    /// Registers a region of this device for the peer of this channel alone.
+    pub(crate) fn register_again(&self, region: &D::Region) -> Result<D::Region, ChannelError> {
+        self.device
+            .register_again(&self.domain, region)
+            .map_err(|e| ChannelError::memory(e.to_string()))
+    }
+
+    /// Whether the peer's queue pair is known to take requests.
+    pub(crate) fn is_met(&self) -> bool {
+        self.met
+    }
+
+    /// Bytes that a work request carries inside itself.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        self.inline_bytes
+    }
+
+    /// Ends the channel. The side that dialled tells its peer, as far as that can be done: a server that has nothing to say would see the
+    /// end only when it says something.
     pub(crate) fn close(&mut self) {
+        let whole = self.broken.is_none() && self.state() == QueuePairState::ReadyToSend;
+        // What was not flushed is not sent any more, and nobody waits for room here.
+        let room = self.outbox.is_flushed() && self.outbox.fits(0) && self.has_entries(8);
+        if self.dialled && whole && room {
+            self.push(Kind::Goodbye, 0, 0, &[]);
+            let _ = self.flush();
+        }
         self.queue_pair.to_error();
     }
 }

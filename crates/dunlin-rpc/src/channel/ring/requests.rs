@@ -7,7 +7,7 @@ use dunlin_verbs::{
     QueuePairState, ReceiveRequest, SendFlags, SendRequest,
 };
 
-use super::credits::ASKS;
+use super::credits::{ASKS, REPORTS};
 use super::long::{Fetch, Fetched};
 use super::{RingChannel, QUIET, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::ChannelError;
@@ -90,6 +90,27 @@ impl<D: Device> RingChannel<D> {
         self.post_fetches()
     }
 
+    /// Posts a request without effect, whose failure tells that the peer has gone. One that is still out is enough.
+    pub(crate) fn probe(&mut self) -> Result<(), ChannelError> {
+        let out = self.probe.is_some_and(|probe| probe > self.retired);
+        if !self.met || out {
+            return Ok(());
+        }
+        let operation = Operation::Write {
+            remote: self.peer_inlet,
+            immediate: None,
+        };
+        let nothing = Payload::Inline(&[]);
+        self.post(SendRequest::new(
+            QUIET,
+            operation,
+            nothing,
+            SendFlags::SIGNALED,
+        ))?;
+        self.probe = Some(self.posted);
+        Ok(())
+    }
+
     pub(super) fn fail(&mut self, error: ChannelError) -> ChannelError {
         self.broken.get_or_insert(error).clone()
     }
@@ -101,9 +122,13 @@ impl<D: Device> RingChannel<D> {
         }
         match completion.opcode {
             CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteWithImmediate => {
+                self.met = true;
                 match completion.immediate {
                     Some(immediate) if immediate & ASKS != 0 => {
                         self.asked = Some(immediate & !ASKS);
+                    }
+                    Some(immediate) if immediate & REPORTS != 0 => {
+                        self.reported = Some(immediate & !REPORTS);
                     }
                     _ => self.asleep = false,
                 }

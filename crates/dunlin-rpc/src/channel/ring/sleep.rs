@@ -47,6 +47,13 @@ impl<D: Device> RingChannel<D> {
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
         self.progress()?;
+        if !self.met {
+            // Its first word comes as a wake-up.
+            self.completions
+                .request_notify(Notify::Next)
+                .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))?;
+            return Ok(true);
+        }
         let unconfirmed = self
             .unconfirmed
             .is_some_and(|sent| sent > self.announcement);

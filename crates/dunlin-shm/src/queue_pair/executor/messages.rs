@@ -2,7 +2,7 @@
 
 use dunlin_verbs::{Access, CompletionStatus, RemoteAddress, SendFlags, Transport};
 
-use super::one_sided::place;
+use super::one_sided::place_on;
 use super::{unreliable_or, Executor, Reason, Step};
 use crate::port::{Nonsense, Outbound, Record, RecordKind};
 use crate::queue_pair::shared::Shared;
@@ -126,7 +126,7 @@ impl Executor {
         if outbound.room(0)?.is_none() {
             return Ok(wait_for_room(outbound));
         }
-        place(work.source, target);
+        place_on(pair, work.source, target);
         let record = Record {
             kind: RecordKind::WriteImmediate,
             bytes: 0,

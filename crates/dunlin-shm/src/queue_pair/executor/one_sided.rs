@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 
-use dunlin_verbs::{copy_in_order, Access, CompletionStatus, RemoteAddress};
+use dunlin_verbs::{copy_in_order, Access, CompletionStatus, Placement, RemoteAddress};
 
 use super::{unreliable_or, Executor, Reason, Step};
 use crate::control::Command;
@@ -70,7 +70,7 @@ impl Executor {
     pub(super) fn write(&mut self, pair: &Shared, work: &Work<'_>, remote: RemoteAddress) -> Step {
         match self.find(pair, remote, work.length as u64, Access::REMOTE_WRITE) {
             Ok(target) => {
-                place(work.source, target);
+                place_on(pair, work.source, target);
                 Step::Done(work.length)
             }
             Err(Step::Fail(status)) => unreliable_or(pair, work, status),
@@ -184,6 +184,50 @@ impl Executor {
         }
         Err(Step::Wait(Reason::Peer))
     }
+}
+
+/// Writes the bytes at their place, as the device promises.
+#[inline(always)]
+pub(super) fn place_on(pair: &Shared, source: Source<'_>, target: *mut u8) {
+    match pair.core.attributes.placement {
+        Placement::InOrder => place(source, target),
+        Placement::Unordered => place_backwards(source, target),
+    }
+}
+
+/// Writes the bytes at their place from the end, eight that stand on eight together, and before whatever this queue pair does next.
+#[cold]
+fn place_backwards(source: Source<'_>, target: *mut u8) {
+    let mut bytes = Vec::new();
+    match source {
+        Source::Inline(inline) => bytes.extend_from_slice(inline),
+        _ => source.each(|from, length| {
+            let at = bytes.len();
+            bytes.resize(at + length, 0);
+            // SAFETY: posting checked the segment.
+            unsafe { std::ptr::copy(from.cast_const(), bytes[at..].as_mut_ptr(), length) };
+        }),
+    }
+    let mut end = bytes.len();
+    while end > 0 {
+        let start = match (target as usize + end) % 8 {
+            0 if end >= 8 => end - 8,
+            _ => end - 1,
+        };
+        let at = target.wrapping_add(start);
+        // SAFETY: `find` checked the range; eight bytes are aligned as just seen.
+        unsafe {
+            match <[u8; 8]>::try_from(&bytes[start..end]) {
+                Ok(word) => AtomicU64::from_ptr(at.cast())
+                    .store(u64::from_ne_bytes(word), Ordering::Release),
+                Err(_) => {
+                    std::sync::atomic::AtomicU8::from_ptr(at).store(bytes[start], Ordering::Release)
+                }
+            }
+        }
+        end = start;
+    }
+    fence(Ordering::Release);
 }
 
 /// Writes the bytes at their place, visible in ascending order, and before whatever this queue pair does next.

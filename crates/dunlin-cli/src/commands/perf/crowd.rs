@@ -1,0 +1,192 @@
+//! `dunlin perf rpc --processes N`: many client processes against one server; says how even they were served and what that cost it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::rpc::Args;
+use crate::commands::Failure;
+use crate::output;
+use crate::report::Report;
+use crate::services::child::ServerProcess;
+
+/// How often the server's memory is looked at.
+const SAMPLE: Duration = Duration::from_millis(100);
+/// What a client process may take beyond the time that it measures for: to connect, beside all others, and to end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Crowd {
+    preset: String,
+    device: String,
+    processes: usize,
+    /// Of each process.
+    threads: usize,
+    seconds: f64,
+    /// Calls a second of all processes together.
+    rate_per_s: f64,
+    /// Of the slowest and the fastest process, and of the slowest as a part of the mean.
+    slowest_per_s: f64,
+    fastest_per_s: f64,
+    slowest_of_mean: f64,
+    /// Calls that failed.
+    errors: u64,
+    /// The server's resident memory: before the clients came, and at most.
+    server_bytes_before: Option<u64>,
+    server_bytes_max: Option<u64>,
+}
+
+/// A client process: connected, and waiting for the word to begin.
+struct ClientProcess {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl ClientProcess {
+    fn start(arguments: &[String]) -> Result<Self, Failure> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let Some(output) = child.stdout.take() else {
+            return Err(Failure::new("a client process without output"));
+        };
+        Ok(Self {
+            child,
+            output: BufReader::new(output),
+        })
+    }
+
+    fn await_ready(&mut self) -> Result<(), Failure> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        match line.trim() {
+            "ready" => Ok(()),
+            _ => Err(Failure::new("a client process did not connect")),
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), Failure> {
+        match &mut self.child.stdin {
+            Some(input) => Ok(input.write_all(b"go\n")?),
+            None => Err(Failure::new("a client process without input")),
+        }
+    }
+
+    fn report(mut self) -> Result<Report, Failure> {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text)?;
+        self.child.wait()?;
+        serde_json::from_str(&text)
+            .map_err(|error| Failure::new(format!("a client process did not report: {error}")))
+    }
+}
+
+impl Drop for ClientProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Resident bytes of a process, where the system says so.
+fn resident_bytes(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Measures and prints.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let server = match &args.address {
+        Some(_) => None,
+        None => Some(ServerProcess::start("echo", &args.server_arguments(&[]))?),
+    };
+    let address = args.address.as_deref();
+    let address = address.or(server.as_ref().map(ServerProcess::address));
+    let memory = || {
+        server
+            .as_ref()
+            .and_then(|server| resident_bytes(server.id()))
+    };
+    let before = memory();
+    let arguments = args.client_arguments(address.unwrap_or_default());
+    let mut clients = (0..args.processes)
+        .map(|_| ClientProcess::start(&arguments))
+        .collect::<Result<Vec<_>, _>>()?;
+    for client in &mut clients {
+        client.await_ready()?;
+    }
+    for client in &mut clients {
+        client.begin()?;
+    }
+    let mut most = before.max(memory());
+    let started = Instant::now();
+    let over = |client: &mut ClientProcess| !matches!(client.child.try_wait(), Ok(None));
+    while !clients.iter_mut().all(over) {
+        if started.elapsed() > args.seconds + PATIENCE {
+            return Err(Failure::new("client processes do not end"));
+        }
+        std::thread::sleep(SAMPLE);
+        most = most.max(memory());
+    }
+    let reports = clients
+        .into_iter()
+        .map(ClientProcess::report)
+        .collect::<Result<Vec<_>, _>>()?;
+    server.map(ServerProcess::stop).transpose()?;
+    let rates: Vec<f64> = reports.iter().map(|report| report.rate_per_s).collect();
+    let sum: f64 = rates.iter().sum();
+    let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let first = reports.first().map(|report| &report.setting);
+    let crowd = Crowd {
+        preset: first.map_or_else(String::new, |setting| setting.preset.clone()),
+        device: first.map_or_else(String::new, |setting| setting.device.clone()),
+        processes: rates.len(),
+        threads: usize::from(args.threads),
+        seconds: args.seconds.as_secs_f64(),
+        rate_per_s: sum,
+        slowest_per_s: slowest,
+        fastest_per_s: rates.iter().copied().fold(0.0, f64::max),
+        slowest_of_mean: slowest * rates.len() as f64 / sum,
+        errors: reports.iter().map(|report| report.errors).sum(),
+        server_bytes_before: before,
+        server_bytes_max: most,
+    };
+    print(&crowd, args.json)?;
+    if crowd.errors > 0 {
+        return Err(Failure::new(format!("{} calls failed", crowd.errors)));
+    }
+    Ok(())
+}
+
+fn print(crowd: &Crowd, json: bool) -> Result<(), Failure> {
+    if json {
+        return Ok(output::print_json(crowd)?);
+    }
+    let mut table = output::table(&["", "calls/s"]);
+    table.add_row(["all", &format!("{:.0}", crowd.rate_per_s)]);
+    table.add_row(["slowest process", &format!("{:.0}", crowd.slowest_per_s)]);
+    table.add_row(["fastest process", &format!("{:.0}", crowd.fastest_per_s)]);
+    output::print(table)?;
+    let mebibytes = |bytes: Option<u64>| match bytes {
+        Some(bytes) => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+        None => "unknown".to_owned(),
+    };
+    output::print(format!(
+        "{} processes of {} threads, {}: the slowest had {:.2} of the mean; {} calls failed; the server's memory {} before, {} at most",
+        crowd.processes,
+        crowd.threads,
+        crowd.preset,
+        crowd.slowest_of_mean,
+        crowd.errors,
+        mebibytes(crowd.server_bytes_before),
+        mebibytes(crowd.server_bytes_max),
+    ))?;
+    Ok(())
+}

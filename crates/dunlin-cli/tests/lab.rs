@@ -1,0 +1,133 @@
+//! `dunlin lab` as a user calls it. The figures are the quickest; no test asserts a time.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn lab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .arg("lab")
+        .args(arguments)
+        .output()
+        .expect("dunlin runs")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+fn score(arguments: &[&str]) -> Value {
+    let all: Vec<&str> = ["score", "--quick", "--json"]
+        .iter()
+        .chain(arguments)
+        .copied()
+        .collect();
+    let output = lab(&all);
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_str(&text(&output)).expect("one JSON object")
+}
+
+#[test]
+fn the_figures_are_listed() {
+    let output = lab(&["list"]);
+    assert!(output.status.success());
+    for name in ["flock-2a", "rb2-throughput", "scalerpc-1b"] {
+        assert!(text(&output).contains(name), "{name}");
+    }
+}
+
+#[test]
+fn a_figure_that_does_not_exist_is_named() {
+    for command in ["run", "score", "sensitivity"] {
+        let output = lab(&[command, "no-such-figure"]);
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains("no-such-figure") && said.contains("lab list"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn the_scorecard_has_every_claim_and_says_with_which_parameters() {
+    let card = score(&["rb2-nf"]);
+    let rows = card["rows"].as_array().expect("rows");
+    assert!(rows.len() >= 285, "{}", rows.len());
+    let mut counted = [0u64; 3];
+    for row in rows {
+        let place = match row["verdict"].as_str() {
+            Some("within") => 0,
+            Some("miss") => 1,
+            Some("not-run") => 2,
+            other => panic!("{other:?}: {row}"),
+        };
+        counted[place] += 1;
+        assert!(row["id"].is_string() && row["paper"].is_string(), "{row}");
+        assert!(
+            row["why"].as_str().is_some_and(|why| !why.is_empty()),
+            "{row}"
+        );
+        assert_eq!(row["ours"].is_null(), place == 2, "{row}");
+    }
+    let summary = &card["summary"];
+    for (name, count) in ["within", "miss", "not_run"].iter().zip(counted) {
+        assert_eq!(summary[name].as_u64(), Some(count), "{name}");
+    }
+    let row = rows
+        .iter()
+        .find(|row| row["id"] == "RB-030")
+        .expect("RB-030");
+    assert!(
+        row["ours"].as_f64().is_some_and(|seconds| seconds > 0.0),
+        "{row}"
+    );
+    let parameters = &card["parameters"];
+    assert_eq!(parameters["hash"].as_str().map(str::len), Some(16));
+    assert_eq!(parameters["changed"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn one_thread_and_two_give_the_same() {
+    let figures = ["rb2-nf", "rb2-ycsb"];
+    let with = |threads| score(&[&["--threads", threads], &figures[..]].concat());
+    assert_eq!(with("1"), with("2"));
+}
+
+#[test]
+fn a_report_needs_no_other_file() {
+    let folder = std::env::temp_dir().join(format!("dunlin-lab-{}", std::process::id()));
+    let out = folder.to_str().expect("a path in UTF-8");
+    let output = lab(&["run", "--quick", "--out", out, "rb2-nf", "rb2-http"]);
+    assert!(output.status.success(), "{output:?}");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect(name);
+    let page = read("report.html");
+    assert!(page.contains("<svg") && page.contains("The paper:") && page.contains("RB-030"));
+    assert!(
+        !page.contains("src=") && !page.contains("href="),
+        "links out"
+    );
+    assert!(read("rb2-nf.csv").starts_with("series,"));
+    assert!(read("rb2-http.svg").contains("polyline"));
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+#[test]
+fn the_hunt_replays_a_seed() {
+    let (one, two) = (lab(&["hunt", "--seed", "5"]), lab(&["hunt", "--seed", "5"]));
+    assert!(one.status.success(), "{one:?}");
+    assert!(text(&one).contains("digest"), "{}", text(&one));
+    assert_eq!(text(&one), text(&two));
+}
+
+#[test]
+fn freezing_what_is_frozen_changes_no_hash() {
+    let output = lab(&["freeze", "2026-01-01", "a test"]);
+    let manifest = include_str!("../../dunlin-lab/data/frozen.toml");
+    let hashes = |text: &str| {
+        let lines = text.lines().filter(|line| line.starts_with("sha256"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(hashes(&text(&output)), hashes(manifest));
+    assert!(hashes(manifest).len() >= 12);
+}

@@ -1,0 +1,64 @@
+//! FLOCK Fig. 11: what the thread scheduler brings, when one thread in ten sends large requests.
+
+use dunlin::Preset;
+
+use super::flock_rpc::settled_point;
+use crate::figure::{Effort, Figure, Findings};
+use crate::load::RpcPlan;
+use crate::parallel;
+
+/// The figure.
+pub(super) const FIGURE: Figure = Figure {
+    name: "flock-11",
+    title:
+        "FLOCK Fig. 11: thread scheduling; 23 clients of 32 threads, one in ten with large requests",
+    says: "up to 1.5 times the rate of two threads on each queue pair, at similar latency",
+    run,
+};
+
+fn run(effort: Effort) -> Findings {
+    let sizes: &[usize] = if effort.quick {
+        &[1024]
+    } else {
+        &[512, 2048, 4096]
+    };
+    let ways = [Preset::Flock, Preset::FlockNoScheduling];
+    let points: Vec<(Preset, usize)> = sizes
+        .iter()
+        .rev()
+        .flat_map(|&bytes| ways.map(|way| (way, bytes)))
+        .collect();
+    let found = parallel::map(effort.threads, &points, |&(way, bytes)| {
+        let plan = RpcPlan {
+            large: Some((10, bytes)),
+            // Without scheduling nobody takes a queue pair away either.
+            most_active: if way == Preset::Flock { 256 } else { 1 << 16 },
+            ..RpcPlan::flock(way, 32, 8)
+        };
+        settled_point(plan, effort)
+    });
+    let of = |way: Preset, bytes: usize| {
+        let place = points.iter().position(|&point| point == (way, bytes));
+        &found[place.expect("a point of the sweep")]
+    };
+    let mut findings = Findings::new("bytes of a large request", "M RPC/s", true);
+    for (name, way) in [
+        ("scheduled", ways[0]),
+        ("two threads a queue pair", ways[1]),
+    ] {
+        let line = sizes
+            .iter()
+            .map(|&bytes| (bytes as f64, of(way, bytes).mops));
+        findings.line(name, line.collect());
+    }
+    let gain = |&bytes: &usize| of(ways[0], bytes).mops / of(ways[1], bytes).mops;
+    let best = sizes.iter().map(gain).fold(0.0, f64::max);
+    findings.answer(
+        "FL-042",
+        "up to 1.5x",
+        best,
+        (1.2, 1.8),
+        "rate with the scheduler over rate without, the best of the sizes",
+    );
+    findings
+}

@@ -1,0 +1,115 @@
+//! FLOCK Fig. 6 to 8: FLOCK and RPC by datagrams (for eRPC), 23 clients with more and more threads, one to eight calls out.
+
+use dunlin::Preset;
+
+use super::flock_rpc::{datagrams, point, MACHINES};
+use crate::figure::{Effort, Figure, Findings};
+use crate::load::{RpcPlan, RpcResult};
+use crate::parallel;
+
+/// The figure.
+pub(super) const FIGURE: Figure = Figure {
+    name: "flock-6",
+    title: "FLOCK Fig. 6-8: FLOCK and RPC by datagrams; 23 clients, 64 B, a server of 32 cores",
+    says: "alike up to 4 threads; eRPC saturates at 16; FLOCK gains 25 and 47 % from 16 to 32 to 48 threads, 1.25 to 3.4 times eRPC",
+    run,
+};
+
+fn run(effort: Effort) -> Findings {
+    let threads: &[usize] = if effort.quick {
+        &[2, 8]
+    } else {
+        &[1, 2, 4, 8, 16, 32, 48]
+    };
+    let outstanding: &[usize] = if effort.quick { &[1] } else { &[1, 4, 8] };
+    let mut points = Vec::new();
+    for &threads in threads.iter().rev() {
+        for &out in outstanding {
+            points.extend([true, false].map(|flock| (flock, threads, out)));
+        }
+    }
+    let found = parallel::map(effort.threads, &points, |&(flock, threads, out)| {
+        if flock {
+            return point(RpcPlan::flock(Preset::Flock, threads, out), effort);
+        }
+        let mops = datagrams(threads, out, effort);
+        RpcResult {
+            mops,
+            // A closed loop: what is out over what comes back.
+            median_us: (MACHINES * threads * out) as f64 / mops,
+            ..RpcResult::default()
+        }
+    });
+    let of = |flock: bool, threads: usize, out: usize| {
+        let place = points
+            .iter()
+            .position(|&point| point == (flock, threads, out));
+        &found[place.expect("a point of the sweep")]
+    };
+    let mut findings = Findings::new("threads a client", "M RPC/s", true);
+    for &out in outstanding {
+        for (name, flock) in [("FLOCK", true), ("datagrams", false)] {
+            let line = threads.iter().map(|&n| (n as f64, of(flock, n, out).mops));
+            findings.line(&format!("{name}, {out} out"), line.collect());
+        }
+    }
+    let ratio = |threads, out| of(true, threads, out).mops / of(false, threads, out).mops;
+    let furthest = threads
+        .iter()
+        .filter(|&&n| n <= 4)
+        .map(|&n| ratio(n, 1) - 1.0)
+        .fold(
+            0.0,
+            |worst: f64, off| {
+                if off.abs() > worst.abs() {
+                    off
+                } else {
+                    worst
+                }
+            },
+        );
+    let why = "FLOCK over datagrams less one, the furthest of up to 4 threads, one call out";
+    findings.answer("FL-015", "comparable", furthest, (-0.1, 0.1), why);
+    if effort.quick {
+        return findings;
+    }
+    let first_near_best = |out: usize| {
+        let best = threads
+            .iter()
+            .map(|&n| of(false, n, out).mops)
+            .fold(0.0, f64::max);
+        let first = threads
+            .iter()
+            .find(|&&n| of(false, n, out).mops >= 0.95 * best);
+        first.map_or(0.0, |&n| n as f64)
+    };
+    let why = "fewest threads with 95 % of the best rate of datagrams";
+    findings.answer("FL-016", "16", first_near_best(1), (12.0, 24.0), why);
+    findings.answer("FL-025", "8", first_near_best(8), (4.0, 12.0), why);
+    let active = of(true, 16, 1).active as f64;
+    let why = "active queue pairs of 368 threads";
+    findings.answer("FL-018", "256", active, (256.0, 256.0), why);
+    let growth = |to, from| of(true, to, 1).mops / of(true, from, 1).mops - 1.0;
+    let why = "FLOCK's growth with one call out";
+    findings.answer("FL-019", "+25%", growth(32, 16), (0.15, 0.35), why);
+    findings.answer("FL-020", "+47%", growth(48, 32), (0.30, 0.60), why);
+    let high = [16, 32, 48]
+        .into_iter()
+        .flat_map(|n| outstanding.iter().map(move |&out| ratio(n, out)));
+    let (least, most) = high.fold((f64::MAX, 0.0f64), |(least, most), ratio| {
+        (least.min(ratio), most.max(ratio))
+    });
+    let why = "FLOCK over datagrams, of 16 threads and more";
+    findings.answer("FL-021 (least)", "1.25x", least, (1.1, 1.5), why);
+    findings.answer("FL-021 (most)", "3.4x", most, (2.6, 4.2), why);
+    let more = of(false, 48, 8).mops / of(false, 48, 1).mops - 1.0;
+    let why = "datagrams at 48 threads, eight calls out over one, less one";
+    findings.answer("FL-026", "similar", more, (-0.1, 0.1), why);
+    let slower =
+        |threads, out| of(false, threads, out).median_us / of(true, threads, out).median_us;
+    let why = "median of datagrams (their mean: calls out over rate) over FLOCK's";
+    findings.answer("FL-023", "2x", slower(32, 1), (1.5, 2.6), why);
+    findings.answer("FL-027", "2.9x", slower(32, 8), (2.2, 3.6), why);
+    findings.answer("FL-028", "3.9x", slower(48, 8), (2.9, 4.9), why);
+    findings
+}

@@ -1,0 +1,61 @@
+//! What FLOCK's figures of RPC have in common (§8.1): 24 nodes, one of them the server, which polls on all its cores.
+
+use dunlin::Preset;
+use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+
+use crate::figure::Effort;
+use crate::load::{datagram_rpc, rate, Datagrams, RpcBench, RpcPlan, RpcResult, Window};
+
+/// Client machines.
+pub(super) const MACHINES: usize = 23;
+/// By when both schedulers have run once: each runs every 10 ms.
+const SCHEDULED_NS: u64 = 10_500_000;
+
+/// The paper's cluster, with two things declared. Its own messages end with a canary, so its NICs place WRITEs in order; the model's
+/// ConnectX-5 does not by itself. And no switch marks packets: the paper says nothing of congestion control, and the switch of that
+/// testbed marks nothing unless told to.
+pub(super) fn cluster(machines: usize) -> Cluster {
+    let mut nic = NicParameters::connectx_5();
+    nic.set("in_order_placement", 1.0).expect("a parameter");
+    let mut switch = SwitchParameters::z9264f();
+    switch.set("ecn_min_bytes", 0.0).expect("a parameter");
+    Cluster::star(1, machines + 1, &HostParameters::epyc_7452(), &nic, &switch)
+}
+
+/// Runs a plan: the schedulers see all threads at a low rate first, if there are any.
+pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
+    let scheduled = plan.preset == Preset::Flock || plan.preset == Preset::FlockNoCoalescing;
+    let paced = if scheduled { SCHEDULED_NS } else { 0 };
+    let measured = if effort.quick { 200_000 } else { 500_000 };
+    RpcBench::new(cluster(MACHINES), plan).measure(paced, 300_000, measured)
+}
+
+/// As [`point`], with all threads at their full rate for an interval of the schedulers before.
+pub(super) fn settled_point(plan: RpcPlan, effort: Effort) -> RpcResult {
+    let measured = if effort.quick { 200_000 } else { 500_000 };
+    RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, measured)
+}
+
+/// What stands for eRPC: RPC by datagrams at verbs level, each thread with a queue pair of its own; millions of calls a second.
+pub(super) fn datagrams(threads: usize, outstanding: usize, effort: Effort) -> f64 {
+    let cluster = cluster(MACHINES);
+    let hosts = cluster.hosts();
+    let servers: Vec<_> = (0..32).map(|core| (hosts[0], core)).collect();
+    let clients: Vec<_> = hosts[1..]
+        .iter()
+        .flat_map(|&host| (0..threads).map(move |thread| (host, thread % 32)))
+        .collect();
+    let plan = Datagrams {
+        bytes: 64,
+        window: outstanding,
+        batch: false,
+        coroutines: false,
+        handler_ns: 10,
+    };
+    datagram_rpc(&cluster, &clients, &servers, plan);
+    let window = Window {
+        warm_ns: 500_000,
+        measured_ns: if effort.quick { 50_000 } else { 150_000 },
+    };
+    rate(&cluster, &hosts[..1], window)[0].mops(|c| c.messages_received)
+}

@@ -1,0 +1,374 @@
+//! RPC load: the clients and the server of `dunlin-rpc`, as they are, on simulated hosts.
+//!
+//! A client's threads are simulated threads that block in [`Pipeline::wait`] like any thread; the server's pollers, the dispatchers of
+//! connection handles and both schedulers are those that run on real devices.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dunlin::{ChannelConfig, Client, LocalServer, Pipeline, Preset, Server, WaitMode};
+use dunlin_sim::{Cluster, Counters, HostId, SimDevice};
+use dunlin_verbs::{thread, Device, Work};
+
+const ECHO: u16 = 1;
+/// Longest response.
+const RESPONSE_BYTES: usize = 64;
+/// How a paced thread waits between two calls.
+const PACE: Duration = Duration::from_micros(250);
+
+/// What the clients do. Host 0 is the server, the others are client machines.
+#[derive(Clone, Copy, Debug)]
+pub struct RpcPlan {
+    /// How threads share queue pairs.
+    pub preset: Preset,
+    /// Client processes of each machine, each with a connection handle.
+    pub processes: usize,
+    /// Processes in all, at most.
+    pub most_processes: usize,
+    /// Threads of each process.
+    pub threads: usize,
+    /// Most queue pairs of a process, for presets that share them.
+    pub lanes: usize,
+    /// Calls that each thread keeps out.
+    pub outstanding: usize,
+    /// Bytes of a request; the response has as many, 64 at most.
+    pub bytes: usize,
+    /// One thread in so many sends requests of another size.
+    pub large: Option<(usize, usize)>,
+    /// Most queue pairs that are active (FLOCK's MAX_AQP).
+    pub most_active: usize,
+    /// What a handler computes, in nanoseconds.
+    pub handler_ns: u64,
+}
+
+impl RpcPlan {
+    /// FLOCK's (§8.1): 64 bytes each way, 256 active queue pairs, a handler of 10 ns (declared).
+    pub fn flock(preset: Preset, threads: usize, outstanding: usize) -> Self {
+        Self {
+            preset,
+            processes: 1,
+            most_processes: usize::MAX,
+            threads,
+            lanes: threads,
+            outstanding,
+            bytes: 64,
+            large: None,
+            most_active: 256,
+            handler_ns: 10,
+        }
+    }
+}
+
+/// What the threads and who measures them share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// One call each now and then, so that schedulers see who sends what.
+    paced: AtomicBool,
+    measuring: AtomicBool,
+    stopping: AtomicBool,
+    calls: AtomicU64,
+    failed: AtomicU64,
+    wrong: AtomicU64,
+    running: AtomicUsize,
+    latencies_ns: Mutex<Vec<u32>>,
+}
+
+/// A cluster with a server and clients at work.
+#[derive(Debug)]
+pub struct RpcBench {
+    cluster: Cluster,
+    server: LocalServer,
+    clients: Vec<Client>,
+    shared: Arc<Shared>,
+}
+
+/// What a window showed.
+#[derive(Clone, Debug, Default)]
+pub struct RpcResult {
+    /// Millions of calls a second.
+    pub mops: f64,
+    /// Median latency of a call in microseconds.
+    pub median_us: f64,
+    /// Its 99th percentile.
+    pub p99_us: f64,
+    /// Requests for each message that clients wrote; 1 for presets without a connection handle.
+    pub degree: f64,
+    /// Packets that the server's NIC sent for each call, acknowledgements included.
+    pub server_packets: f64,
+    /// Bytes that it put on the wire for each call.
+    pub server_wire_bytes: f64,
+    /// Queue pairs that the server's scheduler has active.
+    pub active: usize,
+    /// Share of their time that the server's cores were busy.
+    pub server_busy: f64,
+}
+
+impl RpcBench {
+    /// Puts server and clients on the hosts of a cluster; the threads begin at its next time, paced.
+    ///
+    /// # Panics
+    /// When a device or the RPC refuses.
+    pub fn new(cluster: Cluster, plan: RpcPlan) -> Self {
+        let hosts = cluster.hosts();
+        let device = cluster.device(hosts[0]);
+        let handler_ns = plan.handler_ns;
+        let server = Server::unbound()
+            .handle(ECHO, move |request, reply| {
+                SimDevice::charge(Work::Compute(handler_ns));
+                let payload = request.payload();
+                reply.write(&payload[..payload.len().min(RESPONSE_BYTES)])
+            })
+            .channel(channel())
+            .pollers(device.cores())
+            .pin_pollers(0)
+            .max_active_queue_pairs(plan.most_active)
+            .serve_on(device)
+            .expect("a server");
+        let shared = Arc::new(Shared::default());
+        shared.paced.store(true, Ordering::Relaxed);
+        let desk = server.desk();
+        let connect = |&host: &HostId| {
+            Client::builder()
+                .preset(plan.preset)
+                .lanes(plan.lanes.clamp(1, 256))
+                .channel(channel())
+                .connect_on(cluster.device(host), &desk)
+                .expect("a client")
+        };
+        let machines = hosts.len() - 1;
+        let count = (machines * plan.processes).min(plan.most_processes);
+        let places: Vec<HostId> = (0..count).map(|i| hosts[1 + i % machines]).collect();
+        // All clients first, then thread after thread of each: as clients of one age come.
+        let clients: Vec<Client> = places.iter().map(connect).collect();
+        for number in 0..plan.threads {
+            for (process, (client, &host)) in clients.iter().zip(&places).enumerate() {
+                let pipeline = client.pipeline().expect("a lane");
+                let bytes = match plan.large {
+                    Some((one_in, bytes)) if number % one_in == one_in - 1 => bytes,
+                    _ => plan.bytes,
+                };
+                let core = process / machines * plan.threads + number;
+                let core = core % cluster.device(host).cores();
+                let load = Thread {
+                    pipeline,
+                    shared: Arc::clone(&shared),
+                    outstanding: plan.outstanding,
+                    payload: payload(bytes, (process * plan.threads + number) as u64),
+                };
+                shared.running.fetch_add(1, Ordering::Relaxed);
+                cluster.spawn_thread(host, core, move || load.run());
+            }
+        }
+        Self {
+            cluster,
+            server,
+            clients,
+            shared,
+        }
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The server.
+    pub fn server(&self) -> &LocalServer {
+        &self.server
+    }
+
+    /// The clients.
+    pub fn clients(&self) -> &[Client] {
+        &self.clients
+    }
+
+    /// Lets schedulers see all threads at a low rate for `paced_ns`, then all threads call as they can: warms up and measures.
+    pub fn measure(&self, paced_ns: u64, warm_ns: u64, measured_ns: u64) -> RpcResult {
+        self.cluster.run_for(paced_ns);
+        self.shared.paced.store(false, Ordering::Relaxed);
+        self.cluster.run_for(warm_ns);
+        let host = self.cluster.hosts()[0];
+        let before = (self.sent(), self.cluster.counters(host));
+        self.shared.calls.store(0, Ordering::Relaxed);
+        self.shared.measuring.store(true, Ordering::Relaxed);
+        self.cluster.run_for(measured_ns);
+        self.shared.measuring.store(false, Ordering::Relaxed);
+        let after = (self.sent(), self.cluster.counters(host));
+        let calls = self.shared.calls.load(Ordering::Relaxed) as f64;
+        let mut latencies = std::mem::take(&mut *self.latencies());
+        latencies.sort_unstable();
+        let at = |share: f64| {
+            let place = (latencies.len() as f64 * share) as usize;
+            latencies.get(place).map_or(0.0, |&ns| f64::from(ns) / 1e3)
+        };
+        let counted = |of: fn(&Counters) -> u64| (of(&after.1) - of(&before.1)) as f64;
+        let messages = after.0 .0 - before.0 .0;
+        let cores = self.cluster.device(host).cores() as f64;
+        RpcResult {
+            mops: calls * 1e3 / measured_ns as f64,
+            median_us: at(0.5),
+            p99_us: at(0.99),
+            degree: match messages {
+                0 => 1.0,
+                _ => (after.0 .1 - before.0 .1) as f64 / messages as f64,
+            },
+            server_packets: counted(|c| c.packets_sent) / calls.max(1.0),
+            server_wire_bytes: counted(|c| c.wire_bytes) / calls.max(1.0),
+            active: self.active(),
+            server_busy: counted(|c| c.busy_ps) / (measured_ns as f64 * 1e3 * cores),
+        }
+    }
+
+    fn latencies(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.shared.latencies_ns.lock().expect("no thread panicked")
+    }
+
+    fn active(&self) -> usize {
+        let senders = self.server.senders();
+        let lanes = senders.iter().flat_map(|sender| &sender.lanes);
+        lanes.filter(|lane| lane.active).count()
+    }
+
+    /// Messages and requests that clients have written so far.
+    fn sent(&self) -> (u64, u64) {
+        let figures = self.clients.iter().filter_map(Client::figures);
+        let lanes = figures.flat_map(|figures| figures.lanes);
+        lanes.fold((0, 0), |sum, lane| {
+            (sum.0 + lane.messages, sum.1 + lane.requests)
+        })
+    }
+
+    /// Ends the threads: each takes the answers to what it has out. Says how many calls failed, and how many brought wrong bytes.
+    ///
+    /// # Panics
+    /// When a thread does not end within a second.
+    pub fn stop(&self) -> (u64, u64) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+        for _ in 0..1_000 {
+            if self.shared.running.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            self.cluster.run_for(1_000_000);
+        }
+        let running = self.shared.running.load(Ordering::Relaxed);
+        assert_eq!(running, 0, "threads that do not end");
+        (
+            self.shared.failed.load(Ordering::Relaxed),
+            self.shared.wrong.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Drop for RpcBench {
+    fn drop(&mut self) {
+        let clients = std::mem::take(&mut self.clients);
+        if std::thread::panicking() {
+            // Who waits for a thread that panicked waits for ever.
+            clients.into_iter().for_each(std::mem::forget);
+            return;
+        }
+        self.stop();
+        // Closing waits for those who lead lanes, and they go on in virtual time only.
+        for (client, &host) in clients
+            .into_iter()
+            .zip(self.cluster.hosts()[1..].iter().cycle())
+        {
+            self.cluster.spawn_thread(host, 0, move || drop(client));
+        }
+        self.cluster.run_for(2_000_000);
+    }
+}
+
+fn channel() -> ChannelConfig {
+    ChannelConfig {
+        ring_bytes: 64 << 10,
+        max_outstanding: 64,
+        wait: WaitMode::Spin,
+        ..ChannelConfig::default()
+    }
+}
+
+/// Bytes that tell threads apart.
+fn payload(bytes: usize, thread: u64) -> Vec<u8> {
+    let byte = |i: usize| (thread >> (8 * (i % 8))) as u8 ^ i as u8;
+    (0..bytes).map(byte).collect()
+}
+
+/// One client thread.
+struct Thread {
+    pipeline: Pipeline,
+    shared: Arc<Shared>,
+    outstanding: usize,
+    payload: Vec<u8>,
+}
+
+impl Thread {
+    fn run(self) {
+        let Self {
+            mut pipeline,
+            shared,
+            outstanding,
+            payload,
+        } = self;
+        let expected = &payload[..payload.len().min(RESPONSE_BYTES)];
+        let mut begun: Vec<Instant> = vec![thread::now(); outstanding];
+        let mut free: Vec<u64> = (0..outstanding as u64).collect();
+        let answer = |begun: &[Instant],
+                      free: &mut Vec<u64>,
+                      tag: u64,
+                      answer: Result<&[u8], dunlin::CallError>| {
+            free.push(tag);
+            match answer {
+                Ok(bytes) if bytes == expected => {}
+                Ok(_) => drop(shared.wrong.fetch_add(1, Ordering::Relaxed)),
+                Err(_) => drop(shared.failed.fetch_add(1, Ordering::Relaxed)),
+            }
+            if shared.measuring.load(Ordering::Relaxed) {
+                shared.calls.fetch_add(1, Ordering::Relaxed);
+                let took = thread::now().duration_since(begun[tag as usize]);
+                let mut all = shared.latencies_ns.lock().expect("no thread panicked");
+                all.push(took.as_nanos().min(u128::from(u32::MAX)) as u32);
+            }
+        };
+        let mut lost = false;
+        loop {
+            let (paced, stopping) = (
+                shared.paced.load(Ordering::Relaxed),
+                shared.stopping.load(Ordering::Relaxed),
+            );
+            if lost || stopping && pipeline.outstanding() == 0 {
+                break;
+            }
+            // Each request is sent on its own, as by FLOCK's interface: what coalesces are threads.
+            let most = if stopping { 0 } else { outstanding };
+            let most = if paced { most.min(1) } else { most };
+            while pipeline.outstanding() < most {
+                let Some(tag) = free.pop() else { break };
+                begun[tag as usize] = thread::now();
+                match pipeline.submit(ECHO, &payload, tag) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        free.push(tag);
+                        break;
+                    }
+                    Err(_) => {
+                        lost = true;
+                        break;
+                    }
+                }
+                lost |= pipeline
+                    .poll(|tag, result| answer(&begun, &mut free, tag, result))
+                    .is_err();
+            }
+            lost |= pipeline
+                .wait(|tag, result| answer(&begun, &mut free, tag, result))
+                .is_err();
+            if paced && !stopping {
+                thread::sleep(PACE);
+            }
+        }
+        drop(pipeline);
+        shared.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,100 @@
+//! One-sided operations as values (FLOCK §6): what a thread wants of memory that a server has granted, before it is a work request.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use dunlin_verbs::{Access, RemoteAddress, RemoteKey};
+
+/// Bytes of the answer to a request to attach a region.
+pub(crate) const GRANT_BYTES: usize = 24;
+/// Longest name of a region in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 200;
+/// Bytes of a WRITE that travel in the request itself; longer ones are read from an export buffer.
+pub(crate) const INLINE_BYTES: usize = 64;
+
+/// A region of the server's as one connection may use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attached {
+    pub(crate) remote: RemoteAddress,
+    pub(crate) length: u64,
+    pub(crate) access: Access,
+}
+
+impl Attached {
+    /// The answer to a request to attach.
+    pub(crate) fn encode(&self) -> [u8; GRANT_BYTES] {
+        let mut bytes = [0; GRANT_BYTES];
+        bytes[..8].copy_from_slice(&self.remote.address.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.length.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.remote.key.0.to_le_bytes());
+        bytes[20..].copy_from_slice(&self.access.bits().to_le_bytes());
+        bytes
+    }
+
+    /// Reads what a server wrote; `None` when it is not such an answer.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; GRANT_BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let low = word(16);
+        Some(Self {
+            remote: RemoteAddress {
+                address: word(0),
+                key: RemoteKey(low as u32),
+            },
+            length: word(8),
+            access: Access::from_bits((low >> 32) as u32)?,
+        })
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) enum Verb {
+    /// The bytes come with the completion.
+    Read {
+        length: usize,
+    },
+    /// Bytes in the request itself.
+    WriteInline {
+        bytes: [u8; INLINE_BYTES],
+        length: u8,
+    },
+    /// Bytes in an export buffer of the lane's device.
+    WriteBuffer {
+        buffer: Arc<dyn Any + Send + Sync>,
+    },
+    FetchAndAdd {
+        add: u64,
+    },
+    CompareAndSwap {
+        compare: u64,
+        swap: u64,
+    },
+}
+
+/// One operation, prepared by the thread that wants it; a leader makes the work request of it.
+#[derive(Clone, Debug)]
+pub(crate) struct OneSided {
+    /// Whose it is: it travels in the work request's id.
+    pub(crate) call: u64,
+    pub(crate) remote: RemoteAddress,
+    pub(crate) verb: Verb,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn grants_round_trip_and_any_bytes_are_read(
+            address: u64, key: u32, length: u64, access in 0u32..16, noise in prop::collection::vec(any::<u8>(), 0..40)
+        ) {
+            let access = Access::from_bits(access).unwrap();
+            let grant = Attached { remote: RemoteAddress { address, key: RemoteKey(key) }, length, access };
+            prop_assert_eq!(Attached::decode(&grant.encode()), Some(grant));
+            let _ = Attached::decode(&noise);
+        }
+    }
+}

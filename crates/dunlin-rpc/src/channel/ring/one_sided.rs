@@ -1,0 +1,279 @@
+//! One-sided operations on the queue pair that carries the messages (FLOCK §6): posted as one list, told apart by their work-request ids.
+//!
+//! Small results land in a *cell* of a region of our own, of which each entry of the send queue has one; longer ones in a landing buffer.
+//! All are signaled at the end of their list only: an RC queue pair completes in order, so one completion ends all before it.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, Device, Operation, Payload, PostErrorKind, QueuePair, Region, Segment, SendFlags,
+    SendRequest,
+};
+
+use super::{RingChannel, QUIET, SEND_REQUESTS};
+use crate::channel::buffers::Buffer;
+use crate::channel::one_sided::{OneSided, Verb};
+use crate::channel::ChannelError;
+
+/// Bytes of a cell: longer READs take a landing buffer.
+const CELL_BYTES: usize = 512;
+/// Work requests handed to the device at a time.
+const LIST: usize = 8;
+/// Entries of the send queue that one-sided operations leave to messages.
+const SPARE_ENTRIES: usize = SEND_REQUESTS / 4;
+
+/// An operation under way.
+#[derive(Debug)]
+struct Work<D: Device> {
+    call: u64,
+    /// Its number among all requests that were posted.
+    number: u64,
+    place: Place<D>,
+}
+
+/// Where its result will stand.
+#[derive(Debug)]
+enum Place<D: Device> {
+    /// It has none. The buffer that a WRITE reads from is held until the completion.
+    Nowhere(#[allow(dead_code)] Option<Arc<dyn Any + Send + Sync>>),
+    /// So many bytes in a cell.
+    Cell(u16, usize),
+    Buffer(Buffer<D>),
+}
+
+/// An operation that has succeeded.
+#[derive(Debug)]
+pub(crate) enum Finished<D: Device> {
+    /// With so many bytes, which stand in [`RingChannel::result`].
+    Short(u64, usize),
+    /// With the bytes of this buffer.
+    Long(u64, Buffer<D>),
+}
+
+/// One-sided operations of a channel.
+#[derive(Debug)]
+pub(super) struct OneSidedWork<D: Device> {
+    cells: Option<D::Region>,
+    free: Vec<u16>,
+    under_way: VecDeque<Work<D>>,
+    result: [u8; CELL_BYTES],
+}
+
+impl<D: Device> OneSidedWork<D> {
+    pub(super) fn new() -> Self {
+        Self {
+            cells: None,
+            free: Vec::new(),
+            under_way: VecDeque::new(),
+            result: [0; CELL_BYTES],
+        }
+    }
+}
+
+impl<D: Device> RingChannel<D> {
+    /// How many one-sided operations may be posted now.
+    pub(crate) fn one_sided_room(&mut self) -> Result<usize, ChannelError> {
+        let limit = SEND_REQUESTS - SPARE_ENTRIES;
+        let used = (self.posted - self.retired) as usize;
+        if used + LIST > limit {
+            self.progress()?;
+        }
+        // A cell is free when its result was taken, which comes after the completion.
+        let used = ((self.posted - self.retired) as usize).max(self.one_sided.under_way.len());
+        Ok(limit.saturating_sub(used))
+    }
+
+    /// Posts operations, for which there is [`RingChannel::one_sided_room`], behind one another; the last of each list is signaled.
+    pub(crate) fn post_one_sided<'o>(
+        &mut self,
+        operations: impl Iterator<Item = &'o OneSided>,
+    ) -> Result<(), ChannelError> {
+        let mut operations = operations.peekable();
+        if operations.peek().is_none() {
+            return Ok(());
+        }
+        self.make_cells()?;
+        while operations.peek().is_some() {
+            let first = self.one_sided.under_way.len();
+            let mut verbs: [Option<(&OneSided, Operation)>; LIST] = [None; LIST];
+            for (place, operation) in verbs.iter_mut().zip(&mut operations) {
+                let work = self.prepare(operation)?;
+                self.one_sided.under_way.push_back(work);
+                *place = Some((operation, operation_of(operation)));
+            }
+            self.post_list(first, &verbs)?;
+        }
+        Ok(())
+    }
+
+    fn make_cells(&mut self) -> Result<(), ChannelError> {
+        if self.one_sided.cells.is_some() {
+            return Ok(());
+        }
+        let length = SEND_REQUESTS * CELL_BYTES;
+        let cells = self
+            .device
+            .allocate_region(&self.domain, length, Access::LOCAL_WRITE)
+            .map_err(|e| ChannelError::memory(e.to_string()))?;
+        self.one_sided.cells = Some(cells);
+        self.one_sided.free = (0..SEND_REQUESTS as u16).collect();
+        self.one_sided.under_way.reserve(SEND_REQUESTS);
+        Ok(())
+    }
+
+    fn prepare(&mut self, operation: &OneSided) -> Result<Work<D>, ChannelError> {
+        let length = match &operation.verb {
+            Verb::Read { length } => *length,
+            Verb::FetchAndAdd { .. } | Verb::CompareAndSwap { .. } => 8,
+            Verb::WriteInline { .. } | Verb::WriteBuffer { .. } => 0,
+        };
+        let place = match &operation.verb {
+            Verb::WriteInline { .. } => Place::Nowhere(None),
+            Verb::WriteBuffer { buffer } => Place::Nowhere(Some(Arc::clone(buffer))),
+            _ if length <= CELL_BYTES => match self.one_sided.free.pop() {
+                Some(cell) => Place::Cell(cell, length),
+                None => return Err(ChannelError::memory("no cell is free".to_owned())),
+            },
+            _ => Place::Buffer(
+                self.landings
+                    .take(length)
+                    .map_err(|e| ChannelError::memory(e.to_string()))?,
+            ),
+        };
+        Ok(Work {
+            call: operation.call,
+            number: 0,
+            place,
+        })
+    }
+
+    /// Posts the list of verbs whose work stands in the queue from `first` on.
+    fn post_list(
+        &mut self,
+        first: usize,
+        verbs: &[Option<(&OneSided, Operation)>; LIST],
+    ) -> Result<(), ChannelError> {
+        let count = verbs.iter().flatten().count();
+        let Some(cells) = &self.one_sided.cells else {
+            return Ok(());
+        };
+        let segments: [Segment<'_, D::Region>; LIST] = std::array::from_fn(|i| {
+            let work = self.one_sided.under_way.get(first + i);
+            let buffer = |buffer: &Buffer<D>| (0, buffer.len());
+            match work.map(|work| &work.place) {
+                Some(Place::Cell(cell, length)) => Segment {
+                    region: cells,
+                    offset: usize::from(*cell) * CELL_BYTES,
+                    length: *length,
+                },
+                Some(Place::Buffer(landing)) => {
+                    let (offset, length) = buffer(landing);
+                    Segment {
+                        region: landing.region(),
+                        offset,
+                        length,
+                    }
+                }
+                Some(Place::Nowhere(Some(export))) => match export.downcast_ref::<Buffer<D>>() {
+                    Some(export) => Segment {
+                        region: export.region(),
+                        offset: 0,
+                        length: export.len(),
+                    },
+                    None => unreachable!("a handle keeps to one device"),
+                },
+                Some(Place::Nowhere(None)) | None => Segment {
+                    region: cells,
+                    offset: 0,
+                    length: 0,
+                },
+            }
+        });
+        let requests: [SendRequest<'_, D::Region, D::AddressHandle>; LIST] =
+            std::array::from_fn(|i| {
+                let Some((operation, verb)) = &verbs[i] else {
+                    let nothing = Operation::Send { immediate: None };
+                    return SendRequest::new(
+                        QUIET,
+                        nothing,
+                        Payload::Inline(&[]),
+                        SendFlags::empty(),
+                    );
+                };
+                let payload = match &operation.verb {
+                    Verb::WriteInline { bytes, length } => {
+                        Payload::Inline(&bytes[..usize::from(*length)])
+                    }
+                    _ => Payload::Segments(std::slice::from_ref(&segments[i])),
+                };
+                let flags = match i + 1 == count {
+                    true => SendFlags::SIGNALED,
+                    false => SendFlags::empty(),
+                };
+                SendRequest::new(operation.call, *verb, payload, flags)
+            });
+        if let Err(error) = self.queue_pair.post_send(&requests[..count]) {
+            debug_assert!(!matches!(error.kind, PostErrorKind::Full { .. }));
+            let error = ChannelError::queue_pair(error.to_string());
+            return Err(self.fail(error));
+        }
+        let before = self.posted;
+        for (i, work) in self.one_sided.under_way.iter_mut().skip(first).enumerate() {
+            work.number = before + i as u64 + 1;
+        }
+        self.posted += count as u64 - 1;
+        self.note_signaled();
+        Ok(())
+    }
+
+    /// Whether one-sided operations are under way or wait to be taken.
+    #[inline]
+    pub(crate) fn has_one_sided(&self) -> bool {
+        !self.one_sided.under_way.is_empty()
+    }
+
+    /// The next operation that has completed.
+    pub(crate) fn take_one_sided(&mut self) -> Option<Finished<D>> {
+        let one_sided = &mut self.one_sided;
+        if one_sided.under_way.front()?.number > self.retired {
+            return None;
+        }
+        let Work { call, place, .. } = one_sided.under_way.pop_front()?;
+        Some(match place {
+            Place::Nowhere(_) => Finished::Short(call, 0),
+            Place::Buffer(buffer) => Finished::Long(call, buffer),
+            Place::Cell(cell, length) => {
+                if let Some(cells) = &one_sided.cells {
+                    let at = usize::from(cell) * CELL_BYTES;
+                    cells.memory().read(at, &mut one_sided.result[..length]);
+                }
+                one_sided.free.push(cell);
+                Finished::Short(call, length)
+            }
+        })
+    }
+
+    /// The first `length` bytes of the result that was taken last.
+    pub(crate) fn result(&self, length: usize) -> &[u8] {
+        &self.one_sided.result[..length]
+    }
+}
+
+fn operation_of(operation: &OneSided) -> Operation {
+    let remote = operation.remote;
+    match operation.verb {
+        Verb::Read { .. } => Operation::Read { remote },
+        Verb::WriteInline { .. } | Verb::WriteBuffer { .. } => Operation::Write {
+            remote,
+            immediate: None,
+        },
+        Verb::FetchAndAdd { add } => Operation::FetchAndAdd { remote, add },
+        Verb::CompareAndSwap { compare, swap } => Operation::CompareAndSwap {
+            remote,
+            compare,
+            swap,
+        },
+    }
+}

@@ -1,0 +1,72 @@
+//! Channels over a device that places the bytes of each WRITE from the end: every message comes whole all the same.
+
+use std::time::{Duration, Instant};
+
+use dunlin_shm::{ShmConfig, ShmDevice};
+use dunlin_verbs::{Device, Placement};
+
+use super::message::Kind;
+use super::ring::{RingChannel, UnconnectedRing};
+use crate::ChannelConfig;
+
+fn device() -> ShmDevice {
+    let mut config = ShmConfig::default();
+    config.placement = Placement::Unordered;
+    ShmDevice::open(config).unwrap()
+}
+
+fn unconnected(device: &ShmDevice) -> UnconnectedRing<ShmDevice> {
+    let wake = device.create_completion_channel().unwrap();
+    let config = ChannelConfig {
+        ring_bytes: 16 << 10,
+        ..ChannelConfig::default()
+    };
+    UnconnectedRing::new(device, &wake, &config).unwrap()
+}
+
+fn bytes_of(number: u64) -> Vec<u8> {
+    let length = [0, 1, 32, 33, 64, 500, 4000][number as usize % 7];
+    (0..length).map(|i| (number * 31 + i) as u8).collect()
+}
+
+/// Takes what is there, from a peer that writes at the same time.
+fn take(channel: &mut RingChannel<ShmDevice>, next: &mut u64) {
+    while let Some(header) = channel.receive().unwrap() {
+        assert_eq!(header.call, *next);
+        assert_eq!(channel.payload(header), bytes_of(*next));
+        *next += 1;
+    }
+    channel.tell_consumed().unwrap();
+    channel.progress().unwrap();
+}
+
+#[test]
+fn messages_that_are_written_twice_come_whole() {
+    const MESSAGES: u64 = 5000;
+    let (left, right) = (device(), device());
+    let (dialled, called) = (unconnected(&left), unconnected(&right));
+    let told = (dialled.address(), dialled.parameters());
+    let answer = (called.address(), called.parameters());
+    let mut called = called.join(&told.0, &told.1).unwrap();
+    let mut dialled = dialled.connect(&answer.0, &answer.1).unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut next = 0;
+            while next < MESSAGES {
+                take(&mut called, &mut next);
+                assert!(Instant::now() < patience, "{next} of {MESSAGES} came");
+            }
+        });
+        for number in 0..MESSAGES {
+            let bytes = bytes_of(number);
+            while !dialled.make_room(bytes.len()).unwrap() {
+                dialled.progress().unwrap();
+                std::thread::yield_now();
+                assert!(Instant::now() < patience, "no room for {number}");
+            }
+            dialled.push(Kind::Request, 1, number, &bytes);
+            dialled.flush().unwrap();
+        }
+    });
+}

@@ -1,0 +1,331 @@
+//! Memory of the server's that this client reads and writes itself (FLOCK §6): the server names and grants it, a client attaches it, and
+//! from then on the server's processor has no part in an operation.
+//!
+//! A grant is of one connection, so each lane asks for its own with the first operation that it carries.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_verbs::thread;
+use dunlin_verbs::{Access, RemoteAddress};
+
+use super::driver::{self, CallFuture};
+use super::lane::{Lane, Submitted};
+use super::reply::Reply;
+use super::wait::Waiter;
+use super::{finish, thread_lane, Core, One};
+use crate::channel::one_sided::{Attached, Verb, INLINE_BYTES};
+use crate::error::CallError;
+
+/// A region of the server's memory. Cheap to clone; any thread may use any clone.
+///
+/// Operations that are out at the same time happen in no particular order, and a WRITE or READ of more than 8 bytes is not atomic
+/// against others. Atomics are atomic among themselves. Made by [`super::Client::attach`].
+#[derive(Clone)]
+pub struct RemoteRegion {
+    core: Arc<Core>,
+    key: Arc<RegionKey>,
+    length: u64,
+}
+
+/// A region as lanes know it.
+#[derive(Debug)]
+pub(crate) struct RegionKey {
+    /// Its number at this client.
+    pub(crate) number: u64,
+    pub(crate) name: String,
+}
+
+impl std::fmt::Debug for RemoteRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteRegion")
+            .field("name", &self.key.name)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a caller wants of a region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted<'a> {
+    Read(usize),
+    Write(&'a [u8]),
+    FetchAndAdd(u64),
+    CompareAndSwap { compare: u64, swap: u64 },
+}
+
+impl Wanted<'_> {
+    /// Bytes that it reads or writes there.
+    pub(crate) fn length(&self) -> usize {
+        match self {
+            Wanted::Read(length) => *length,
+            Wanted::Write(bytes) => bytes.len(),
+            Wanted::FetchAndAdd(_) | Wanted::CompareAndSwap { .. } => 8,
+        }
+    }
+
+    /// Whether it is longer than `most`.
+    ///
+    /// # Errors
+    /// When it is.
+    pub(crate) fn check_length(&self, most: usize) -> Result<(), CallError> {
+        let bytes = self.length();
+        if bytes > most {
+            return Err(CallError::TooLong { bytes, limit: most });
+        }
+        Ok(())
+    }
+
+    /// The verb; `source` makes memory that the device reads of bytes that do not fit into the request.
+    pub(crate) fn verb(
+        &self,
+        inline_bytes: usize,
+        source: impl FnOnce(&[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError>,
+    ) -> Result<Verb, CallError> {
+        Ok(match *self {
+            Wanted::Read(length) => Verb::Read { length },
+            Wanted::Write(from) if from.len() <= INLINE_BYTES.min(inline_bytes) => {
+                let mut bytes = [0; INLINE_BYTES];
+                bytes[..from.len()].copy_from_slice(from);
+                Verb::WriteInline {
+                    bytes,
+                    length: from.len() as u8,
+                }
+            }
+            Wanted::Write(from) => Verb::WriteBuffer {
+                buffer: source(from)?,
+            },
+            Wanted::FetchAndAdd(add) => Verb::FetchAndAdd { add },
+            Wanted::CompareAndSwap { compare, swap } => Verb::CompareAndSwap { compare, swap },
+        })
+    }
+
+    /// Where it goes.
+    ///
+    /// # Errors
+    /// When the server did not grant it, or it leaves the region, or is an atomic on a wrong place.
+    pub(crate) fn check(
+        &self,
+        region: &RegionKey,
+        attached: &Attached,
+        offset: u64,
+    ) -> Result<RemoteAddress, CallError> {
+        let length = self.length();
+        let end = offset.checked_add(length as u64);
+        if end.is_none_or(|end| end > attached.length) {
+            return Err(CallError::RegionBounds {
+                region: region.name.clone(),
+                offset,
+                bytes: length,
+                length: attached.length,
+            });
+        }
+        let (access, right) = match self {
+            Wanted::Read(_) => (Access::REMOTE_READ, "reading"),
+            Wanted::Write(_) => (Access::REMOTE_WRITE, "writing"),
+            _ => (Access::REMOTE_ATOMIC, "atomics"),
+        };
+        if !attached.access.contains(access) {
+            return Err(CallError::RegionRight {
+                region: region.name.clone(),
+                right,
+            });
+        }
+        if access == Access::REMOTE_ATOMIC && offset % 8 != 0 {
+            return Err(CallError::RegionAlignment {
+                region: region.name.clone(),
+                offset,
+            });
+        }
+        Ok(attached.remote.plus(offset))
+    }
+}
+
+/// The 8 bytes that an atomic found.
+fn word(reply: &Reply) -> Result<u64, CallError> {
+    let bytes: Result<[u8; 8], _> = reply[..].try_into();
+    bytes
+        .map(u64::from_ne_bytes)
+        .map_err(|_| CallError::ConnectionLost {
+            why: "the device ended an atomic without its result".to_owned(),
+        })
+}
+
+impl RemoteRegion {
+    pub(super) fn attach(core: &Arc<Core>, number: u64, name: &str) -> Result<Self, CallError> {
+        let key = Arc::new(RegionKey {
+            number,
+            name: name.to_owned(),
+        });
+        let deadline = core.recipe.deadline;
+        let attached = thread_lane::with(core, |lane| attach_on(lane, core, &key, deadline))?;
+        Ok(Self {
+            core: Arc::clone(core),
+            key,
+            length: attached.length,
+        })
+    }
+
+    /// The name that the server gave it.
+    pub fn name(&self) -> &str {
+        &self.key.name
+    }
+
+    /// Bytes of the region.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    pub(super) fn key(&self) -> &RegionKey {
+        &self.key
+    }
+
+    /// Does one operation and waits for its end, within the client's deadline.
+    fn operate(&self, offset: u64, wanted: Wanted<'_>) -> Result<Reply, CallError> {
+        let core = &self.core;
+        thread_lane::with(core, |lane| {
+            let deadline = core.recipe.deadline;
+            let mut waiter = Waiter::new(core.recipe.channel.wait, deadline, &core.closed);
+            let mut sink = One(None);
+            let call = loop {
+                match lane.submit_one_sided(&self.key, offset, &wanted, 0)? {
+                    Submitted::Call(call) => break call,
+                    Submitted::Unattached => {
+                        attach_on(lane, core, &self.key, deadline)?;
+                    }
+                    Submitted::Full if lane.poll(&mut sink)? > 0 => waiter.progressed(),
+                    Submitted::Full => waiter.idle(lane, &mut sink)?,
+                }
+            };
+            finish(lane, call, sink, waiter)
+        })
+    }
+
+    /// Reads `length` bytes from `offset`.
+    ///
+    /// # Errors
+    /// See [`CallError`]: what was refused was not sent; when the connection was lost nothing was changed.
+    pub fn read(&self, offset: u64, length: usize) -> Result<Reply, CallError> {
+        self.operate(offset, Wanted::Read(length))
+    }
+
+    /// Writes `bytes` at `offset`. When this returns they are there.
+    ///
+    /// # Errors
+    /// See [`CallError`]; when the connection was lost the bytes may or may not be there, or some of them.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), CallError> {
+        self.operate(offset, Wanted::Write(bytes)).map(drop)
+    }
+
+    /// Adds to the 8 bytes at `offset`, a number in the byte order of the server's machine, and says what it was before.
+    ///
+    /// # Errors
+    /// See [`CallError`]; when the connection was lost it may have been added.
+    pub fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, CallError> {
+        word(&self.operate(offset, Wanted::FetchAndAdd(add))?)
+    }
+
+    /// Replaces the 8 bytes at `offset` by `swap` when they are `compare`, and says what they were before.
+    ///
+    /// # Errors
+    /// See [`CallError`]; when the connection was lost it may have been replaced.
+    pub fn compare_and_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, CallError> {
+        word(&self.operate(offset, Wanted::CompareAndSwap { compare, swap })?)
+    }
+
+    /// As [`RemoteRegion::read`], as a future. The first operation on a new connection waits here until it is attached.
+    pub fn read_async(&self, offset: u64, length: usize) -> CallFuture {
+        driver::operate(&self.core, &self.key, offset, &Wanted::Read(length))
+    }
+
+    /// As [`RemoteRegion::write`], as a future with no bytes; the bytes are taken now.
+    pub fn write_async(&self, offset: u64, bytes: &[u8]) -> CallFuture {
+        driver::operate(&self.core, &self.key, offset, &Wanted::Write(bytes))
+    }
+
+    /// As [`RemoteRegion::fetch_add`], as a future with the 8 bytes that were there.
+    pub fn fetch_add_async(&self, offset: u64, add: u64) -> CallFuture {
+        driver::operate(&self.core, &self.key, offset, &Wanted::FetchAndAdd(add))
+    }
+
+    /// As [`RemoteRegion::compare_and_swap`], as a future with the 8 bytes that were there.
+    pub fn compare_and_swap_async(&self, offset: u64, compare: u64, swap: u64) -> CallFuture {
+        let wanted = Wanted::CompareAndSwap { compare, swap };
+        driver::operate(&self.core, &self.key, offset, &wanted)
+    }
+}
+
+/// Asks for the region on this lane and waits for the grant.
+pub(super) fn attach_on(
+    lane: &mut dyn Lane,
+    core: &Core,
+    region: &RegionKey,
+    deadline: Duration,
+) -> Result<Attached, CallError> {
+    let mut waiter = Waiter::new(core.recipe.channel.wait, deadline, &core.closed);
+    let mut sink = One(None);
+    let call = loop {
+        match lane.submit_attach(&region.name, 0)? {
+            Some(call) => break call,
+            None if lane.poll(&mut sink)? > 0 => waiter.progressed(),
+            None => waiter.idle(lane, &mut sink)?,
+        }
+    };
+    let granted = finish(lane, call, sink, waiter);
+    granted_on(lane, region, granted)
+}
+
+/// Takes the server's answer.
+pub(super) fn granted_on(
+    lane: &mut dyn Lane,
+    region: &RegionKey,
+    answer: Result<Reply, CallError>,
+) -> Result<Attached, CallError> {
+    let grant = answer.map_err(|error| match error {
+        CallError::UnknownRegion { why, .. } => CallError::UnknownRegion {
+            name: region.name.clone(),
+            why,
+        },
+        other => other,
+    })?;
+    let attached = Attached::decode(&grant).ok_or_else(|| CallError::ConnectionLost {
+        why: "a grant that this version does not know".to_owned(),
+    })?;
+    lane.set_attached(region.number, attached);
+    Ok(attached)
+}
+
+/// As [`attach_on`], for lanes whose answers go elsewhere: `ended` says what became of the call.
+pub(super) fn attach_by<S>(
+    lane: &mut dyn Lane,
+    sink: &mut S,
+    region: &RegionKey,
+    tag: u64,
+    deadline: Duration,
+    mut ended: impl FnMut(&mut S) -> Option<Result<Reply, CallError>>,
+) -> Result<Attached, CallError>
+where
+    S: super::lane::Sink,
+{
+    let started = thread::now();
+    let mut call = None;
+    loop {
+        if call.is_none() {
+            call = lane.submit_attach(&region.name, tag)?;
+        }
+        lane.turn(sink)?;
+        if let Some(answer) = ended(sink) {
+            return granted_on(lane, region, answer);
+        }
+        if thread::now().duration_since(started) > deadline {
+            if let Some(call) = call {
+                lane.abandon(call);
+            }
+            return Err(CallError::DeadlineExceeded { after: deadline });
+        }
+        lane.check(sink)?;
+        thread::yield_now();
+    }
+}

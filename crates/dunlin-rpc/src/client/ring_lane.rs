@@ -1,0 +1,515 @@
+//! A lane over one ring channel of its own, and the calls that are out on it.
+
+use std::sync::Arc;
+
+use dunlin_verbs::{Device, QueuePairState};
+
+use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted, OPERATIONS_STAGED};
+use super::region::{RegionKey, Wanted};
+use crate::channel::buffers::{Buffer, BytesMut, Landed};
+use crate::channel::message::{Header, Kind};
+use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
+use crate::channel::ring::{Finished, RingChannel};
+use crate::channel::ChannelError;
+use crate::error::{CallError, WireFailure};
+use crate::HandlerId;
+
+/// Messages taken in one poll: bounds the time that a poll holds its caller.
+const POLL_BUDGET: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Waiting,
+    Abandoned,
+}
+
+/// A call that may be out. Small, because every call touches one.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    tag: u64,
+    generation: u32,
+    state: State,
+    /// The response is being fetched.
+    fetching: bool,
+    /// An entry of `exports` is this call's.
+    exports: bool,
+}
+
+/// A lane over a ring channel.
+#[derive(Debug)]
+pub(crate) struct RingLane<D: Device> {
+    channel: RingChannel<D>,
+    slots: Box<[Slot]>,
+    free: Vec<u32>,
+    /// Payloads of long requests while the server may still read them, by slot.
+    exports: Vec<(usize, Buffer<D>)>,
+    /// One-sided operations of the next flush.
+    operations: Vec<OneSided>,
+    attached: Vec<(u64, Attached)>,
+    /// Long responses that were read, and whose server is still to be told.
+    releases: Vec<CallId>,
+    /// Calls are taken: neither has the server said goodbye (`leaving`), nor is the channel lost.
+    open: bool,
+    /// The server said goodbye: answers still come.
+    leaving: bool,
+    /// The calls were told that the channel is lost.
+    lost: bool,
+}
+
+impl<D: Device> RingLane<D> {
+    pub(crate) fn new(channel: RingChannel<D>) -> Self {
+        let most = channel.config().max_outstanding;
+        let slots = (0..most)
+            .map(|_| Slot {
+                tag: 0,
+                generation: 0,
+                state: State::Free,
+                fetching: false,
+                exports: false,
+            })
+            .collect();
+        let free = (0..most as u32).rev().collect();
+        Self {
+            channel,
+            slots,
+            free,
+            exports: Vec::new(),
+            operations: Vec::with_capacity(OPERATIONS_STAGED),
+            attached: Vec::new(),
+            releases: Vec::new(),
+            open: true,
+            leaving: false,
+            lost: false,
+        }
+    }
+
+    #[inline]
+    fn slot_of(&self, call: CallId) -> Option<usize> {
+        let index = call as u32 as usize;
+        let slot = self.slots.get(index)?;
+        let open = slot.generation == (call >> 32) as u32 && slot.state != State::Free;
+        open.then_some(index)
+    }
+
+    /// Frees the slot and says whose call it was, unless nobody wants the answer.
+    #[inline]
+    fn finish(&mut self, index: usize) -> Option<u64> {
+        let slot = &mut self.slots[index];
+        let wanted = slot.state == State::Waiting;
+        if std::mem::take(&mut slot.exports) {
+            self.exports.retain(|(owner, _)| *owner != index);
+        }
+        slot.state = State::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.fetching = false;
+        self.free.push(index as u32);
+        wanted.then_some(slot.tag)
+    }
+
+    /// Takes a free slot and names its call.
+    #[inline]
+    fn begin(&mut self, tag: u64) -> Option<CallId> {
+        let index = self.free.pop()?;
+        let slot = &mut self.slots[index as usize];
+        slot.state = State::Waiting;
+        slot.tag = tag;
+        Some(u64::from(index) | u64::from(slot.generation) << 32)
+    }
+
+    fn keep(&mut self, call: CallId, export: Buffer<D>) {
+        let index = call as u32 as usize;
+        self.slots[index].exports = true;
+        self.exports.push((index, export));
+    }
+
+    fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
+        let error = CallError::ConnectionLost {
+            why: error.to_string(),
+        };
+        if !self.lost {
+            self.lost = true;
+            self.open = false;
+            self.channel.close();
+            for index in 0..self.slots.len() {
+                if self.slots[index].state != State::Free {
+                    if let Some(tag) = self.finish(index) {
+                        sink.complete(tag, Err(error.clone()));
+                    }
+                }
+            }
+        }
+        error
+    }
+
+    fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
+        if self.lost {
+            return Err(ChannelError::peer_gone());
+        }
+        let mut taken = 0;
+        while taken < POLL_BUDGET {
+            let Some(header) = self.channel.receive()? else {
+                break;
+            };
+            taken += 1;
+            match header.kind {
+                Kind::Response => self.answer(header, sink)?,
+                _ => self.dispatch(header, sink)?,
+            }
+        }
+        if self.channel.is_fetching() || self.channel.has_one_sided() || !self.releases.is_empty() {
+            self.channel.progress()?;
+            taken += self.take_fetched(sink)?;
+        }
+        if taken > 0 {
+            self.channel.tell_consumed()?;
+        }
+        Ok(taken)
+    }
+
+    fn post_operations(&mut self) -> Result<(), ChannelError> {
+        if self.lost {
+            return Err(ChannelError::peer_gone());
+        }
+        let posted = self.channel.post_one_sided(self.operations.iter());
+        self.operations.clear();
+        posted
+    }
+
+    fn refusal(&self) -> Option<CallError> {
+        if self.leaving {
+            return Some(CallError::ShuttingDown);
+        }
+        self.lost.then(|| CallError::ConnectionLost {
+            why: "it was lost before".into(),
+        })
+    }
+
+    #[inline]
+    fn answer(&mut self, header: Header, sink: &mut dyn Sink) -> Result<(), ChannelError> {
+        let index = self.answered(header.call)?;
+        if let Some(tag) = self.finish(index) {
+            sink.answer(tag, self.channel.payload(header));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn dispatch(&mut self, header: Header, sink: &mut dyn Sink) -> Result<(), ChannelError> {
+        match header.kind {
+            Kind::Response => self.answer(header, sink)?,
+            Kind::Failure => {
+                let index = self.answered(header.call)?;
+                let failure = WireFailure::decode(self.channel.payload(header))
+                    .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
+                if let Some(tag) = self.finish(index) {
+                    sink.complete(tag, Err(failure.into_call_error()));
+                }
+            }
+            Kind::LongResponse => {
+                let index = self.answered(header.call)?;
+                // Else one call of ours could make us fetch any number of times.
+                if std::mem::replace(&mut self.slots[index].fetching, true) {
+                    return Err(ChannelError::violation("two answers to one call"));
+                }
+                let mut descriptor = [0; crate::channel::message::DESCRIPTOR_BYTES];
+                let payload = self.channel.payload(header);
+                if payload.len() != descriptor.len() {
+                    return Err(ChannelError::violation(
+                        "a long message without a descriptor",
+                    ));
+                }
+                descriptor.copy_from_slice(payload);
+                self.channel.fetch(header.call, &descriptor)?;
+            }
+            Kind::Goodbye => {
+                self.leaving = true;
+                self.open = false;
+            }
+            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => {
+                return Err(ChannelError::violation("a server that calls its client"));
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn answered(&self, call: CallId) -> Result<usize, ChannelError> {
+        self.slot_of(call)
+            .ok_or_else(|| ChannelError::violation("an answer to no call of ours"))
+    }
+
+    fn take_fetched(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
+        let mut taken = 0;
+        while let Some(finished) = self.channel.take_one_sided() {
+            taken += 1;
+            match finished {
+                Finished::Short(call, length) => {
+                    let index = self.answered(call)?;
+                    if let Some(tag) = self.finish(index) {
+                        sink.answer(tag, self.channel.result(length));
+                    }
+                }
+                Finished::Long(call, buffer) => {
+                    let index = self.answered(call)?;
+                    if let Some(tag) = self.finish(index) {
+                        let landed = Landed::after_completion(buffer);
+                        sink.complete(tag, Ok(Answer::Long(Box::new(landed))));
+                    }
+                }
+            }
+        }
+        while let Some(fetched) = self.channel.take_fetched() {
+            taken += 1;
+            let index = self.answered(fetched.id)?;
+            self.releases.push(fetched.id);
+            if let Some(tag) = self.finish(index) {
+                let landed = Landed::after_completion(fetched.buffer);
+                sink.complete(tag, Ok(Answer::Long(Box::new(landed))));
+            }
+        }
+        let due = !self.releases.is_empty();
+        while let Some(&call) = self.releases.last() {
+            if !self.channel.make_room(0)? {
+                break;
+            }
+            self.channel.push(Kind::Release, 0, call, &[]);
+            self.releases.pop();
+        }
+        if due {
+            self.channel.flush()?;
+        }
+        Ok(taken)
+    }
+}
+
+fn lost(error: ChannelError) -> CallError {
+    CallError::ConnectionLost {
+        why: error.to_string(),
+    }
+}
+
+impl<D: Device> Lane for RingLane<D> {
+    #[inline]
+    fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
+        if !self.open || payload.len() > self.channel.eager_bytes() {
+            return None;
+        }
+        if !matches!(self.channel.make_room(payload.len()), Ok(true)) {
+            return None;
+        }
+        let call = self.begin(tag)?;
+        self.channel.push(Kind::Request, handler, call, payload);
+        Some(call)
+    }
+
+    fn submit(
+        &mut self,
+        handler: HandlerId,
+        body: &mut Body<'_>,
+        tag: u64,
+    ) -> Result<Option<CallId>, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        let length = match body {
+            Body::Bytes(bytes) => bytes.len(),
+            Body::Buffer(buffer) => buffer.bytes_ref().len(),
+        };
+        let eager = self.channel.eager_bytes();
+        let in_ring = if length <= eager {
+            length
+        } else {
+            crate::channel::message::DESCRIPTOR_BYTES
+        };
+        if length > self.channel.longest() {
+            return Err(CallError::TooLong {
+                bytes: length,
+                limit: self.channel.longest(),
+            });
+        }
+        if !self.channel.make_room(in_ring).map_err(lost)? {
+            return Ok(None);
+        }
+        let full = CallError::TooManyOutstanding {
+            limit: self.slots.len(),
+        };
+        if self.free.is_empty() {
+            return Err(full);
+        }
+        if length <= eager {
+            let call = self.begin(tag).ok_or(full)?;
+            let bytes = match body {
+                Body::Bytes(bytes) => bytes,
+                Body::Buffer(buffer) => buffer.bytes_ref(),
+            };
+            self.channel.push(Kind::Request, handler, call, bytes);
+            return Ok(Some(call));
+        }
+        // Whatever may fail comes before the call exists.
+        let export = match std::mem::replace(body, Body::Bytes(&[])) {
+            Body::Bytes(bytes) => {
+                let export = self.channel.export(length).map_err(lost)?;
+                export.fill(bytes);
+                export
+            }
+            Body::Buffer(buffer) => match buffer.into_any().downcast::<Buffer<D>>() {
+                Ok(own) if self.channel.owns(&own) => *own,
+                Ok(foreign) => {
+                    // Made by an earlier connection of this lane: its key means nothing here.
+                    let export = self.channel.export(length).map_err(lost)?;
+                    export.fill(foreign.bytes_ref());
+                    export
+                }
+                Err(_) => unreachable!("a client keeps to one device"),
+            },
+        };
+        let call = self.begin(tag).ok_or(full)?;
+        self.channel
+            .push_long(Kind::LongRequest, handler, call, &export);
+        self.keep(call, export);
+        Ok(Some(call))
+    }
+
+    fn submit_attach(&mut self, name: &str, tag: u64) -> Result<Option<CallId>, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(CallError::TooLong {
+                bytes: name.len(),
+                limit: NAME_BYTES_MAX,
+            });
+        }
+        let room = self.channel.make_room(name.len());
+        if !room.map_err(lost)? {
+            return Ok(None);
+        }
+        let call = self.begin(tag).ok_or(CallError::TooManyOutstanding {
+            limit: self.slots.len(),
+        })?;
+        self.channel.push(Kind::Attach, 0, call, name.as_bytes());
+        Ok(Some(call))
+    }
+
+    fn set_attached(&mut self, region: u64, attached: Attached) {
+        self.attached.retain(|(number, _)| *number != region);
+        self.attached.push((region, attached));
+    }
+
+    fn submit_one_sided(
+        &mut self,
+        region: &RegionKey,
+        offset: u64,
+        wanted: &Wanted<'_>,
+        tag: u64,
+    ) -> Result<Submitted, CallError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        let found = self.attached.iter().find(|(n, _)| *n == region.number);
+        let Some(&(_, attached)) = found else {
+            return Ok(Submitted::Unattached);
+        };
+        let remote = wanted.check(region, &attached, offset)?;
+        wanted.check_length(self.channel.longest())?;
+        let full = self.operations.len() >= OPERATIONS_STAGED
+            || self.channel.one_sided_room().map_err(lost)? <= self.operations.len();
+        if full {
+            return Ok(Submitted::Full);
+        }
+        let verb = wanted.verb(self.channel.inline_bytes(), |bytes| {
+            let export = self.channel.export(bytes.len()).map_err(lost)?;
+            export.fill(bytes);
+            Ok(Arc::new(export))
+        })?;
+        let call = self.begin(tag).ok_or(CallError::TooManyOutstanding {
+            limit: self.slots.len(),
+        })?;
+        self.operations.push(OneSided { call, remote, verb });
+        Ok(Submitted::Call(call))
+    }
+
+    #[inline]
+    fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        let flushed = self.channel.flush();
+        let posted = flushed.and_then(|()| match self.operations.is_empty() {
+            true => Ok(()),
+            false => self.post_operations(),
+        });
+        posted.map_err(|error| self.lose(&error, sink))
+    }
+
+    #[inline]
+    fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        self.take(sink).map_err(|error| self.lose(&error, sink))
+    }
+
+    fn abandon(&mut self, call: CallId) {
+        let Some(index) = self.slot_of(call) else {
+            return;
+        };
+        self.slots[index].state = State::Abandoned;
+        // Only a courtesy: when there is no room the server simply answers in vain.
+        if matches!(self.channel.make_room(0), Ok(true)) {
+            self.channel.push(Kind::Cancel, 0, call, &[]);
+            let _ = self.channel.flush();
+        }
+    }
+
+    fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
+        if length > self.channel.longest() {
+            return Err(CallError::TooLong {
+                bytes: length,
+                limit: self.channel.longest(),
+            });
+        }
+        let buffer = self
+            .channel
+            .export(length)
+            .map_err(|e| CallError::ConnectionLost { why: e.to_string() })?;
+        Ok(Box::new(buffer))
+    }
+
+    fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    #[inline]
+    fn is_usable(&self) -> bool {
+        self.open && self.channel.state() != QueuePairState::Error
+    }
+
+    fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        let progress = self
+            .channel
+            .progress()
+            .and_then(|()| self.take_fetched(sink))
+            .map(drop);
+        progress.map_err(|error| {
+            // What the server sent before it went is still an answer.
+            while let Ok(Some(header)) = self.channel.receive() {
+                if self.dispatch(header, sink).is_err() {
+                    break;
+                }
+            }
+            self.lose(&error, sink)
+        })
+    }
+
+    fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
+        self.channel
+            .prepare_sleep()
+            .map_err(|error| self.lose(&error, sink))
+    }
+
+    fn sleeper(&self) -> Box<dyn Sleeper> {
+        Box::new(self.channel.wake().clone())
+    }
+}
+
+impl<D: Device> Drop for RingLane<D> {
+    fn drop(&mut self) {
+        self.channel.close();
+    }
+}

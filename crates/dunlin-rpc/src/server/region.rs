@@ -1,0 +1,138 @@
+//! Memory that a server names and grants: its clients read and write it by themselves ([`crate::RemoteRegion`]).
+
+use std::sync::{Arc, OnceLock};
+
+use dunlin_verbs::{Access, Device, Memory, VerbsError};
+
+use crate::channel::one_sided::NAME_BYTES_MAX;
+use crate::error::ServeError;
+
+/// Named memory of a server. Clones name the same memory; handlers keep one to look at it.
+///
+/// It is made by [`crate::ServerBuilder::serve`], of zeros. Clients change it at any moment: read once what decides something.
+#[derive(Clone)]
+pub struct Region {
+    name: Arc<str>,
+    length: usize,
+    access: Access,
+    memory: Arc<OnceLock<Box<dyn Held>>>,
+}
+
+/// A device's region, whatever its device.
+trait Held: Send + Sync {
+    fn memory(&self) -> &Memory;
+}
+
+impl<R: dunlin_verbs::Region> Held for R {
+    fn memory(&self) -> &Memory {
+        dunlin_verbs::Region::memory(self)
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region")
+            .field("name", &self.name)
+            .field("length", &self.length)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Region {
+    /// `length` bytes that clients may read, under a name of at most 200 bytes.
+    pub fn new(name: &str, length: usize) -> Self {
+        Self {
+            name: name.into(),
+            length,
+            access: Access::LOCAL_WRITE | Access::REMOTE_READ,
+            memory: Arc::default(),
+        }
+    }
+
+    /// Clients may write it.
+    #[must_use]
+    pub fn writable(mut self) -> Self {
+        self.access |= Access::REMOTE_WRITE;
+        self
+    }
+
+    /// Clients may do atomics on it.
+    #[must_use]
+    pub fn atomic(mut self) -> Self {
+        self.access |= Access::REMOTE_ATOMIC;
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The bytes, for copies and atomics. `None` before its server serves.
+    pub fn memory(&self) -> Option<&Memory> {
+        self.memory.get().map(|held| held.memory())
+    }
+
+    /// What is wrong with it, among `others` of the same server.
+    pub(super) fn refuse(&self, others: &[Region]) -> Option<ServeError> {
+        let words = if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
+            format!(
+                "a region's name of {} bytes: from 1 to {NAME_BYTES_MAX}",
+                self.name.len()
+            )
+        } else if self.length == 0 {
+            format!("the region '{}' has no bytes", self.name)
+        } else if others.iter().any(|other| other.name == self.name) {
+            format!("two regions '{}'", self.name)
+        } else if self.memory.get().is_some() {
+            format!("the region '{}' is another server's", self.name)
+        } else {
+            return None;
+        };
+        Some(ServeError::Setting(words))
+    }
+
+    /// Allocates it, unless another device of the server has done that.
+    fn serve<D: Device>(
+        &self,
+        device: &D,
+        domain: &D::ProtectionDomain,
+    ) -> Result<Option<D::Region>, VerbsError> {
+        if self.memory.get().is_some() {
+            return Ok(None);
+        }
+        let region = device.allocate_region(domain, self.length, self.access)?;
+        let ours = self.memory.set(Box::new(region.clone())).is_ok();
+        Ok(ours.then_some(region))
+    }
+}
+
+/// The regions that one device of a server has.
+pub(super) struct ServedRegions<D: Device> {
+    regions: Vec<(Arc<str>, D::Region)>,
+}
+
+impl<D: Device> ServedRegions<D> {
+    /// Allocates those that no device has yet. Nobody but this process reaches them by these registrations: each connection that attaches
+    /// one gets its own.
+    pub(super) fn allocate(device: &D, regions: &[Region]) -> Result<Self, VerbsError> {
+        let mut served = Vec::new();
+        if !regions.is_empty() {
+            let domain = device.create_protection_domain()?;
+            for region in regions {
+                if let Some(memory) = region.serve(device, &domain)? {
+                    served.push((Arc::clone(&region.name), memory));
+                }
+            }
+        }
+        Ok(Self { regions: served })
+    }
+
+    /// The region of this name: its place in the list and its memory.
+    pub(super) fn find(&self, name: &[u8]) -> Option<(usize, &D::Region)> {
+        let mut all = self.regions.iter().enumerate();
+        all.find(|(_, (known, _))| known.as_bytes() == name)
+            .map(|(index, (_, region))| (index, region))
+    }
+}

@@ -1,0 +1,137 @@
+//! What all see of a lane: where it stands, and what it has done.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::OnceLock;
+
+use crate::error::CallError;
+
+/// Where a lane stands, for all to see.
+#[derive(Debug)]
+pub(crate) struct Status {
+    state: AtomicU8,
+    active: AtomicBool,
+    /// A thread sleeps because it had no room or no credits; there is some now.
+    wanted: AtomicBool,
+    news: AtomicBool,
+    why: OnceLock<CallError>,
+}
+
+const OPEN: u8 = 0;
+const LEAVING: u8 = 1;
+const LOST: u8 = 2;
+
+impl Status {
+    pub(super) fn new() -> Self {
+        Self {
+            state: AtomicU8::new(OPEN),
+            active: AtomicBool::new(true),
+            wanted: AtomicBool::new(false),
+            news: AtomicBool::new(false),
+            why: OnceLock::new(),
+        }
+    }
+
+    /// Takes calls.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == OPEN
+    }
+
+    /// The server said goodbye.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == LEAVING
+    }
+
+    /// The channel is of no more use, and nobody will answer on it.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.load(Ordering::Acquire) == LOST
+    }
+
+    /// The server wants requests on it (FLOCK's active queue pair).
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// The calling thread goes to sleep until there is room and credits.
+    pub(super) fn want(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// There is what a thread sleeps for.
+    pub(super) fn announce(&self) {
+        self.wanted.store(false, Ordering::SeqCst);
+        self.news.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether those who sleep for room or credits are to be woken.
+    pub(super) fn take_news(&self) -> bool {
+        self.news.load(Ordering::Relaxed) && self.news.swap(false, Ordering::SeqCst)
+    }
+
+    pub(super) fn set_active(&self, active: bool) {
+        self.active.store(active, Ordering::Relaxed);
+    }
+
+    pub(super) fn leave(&self) {
+        let _ = self
+            .state
+            .compare_exchange(OPEN, LEAVING, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub(super) fn lose(&self, error: CallError) {
+        let _ = self.why.set(error);
+        self.state.store(LOST, Ordering::Release);
+    }
+
+    /// The error of calls that were out when it was lost.
+    pub(crate) fn error(&self) -> CallError {
+        self.why.get().cloned().unwrap_or(CallError::Closed)
+    }
+}
+
+/// What a lane has done. Written by its leader alone.
+#[derive(Debug, Default)]
+pub(crate) struct LaneFigures {
+    pub(crate) messages: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) threads: AtomicU64,
+    /// One-sided operations, and how often some were posted together.
+    pub(crate) operations: AtomicU64,
+    pub(crate) lists: AtomicU64,
+    pub(crate) credits: AtomicU32,
+}
+
+impl LaneFigures {
+    #[inline]
+    pub(super) fn sent(&self, requests: u32, threads: u32) {
+        let bump = |count: &AtomicU64, by: u32| {
+            count.store(
+                count.load(Ordering::Relaxed) + u64::from(by),
+                Ordering::Relaxed,
+            );
+        };
+        bump(&self.messages, 1);
+        bump(&self.requests, requests);
+        bump(&self.threads, threads);
+    }
+
+    pub(super) fn operated(&self, operations: u64) {
+        let bump = |count: &AtomicU64, by: u64| {
+            count.store(count.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        };
+        bump(&self.operations, operations);
+        bump(&self.lists, 1);
+    }
+
+    #[inline]
+    pub(super) fn credits(&self, left: u32) {
+        self.credits.store(left, Ordering::Relaxed);
+    }
+}
