@@ -111,6 +111,19 @@ fn rings_are_measured() {
             "5000",
         ],
         &["--size", "1048576", "--slots", "16"],
+        &["--pairs", "3"],
+        &["--pairs", "2", "--design", "raw"],
+        &["--test", "ping-pong"],
+        &["--test", "ping-pong", "--design", "socksdirect"],
+        &[
+            "--test",
+            "ping-pong",
+            "--design",
+            "mvapich",
+            "--size",
+            "4096",
+        ],
+        &["--test", "ping-pong", "--design", "raw", "--size", "5000"],
     ] {
         let command = ["perf", "ring", "--seconds", "0.2", "--json"];
         let report = assert_report(&leaves_nothing(&[&command[..], arguments].concat()));

@@ -1,20 +1,21 @@
 //! How the two ends of a ring come together: each makes its objects, tells the other where they are, and connects.
 //!
-//! What they tell is an [`Offer`]: any means will carry it, a pipe, a file or the handshake of `dunlin://`.
+//! What they tell is an [`Offer`].
 
 use dunlin_verbs::{
-    Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
-    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, Verbs,
-    ENDPOINT_ADDRESS_BYTES,
+    Access, ConnectAttributes, Device, Placement, QueuePair, QueuePairConfig, ReceiveQueue,
+    ReceiveRequest, Region, Transport, Verbs,
 };
 
 use crate::bell::{Bell, WAKE_RECEIVES};
+use crate::config::RingConfig;
 use crate::consumer::{self, Consumer};
-use crate::design::{Batching, Design, HeadSync, Layout, TailSync};
+use crate::design::{Batching, Design, HeadSync, TailSync};
 use crate::error::ConfigError;
-use crate::geometry::{Framing, Geometry, RingConfig};
+use crate::geometry::Geometry;
 use crate::link::{Link, SEND_REQUESTS};
 use crate::memory::{Inbound, Mirror};
+use crate::offer::{Offer, Role, Terms};
 use crate::policy::{Pacing, Receiver, Sender};
 use crate::producer::{self, ConsumerPlaces, Producer};
 
@@ -22,153 +23,6 @@ use crate::producer::{self, ConsumerPlaces, Producer};
 const INLINE_BYTES: usize = 220;
 /// RECEIVEs kept posted where WRITEs carry immediate data.
 const RECEIVES: usize = 512;
-
-/// Which end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    Producer = 1,
-    Consumer = 2,
-}
-
-/// What one end tells the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// Its queue pair.
-    pub address: EndpointAddress,
-    memory: RemoteAddress,
-    terms: Terms,
-}
-
-/// What both ends must agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Terms {
-    role: u64,
-    design: u64,
-    slots: u64,
-    slot_bytes: u64,
-    fixed: u64,
-}
-
-/// Numbers of an offer beside its address.
-pub const OFFER_NUMBERS: usize = 7;
-/// Bytes of an encoded [`Offer`].
-pub const OFFER_BYTES: usize = ENDPOINT_ADDRESS_BYTES + 8 * OFFER_NUMBERS;
-
-impl Offer {
-    /// The wire form, little endian.
-    pub fn encode(&self) -> [u8; OFFER_BYTES] {
-        let mut bytes = [0; OFFER_BYTES];
-        let (address, numbers) = bytes.split_at_mut(ENDPOINT_ADDRESS_BYTES);
-        address.copy_from_slice(&self.address.encode());
-        for (place, number) in numbers.chunks_exact_mut(8).zip(self.numbers()) {
-            place.copy_from_slice(&number.to_le_bytes());
-        }
-        bytes
-    }
-
-    /// Reads the wire form. Any bytes give an offer; whether it fits is found out by connecting.
-    pub fn decode(bytes: &[u8; OFFER_BYTES]) -> Self {
-        let (address, rest) = bytes.split_at(ENDPOINT_ADDRESS_BYTES);
-        let mut place = [0; ENDPOINT_ADDRESS_BYTES];
-        place.copy_from_slice(address);
-        let mut numbers = [0; OFFER_NUMBERS];
-        for (number, bytes) in numbers.iter_mut().zip(rest.as_chunks().0) {
-            *number = u64::from_le_bytes(*bytes);
-        }
-        Self::from_numbers(EndpointAddress::decode(&place), numbers)
-    }
-
-    /// Everything but the address, as numbers.
-    pub fn numbers(&self) -> [u64; OFFER_NUMBERS] {
-        let Terms {
-            role,
-            design,
-            slots,
-            slot_bytes,
-            fixed,
-        } = self.terms;
-        let RemoteAddress { address, key } = self.memory;
-        let key = u64::from(key.0);
-        [address, key, role, design, slots, slot_bytes, fixed]
-    }
-
-    /// The offer of an address and the numbers beside it.
-    pub fn from_numbers(address: EndpointAddress, numbers: [u64; OFFER_NUMBERS]) -> Self {
-        let [memory, key, role, design, slots, slot_bytes, fixed] = numbers;
-        Self {
-            address,
-            memory: RemoteAddress {
-                address: memory,
-                key: RemoteKey(key as u32),
-            },
-            terms: Terms {
-                role,
-                design,
-                slots,
-                slot_bytes,
-                fixed,
-            },
-        }
-    }
-}
-
-impl Terms {
-    fn new(role: Role, config: &RingConfig, wakes: bool) -> Self {
-        let Design {
-            layout,
-            head_sync,
-            tail_sync,
-            cache_lines,
-            ..
-        } = config.design;
-        // What the wire depends on; thresholds and copies are each side's own affair.
-        let layout = match layout {
-            Layout::SlotToSlot => 0,
-            Layout::BackToBack => 1,
-            Layout::LinkedSlots => 2,
-        };
-        let head = match head_sync {
-            HeadSync::LazyPush | HeadSync::ActivePush => 0,
-            HeadSync::LazyPull => 1,
-        };
-        let tail = match tail_sync {
-            TailSync::WriteTwice => 0,
-            TailSync::CompletionQueue => 1,
-            TailSync::PollMessage => 2,
-            TailSync::PollLength => 3,
-        };
-        Self {
-            role: role as u64,
-            design: layout
-                | head << 8
-                | tail << 16
-                | u64::from(cache_lines) << 24
-                | u64::from(wakes) << 25,
-            slots: config.slots as u64,
-            slot_bytes: config.slot_bytes as u64,
-            fixed: match config.framing {
-                Framing::Header => 0,
-                Framing::Fixed(bytes) => bytes as u64,
-            },
-        }
-    }
-
-    fn agree(&self, theirs: &Self) -> Result<(), ConfigError> {
-        let both = [
-            ("which end of the ring this is", 3 - self.role, theirs.role),
-            ("the design", self.design, theirs.design),
-            ("the number of slots", self.slots, theirs.slots),
-            ("the size of a slot", self.slot_bytes, theirs.slot_bytes),
-            ("the length of messages", self.fixed, theirs.fixed),
-        ];
-        for (what, ours, theirs) in both {
-            if ours != theirs {
-                return Err(ConfigError::Disagreement { what, ours, theirs });
-            }
-        }
-        Ok(())
-    }
-}
 
 /// The objects of one end, before it knows the other.
 #[derive(Debug)]

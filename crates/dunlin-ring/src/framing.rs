@@ -3,13 +3,33 @@
 //! The complement makes a header that is only half there, on a device that places by smaller steps than a word, differ from every header
 //! that is whole; and zero, which is what a reader finds where nothing was written, is no header.
 
-use crate::geometry::HEADER_BYTES;
+use crate::config::Framing;
+use crate::design::{Design, Layout, TailSync};
 
+/// The header of a message: its length and the complement of its length.
+pub(crate) const HEADER_BYTES: usize = 8;
+/// The header of a message in a list: the header, then the link to the next slot.
+const LINKED_HEADER_BYTES: usize = 16;
 /// The byte behind a message that is polled.
 pub(crate) const VALID: u8 = 1;
 /// The header of what is no message: go on at the start of the array.
 pub(crate) const SKIP: [u8; HEADER_BYTES] = encode(u32::MAX as usize);
 const SKIPPED: u32 = u32::MAX;
+
+/// Bytes in front of a payload.
+pub(crate) fn prefix(design: &Design, framing: Framing) -> usize {
+    match (design.layout, framing) {
+        (Layout::LinkedSlots, _) => LINKED_HEADER_BYTES,
+        (_, Framing::Header) => HEADER_BYTES,
+        (_, Framing::Fixed(_)) if design.polls_messages() => HEADER_BYTES,
+        (_, Framing::Fixed(_)) => 0,
+    }
+}
+
+/// Bytes behind a payload: the byte that says that all of it is there.
+pub(crate) fn suffix(design: &Design) -> usize {
+    usize::from(design.tail_sync == TailSync::PollMessage)
+}
 
 /// What a header word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -86,7 +86,7 @@ pub fn lying_producer<D: Device>(devices: &[D; 2], bytes: &[u8]) {
         let place = memory.atomic_u64(at % words * 8);
         let lie = input.lie(place.load(Ordering::Relaxed));
         place.store(lie, Ordering::Release);
-        let mut read = |message: Message<'_>| {
+        let read = |message: Message<'_>| {
             assert!(
                 message.len() <= longest,
                 "a message of {} bytes",
@@ -96,12 +96,12 @@ pub fn lying_producer<D: Device>(devices: &[D; 2], bytes: &[u8]) {
         };
         for _ in 0..input.byte() % 24 {
             let failed = match input.byte() % 3 {
-                0 => consumer.receive(&mut read).is_err(),
-                1 => consumer.receive_many(8, &mut read).is_err(),
+                0 => consumer.receive(read).is_err(),
+                1 => consumer.receive_many(8, read).is_err(),
                 _ => consumer.poll().is_err(),
             };
             if failed {
-                assert!(consumer.receive(&mut read).is_err(), "an error lasts");
+                assert!(consumer.receive(read).is_err(), "an error lasts");
                 return;
             }
         }

@@ -1,163 +1,19 @@
 //! Where everything lies in the regions of a ring, computed once from its configuration.
 
-use crate::design::{Batching, Design, HeadSync, Layout, TailSync};
+use crate::config::{Framing, RingConfig};
+use crate::design::{Batching, HeadSync, Layout};
 use crate::error::{ConfigError, LengthLimit};
+use crate::framing::{prefix, suffix, HEADER_BYTES};
+use crate::words::{Words, APART, PACKED};
 
-/// A cache line, in bytes.
-pub const LINE_BYTES: usize = 64;
 /// Least and most slots of a ring.
 const SLOTS: std::ops::RangeInclusive<usize> = 4..=1 << 20;
 /// Most bytes of an array: positions in it stay far from overflow, and a mistake does not take all memory.
 const ARRAY_BYTES_MAX: usize = 1 << 34;
 /// Messages back to back begin on multiples of this, so that their headers are aligned words.
 const BACK_TO_BACK_BYTES: usize = 8;
-/// The header of a message: its length and the complement of its length.
-pub(crate) const HEADER_BYTES: usize = 8;
-/// The header of a message in a list: the header, then the link to the next slot.
-const LINKED_HEADER_BYTES: usize = 16;
 /// Neighbours in the list are so many slots apart, as nodes from a pool are not side by side. Odd, so that all slots are visited.
 const LINK_STRIDE: u64 = 5;
-
-/// How a reader knows how long a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Framing {
-    /// Each message has a header of eight bytes in front of it.
-    Header,
-    /// All messages have this many bytes, and no header where the design does not need one.
-    Fixed(usize),
-}
-
-/// How a ring is made. Both sides say the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingConfig {
-    /// The point in the design space; [`Design::RB2`].
-    pub design: Design,
-    /// N: slots of the ring, a power of two from 4 to 2^20; 128, as in the paper's evaluation.
-    pub slots: usize,
-    /// Bytes of a slot, a multiple of 8; 64. Slots that are multiples of 64 share no cache line. Designs without slots have an array of as
-    /// many bytes.
-    pub slot_bytes: usize,
-    /// How messages tell their length; a header.
-    pub framing: Framing,
-}
-
-impl Default for RingConfig {
-    fn default() -> Self {
-        Self {
-            design: Design::RB2,
-            slots: 128,
-            slot_bytes: LINE_BYTES,
-            framing: Framing::Header,
-        }
-    }
-}
-
-impl RingConfig {
-    /// How many slots [`RingConfig::for_messages`] and [`RingConfig::for_records`] choose: the paper's 128, and fewer where they would be more
-    /// than 32 MiB, down to 16. A larger array is not in any cache when the ring comes round, and gains nothing by its length.
-    pub fn usual_slots(slot_bytes: usize) -> usize {
-        const MOST: usize = 32 << 20;
-        let fit = (MOST / slot_bytes.max(1)).max(16);
-        128.min(1 << fit.ilog2())
-    }
-
-    /// For messages of up to `bytes`, one to a slot. Where slots are WRITTEN by multiples of eight they need not be whole cache lines, because
-    /// eight of them are: 64 bytes and their header take 72, not 128.
-    pub fn for_messages(design: Design, bytes: usize) -> Self {
-        let by_eights = match design.batching {
-            Batching::Adaptive {
-                advance_slots,
-                transmit_slots,
-                ..
-            } => advance_slots % 8 == 0 && transmit_slots % 8 == 0,
-            Batching::Off | Batching::InFlight { .. } => false,
-        };
-        let multiple = if by_eights { 8 } else { LINE_BYTES };
-        let slot_bytes = (HEADER_BYTES + bytes).next_multiple_of(multiple).max(16);
-        Self {
-            design,
-            slots: Self::usual_slots(slot_bytes),
-            slot_bytes,
-            ..Self::default()
-        }
-    }
-
-    /// For messages of exactly `bytes`, one to a slot, without headers where the design needs none: slot size is message size, as in the
-    /// paper's evaluation.
-    pub fn for_records(design: Design, bytes: usize) -> Self {
-        let framing = Framing::Fixed(bytes);
-        let extra = prefix(&design, framing) + suffix(&design);
-        // Only a list cannot let a message span slots.
-        let extra = if design.layout == Layout::LinkedSlots {
-            extra
-        } else {
-            0
-        };
-        let slot_bytes = (bytes + extra).max(1).next_multiple_of(LINE_BYTES);
-        Self {
-            design,
-            slots: Self::usual_slots(slot_bytes),
-            slot_bytes,
-            framing,
-            ..Self::default()
-        }
-    }
-}
-
-/// Bytes in front of a payload.
-fn prefix(design: &Design, framing: Framing) -> usize {
-    match (design.layout, framing) {
-        (Layout::LinkedSlots, _) => LINKED_HEADER_BYTES,
-        (_, Framing::Header) => HEADER_BYTES,
-        (_, Framing::Fixed(_)) if design.polls_messages() => HEADER_BYTES,
-        (_, Framing::Fixed(_)) => 0,
-    }
-}
-
-/// Bytes behind a payload: the byte that says that all of it is there.
-fn suffix(design: &Design) -> usize {
-    usize::from(design.tail_sync == TailSync::PollMessage)
-}
-
-/// Offsets of the words that the peer writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Words {
-    /// At the consumer: the producer's tail (RB²'s local_tail is the copy of it).
-    pub(crate) tail: usize,
-    /// At the consumer: where the ring ends, plus one; zero while it goes on.
-    pub(crate) end: usize,
-    /// At the consumer: its own head, for a producer that pulls it. Here the peer only reads.
-    pub(crate) published_head: usize,
-    /// At the producer: the consumer's head (local_head is the copy of it).
-    pub(crate) head: usize,
-    /// At the producer: where a pulled head lands. No peer writes here.
-    pub(crate) pulled_head: usize,
-    /// At either side: the number of the peer's latest sleep; a new number asks for a wake-up.
-    pub(crate) sleep: usize,
-    /// First byte of the array, at both sides.
-    pub(crate) array: usize,
-}
-
-/// Everything on a line of its own; the array on a page of its own.
-const APART: Words = Words {
-    tail: 0,
-    end: 64,
-    published_head: 128,
-    head: 0,
-    pulled_head: 64,
-    sleep: 192,
-    array: 4096,
-};
-/// Everything side by side, and an array that begins in the middle of a line (M7).
-const PACKED: Words = Words {
-    tail: 0,
-    end: 8,
-    published_head: 16,
-    head: 0,
-    pulled_head: 16,
-    sleep: 24,
-    array: 40,
-};
 
 /// The measures of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,6 +239,8 @@ impl Geometry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LINE_BYTES;
+    use crate::design::Design;
 
     #[test]
     fn the_papers_ring_of_records() {
@@ -408,15 +266,6 @@ mod tests {
         assert_eq!(batch % LINE_BYTES, 0);
         let alone = RingConfig::for_messages(Design::RB2_LATENCY, 64);
         assert_eq!(alone.slot_bytes, 128);
-    }
-
-    #[test]
-    fn a_ring_of_large_messages_has_fewer_slots() {
-        let slots = |bytes| RingConfig::for_records(Design::RB2, bytes).slots;
-        assert_eq!(
-            [64, 1 << 18, 1 << 20, 1 << 26].map(slots),
-            [128, 128, 32, 16]
-        );
     }
 
     #[test]

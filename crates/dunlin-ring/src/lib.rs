@@ -46,6 +46,7 @@
 #![allow(unexpected_cfgs)]
 
 mod bell;
+mod config;
 mod connect;
 mod consumer;
 mod design;
@@ -59,17 +60,20 @@ mod geometry;
 mod hostile_tests;
 mod link;
 mod memory;
+mod offer;
 mod policy;
 mod producer;
 mod reservation;
 mod stream;
+mod words;
 
-pub use connect::{Offer, UnconnectedConsumer, UnconnectedProducer, OFFER_BYTES, OFFER_NUMBERS};
+pub use config::{Framing, RingConfig, LINE_BYTES};
+pub use connect::{UnconnectedConsumer, UnconnectedProducer};
 pub use consumer::{Arrived, Consumer, Received};
 pub use design::{Batching, Design, HeadSync, Layout, Optimisation, TailSync};
 pub use error::{ConfigError, LengthLimit, RingError, SendError, Violation};
-pub use geometry::{Framing, RingConfig, LINE_BYTES};
 pub use memory::Message;
+pub use offer::{Offer, OFFER_BYTES, OFFER_NUMBERS};
 pub use producer::Producer;
 pub use reservation::Reservation;
 pub use stream::{stream_config, Stream, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};

@@ -1,6 +1,7 @@
 //! The producer's side of one measured ring, with its consumer's process.
 
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use dunlin_ring::{Offer, Producer, UnconnectedProducer, OFFER_BYTES};
 use dunlin_verbs::Device;
@@ -89,23 +90,34 @@ impl<D: Device> Active<D> {
         &self.plan
     }
 
-    /// One slice; the consumer polls only within it.
+    /// One slice, and from when to when it was measured; the consumer polls only within it.
     ///
     /// # Errors
     /// When the ring fails.
-    pub fn slice(&mut self, length: Duration) -> Result<Tally, Failure> {
+    pub fn slice(&mut self, length: Duration) -> Result<(Tally, Range<Instant>), Failure> {
         self.peer.begin()?;
         let warm_up = WARM_UP.min(length);
         let size = self.plan.size;
+        let start = std::cell::Cell::new(Instant::now());
+        let warm = |_| start.set(Instant::now());
         let ours = match &mut self.end {
             End::Ring(producer, numbers) => produce(producer, size, numbers, warm_up)
-                .and_then(|_| produce(producer, size, numbers, length)),
-            End::Raw(writer) => writer.run(warm_up).and_then(|_| writer.run(length)),
+                .map(warm)
+                .and_then(|()| produce(producer, size, numbers, length)),
+            End::Raw(writer) => writer
+                .run(warm_up)
+                .map(warm)
+                .and_then(|()| writer.run(length)),
             End::PingPong(player) => player
                 .ping(size, warm_up)
-                .and_then(|_| player.ping(size, length)),
-            End::RawPingPong(player) => player.ping(warm_up).and_then(|_| player.ping(length)),
+                .map(warm)
+                .and_then(|()| player.ping(size, length)),
+            End::RawPingPong(player) => player
+                .ping(warm_up)
+                .map(warm)
+                .and_then(|()| player.ping(length)),
         };
+        let measured = start.get()..Instant::now();
         // When both have failed, the consumer knows why: to the producer it is only gone.
         let theirs = self.peer.end()?;
         let mut tally = ours?;
@@ -114,7 +126,7 @@ impl<D: Device> Active<D> {
         if theirs.operations > 0 && theirs.operations < tally.operations {
             tally.errors += tally.operations - theirs.operations;
         }
-        Ok(tally)
+        Ok((tally, measured))
     }
 
     /// Ends the consumer's process.

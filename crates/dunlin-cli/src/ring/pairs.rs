@@ -77,19 +77,20 @@ impl<D: Device> Pairs<D> {
                     })
                 })
                 .collect();
-            let mut tally = first.slice(length);
+            let (mut tally, mut measured) = first.slice(length)?;
+            let alone = others.is_empty();
             for other in others {
-                let theirs = other
-                    .join()
-                    .map_err(|_| Failure::new("a producer panicked"))
-                    .flatten();
-                match (&mut tally, theirs) {
-                    (Ok(tally), Ok(theirs)) => tally.merge_beside(&theirs),
-                    (tally @ Ok(_), Err(error)) => *tally = Err(error),
-                    (Err(_), _) => {}
-                }
+                let joined = other.join();
+                let joined = joined.map_err(|_| Failure::new("a producer panicked"))?;
+                let (theirs, when) = joined?;
+                tally.merge_beside(&theirs);
+                measured = measured.start.min(when.start)..measured.end.max(when.end);
             }
-            tally
+            if !alone {
+                // Where cores are too few they took turns, and all of the turns count.
+                tally.elapsed = measured.end - measured.start;
+            }
+            Ok(tally)
         })
     }
 

@@ -4,8 +4,8 @@ use dunlin_verbs::Device;
 
 use super::{Arrival, Consumer, Received};
 use crate::error::{RingError, Violation};
+use crate::framing::HEADER_BYTES;
 use crate::framing::{self, Header};
-use crate::geometry::HEADER_BYTES;
 
 impl<D: Device> Consumer<D> {
     /// The next message, checked.

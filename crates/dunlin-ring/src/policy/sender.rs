@@ -81,7 +81,7 @@ impl Sender {
     }
 
     /// The first unit that may not be reused, as far as is known.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn local_head(&self) -> u64 {
         self.local_head.0
     }

@@ -5,7 +5,7 @@ use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
 use super::Producer;
 use crate::design::TailSync;
 use crate::error::RingError;
-use crate::geometry::HEADER_BYTES;
+use crate::framing::HEADER_BYTES;
 use crate::link::Request;
 
 impl<D: Device> Producer<D> {

@@ -9,7 +9,7 @@ use super::{Producer, LIST};
 use crate::design::HeadSync;
 use crate::error::{RingError, SendError};
 use crate::framing;
-use crate::geometry::HEADER_BYTES;
+use crate::framing::HEADER_BYTES;
 
 impl<D: Device> Producer<D> {
     /// Room for a message: checks the length, skips the end of the array if need be, and says where the message begins.

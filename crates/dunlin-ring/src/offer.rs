@@ -1,0 +1,154 @@
+//! What one end of a ring tells the other: any means will carry it, a pipe, a file or the handshake of `dunlin://`.
+
+use dunlin_verbs::{EndpointAddress, RemoteAddress, RemoteKey, ENDPOINT_ADDRESS_BYTES};
+
+use crate::config::{Framing, RingConfig};
+use crate::design::{Design, HeadSync, Layout, TailSync};
+use crate::error::ConfigError;
+
+/// Which end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Producer = 1,
+    Consumer = 2,
+}
+
+/// What one end tells the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Its queue pair.
+    pub address: EndpointAddress,
+    pub(crate) memory: RemoteAddress,
+    pub(crate) terms: Terms,
+}
+
+/// What both ends must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    role: u64,
+    design: u64,
+    slots: u64,
+    slot_bytes: u64,
+    fixed: u64,
+}
+
+/// Numbers of an offer beside its address.
+pub const OFFER_NUMBERS: usize = 7;
+/// Bytes of an encoded [`Offer`].
+pub const OFFER_BYTES: usize = ENDPOINT_ADDRESS_BYTES + 8 * OFFER_NUMBERS;
+
+impl Offer {
+    /// The wire form, little endian.
+    pub fn encode(&self) -> [u8; OFFER_BYTES] {
+        let mut bytes = [0; OFFER_BYTES];
+        let (address, numbers) = bytes.split_at_mut(ENDPOINT_ADDRESS_BYTES);
+        address.copy_from_slice(&self.address.encode());
+        for (place, number) in numbers.chunks_exact_mut(8).zip(self.numbers()) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads the wire form. Any bytes give an offer; whether it fits is found out by connecting.
+    pub fn decode(bytes: &[u8; OFFER_BYTES]) -> Self {
+        let (address, rest) = bytes.split_at(ENDPOINT_ADDRESS_BYTES);
+        let mut place = [0; ENDPOINT_ADDRESS_BYTES];
+        place.copy_from_slice(address);
+        let mut numbers = [0; OFFER_NUMBERS];
+        for (number, bytes) in numbers.iter_mut().zip(rest.as_chunks().0) {
+            *number = u64::from_le_bytes(*bytes);
+        }
+        Self::from_numbers(EndpointAddress::decode(&place), numbers)
+    }
+
+    /// Everything but the address, as numbers.
+    pub fn numbers(&self) -> [u64; OFFER_NUMBERS] {
+        let Terms {
+            role,
+            design,
+            slots,
+            slot_bytes,
+            fixed,
+        } = self.terms;
+        let RemoteAddress { address, key } = self.memory;
+        let key = u64::from(key.0);
+        [address, key, role, design, slots, slot_bytes, fixed]
+    }
+
+    /// The offer of an address and the numbers beside it.
+    pub fn from_numbers(address: EndpointAddress, numbers: [u64; OFFER_NUMBERS]) -> Self {
+        let [memory, key, role, design, slots, slot_bytes, fixed] = numbers;
+        Self {
+            address,
+            memory: RemoteAddress {
+                address: memory,
+                key: RemoteKey(key as u32),
+            },
+            terms: Terms {
+                role,
+                design,
+                slots,
+                slot_bytes,
+                fixed,
+            },
+        }
+    }
+}
+
+impl Terms {
+    pub(crate) fn new(role: Role, config: &RingConfig, wakes: bool) -> Self {
+        let Design {
+            layout,
+            head_sync,
+            tail_sync,
+            cache_lines,
+            ..
+        } = config.design;
+        // What the wire depends on; thresholds and copies are each side's own affair.
+        let layout = match layout {
+            Layout::SlotToSlot => 0,
+            Layout::BackToBack => 1,
+            Layout::LinkedSlots => 2,
+        };
+        let head = match head_sync {
+            HeadSync::LazyPush | HeadSync::ActivePush => 0,
+            HeadSync::LazyPull => 1,
+        };
+        let tail = match tail_sync {
+            TailSync::WriteTwice => 0,
+            TailSync::CompletionQueue => 1,
+            TailSync::PollMessage => 2,
+            TailSync::PollLength => 3,
+        };
+        Self {
+            role: role as u64,
+            design: layout
+                | head << 8
+                | tail << 16
+                | u64::from(cache_lines) << 24
+                | u64::from(wakes) << 25,
+            slots: config.slots as u64,
+            slot_bytes: config.slot_bytes as u64,
+            fixed: match config.framing {
+                Framing::Header => 0,
+                Framing::Fixed(bytes) => bytes as u64,
+            },
+        }
+    }
+
+    pub(crate) fn agree(&self, theirs: &Self) -> Result<(), ConfigError> {
+        let both = [
+            ("which end of the ring this is", 3 - self.role, theirs.role),
+            ("the design", self.design, theirs.design),
+            ("the number of slots", self.slots, theirs.slots),
+            ("the size of a slot", self.slot_bytes, theirs.slot_bytes),
+            ("the length of messages", self.fixed, theirs.fixed),
+        ];
+        for (what, ours, theirs) in both {
+            if ours != theirs {
+                return Err(ConfigError::Disagreement { what, ours, theirs });
+            }
+        }
+        Ok(())
+    }
+}
