@@ -42,12 +42,13 @@ impl<D: Device> Consumer<D> {
             self.receiver.pushed();
             return Ok(());
         }
-        if !self.link.has_entries(1) {
+        // The head, and a wake-up.
+        if !self.link.has_entries(2) {
             // Completions of RECEIVEs are not lost where there are any: those designs poll in `notified` before they read.
             if self.design.tail_sync == TailSync::CompletionQueue {
                 return Ok(());
             }
-            if self.link.poll().is_err() || !self.link.has_entries(1) {
+            if self.link.poll().is_err() || !self.link.has_entries(2) {
                 return Ok(());
             }
         }

@@ -36,7 +36,7 @@ impl<D: Device> Producer<D> {
     /// Says where the ring ends, behind everything else.
     pub(super) fn tell_end(&mut self) -> Result<(), RingError> {
         self.flush()?;
-        if self.sender.is_behind() || !self.link.has_entries(1) {
+        if self.sender.is_behind() || !self.link.has_entries(2) {
             return Ok(());
         }
         let word = (self.sender.tail() + 1).to_le_bytes();

@@ -23,8 +23,8 @@ use crate::reservation::Reservation;
 
 use end::Close;
 
-/// Most requests of one list: two pieces of the array and the tail.
-const LIST: usize = 3;
+/// Most requests of one hand-over: two pieces of the array, the tail, and a wake-up.
+const LIST: usize = 4;
 
 /// The places at the consumer that a producer writes.
 #[derive(Clone, Copy, Debug)]

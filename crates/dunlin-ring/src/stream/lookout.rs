@@ -10,7 +10,7 @@ use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use crate::bell::Event;
 
 /// A waker is called after this even without an event: for what nobody thought of.
-const BOUND: Duration = Duration::from_millis(100);
+const BOUND: Duration = Duration::from_millis(5);
 
 /// Who sleeps: one direction of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ struct Lookout {
     news: OwnedFd,
 }
 
-/// Has `waker` called at the event, or after 100 ms. A sleeper has one entry, its latest. `false` when the system has no descriptor or no
+/// Has `waker` called at the event, or after 5 ms. A sleeper has one entry, its latest. `false` when the system has no descriptor or no
 /// thread for it: then the caller has to go on polling.
 pub(super) fn enter(sleeper: Sleeper, event: Box<dyn Event>, waker: Waker) -> bool {
     let Some(lookout) = lookout() else {
