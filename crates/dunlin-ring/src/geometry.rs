@@ -99,7 +99,6 @@ impl RingConfig {
             slots: Self::usual_slots(slot_bytes),
             slot_bytes,
             framing,
-            ..Self::default()
         }
     }
 }

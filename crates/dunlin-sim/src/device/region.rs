@@ -84,8 +84,8 @@ impl SimRegion {
                 why: "not a multiple of 8".to_owned(),
             });
         }
-        // SAFETY: the caller's promise is the same.
         Self::register(inner, domain, length, access, || {
+            // SAFETY: the caller's promise is the same.
             Arc::new(unsafe { Block::raw(start, length) })
         })
     }
