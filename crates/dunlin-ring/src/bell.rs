@@ -146,14 +146,16 @@ impl<D: Device> Link<D> {
                 return Ok((false, polled));
             }
         }
-        if polled.received > 0 {
-            // It has been answered: the next sleep is announced anew.
-            if let Some(bell) = &mut self.bell {
-                bell.announced = None;
-            }
-            return Ok((false, polled));
+        Ok((known && polled.received == 0, polled))
+    }
+
+    /// Wake-ups came, whoever was looking: the sleep has been answered, and the next one is announced anew.
+    #[cold]
+    pub(crate) fn woken(&mut self, count: usize) {
+        if let Some(bell) = &mut self.bell {
+            bell.announced = None;
         }
-        Ok((known, polled))
+        self.expect_wake_ups(count);
     }
 
     /// Posts RECEIVEs for wake-ups.

@@ -156,7 +156,7 @@ impl<D: Device> Link<D> {
             }
         }
         if polled.received > 0 && self.bell.is_some() {
-            self.expect_wake_ups(polled.received);
+            self.woken(polled.received);
         }
         match self.broken {
             // What came before the failure has come; the failure is told when nothing more comes.

@@ -67,7 +67,7 @@ fn network_function(effort: Effort) -> Findings {
     const PACKETS: f64 = 30e6;
     let designs = designs();
     let times = parallel::map(effort.threads, &designs, |&design| {
-        let config = RingConfig::for_records(design, RECORD);
+        let config = super::records(design, RECORD);
         let compute = Compute {
             first_ns: MESSAGE_NS,
             second_ns: MESSAGE_NS + MISS_NS,
@@ -93,8 +93,8 @@ fn database(effort: Effort) -> Findings {
     let designs = designs();
     let times = parallel::map(effort.threads, &designs, |&design| {
         let plan = Dialogue {
-            there: RingConfig::for_records(design, 16),
-            back: RingConfig::for_records(design, 128),
+            there: super::records(design, 16),
+            back: super::records(design, 128),
             bytes: (16, 128),
             // As many as a ring of 128 slots takes.
             outstanding: 127,
@@ -126,8 +126,14 @@ fn http(effort: Effort) -> Findings {
     let designs = designs().map(unbatched);
     let found: Vec<Answered> = parallel::map(effort.threads, &designs, |&design| {
         let plan = Dialogue {
-            there: RingConfig::for_messages(design, ASK),
-            back: RingConfig::for_messages(design, ANSWER),
+            there: RingConfig {
+                slots: super::SLOTS,
+                ..RingConfig::for_messages(design, ASK)
+            },
+            back: RingConfig {
+                slots: super::SLOTS,
+                ..RingConfig::for_messages(design, ANSWER)
+            },
             bytes: (ASK, ANSWER),
             outstanding: 1,
             requests: if effort.quick { 1_000 } else { 10_000 },

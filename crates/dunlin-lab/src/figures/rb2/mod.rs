@@ -38,6 +38,17 @@ const MESSAGES: Compute = Compute {
 /// The rivals of RB² in the paper's figures.
 const RIVALS: [Design; 3] = [Design::FARM_UNORDERED, Design::SOCKSDIRECT, Design::L5];
 
+/// N (§V-A): the ring is 128 messages long, whatever their size.
+const SLOTS: usize = 128;
+
+/// A ring for messages of exactly `bytes`.
+fn records(design: Design, bytes: usize) -> RingConfig {
+    RingConfig {
+        slots: SLOTS,
+        ..RingConfig::for_records(design, bytes)
+    }
+}
+
 /// The paper's testbed.
 fn testbed(effort: Effort) -> Hosts {
     let mut nic = effort.nic(NicParameters::connectx_5());
@@ -64,14 +75,14 @@ fn window(bytes: usize, effort: Effort) -> Window {
 
 /// A stream of messages of `bytes` on the testbed.
 fn streamed(design: Design, bytes: usize, threads: usize, effort: Effort) -> Streamed {
-    let config = RingConfig::for_records(design, bytes);
+    let config = records(design, bytes);
     let window = window(bytes, effort);
     stream(&testbed(effort), &config, bytes, threads, MESSAGES, window)
 }
 
 /// Ping-pong of messages of `bytes` on the testbed (§V-A: one thread, or as many).
 fn ping_pong(design: Design, bytes: usize, threads: usize, effort: Effort) -> Answered {
-    let config = RingConfig::for_records(design, bytes);
+    let config = records(design, bytes);
     let requests = match (bytes, effort.quick) {
         (..=65_536, false) => 4_000,
         (..=65_536, true) => 1_000,

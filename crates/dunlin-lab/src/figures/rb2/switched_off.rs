@@ -1,6 +1,6 @@
 //! RB² Exp#4, Table II: one optimisation switched off at a time, with small and large messages.
 
-use dunlin_ring::{Batching, Design, Optimisation, RingConfig};
+use dunlin_ring::{Batching, Design, Optimisation};
 
 use super::{streamed, testbed, window, MESSAGES};
 use crate::figure::{Effort, Figure, Findings};
@@ -58,7 +58,7 @@ fn across(mut hosts: Hosts) -> Hosts {
 
 fn point(version: Version, bytes: usize, effort: Effort) -> Streamed {
     let on = |hosts: &Hosts| {
-        let config = RingConfig::for_records(Design::RB2, bytes);
+        let config = super::records(Design::RB2, bytes);
         let window = window(bytes, effort);
         stream(hosts, &config, bytes, 1, MESSAGES, window)
     };
