@@ -88,6 +88,8 @@ pub(crate) struct Core {
     slicing: bool,
     /// When the slice began.
     slice_from: Ps,
+    /// It is over: who has the core gives it up at the end of its step.
+    due: bool,
 }
 
 impl World {
@@ -228,7 +230,7 @@ impl World {
         let shared = &self.cores[core as usize];
         let holder = shared.threads[shared.current];
         if holder == number {
-            return true;
+            return !shared.due;
         }
         let state = self.threads[holder as usize].state;
         let was_blocked = self.threads[number as usize].state == ThreadState::Blocked;
@@ -238,9 +240,16 @@ impl World {
         );
         let preempts = was_blocked && self.threads[holder as usize].busy_until <= self.now;
         if !(free || preempts) {
+            if was_blocked {
+                // Who wakes goes before who works, from the end of that one's step.
+                let at = self.threads[holder as usize].busy_until;
+                self.cores[core as usize].due = true;
+                self.plan_slice(core, at);
+            }
             return false;
         }
         let shared = &mut self.cores[core as usize];
+        shared.due = false;
         shared.current = shared
             .threads
             .iter()
@@ -330,7 +339,9 @@ impl World {
             thread.missed || thread.planned != Ps::MAX
         };
         if crashed || !shared.threads.iter().any(awaited) {
-            self.cores[core as usize].slicing = false;
+            let shared = &mut self.cores[core as usize];
+            shared.slicing = false;
+            shared.due = false;
             return;
         }
         let (count, current) = (shared.threads.len(), shared.current);
@@ -338,8 +349,11 @@ impl World {
         let host = usize::from(holder.host);
         if holder.busy_until > self.now {
             let at = holder.busy_until;
+            self.cores[core as usize].due = true;
             return self.plan_slice(core, at);
         }
+        self.cores[core as usize].due = false;
+        let shared = &self.cores[core as usize];
         let (slice, switch) = {
             let p = &self.hosts[host].parameters;
             (p.time_slice, p.context_switch)

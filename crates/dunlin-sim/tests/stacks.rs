@@ -79,6 +79,27 @@ fn threads_overlap_and_share_a_core_by_yielding() {
 }
 
 #[test]
+fn who_wakes_on_a_busy_core_does_not_wait_for_the_end_of_a_slice() {
+    let cluster = cluster();
+    let host = cluster.hosts()[0];
+    let ticks = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&ticks);
+    cluster.spawn_thread(host, 0, move || loop {
+        thread::sleep(Duration::from_micros(100));
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    cluster.spawn_thread(host, 0, || loop {
+        SimDevice::charge(Work::Compute(70));
+    });
+    cluster.run_for(10_000_000);
+    // A wake-up and a switch come to each sleep.
+    assert!(
+        (90..100).contains(&ticks.load(Ordering::Relaxed)),
+        "{ticks:?}"
+    );
+}
+
+#[test]
 fn who_parks_is_woken_and_a_wake_up_before_the_sleep_is_not_lost() {
     let cluster = cluster();
     let host = cluster.hosts()[0];

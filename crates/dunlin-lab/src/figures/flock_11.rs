@@ -2,7 +2,7 @@
 
 use dunlin::Preset;
 
-use super::flock_rpc::settled_point;
+use super::flock_rpc::{point, settled_point};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::RpcPlan;
 use crate::parallel;
@@ -35,7 +35,11 @@ fn run(effort: Effort) -> Findings {
             most_active: if way == Preset::Flock { 256 } else { 1 << 16 },
             ..RpcPlan::flock(way, 32, 8)
         };
-        settled_point(plan, effort)
+        if effort.quick {
+            point(plan, effort)
+        } else {
+            settled_point(plan)
+        }
     });
     let of = |way: Preset, bytes: usize| {
         let place = points.iter().position(|&point| point == (way, bytes));

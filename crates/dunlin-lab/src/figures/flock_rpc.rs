@@ -31,9 +31,8 @@ pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
 }
 
 /// As [`point`], with all threads at their full rate for an interval of the schedulers before.
-pub(super) fn settled_point(plan: RpcPlan, effort: Effort) -> RpcResult {
-    let measured = if effort.quick { 200_000 } else { 500_000 };
-    RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, measured)
+pub(super) fn settled_point(plan: RpcPlan) -> RpcResult {
+    RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, 500_000)
 }
 
 /// What stands for eRPC: RPC by datagrams at verbs level, each thread with a queue pair of its own; millions of calls a second.
