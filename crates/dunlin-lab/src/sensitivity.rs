@@ -15,9 +15,12 @@ pub struct Moved {
     pub setting: Setting,
     /// Its value in the file.
     pub was: f64,
-    /// Claims whose verdict changed: id, verdict before and after, our value before and after.
-    pub claims: Vec<(String, Verdict, Verdict, Option<f64>, Option<f64>)>,
+    /// Claims whose verdict changed.
+    pub claims: Vec<MovedClaim>,
 }
+
+/// A claim whose verdict changed: its id, the verdict before and after, our value before and after.
+pub type MovedClaim = (String, Verdict, Verdict, Option<f64>, Option<f64>);
 
 /// All guessed values: the file's name for what it describes, the parameter, its value. Zeros are left out, as halving and doubling
 /// do nothing to them.

@@ -95,7 +95,7 @@ impl<D: Device> Player<D> {
         while Duration::from_nanos(clock.delta_as_nanos(start, before)) < slice {
             for _ in 0..STRIDE {
                 self.send(size, self.rounds)?;
-                let mut patience = Patience::new();
+                let mut patience = Patience::default();
                 let number = loop {
                     match self.take()? {
                         Some(number) => break number,
@@ -139,7 +139,7 @@ impl<D: Device> Player<D> {
     }
 
     fn send(&mut self, size: usize, number: u64) -> Result<(), Failure> {
-        let mut patience = Patience::new();
+        let mut patience = Patience::default();
         loop {
             let sent = self
                 .producer

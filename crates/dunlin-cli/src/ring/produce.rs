@@ -50,7 +50,7 @@ pub fn produce<D: Device>(
         }
     }
     producer.flush().map_err(Failure::new)?;
-    let mut patience = Patience::new();
+    let mut patience = Patience::default();
     while !producer.is_drained().map_err(Failure::new)? {
         producer.poll().map_err(Failure::new)?;
         patience.wait()?;
@@ -108,7 +108,7 @@ fn send_later<D: Device>(
     mut error: SendError,
 ) -> Result<(), Failure> {
     debug_assert!(size >= STAMP_BYTES);
-    let mut patience = Patience::new();
+    let mut patience = Patience::default();
     while error == SendError::Full {
         patience.wait()?;
         match producer.try_send_with(size, &fill) {
@@ -120,21 +120,13 @@ fn send_later<D: Device>(
 }
 
 /// Waiting for the other side, but not for ever.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Patience {
     looks: u32,
     since: Option<std::time::Instant>,
 }
 
 impl Patience {
-    /// At the start of a wait.
-    pub fn new() -> Self {
-        Self {
-            looks: 0,
-            since: None,
-        }
-    }
-
     /// Once more.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ impl<D: Device> RawPlayer<D> {
         while Duration::from_nanos(clock.delta_as_nanos(start, before)) < slice {
             self.rounds += 1;
             self.send(self.rounds)?;
-            let mut patience = Patience::new();
+            let mut patience = Patience::default();
             while self.heard() != self.rounds {
                 patience.wait()?;
             }

@@ -256,6 +256,9 @@ fn say(producer: &mut Producer<SimDevice>, bytes: usize, number: u64, compute_ns
     }
 }
 
+/// How long a thread's measurement took, and each of its requests.
+type Finished = (u64, Vec<u64>);
+
 /// Carries out a dialogue.
 ///
 /// # Panics
@@ -264,7 +267,7 @@ pub fn dialogue(hosts: &Hosts, dialogue: Dialogue) -> Answered {
     let (cluster, one, other) = hosts.cluster(1);
     let (asks, answers) = (cluster.device(one), cluster.device(other));
     let warm = dialogue.requests / 10;
-    let finished: Arc<Mutex<Vec<(u64, Vec<u64>)>>> = Arc::default();
+    let finished: Arc<Mutex<Vec<Finished>>> = Arc::default();
     let (there, back) = dialogue.bytes;
     let Compute {
         first_ns,
