@@ -91,7 +91,7 @@ fn lie_to_consumer(config: &RingConfig, random: &mut fastrand::Rng) {
             };
             // One by one, and by runs.
             let received = match random.bool() {
-                true => consumer.receive(&mut read).map(|_| ()),
+                true => consumer.receive(read).map(|_| ()),
                 false => consumer.receive_many(16, &mut read).map(|_| ()),
             };
             match received {
