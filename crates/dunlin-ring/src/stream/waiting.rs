@@ -101,7 +101,8 @@ impl Waiting {
                 return;
             }
         }
-        std::hint::spin_loop();
+        // Not yet: the peer has not heard of it, for which a device may need this core.
+        std::thread::yield_now();
         context.waker().wake_by_ref();
     }
 
