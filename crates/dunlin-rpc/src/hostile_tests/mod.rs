@@ -112,6 +112,17 @@ fn a_client_that_writes_anything_harms_itself_alone() {
 }
 
 #[test]
+fn clients_that_dial_and_never_come_are_given_up() {
+    let server = serve();
+    let device = hostile_device();
+    drop(Raw::open(&device, &server, 8, None));
+    let (_stays, _) = Raw::open(&device, &server, 8, None);
+    assert_eq!(server.connections(), 2);
+    eventually("both are given up", || server.connections() == 0);
+    assert!(server.shutdown());
+}
+
+#[test]
 fn each_breach_of_the_protocol_ends_the_connection() {
     let server = serve();
     let device = hostile_device();

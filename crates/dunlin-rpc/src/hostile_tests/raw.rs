@@ -11,7 +11,7 @@ use dunlin_verbs::{
 };
 
 use super::{ECHO, LONG, ON_WORKERS, PATIENCE};
-use crate::bootstrap::{dial, DialConfig, OpenRequest};
+use crate::bootstrap::{dial, DialConfig, OpenReply, OpenRequest};
 use crate::channel::batch::{self, Canaries, LINE_BYTES};
 use crate::channel::message::{Descriptor, Header, Kind};
 use crate::channel::ring::Parameters;
@@ -150,12 +150,24 @@ impl Raw {
         receives: usize,
         sender: Option<u64>,
     ) -> Self {
+        let (mut raw, reply) = Self::open(device, server, receives, sender);
+        raw.connect(&reply.endpoint, &reply.parameters);
+        raw
+    }
+
+    /// As [`Raw::dial_as`], only as far as the server's reply: the queue pair is not joined to the server's.
+    pub(super) fn open(
+        device: &ShmDevice,
+        server: &RunningServer,
+        receives: usize,
+        sender: Option<u64>,
+    ) -> (Self, OpenReply) {
         let fabrics = devices::fabrics(None, None).unwrap();
         let config = DialConfig {
             capabilities: devices::capabilities(&fabrics).unwrap(),
             ..DialConfig::default()
         };
-        let mut raw = Self::new(device, receives);
+        let raw = Self::new(device, receives);
         let reply = dial(&server.address(), &config)
             .unwrap()
             .open(OpenRequest {
@@ -174,8 +186,7 @@ impl Raw {
             sender.map(|_| 32),
             "credits are counted for those who said that they count"
         );
-        raw.connect(&reply.endpoint, &reply.parameters);
-        raw
+        (raw, reply)
     }
 
     pub(super) fn inlet_bytes(&self) -> usize {

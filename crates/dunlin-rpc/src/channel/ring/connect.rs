@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
-    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
+    thread, Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair,
+    QueuePairConfig, ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport,
+    Verbs, VerbsError,
 };
 
 use super::one_sided::OneSidedWork;
@@ -254,6 +255,7 @@ impl<D: Device> UnconnectedRing<D> {
             reported: None,
             one_sided: OneSidedWork::new(),
             met: false,
+            joined: thread::now(),
             dialled: false,
             probe: None,
             device: self.device,

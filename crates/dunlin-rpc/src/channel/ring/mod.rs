@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dunlin_verbs::{
     Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment,
@@ -103,6 +104,8 @@ pub(crate) struct RingChannel<D: Device> {
     one_sided: OneSidedWork<D>,
     /// The peer's queue pair is known to take requests.
     met: bool,
+    /// When this side joined.
+    joined: Instant,
     /// This side has dialled.
     dialled: bool,
     /// The last probe, while it is not known to have arrived.

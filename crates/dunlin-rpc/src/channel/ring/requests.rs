@@ -15,6 +15,8 @@ use crate::config::REST;
 
 /// How long a full send queue is waited for.
 const RECLAIM: Duration = Duration::from_secs(2);
+/// How long the side that dialled has for its first word, as long as a handshake. After it the retries of a probe decide.
+const MEETING: Duration = Duration::from_secs(5);
 
 impl<D: Device> RingChannel<D> {
     pub(super) fn post(
@@ -90,10 +92,13 @@ impl<D: Device> RingChannel<D> {
         self.post_fetches()
     }
 
-    /// Posts a request without effect, whose failure tells that the peer has gone. One that is still out is enough.
+    /// Posts a request without effect, whose failure tells that the peer has gone. One that is still out is enough. A peer that was
+    /// never heard of is left alone for [`MEETING`] and is probed then: it may have ended before its first word, which nobody else
+    /// would tell.
     pub(crate) fn probe(&mut self) -> Result<(), ChannelError> {
         let out = self.probe.is_some_and(|probe| probe > self.retired);
-        if !self.met || out {
+        let expected = !self.met && thread::now().duration_since(self.joined) < MEETING;
+        if expected || out {
             return Ok(());
         }
         let operation = Operation::Write {
