@@ -16,6 +16,8 @@ pub mod lab;
 pub mod limits;
 pub mod log;
 pub mod output;
+pub mod patience;
+pub mod peer;
 pub mod report;
 pub mod ring;
 pub mod services;

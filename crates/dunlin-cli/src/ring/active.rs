@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use dunlin_ring::{Offer, Producer, UnconnectedProducer, OFFER_BYTES};
 use dunlin_verbs::Device;
 
-use super::peer::Peer;
 use super::ping_pong::{Player, UnconnectedPlayer};
 use super::produce::{produce, Numbers};
 use super::raw::RawWriter;
 use super::raw_ping_pong::RawPlayer;
+use super::serve::{Consumer, Opening};
 use super::{Plan, Test};
 use crate::commands::Failure;
+use crate::peer::Peer;
 use crate::report::Tally;
 
 /// What is done before anything counts.
@@ -22,7 +23,7 @@ const WARM_UP: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Active<D: Device> {
     plan: Plan,
-    peer: Peer,
+    peer: Peer<Consumer>,
     end: End<D>,
 }
 
@@ -43,10 +44,14 @@ impl<D: Device> Active<D> {
     pub fn start(
         device: &D,
         plan: &Plan,
-        mut peer: Peer,
+        mut peer: Peer<Consumer>,
         core: Option<usize>,
     ) -> Result<Self, Failure> {
-        let (theirs, _) = peer.open(plan, core)?;
+        let opening = Opening {
+            plan: plan.clone(),
+            core,
+        };
+        let theirs = peer.open(opening)?;
         let end = match (plan.config(device.attributes()), plan.test) {
             (Some(config), Test::PingPong) => {
                 let player = UnconnectedPlayer::new(device, &config)?;

@@ -10,9 +10,10 @@ use dunlin_ring::{
 };
 use dunlin_verbs::Device;
 
-use super::produce::{fill, Patience};
+use super::produce::fill;
 use crate::clock::clock;
 use crate::commands::Failure;
+use crate::patience::Patience;
 use crate::report::Tally;
 
 /// Rounds between two looks at how long it has been.

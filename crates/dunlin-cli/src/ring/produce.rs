@@ -1,6 +1,5 @@
 //! Sending as fast as a ring takes it, until everything has been read.
 
-use std::hint::spin_loop;
 use std::time::Duration;
 
 use dunlin_ring::{Producer, SendError};
@@ -9,6 +8,7 @@ use dunlin_verbs::Device;
 use super::consume::STAMP_BYTES;
 use crate::clock::clock;
 use crate::commands::Failure;
+use crate::patience::Patience;
 use crate::report::Tally;
 
 /// Messages between two looks at the clock.
@@ -17,8 +17,6 @@ const STRIDE: u64 = 64;
 const SAMPLE: u64 = 1024;
 /// Messages of up to so many bytes are filled whole; of longer ones, as perftest's, only the stamp is written.
 const FILLED_BYTES: usize = 256;
-/// A consumer that reads nothing for so long is gone.
-const LONGEST: Duration = Duration::from_secs(10);
 
 /// Numbers of messages go on from slice to slice.
 #[derive(Debug, Default)]
@@ -117,31 +115,4 @@ fn send_later<D: Device>(
         }
     }
     Err(Failure::new(error))
-}
-
-/// Waiting for the other side, but not for ever.
-#[derive(Debug, Default)]
-pub struct Patience {
-    looks: u32,
-    since: Option<std::time::Instant>,
-}
-
-impl Patience {
-    /// Once more.
-    ///
-    /// # Errors
-    /// When it has been too long.
-    #[inline]
-    pub fn wait(&mut self) -> Result<(), Failure> {
-        spin_loop();
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks % (1 << 14) == 0 {
-            std::thread::yield_now();
-            let since = *self.since.get_or_insert_with(std::time::Instant::now);
-            if since.elapsed() > LONGEST {
-                return Err(Failure::new("the other side has done nothing for 10 s"));
-            }
-        }
-        Ok(())
-    }
 }
