@@ -85,14 +85,14 @@ impl OnDevice for Serving {
         if let Some(core) = self.core {
             affinity::pin(core);
         }
-        let size = self.plan.size;
+        let (size, verify) = (self.plan.size, self.plan.verify);
         match (self.plan.config(device.attributes()), self.plan.test) {
             (Some(config), Test::PingPong) => {
                 let player = UnconnectedPlayer::new(&device, &config)?;
                 let theirs = self.connect(player.offer(), String::new())?;
                 let mut player = player.connect(&theirs)?;
                 say(&Answer::Ready)?;
-                self.answer(|end| player.answer(size, end))
+                self.answer(|end| player.answer(size, verify, end))
             }
             (None, Test::PingPong) => {
                 let mut player = RawPlayer::new(&device, &self.plan)?;
@@ -113,7 +113,10 @@ impl OnDevice for Serving {
                     .connect(&Offer::decode(bytes))
                     .map_err(Failure::new)?;
                 say(&Answer::Ready)?;
-                self.answer(|end| consume(&mut consumer, end))
+                match verify {
+                    true => self.answer(|end| consume::<D, true>(&mut consumer, size, end)),
+                    false => self.answer(|end| consume::<D, false>(&mut consumer, size, end)),
+                }
             }
             (None, Test::OneWay) => {
                 let mut target = RawTarget::new(&device, &self.plan)?;
