@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod histogram;
 pub mod lab;
 pub mod limits;
+pub mod log;
 pub mod output;
 pub mod report;
 pub mod ring;
