@@ -102,21 +102,27 @@ impl<D: Device> Active<D> {
     pub fn slice(&mut self, length: Duration) -> Result<(Tally, Range<Instant>), Failure> {
         self.peer.begin()?;
         let warm_up = WARM_UP.min(length);
-        let size = self.plan.size;
+        let (size, verify) = (self.plan.size, self.plan.verify);
         let start = std::cell::Cell::new(Instant::now());
         let warm = |_| start.set(Instant::now());
         let ours = match &mut self.end {
-            End::Ring(producer, numbers) => produce(producer, size, numbers, warm_up)
-                .map(warm)
-                .and_then(|()| produce(producer, size, numbers, length)),
+            End::Ring(producer, numbers) => {
+                let produce = match verify {
+                    true => produce::<D, true>,
+                    false => produce::<D, false>,
+                };
+                produce(producer, size, numbers, warm_up)
+                    .map(warm)
+                    .and_then(|()| produce(producer, size, numbers, length))
+            }
             End::Raw(writer) => writer
                 .run(warm_up)
                 .map(warm)
                 .and_then(|()| writer.run(length)),
             End::PingPong(player) => player
-                .ping(size, warm_up)
+                .ping(size, verify, warm_up)
                 .map(warm)
-                .and_then(|()| player.ping(size, length)),
+                .and_then(|()| player.ping(size, verify, length)),
             End::RawPingPong(player) => player
                 .ping(warm_up)
                 .map(warm)

@@ -8,6 +8,7 @@ pub mod active;
 pub mod compare;
 pub mod consume;
 pub mod pairs;
+pub mod pattern;
 pub mod ping_pong;
 pub mod plot;
 pub mod produce;
@@ -103,6 +104,8 @@ pub struct Plan {
     pub test: Test,
     /// Producers, each with a consumer and a ring of its own.
     pub pairs: usize,
+    /// Whether readers compare every byte.
+    pub verify: bool,
 }
 
 impl Plan {

@@ -6,6 +6,7 @@ use dunlin_ring::{Producer, SendError};
 use dunlin_verbs::Device;
 
 use super::consume::STAMP_BYTES;
+use super::pattern;
 use crate::clock::clock;
 use crate::commands::Failure;
 use crate::patience::Patience;
@@ -23,10 +24,11 @@ const FILLED_BYTES: usize = 256;
 pub struct Numbers(u64);
 
 /// Sends messages of `size` bytes for a slice and waits until all are read; that time counts too. Latencies are the consumer's to tell.
+/// With `VERIFY` each is filled whole, for a consumer that compares.
 ///
 /// # Errors
 /// When the ring fails.
-pub fn produce<D: Device>(
+pub fn produce<D: Device, const VERIFY: bool>(
     producer: &mut Producer<D>,
     size: usize,
     numbers: &mut Numbers,
@@ -40,7 +42,7 @@ pub fn produce<D: Device>(
         for _ in 0..STRIDE {
             let number = numbers.0;
             let stamp = if number % SAMPLE == 0 { clock.raw() } else { 0 };
-            send(producer, size, number, stamp)?;
+            send::<D, VERIFY>(producer, size, number, stamp)?;
             numbers.0 += 1;
         }
         if elapsed() >= slice {
@@ -85,13 +87,16 @@ pub fn fill(place: &mut [u8], size: usize, number: u64, stamp: u64) {
 }
 
 #[inline(always)]
-fn send<D: Device>(
+fn send<D: Device, const VERIFY: bool>(
     producer: &mut Producer<D>,
     size: usize,
     number: u64,
     stamp: u64,
 ) -> Result<(), Failure> {
-    let fill = |place: &mut [u8]| fill(place, size, number, stamp);
+    let fill = |place: &mut [u8]| match VERIFY {
+        true => pattern::fill(&mut place[..size], number, stamp),
+        false => fill(place, size, number, stamp),
+    };
     match producer.try_send_with(size, fill) {
         Ok(()) => Ok(()),
         Err(error) => send_later(producer, size, fill, error),

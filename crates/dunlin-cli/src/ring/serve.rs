@@ -63,14 +63,14 @@ impl OnDevice for Serving {
         if let Some(core) = self.core {
             affinity::pin(core);
         }
-        let size = self.plan.size;
+        let (size, verify) = (self.plan.size, self.plan.verify);
         match (self.plan.config(device.attributes()), self.plan.test) {
             (Some(config), Test::PingPong) => {
                 let player = UnconnectedPlayer::new(&device, &config)?;
                 let theirs = self.orders.exchange(player.offer())?;
                 let mut player = player.connect(&theirs)?;
                 self.orders
-                    .obey(|start| player.answer(size, start.begin()?))
+                    .obey(|start| player.answer(size, verify, start.begin()?))
             }
             (None, Test::PingPong) => {
                 let mut player = RawPlayer::new(&device, &self.plan)?;
@@ -89,8 +89,10 @@ impl OnDevice for Serving {
                 let mut consumer = consumer
                     .connect(&Offer::decode(bytes))
                     .map_err(Failure::new)?;
-                self.orders
-                    .obey(|start| consume(&mut consumer, start.begin()?))
+                self.orders.obey(|start| match verify {
+                    true => consume::<D, true>(&mut consumer, size, start.begin()?),
+                    false => consume::<D, false>(&mut consumer, size, start.begin()?),
+                })
             }
             (None, Test::OneWay) => {
                 let mut target = RawTarget::new(&device, &self.plan)?;

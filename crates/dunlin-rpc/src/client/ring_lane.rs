@@ -481,9 +481,12 @@ impl<D: Device> Lane for RingLane<D> {
     }
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        let progress = self
-            .channel
-            .progress()
+        let probed = match self.outstanding() {
+            0 => Ok(()),
+            _ => self.channel.probe_at_intervals(),
+        };
+        let progress = probed
+            .and_then(|()| self.channel.progress())
             .and_then(|()| self.take_fetched(sink))
             .map(drop);
         progress.map_err(|error| {

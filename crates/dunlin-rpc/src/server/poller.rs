@@ -8,6 +8,7 @@ use dunlin_verbs::{thread, CompletionChannel, Device};
 
 use super::connection::{Connection, Context};
 use super::workers::Finished;
+use crate::channel::ring::PROBE_INTERVAL;
 use crate::channel::ChannelError;
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 
@@ -17,8 +18,6 @@ const PASSES_PER_CLOCK: u32 = 64;
 const PASSES_PER_CHECK: u32 = 1 << 14;
 /// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible anywhere.
 const GRACE: Duration = Duration::from_micros(20);
-/// How often each client is probed.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest sleep: bounds the harm of a wake-up that was lost after all.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 

@@ -10,7 +10,7 @@ use dunlin_verbs::{
 };
 
 use super::one_sided::OneSidedWork;
-use super::{Parameters, RingChannel, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
+use super::{Parameters, RingChannel, PROBE_INTERVAL, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
 use crate::channel::batch::LINE_BYTES;
 use crate::channel::buffers::{BufferPool, Purpose};
 use crate::channel::inbox::Inbox;
@@ -242,6 +242,8 @@ impl<D: Device> UnconnectedRing<D> {
             posted: 0,
             retired: 0,
             signaled: VecDeque::with_capacity(SEND_REQUESTS),
+            vain_looks: 0,
+            stalled_since: thread::now(),
             fetches: Vec::new(),
             fetched: Vec::new(),
             woken: 0,
@@ -258,6 +260,7 @@ impl<D: Device> UnconnectedRing<D> {
             joined: thread::now(),
             dialled: false,
             probe: None,
+            next_probe: thread::now() + PROBE_INTERVAL,
             device: self.device,
             domain: self.domain,
         })

@@ -34,6 +34,7 @@ use long::{Fetch, Fetched};
 use one_sided::OneSidedWork;
 
 pub(crate) use one_sided::Finished;
+pub(crate) use requests::PROBE_INTERVAL;
 
 /// Offset in an inlet of the lines of the *other* ring that the peer has consumed.
 const CONSUMED_AT: usize = 0;
@@ -84,6 +85,9 @@ pub(crate) struct RingChannel<D: Device> {
     posted: u64,
     retired: u64,
     signaled: VecDeque<u64>,
+    /// Looks for their completions in vain, in a row, and when the first of them was that looked at the clock.
+    vain_looks: u32,
+    stalled_since: Instant,
     fetches: Vec<Fetch<D>>,
     fetched: Vec<Fetched<D>>,
     /// The peer's sleep that we last answered with a wake-up, and our own latest one.
@@ -110,6 +114,7 @@ pub(crate) struct RingChannel<D: Device> {
     dialled: bool,
     /// The last probe, while it is not known to have arrived.
     probe: Option<u64>,
+    next_probe: Instant,
     device: D,
     domain: D::ProtectionDomain,
 }
