@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_verbs::{Device, QueuePairState};
+use dunlin_verbs::Device;
 
 use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted, OPERATIONS_STAGED};
 use super::region::{RegionKey, Wanted};
@@ -477,7 +477,7 @@ impl<D: Device> Lane for RingLane<D> {
 
     #[inline]
     fn is_usable(&self) -> bool {
-        self.open && self.channel.state() != QueuePairState::Error
+        self.open && !self.channel.is_known_failed()
     }
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {

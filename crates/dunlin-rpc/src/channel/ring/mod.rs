@@ -158,10 +158,10 @@ impl<D: Device> RingChannel<D> {
         buffer.is_of(&self.exports)
     }
 
-    /// Where the queue pair stands.
+    /// Whether the channel is known to be of no more use. The path of a call asks.
     #[inline]
-    pub(crate) fn state(&self) -> QueuePairState {
-        self.queue_pair.state()
+    pub(crate) fn is_known_failed(&self) -> bool {
+        self.broken.is_some() || self.queue_pair.is_known_failed()
     }
 
     /// Makes room for a message with `payload` bytes, by flushing and by looking at the peer's count. `false`: not now.
@@ -377,7 +377,7 @@ impl<D: Device> RingChannel<D> {
     /// Ends the channel. The side that dialled tells its peer, as far as that can be done: a server that has nothing to say would see the
     /// end only when it says something.
     pub(crate) fn close(&mut self) {
-        let whole = self.broken.is_none() && self.state() == QueuePairState::ReadyToSend;
+        let whole = self.broken.is_none() && self.queue_pair.state() == QueuePairState::ReadyToSend;
         // What was not flushed is not sent any more, and nobody waits for room here.
         let room = self.outbox.is_flushed() && self.outbox.fits(0) && self.has_entries(8);
         if self.dialled && whole && room {
