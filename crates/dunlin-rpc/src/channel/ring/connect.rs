@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    thread, Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair,
-    QueuePairConfig, ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport,
-    Verbs, VerbsError,
+    Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
+    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
 };
 
 use super::one_sided::OneSidedWork;
@@ -265,7 +264,7 @@ impl<D: Device> UnconnectedRing<D> {
             reported: None,
             one_sided: OneSidedWork::new(),
             met: false,
-            joined: thread::now(),
+            waited_since: None,
             dialled: false,
             probe: None,
             device: self.device,
