@@ -159,6 +159,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
             ud: Verbs::SEND | Verbs::SHARED_RECEIVE,
         },
         placement: config.placement,
+        writes_are_messages: config.writes_are_messages,
         max_queue_pairs: config.max_queue_pairs,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,

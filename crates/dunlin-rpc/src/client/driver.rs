@@ -371,7 +371,7 @@ fn submit_one_sided(
                 if started.elapsed() > limit {
                     return Err(CallError::DeadlineExceeded { after: limit });
                 }
-                if lane.turn(calls)? == 0 {
+                if lane.turn(calls, true)? == 0 {
                     lane.check(calls)?;
                     std::thread::yield_now();
                 }

@@ -71,8 +71,8 @@ pub(super) struct Poller<D: Device> {
     context: Context,
     connections: Vec<Connection<D>>,
     wait: WaitMode,
-    /// When clients are probed again.
-    next_probe: Instant,
+    /// When clients are probed again; by the clock of the thread that polls.
+    next_probe: Option<Instant>,
 }
 
 impl<D: Device> Poller<D> {
@@ -82,7 +82,7 @@ impl<D: Device> Poller<D> {
             context,
             connections: Vec::new(),
             wait,
-            next_probe: thread::now() + PROBE_INTERVAL,
+            next_probe: None,
         }
     }
 
@@ -204,9 +204,9 @@ impl<D: Device> Poller<D> {
 
     fn check(&mut self) {
         let now = thread::now();
-        if now >= self.next_probe {
+        if now >= *self.next_probe.get_or_insert(now + PROBE_INTERVAL) {
             // A queue pair that its owner has ended without a word shows it only to who posts.
-            self.next_probe = now + PROBE_INTERVAL;
+            self.next_probe = Some(now + PROBE_INTERVAL);
             self.each(Connection::probe);
         }
         let mut index = 0;

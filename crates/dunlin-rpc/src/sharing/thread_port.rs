@@ -341,7 +341,7 @@ impl Lane for ThreadPort {
 
     /// One turn for both, when nobody else is at the lane: leading costs atomics that others see.
     #[inline]
-    fn turn(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+    fn turn(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
         if self.staging.is_empty() || self.handle.is_crowded() {
             self.flush(sink)?;
             return self.poll(sink);
@@ -353,9 +353,11 @@ impl Lane for ThreadPort {
             sink: &mut *sink,
         };
         let ports = self.handle.ports();
+        // Who goes on sending looks once: the next request is not to wait for an answer to this one.
+        let looks = if waits { LOOKS } else { 1 };
         let (outcome, _) =
             self.lane
-                .exchange(&self.node, self.staging.run(), ports, Some(mine), LOOKS);
+                .exchange(&self.node, self.staging.run(), ports, Some(mine), looks);
         let mut taken = before - self.calls.outstanding();
         self.sent(outcome);
         taken += self.take_mail(sink);

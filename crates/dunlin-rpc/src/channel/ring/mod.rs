@@ -108,8 +108,8 @@ pub(crate) struct RingChannel<D: Device> {
     one_sided: OneSidedWork<D>,
     /// The peer's queue pair is known to take requests.
     met: bool,
-    /// When this side joined.
-    joined: Instant,
+    /// Since when the peer's first word is waited for: by the clock of whoever polls, who need not be who joined.
+    waited_since: Option<Instant>,
     /// This side has dialled.
     dialled: bool,
     /// The last probe, while it is not known to have arrived.

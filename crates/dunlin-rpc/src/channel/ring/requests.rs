@@ -127,7 +127,10 @@ impl<D: Device> RingChannel<D> {
     /// would tell.
     pub(crate) fn probe(&mut self) -> Result<(), ChannelError> {
         let out = self.probe.is_some_and(|probe| probe > self.retired);
-        let expected = !self.met && thread::now().duration_since(self.joined) < MEETING;
+        let expected = !self.met && {
+            let now = thread::now();
+            now.duration_since(*self.waited_since.get_or_insert(now)) < MEETING
+        };
         if expected || out {
             return Ok(());
         }
