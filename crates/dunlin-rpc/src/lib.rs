@@ -31,7 +31,7 @@ pub use client::{
     Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Pipeline, RemoteRegion,
     Reply, RequestBuffer,
 };
-pub use config::{ChannelConfig, WaitMode};
+pub use config::{ChannelConfig, PacketLoss, WaitMode};
 pub use devices::{available, chosen, offered, DeviceReport};
 pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, ServeError};

@@ -7,6 +7,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod buffers;
+pub(crate) mod datagram;
 pub(crate) mod inbox;
 mod lines;
 #[cfg(all(test, loom))]

@@ -13,6 +13,7 @@ use super::reply::Reply;
 use super::Core;
 use crate::config::{WaitMode, UNHEARD_PAUSE};
 use crate::error::CallError;
+use crate::fabric::Owner;
 use crate::HandlerId;
 
 /// Polls between two looks at the clock.
@@ -238,7 +239,7 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
         *place = None;
     }
     let connect = |error| CallError::Connect(Arc::new(error));
-    let (lane, _) = core.recipe.open().map_err(connect)?;
+    let (lane, _) = core.recipe.open(Owner::Alone).map_err(connect)?;
     let lane = Arc::new(AsyncLane {
         sleeper: lane.sleeper(),
         inner: Mutex::new(Inner {

@@ -1,12 +1,14 @@
 //! The server: a port, handlers by id, and threads that serve.
 
 mod connection;
+mod datagram;
 mod desk;
 mod figures;
 mod handler;
 mod poller;
 mod region;
 mod reports;
+mod rounds;
 pub(crate) mod service;
 mod statistics;
 mod workers;
