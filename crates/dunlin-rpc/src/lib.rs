@@ -13,6 +13,8 @@ pub mod bootstrap;
 mod channel;
 mod client;
 mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod devices;
 mod error;
 mod fabric;

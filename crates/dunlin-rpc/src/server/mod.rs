@@ -205,6 +205,15 @@ impl ServerBuilder {
         self
     }
 
+    /// As [`ServerBuilder::serve`], at this address.
+    ///
+    /// # Errors
+    /// As for [`ServerBuilder::serve`], or the address is malformed.
+    pub fn serve_at(mut self, address: &str) -> Result<RunningServer, ServeError> {
+        self.address = Some(address.parse()?);
+        self.serve()
+    }
+
     /// Binds the port and starts the threads.
     ///
     /// # Errors

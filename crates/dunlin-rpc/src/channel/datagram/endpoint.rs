@@ -11,10 +11,10 @@ use dunlin_verbs::{
 };
 
 use super::packet::{Head, HEAD_BYTES};
-use super::receives::Receives;
-use super::sends::{self, Sends, DOORBELL};
 pub(crate) use super::receives::Block;
+use super::receives::Receives;
 pub(crate) use super::sends::Route;
+use super::sends::{self, Sends, DOORBELL};
 use super::{BESIDE_CALLS, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use crate::channel::ChannelError;
 use crate::config::REST;
@@ -100,8 +100,7 @@ impl<D: Device> Endpoint<D> {
         }
         let receives = FIRST_RECEIVES + sessions_max(device) * receives_of_session();
         let domain = device.create_protection_domain()?;
-        let completions = device
-            .create_completion_queue(receives + sends::ENTRIES, Some(wake))?;
+        let completions = device.create_completion_queue(receives + sends::ENTRIES, Some(wake))?;
         let mut queue_pair = device.create_queue_pair(
             &domain,
             &QueuePairConfig {

@@ -21,10 +21,10 @@ pub(crate) use connect::{Greeting, UnconnectedSession};
 pub(crate) use endpoint::{Endpoint, Shared};
 
 /// Calls of a session that are out at most: its credits.
-pub(crate) const CALLS: usize = 64;
+pub(crate) const CALLS: usize = 32;
 /// RECEIVEs that a session needs beyond those: segments of a long message, words about segments, questions about lost calls, and what is
 /// taken from the queue but not posted again yet.
-pub(crate) const BESIDE_CALLS: usize = 64;
+pub(crate) const BESIDE_CALLS: usize = 32;
 /// Datagrams are no longer than this, whatever the device's path takes.
 pub(crate) const PACKET_BYTES_MAX: usize = 4096;
 /// And no shorter.

@@ -175,11 +175,6 @@ impl Reassembly {
         })
     }
 
-    /// Bytes that it holds.
-    pub(crate) fn total(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// How a transfer stands to this one: of the same number, later or earlier.
     pub(crate) fn compare(&self, head: SegmentHead) -> std::cmp::Ordering {
         (head.transfer.wrapping_sub(self.transfer) as i32).cmp(&0)
@@ -275,7 +270,7 @@ mod tests {
                 let _ = reassembly.take(head, 1, piece);
             }
             let _ = reassembly.take(SegmentHead { total, offset, transfer: 0 }, 1, &payload);
-            prop_assert_eq!(reassembly.total(), 200);
+            prop_assert_eq!(reassembly.into_bytes().len(), 200);
         }
     }
 }

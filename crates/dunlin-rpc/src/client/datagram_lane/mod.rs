@@ -271,10 +271,7 @@ impl<D: Device> DatagramLane<D> {
         let mut taken = 0;
         let mut looked = false;
         for _ in 0..POLL_BUDGET {
-            let mut held = self
-                .endpoint
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
             if !looked && !held.has_arrival(self.session) {
                 looked = true;
                 held.poll(|_| {})?;
@@ -617,6 +614,11 @@ impl<D: Device> Lane for DatagramLane<D> {
         self.send().map_err(|error| self.lose(&error, sink))
     }
 
+    fn gathers(&self) -> bool {
+        // One that is alone goes at once.
+        self.calls.outstanding() > 1
+    }
+
     #[inline]
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
         self.take(sink).map_err(|error| self.lose(&error, sink))
@@ -684,10 +686,18 @@ impl<D: Device> Drop for DatagramLane<D> {
         };
         packet.push(header, &[]);
         packet.seal(self.to);
+        // Of the last session nobody takes care of what is on its way.
+        let is_last = Arc::strong_count(&self.endpoint) == 1;
         let mut held = self.endpoint();
         if !self.lost && !held.is_broken() {
             // If it is lost, the server finds a session that is silent when it needs the place.
-            let _ = held.send(std::iter::once((self.session, packet.bytes())));
+            held.signal_next();
+            let sent = held.send(std::iter::once((self.session, packet.bytes())));
+            // The time of a simulated device does not pass while a real thread waits.
+            let time_passes = held.device().seed().is_none() || thread::is_simulated();
+            if sent.is_ok() && is_last && time_passes {
+                held.finish();
+            }
         }
         held.leave(self.session);
     }

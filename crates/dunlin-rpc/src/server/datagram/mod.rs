@@ -72,10 +72,7 @@ impl<D: Device> DatagramService<D> {
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
-        let mut threads = self
-            .starting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
@@ -189,10 +186,7 @@ impl<D: Device> DatagramService<D> {
     ) -> Result<Newcomer<D>, VerbsError> {
         let cookie = crate::fabric::random(&self.device)?;
         let route = route_in(&self.device, &poller.domain, peer)?;
-        let mut places = poller
-            .places
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut places = poller.places.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((number, is_new)) = places.take() else {
             poller.crowded.store(true, Ordering::Relaxed);
             poller.wake().wake();
@@ -225,7 +219,9 @@ impl<D: Device> DatagramService<D> {
     }
 
     pub(super) fn connections(&self) -> usize {
-        let counts = self.pollers().map(|p| p.connections.load(Ordering::Relaxed));
+        let counts = self
+            .pollers()
+            .map(|p| p.connections.load(Ordering::Relaxed));
         counts.sum()
     }
 
@@ -252,10 +248,7 @@ impl<D: Device> DatagramService<D> {
             poller.wake().wake();
         }
         let threads = {
-            let mut held = self
-                .starting
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *held)
         };
         // Pollers first in effect: workers end when the pollers' queues are gone.

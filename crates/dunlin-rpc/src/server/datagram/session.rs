@@ -277,10 +277,9 @@ impl Session {
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         let room = (*tools.usual).min(self.capacity);
-        let packet =
-            tools
-                .outgoing
-                .packet(&mut self.spot, &self.target, room, tools.endpoint)?;
+        let packet = tools
+            .outgoing
+            .packet(&mut self.spot, &self.target, room, tools.endpoint)?;
         let limits = (self.longest, self.longest);
         let mut responder = Responder::new(packet.space(), limits, &NoExports);
         let request = Request {
@@ -388,7 +387,10 @@ impl Session {
             Taken::Tell(count) | Taken::Whole(count) => count as u32,
         };
         self.push(Kind::Segments, header.call, &count.to_le_bytes(), tools)?;
-        match self.reassembly.take_if(|_| matches!(taken, Taken::Whole(_))) {
+        match self
+            .reassembly
+            .take_if(|_| matches!(taken, Taken::Whole(_)))
+        {
             Some(whole) => self.take_whole(header, whole, tools),
             None => Ok(()),
         }
