@@ -229,6 +229,7 @@ impl<D: Device> RingLane<D> {
             Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => {
                 return Err(ChannelError::violation("a server that calls its client"));
             }
+            _ => return Err(ChannelError::violation("a message of datagrams in a ring")),
         }
         Ok(())
     }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
-    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
+    thread, Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair,
+    QueuePairConfig, ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport,
+    Verbs, VerbsError,
 };
 
 use super::one_sided::OneSidedWork;
