@@ -31,7 +31,7 @@ const PAGE: u64 = 4096;
 const MOST_CALLS: usize = 1 << 24;
 /// One call of so many is long.
 const LONG: u64 = 16;
-/// How long a client tries to get the ledger.
+/// How long a client tries to get the ledger, and a thread to make a call after its last failure.
 const LEDGER: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -172,7 +172,10 @@ fn work(client: &Client, id: u64, next: &AtomicU64, longest: u64, end: Instant) 
     let mut outcome = Outcome::default();
     let mut request = Vec::new();
     let mut last_success = Instant::now();
-    while Instant::now() < end {
+    // A thread whose last call failed goes on until one succeeds: whether it gets going again is to be seen, not how soon.
+    let patience = end + LEDGER;
+    let stuck = |outcome: &Outcome| outcome.since_failure == 0 && !outcome.failed.is_empty();
+    while Instant::now() < end || stuck(&outcome) && Instant::now() < patience {
         let number = next.fetch_add(1, Ordering::Relaxed);
         request.clear();
         request.extend_from_slice(&id.to_le_bytes());
