@@ -50,9 +50,9 @@ pub(crate) struct ThreadPort {
     used: usize,
     messages: u32,
     requests: u32,
-    /// Slots of the calls in the run, and whether one of its messages names memory of the lane.
+    /// Slots of the calls in the run, and of those that name memory of the lane where in the run they do.
     staged: Vec<u16>,
-    bound: bool,
+    longs: Vec<(usize, u16)>,
     /// One-sided operations that go with the run, and regions that are attached on the lane.
     operations: Vec<OneSided>,
     attached: Vec<(u64, Attached)>,
@@ -78,7 +78,7 @@ impl ThreadPort {
             messages: 0,
             requests: 0,
             staged: Vec::with_capacity(RUN_MESSAGES as usize),
-            bound: false,
+            longs: Vec::new(),
             operations: Vec::with_capacity(OPERATIONS_STAGED),
             attached: Vec::new(),
             eager: 0,
@@ -111,19 +111,61 @@ impl ThreadPort {
 
     /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
     ///
-    /// A run that did not leave goes along, unless it names memory of the old lane: calls are named by port, not by lane.
+    /// A run that did not leave goes along: calls are named by port, not by lane. It may never leave otherwise, because a lane that was
+    /// deactivated gets no credits.
     #[cold]
     fn migrate(&mut self) -> bool {
-        if self.calls.outstanding() > self.staged.len() || self.bound {
+        if !self.operations.is_empty() {
+            self.send_operations();
+        }
+        if self.calls.outstanding() > self.staged.len() || !self.operations.is_empty() {
             return false;
         }
         if let Some(placed) = self
             .handle
             .placed(self.port.assigned.load(Ordering::Relaxed))
         {
+            if !self.export_again(&*placed.lane) {
+                return false;
+            }
             self.settle(placed);
         }
         self.is_in_place()
+    }
+
+    /// One-sided operations name memory that was granted on their lane, and need no credits: they leave before the rest of the run.
+    fn send_operations(&mut self) {
+        let run = Run {
+            operations: &self.operations,
+            ..Run::NONE
+        };
+        if self.lane.send(&self.node, run, self.handle.ports()) == Outcome::Sent {
+            let operations = std::mem::take(&mut self.operations);
+            let is_one = |slot: &u16| operations.iter().any(|o| slot_of(o.call) == *slot);
+            self.staged.retain(|slot| !is_one(slot));
+        }
+    }
+
+    /// Long requests of the run are copied into memory of another lane. `false`: there was none, and the run stays with this one.
+    fn export_again(&mut self, lane: &dyn SharedLane) -> bool {
+        let mut exports = Vec::with_capacity(self.longs.len());
+        for &(_, slot) in &self.longs {
+            let Some(kept) = self.port.take_kept(slot) else {
+                return false;
+            };
+            let export = lane.export_again(&*kept);
+            self.port.keep(slot, kept);
+            match export {
+                Ok(export) => exports.push(export),
+                Err(_) => return false,
+            }
+        }
+        for (&(at, slot), export) in self.longs.iter().zip(exports) {
+            self.run[at..at + DESCRIPTOR_BYTES].copy_from_slice(&export.descriptor);
+            drop(self.port.take_kept(slot));
+            self.port.keep(slot, export.buffer);
+        }
+        true
     }
 
     /// Puts a message into the run.
@@ -211,7 +253,7 @@ impl ThreadPort {
         self.staged.clear();
         self.messages = 0;
         self.requests = 0;
-        self.bound = false;
+        self.longs.clear();
     }
 
     /// The lane is lost: every call that is out ends.
@@ -337,9 +379,9 @@ impl Lane for ThreadPort {
             kind: Kind::LongRequest,
             call,
         };
+        self.longs.push((self.used + HEADER_BYTES, slot_of(call)));
         self.stage(header, &export.descriptor);
         self.staged.push(slot_of(call));
-        self.bound = true;
         self.requests += 1;
         self.port.counts.add(length);
         Ok(Some(call))
@@ -369,7 +411,6 @@ impl Lane for ThreadPort {
         };
         self.stage(header, name.as_bytes());
         self.staged.push(slot_of(call));
-        self.bound = true;
         self.requests += 1;
         Ok(Some(call))
     }
@@ -410,7 +451,6 @@ impl Lane for ThreadPort {
         let call = call.ok_or(CallError::TooManyOutstanding { limit })?;
         self.operations.push(OneSided { call, remote, verb });
         self.staged.push(slot_of(call));
-        self.bound = true;
         self.port.counts.add(wanted.length());
         Ok(Submitted::Call(call))
     }
