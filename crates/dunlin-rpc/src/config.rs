@@ -31,6 +31,18 @@ impl Default for WaitMode {
     }
 }
 
+/// What a lost packet does, for presets over datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PacketLoss {
+    /// The calls in it end with [`crate::CallError::PacketLost`]; all others go on.
+    #[default]
+    FailCalls,
+    /// It also ends the client, as it ends the process in FaSST (§4.3): the calls in it end as above, and whoever calls later, on any
+    /// thread, gets [`crate::CallError::PacketLossFatal`].
+    EndClient,
+}
+
 /// Limits of one channel. Both sides have their own; what a side receives is bounded by its own limits.
 #[derive(Clone, Debug)]
 pub struct ChannelConfig {
@@ -44,6 +56,11 @@ pub struct ChannelConfig {
     pub max_outstanding: usize,
     /// How threads wait.
     pub wait: WaitMode,
+    /// Presets over datagrams: how long a call may stay without a sign before the client asks what became of it, from 10 ms to an
+    /// hour. 1 s by default, as in FaSST.
+    pub loss_timeout: Duration,
+    /// Presets over datagrams: what a lost packet does.
+    pub packet_loss: PacketLoss,
 }
 
 impl Default for ChannelConfig {
@@ -54,6 +71,8 @@ impl Default for ChannelConfig {
             max_message_bytes: 16 << 20,
             max_outstanding: 1024,
             wait: WaitMode::default(),
+            loss_timeout: Duration::from_secs(1),
+            packet_loss: PacketLoss::default(),
         }
     }
 }
@@ -62,6 +81,9 @@ impl Default for ChannelConfig {
 const RING_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=(16 << 20);
 /// Longest message that a length field of the wire format and our own arithmetic are made for.
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
+/// Shortest and longest time before a call is asked about.
+const LOSS_TIMEOUT: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(3600);
 /// Most calls outstanding on a lane.
 const MAX_OUTSTANDING: usize = 1 << 16;
 
@@ -94,6 +116,14 @@ impl ChannelConfig {
             return Err(format!(
                 "max_outstanding is {}: it must be from 1 to {MAX_OUTSTANDING}",
                 self.max_outstanding
+            ));
+        }
+        if !LOSS_TIMEOUT.contains(&self.loss_timeout) {
+            return Err(format!(
+                "loss_timeout is {:?}: it must be from {:?} to {:?}",
+                self.loss_timeout,
+                LOSS_TIMEOUT.start(),
+                LOSS_TIMEOUT.end()
             ));
         }
         Ok(())
@@ -135,6 +165,13 @@ mod tests {
                     ..Default::default()
                 },
                 "max_outstanding",
+            ),
+            (
+                ChannelConfig {
+                    loss_timeout: Duration::ZERO,
+                    ..Default::default()
+                },
+                "loss_timeout",
             ),
         ];
         for (config, name) in wrong {

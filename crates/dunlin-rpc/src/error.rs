@@ -24,6 +24,18 @@ pub enum CallError {
         /// What the device or the protocol reported.
         why: String,
     },
+    /// A packet of the call was lost on the way (presets over datagrams). The connection goes on.
+    #[error("a packet was lost: {}", fate_of(*executed))]
+    PacketLost {
+        /// Whether the server executed the call: then its response was lost. If not, it will not execute it any more.
+        executed: bool,
+    },
+    /// A packet was lost before, and that ends this client because [`crate::PacketLoss::EndClient`] is set. The call was not sent.
+    #[error("a packet was lost before, which ends this client (packet_loss): make another")]
+    PacketLossFatal,
+    /// The preset has no one-sided operations and no regions: datagrams (UD) carry SEND only. The operation was not sent.
+    #[error("this preset has no one-sided operations, datagrams (UD) carry SEND only: use a preset over RC, such as plain or flock")]
+    OneSidedUnsupported,
     /// There is no connection and none could be made. The call was not sent.
     #[error("not connected: {0}")]
     Connect(#[source] Arc<ConnectError>),
@@ -104,6 +116,13 @@ pub enum CallError {
     /// The answer is not what this version of the client reads.
     #[error("the answer cannot be read: {0}")]
     Unreadable(String),
+}
+
+fn fate_of(executed: bool) -> &'static str {
+    match executed {
+        true => "the response; the server executed the call",
+        false => "the request; the server did not execute the call and will not",
+    }
 }
 
 /// A connection could not be made.

@@ -3,18 +3,23 @@
 //! Everything that runs for each message is compiled for its device; only the making of lanes and services, and one call for each
 //! poll of a lane, goes through these traits.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
 
 use crate::admission::{self, credits::CREDITS};
+use crate::channel::datagram::{Endpoint, Shared, UnconnectedSession};
 use crate::channel::ring::{Parameters, UnconnectedRing};
+use crate::client::datagram_lane::DatagramLane;
 use crate::client::lane::{Lane, Sleeper};
 use crate::client::ring_lane::RingLane;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
-use crate::server::service::{RingService, Service, ServiceSetup};
+use crate::server::service::{DeviceService, Service, ServiceSetup};
 use crate::sharing::lane::{RingSharedLane, SharedLane};
 use crate::sharing::Discipline;
 
@@ -24,10 +29,29 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     fn attributes(&self) -> &DeviceAttributes;
     /// The client's side of a new lane.
     fn open_lane(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    /// The client's side of a new datagram session.
+    fn open_session(&self, setup: SessionSetup) -> Result<Box<dyn OpeningLane>, VerbsError>;
     /// What makes the lanes of a connection handle.
     fn lane_maker(&self) -> Result<Arc<dyn LaneMaker>, VerbsError>;
     /// The threads that serve clients over this device.
     fn serve(&self, setup: ServiceSetup) -> Result<Box<dyn Service>, ServeError>;
+}
+
+/// Who will use a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The calling thread: its datagram sessions share a queue pair.
+    Thread,
+    /// Whoever it is handed to: it has a queue pair of its own.
+    Alone,
+}
+
+/// How a datagram session is made.
+pub(crate) struct SessionSetup {
+    pub(crate) config: ChannelConfig,
+    pub(crate) owner: Owner,
+    /// A packet was lost, and that ends the client.
+    pub(crate) fatal: Arc<AtomicBool>,
 }
 
 /// A lane whose server is not known yet.
@@ -165,8 +189,79 @@ impl<D: Device> Fabric for RingFabric<D> {
         }))
     }
 
+    fn open_session(&self, setup: SessionSetup) -> Result<Box<dyn OpeningLane>, VerbsError> {
+        let endpoint = match setup.owner {
+            Owner::Thread => endpoint_of_thread(&self.0)?,
+            Owner::Alone => new_endpoint(&self.0)?,
+        };
+        let config = &setup.config;
+        let calls = config.max_outstanding;
+        let session = UnconnectedSession::new(&endpoint, calls, config.max_message_bytes)?;
+        Ok(Box::new(OpeningSession { session, setup }))
+    }
+
     fn serve(&self, setup: ServiceSetup) -> Result<Box<dyn Service>, ServeError> {
-        Ok(Box::new(RingService::start(self.0.clone(), setup)?))
+        Ok(Box::new(DeviceService::start(self.0.clone(), setup)?))
+    }
+}
+
+fn new_endpoint<D: Device>(device: &D) -> Result<Shared<D>, VerbsError> {
+    let wake = device.create_completion_channel()?;
+    Ok(Arc::new(Mutex::new(Endpoint::new(device, &wake)?)))
+}
+
+/// The endpoint of the calling thread on a device: one for all its sessions, whoever the servers are (FaSST §4). It lives as long as
+/// one of them.
+fn endpoint_of_thread<D: Device>(device: &D) -> Result<Shared<D>, VerbsError> {
+    thread_local! {
+        static ENDPOINTS: RefCell<Vec<Weak<dyn Any + Send + Sync>>> = const { RefCell::new(Vec::new()) };
+    }
+    ENDPOINTS.with_borrow_mut(|endpoints| {
+        endpoints.retain(|endpoint| endpoint.strong_count() > 0);
+        let mut known = endpoints.iter().filter_map(Weak::upgrade);
+        let found = known.find_map(|endpoint| {
+            let endpoint = endpoint.downcast::<Mutex<Endpoint<D>>>().ok()?;
+            let held = endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+            // Clones of a device share their attributes.
+            let same = std::ptr::eq(held.device().attributes(), device.attributes());
+            let usable = same && !held.is_broken();
+            drop(held);
+            usable.then_some(endpoint)
+        });
+        if let Some(endpoint) = found {
+            return Ok(endpoint);
+        }
+        let endpoint = new_endpoint(device)?;
+        let known: Arc<dyn Any + Send + Sync> = endpoint.clone();
+        endpoints.push(Arc::downgrade(&known));
+        Ok(endpoint)
+    })
+}
+
+/// A datagram session whose server is not known yet.
+struct OpeningSession<D: Device> {
+    session: UnconnectedSession<D>,
+    setup: SessionSetup,
+}
+
+impl<D: Device> OpeningLane for OpeningSession<D> {
+    fn address(&self) -> EndpointAddress {
+        self.session.address()
+    }
+
+    fn parameters(&self) -> Parameters {
+        self.session.parameters()
+    }
+
+    fn connect(
+        mut self: Box<Self>,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<Box<dyn Lane>, VerbsError> {
+        let theirs = self.session.join(peer, parameters)?;
+        let SessionSetup { config, fatal, .. } = &self.setup;
+        let lane = DatagramLane::new(&self.session, &theirs, config, fatal);
+        Ok(Box::new(lane))
     }
 }
 

@@ -3,6 +3,9 @@
 use dunlin_verbs::{Access, Device, Memory, Region};
 
 use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
+use crate::channel::datagram::fate;
+use crate::channel::datagram::packet::{Cursor, Head, HEAD_BYTES};
+use crate::channel::datagram::segments::{Reassembly, SegmentHead};
 use crate::channel::inbox::Inbox;
 use crate::channel::message::{Descriptor, Header, HEADER_BYTES};
 use crate::channel::outbox::Outbox;
@@ -117,6 +120,38 @@ pub fn header(bytes: &[u8]) {
             // The last byte of the first word means nothing.
             let known = |bytes: &[u8; HEADER_BYTES]| u128::from_le_bytes(*bytes) & !(0xff << 56);
             assert_eq!(known(&header.encode()), known(bytes));
+        }
+    }
+}
+
+/// Reads a datagram from anybody: its head, its messages, and each message as a segment, as a question and as an answer about calls.
+///
+/// # Panics
+/// When what was read leaves the datagram, or is written as other bytes.
+pub fn datagram(bytes: &[u8]) {
+    let Some(head) = bytes.first_chunk().and_then(Head::read) else {
+        return;
+    };
+    let known = |bytes: &[u8]| bytes[..HEAD_BYTES - 1].to_vec();
+    assert_eq!(known(&head.encode()), known(bytes));
+    let mut cursor = Cursor::new(head);
+    let mut reassembly: Option<Reassembly> = None;
+    while let Ok(Some((header, payload))) = cursor.take(bytes) {
+        assert!(payload.end <= bytes.len());
+        let payload = &bytes[payload];
+        assert_eq!(fate::asked(payload).count(), payload.len() / 8);
+        assert!(fate::told(payload).count() <= payload.len() / 9);
+        failure(payload);
+        if let Some((head, piece)) = SegmentHead::read(payload) {
+            // As a server bounds it.
+            if head.total as usize <= 1 << 20 {
+                if reassembly.is_none() {
+                    reassembly = Reassembly::new(head, header.handler, header.call, 100);
+                }
+                if let Some(reassembly) = &mut reassembly {
+                    let _ = reassembly.take(head, header.call, piece);
+                }
+            }
         }
     }
 }

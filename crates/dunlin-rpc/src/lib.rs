@@ -13,6 +13,8 @@ pub mod bootstrap;
 mod channel;
 mod client;
 mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod devices;
 mod error;
 mod fabric;
@@ -31,7 +33,7 @@ pub use client::{
     Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Pipeline, RemoteRegion,
     Reply, RequestBuffer,
 };
-pub use config::{ChannelConfig, WaitMode};
+pub use config::{ChannelConfig, PacketLoss, WaitMode};
 pub use devices::{available, chosen, offered, DeviceReport};
 pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, ServeError};

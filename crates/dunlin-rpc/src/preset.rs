@@ -24,6 +24,17 @@ pub enum Preset {
     FlockNoCoalescing,
     /// FLOCK whose threads stay on the queue pair that they were given, two threads on each (§8.3.2).
     FlockNoScheduling,
+    /// FaSST (OSDI'16): datagrams, one UD queue pair for each thread, nothing shared, everyone admitted.
+    Fasst,
+}
+
+/// How messages cross.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChannelKind {
+    /// A ring each way over an RC queue pair for each connection.
+    Ring,
+    /// Datagrams over one UD queue pair for all sessions of a thread.
+    Datagram,
 }
 
 impl Preset {
@@ -36,6 +47,7 @@ impl Preset {
         Preset::Spinlock4,
         Preset::FlockNoCoalescing,
         Preset::FlockNoScheduling,
+        Preset::Fasst,
     ];
 
     /// Its name on the command line and in the handshake.
@@ -48,6 +60,15 @@ impl Preset {
             Preset::Spinlock4 => "spinlock-4",
             Preset::FlockNoCoalescing => "flock-no-coalescing",
             Preset::FlockNoScheduling => "flock-no-scheduling",
+            Preset::Fasst => "fasst",
+        }
+    }
+
+    /// How messages cross.
+    pub(crate) fn channel(self) -> ChannelKind {
+        match self {
+            Preset::Fasst => ChannelKind::Datagram,
+            _ => ChannelKind::Ring,
         }
     }
 
@@ -66,7 +87,7 @@ impl Preset {
             admitted: false,
         };
         match self {
-            Preset::Plain | Preset::QpPerThread => None,
+            Preset::Plain | Preset::QpPerThread | Preset::Fasst => None,
             Preset::Flock => Some(flock),
             Preset::Spinlock2 => Some(spinlock(2)),
             Preset::Spinlock4 => Some(spinlock(4)),

@@ -45,7 +45,7 @@ impl Default for ShmConfig {
             max_registered_bytes: 4 << 30,
             max_queue_pairs: 4096,
             port_bytes: 256 << 10,
-            datagram_port_bytes: 64 << 10,
+            datagram_port_bytes: 512 << 10,
             max_datagram_senders: 256,
             max_sessions: 1024,
             huge_pages: true,

@@ -182,6 +182,20 @@ mod lend {
         fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
     }
 
+    impl BytesMut for Box<[u8]> {
+        fn bytes_ref(&self) -> &[u8] {
+            self
+        }
+
+        fn bytes_mut(&mut self) -> &mut [u8] {
+            self
+        }
+
+        fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
+            self
+        }
+    }
+
     impl<D: Device> BytesMut for Buffer<D> {
         fn bytes_ref(&self) -> &[u8] {
             assert!(

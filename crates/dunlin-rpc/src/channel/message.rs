@@ -33,6 +33,16 @@ pub(crate) enum Kind {
     Goodbye = 8,
     /// A call of the server itself: the payload names a region, the response grants it.
     Attach = 9,
+    /// A piece of a request above one datagram; see [`super::datagram::segments`].
+    RequestSegment = 10,
+    /// A piece of a response above one datagram.
+    ResponseSegment = 11,
+    /// The receiver of segments has so many.
+    Segments = 12,
+    /// Which calls the client has no answers to; see [`super::datagram::fate`].
+    Question = 13,
+    /// What became of them.
+    Fates = 14,
 }
 
 impl Kind {
@@ -47,6 +57,11 @@ impl Kind {
             7 => Self::Cancel,
             8 => Self::Goodbye,
             9 => Self::Attach,
+            10 => Self::RequestSegment,
+            11 => Self::ResponseSegment,
+            12 => Self::Segments,
+            13 => Self::Question,
+            14 => Self::Fates,
             _ => return None,
         })
     }

@@ -7,6 +7,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod buffers;
+pub(crate) mod datagram;
 #[cfg(all(test, not(loom)))]
 mod form_tests;
 pub(crate) mod inbox;

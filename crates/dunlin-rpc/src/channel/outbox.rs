@@ -205,7 +205,7 @@ impl Outbox {
         let head = batch::head(canary, lines, self.messages).to_le_bytes();
         let commit = batch::commit(canary, consumed).to_le_bytes();
         let ring_bytes = LINE_BYTES << self.shift;
-        let line = |position: u64| position as usize * LINE_BYTES & (ring_bytes - 1);
+        let line = |position: u64| (position as usize * LINE_BYTES) & (ring_bytes - 1);
         let at = line(self.written);
         let piece = |offset, bytes| Piece { offset, bytes };
         self.batch[..HEAD_BYTES].copy_from_slice(&head);

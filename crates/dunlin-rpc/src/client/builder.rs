@@ -1,5 +1,6 @@
 //! How a client is made, and how its lanes are.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use crate::channel::ring::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ConnectError;
-use crate::fabric::{Fabric, Fabrics, LaneMaker, RingFabric};
-use crate::preset::Preset;
+use crate::fabric::{Fabric, Fabrics, LaneMaker, Owner, RingFabric, SessionSetup};
+use crate::preset::{ChannelKind, Preset};
 use crate::server::Desk;
 use crate::sharing::dispatcher;
 use crate::sharing::handle::Handle;
@@ -176,6 +177,7 @@ impl ClientBuilder {
             lanes: self.lanes,
             reporting: self.reporting,
             shared: Mutex::new(None),
+            fatal: Arc::default(),
         }
     }
 }
@@ -201,6 +203,8 @@ pub(super) struct Recipe {
     pub(super) reporting: Option<Reporting>,
     /// The connection handle, for presets that share lanes.
     shared: Mutex<Option<Shared>>,
+    /// A packet was lost, and that ends the client.
+    fatal: Arc<AtomicBool>,
 }
 
 /// A connection handle and what makes its lanes.
@@ -229,13 +233,23 @@ impl std::fmt::Debug for Shared {
 
 impl Recipe {
     /// Makes a lane, or a port at the connection handle.
-    pub(super) fn open(&self) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
+    pub(super) fn open(
+        &self,
+        owner: Owner,
+    ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
         if let Some(sharing) = self.preset.sharing(self.lanes) {
             return self.open_port(sharing);
         }
         let (lane, info) = self.negotiate(
             |fabric| {
-                let opening = fabric.open_lane(&self.channel)?;
+                let opening = match self.preset.channel() {
+                    ChannelKind::Ring => fabric.open_lane(&self.channel)?,
+                    ChannelKind::Datagram => fabric.open_session(SessionSetup {
+                        config: self.channel.clone(),
+                        owner,
+                        fatal: Arc::clone(&self.fatal),
+                    })?,
+                };
                 let told = (opening.address(), opening.parameters());
                 Ok((opening, told))
             },

@@ -13,6 +13,7 @@ use super::reply::Reply;
 use super::Core;
 use crate::config::{WaitMode, UNHEARD_PAUSE};
 use crate::error::CallError;
+use crate::fabric::Owner;
 use crate::HandlerId;
 
 /// Polls between two looks at the clock.
@@ -123,7 +124,8 @@ impl AsyncLane {
             let ending = self.ending.load(Ordering::Acquire);
             let mut inner = self.lock();
             let Inner { lane, calls, .. } = &mut *inner;
-            let polled = lane.poll(calls);
+            // What tasks have submitted since the last look leaves here, with one doorbell (FaSST's master coroutine).
+            let polled = lane.turn(calls, true);
             if ending || polled.is_err() {
                 let error = polled.err().unwrap_or(CallError::Closed);
                 calls.end(&error);
@@ -238,7 +240,7 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
         *place = None;
     }
     let connect = |error| CallError::Connect(Arc::new(error));
-    let (lane, _) = core.recipe.open().map_err(connect)?;
+    let (lane, _) = core.recipe.open(Owner::Alone).map_err(connect)?;
     let lane = Arc::new(AsyncLane {
         sleeper: lane.sleeper(),
         inner: Mutex::new(Inner {
@@ -264,8 +266,8 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
 
 /// Sends a call and returns its future.
 pub(super) fn call(core: &Arc<Core>, handler: HandlerId, payload: &[u8]) -> CallFuture {
-    let submit = |inner: &mut Inner, tag: usize, limit: Duration| {
-        submit(inner, handler, payload, tag, limit)
+    let submit = |inner: &mut Inner, tag: usize, limit: Duration, awake: bool| {
+        submit(inner, handler, payload, tag, limit, awake)
     };
     match send(core, &submit) {
         Ok((lane, tag)) => CallFuture(State::Out { lane, tag }),
@@ -280,7 +282,7 @@ pub(super) fn operate(
     offset: u64,
     wanted: &Wanted<'_>,
 ) -> CallFuture {
-    let submit = |inner: &mut Inner, tag: usize, limit: Duration| {
+    let submit = |inner: &mut Inner, tag: usize, limit: Duration, _: bool| {
         submit_one_sided(inner, region, offset, wanted, tag, limit)
     };
     match send(core, &submit) {
@@ -289,10 +291,10 @@ pub(super) fn operate(
     }
 }
 
-fn send(
-    core: &Arc<Core>,
-    submit: &dyn Fn(&mut Inner, usize, Duration) -> Result<CallId, CallError>,
-) -> Result<(Arc<AsyncLane>, usize), CallError> {
+/// Puts a call into the lane: where it is, its place, its deadline, and whether the driver is awake.
+type Submit<'a> = dyn Fn(&mut Inner, usize, Duration, bool) -> Result<CallId, CallError> + 'a;
+
+fn send(core: &Arc<Core>, submit: &Submit<'_>) -> Result<(Arc<AsyncLane>, usize), CallError> {
     let deadline = core.recipe.deadline;
     let lane = lane_of(core)?;
     let mut inner = lane.lock();
@@ -305,7 +307,8 @@ fn send(
         return send(core, submit);
     }
     let tag = inner.calls.reserve();
-    let submitted = submit(&mut inner, tag, deadline);
+    let awake = !lane.sleeping.load(Ordering::SeqCst);
+    let submitted = submit(&mut inner, tag, deadline, awake);
     let call = match submitted {
         Ok(call) => call,
         Err(error) => {
@@ -324,25 +327,28 @@ fn send(
     Ok((lane, tag))
 }
 
-/// Submits, making room by polling when the ring is full.
+/// Submits, making room by polling when the ring is full. `awake`: the driver looks at the lane soon.
 fn submit(
     inner: &mut Inner,
     handler: HandlerId,
     payload: &[u8],
     tag: usize,
     limit: Duration,
+    awake: bool,
 ) -> Result<CallId, CallError> {
     let started = Instant::now();
     loop {
         let Inner { lane, calls, .. } = &mut *inner;
         if let Some(call) = lane.submit(handler, &mut Body::Bytes(payload), tag as u64)? {
-            lane.flush(calls)?;
+            if !awake || !lane.gathers() {
+                lane.flush(calls)?;
+            }
             return Ok(call);
         }
         if started.elapsed() > limit {
             return Err(CallError::DeadlineExceeded { after: limit });
         }
-        if lane.poll(calls)? == 0 {
+        if lane.turn(calls, true)? == 0 {
             lane.check(calls)?;
             std::thread::yield_now();
         }

@@ -72,6 +72,10 @@ pub(crate) trait Lane: Send {
     /// Hands the batch to the device. An error ends the lane, after every call has been completed with it; so do those of the
     /// other methods with a sink.
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
+    /// Whether requests of futures may wait for the driver's next look, so that those of many tasks leave together.
+    fn gathers(&self) -> bool {
+        false
+    }
     /// Takes what has arrived.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError>;
     /// [`Lane::flush`] and then [`Lane::poll`]. `waits`: the caller has nothing to do before an answer comes.

@@ -5,6 +5,7 @@
 
 mod batch;
 mod builder;
+pub(crate) mod datagram_lane;
 mod driver;
 pub(crate) mod lane;
 mod pipeline;
@@ -12,6 +13,7 @@ pub(crate) mod region;
 pub(crate) mod reply;
 mod report;
 pub(crate) mod ring_lane;
+mod slots;
 mod thread_lane;
 mod wait;
 
@@ -36,6 +38,7 @@ use thread_lane::ThreadLane;
 use wait::Waiter;
 
 use crate::error::{CallError, ConnectError};
+use crate::fabric::Owner;
 use crate::HandlerId;
 
 /// What a connection uses, and why.
@@ -98,7 +101,12 @@ impl Client {
 
     fn start(recipe: Recipe) -> Result<Self, ConnectError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let (lane, info) = recipe.open()?;
+        // The thread that drives a simulated cluster makes the lanes of others.
+        let owner = match recipe.is_of_a_desk() {
+            true => Owner::Alone,
+            false => Owner::Thread,
+        };
+        let (lane, info) = recipe.open(owner)?;
         let core = Arc::new(Core {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             recipe,
@@ -254,7 +262,7 @@ impl Client {
         let spare = self.core.spare().take();
         let lane = match spare {
             Some(lane) => lane,
-            None => self.core.recipe.open()?.0,
+            None => self.core.recipe.open(Owner::Alone)?.0,
         };
         Ok(Pipeline::new(lane, &self.core.recipe))
     }

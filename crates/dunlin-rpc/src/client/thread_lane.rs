@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::lane::Lane;
 use super::{Core, Place};
 use crate::error::CallError;
+use crate::fabric::Owner;
 
 /// A thread's lane. Its owner is the thread; the client only ever locks it to close it, so the lock has no rivals on the way of a call.
 pub(super) struct ThreadLane {
@@ -103,7 +104,7 @@ fn renew<'a>(core: &Core, place: &'a mut Place) -> Result<&'a mut Box<dyn Lane>,
     }
     let (lane, _) = core
         .recipe
-        .open()
+        .open(Owner::Thread)
         .map_err(|error| CallError::Connect(Arc::new(error)))?;
     Ok(place.insert(lane))
 }

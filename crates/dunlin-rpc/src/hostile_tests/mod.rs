@@ -1,6 +1,7 @@
 //! Peers that keep to the handshake and to nothing else: they WRITE whatever they like wherever they may.
 
 mod credits;
+mod datagrams;
 mod raw;
 mod server;
 mod sweep;
@@ -139,7 +140,11 @@ fn each_breach_of_the_protocol_ends_the_connection() {
     type Breach<'a> = (&'static str, Box<dyn Fn(&mut Raw) -> bool + 'a>);
     let breaches: Vec<Breach<'_>> = vec![
         ("kind 0", Box::new(|raw| raw.message(0, 1, &[], 0))),
-        ("kind 10", Box::new(|raw| raw.message(10 << 48, 1, &[], 0))),
+        (
+            "a kind of datagrams",
+            Box::new(|raw| raw.message(10 << 48, 1, &[], 0)),
+        ),
+        ("kind 15", Box::new(|raw| raw.message(15 << 48, 1, &[], 0))),
         (
             "longer than the ring takes",
             Box::new(|raw| raw.message(4097 | 1 << 32 | 1 << 48, 1, &[], 0)),

@@ -228,6 +228,7 @@ impl<D: Device> Connection<D> {
             Kind::Response | Kind::Failure | Kind::LongResponse => {
                 Err(ChannelError::violation("a client that answers its server"))
             }
+            _ => Err(ChannelError::violation("a message of datagrams in a ring")),
         }
     }
 

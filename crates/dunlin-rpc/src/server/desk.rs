@@ -71,7 +71,7 @@ impl Desk {
 
     /// Opens a connection for a client that has proved itself.
     pub(crate) fn open(&self, request: &OpenRequest) -> Result<OpenReply, Refusal> {
-        if request.preset.parse::<Preset>().is_err() {
+        let Ok(preset) = request.preset.parse::<Preset>() else {
             let known = Preset::ALL
                 .iter()
                 .map(|preset| preset.name().to_string())
@@ -80,12 +80,12 @@ impl Desk {
                 asked: request.preset.clone(),
                 known,
             });
-        }
+        };
         let service = self.services().find(|(name, _)| *name == request.device);
         let (_, service) =
             service.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
         let (endpoint, parameters) = service
-            .accept(&request.endpoint, &request.parameters)
+            .accept(preset.channel(), &request.endpoint, &request.parameters)
             .map_err(|error| Refusal::rejected(error.to_string()))?;
         Ok(OpenReply {
             endpoint,

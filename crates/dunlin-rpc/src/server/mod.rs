@@ -1,12 +1,14 @@
 //! The server: a port, handlers by id, and threads that serve.
 
 mod connection;
+mod datagram;
 mod desk;
 mod figures;
 mod handler;
 mod poller;
 mod region;
 mod reports;
+mod rounds;
 pub(crate) mod service;
 mod statistics;
 mod workers;
@@ -201,6 +203,15 @@ impl ServerBuilder {
     pub fn pin_pollers(mut self, first_core: usize) -> Self {
         self.affinity = Some(first_core);
         self
+    }
+
+    /// As [`ServerBuilder::serve`], at this address.
+    ///
+    /// # Errors
+    /// As for [`ServerBuilder::serve`], or the address is malformed.
+    pub fn serve_at(mut self, address: &str) -> Result<RunningServer, ServeError> {
+        self.address = Some(address.parse()?);
+        self.serve()
     }
 
     /// Binds the port and starts the threads.

@@ -2,25 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dunlin_verbs::{thread, CompletionChannel, Device};
 
 use super::connection::{Connection, Context};
+use super::rounds::{self, Rounds};
 use super::workers::Finished;
+use crate::channel::ring::PROBE_INTERVAL;
 use crate::channel::ChannelError;
-use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
-
-/// Passes without work between two looks at the clock.
-const PASSES_PER_CLOCK: u32 = 64;
-/// Passes between two looks for failures, which messages do not show; a server that is always busy looks, too.
-const PASSES_PER_CHECK: u32 = 1 << 14;
-/// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible anywhere.
-const GRACE: Duration = Duration::from_micros(20);
-/// How often each client is probed.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest sleep: bounds the harm of a wake-up that was lost after all.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+use crate::config::WaitMode;
 
 /// What reaches a poller from other threads.
 pub(super) enum Mail<D: Device> {
@@ -88,61 +79,9 @@ impl<D: Device> Poller<D> {
     }
 
     /// Serves until the server ends.
-    pub(super) fn run(mut self) {
-        let mut passes = 0u32;
-        let mut idle_passes = 0u32;
-        let mut idle_since: Option<Instant> = None;
-        loop {
-            let work = self.pass();
-            if self.is_over() {
-                break;
-            }
-            passes = passes.wrapping_add(1);
-            if passes % PASSES_PER_CHECK == 0 {
-                self.check();
-            }
-            if work > 0 {
-                idle_passes = 0;
-                idle_since = None;
-                continue;
-            }
-            idle_passes = idle_passes.wrapping_add(1);
-            if idle_passes % PASSES_PER_CLOCK != 0 {
-                thread::idle(REST, false);
-                continue;
-            }
-            let now = thread::now();
-            let since = *idle_since.get_or_insert(now);
-            if let WaitMode::Doze { spin } = self.wait {
-                if now.duration_since(since) >= spin {
-                    self.sleep();
-                    idle_since = None;
-                }
-            }
-        }
-        for connection in &mut self.connections {
-            connection.close();
-        }
-    }
-
-    /// Serves each connection once.
-    #[inline]
-    fn pass(&mut self) -> usize {
-        let mut work = 0;
-        if self.handle.has_mail.load(Ordering::Relaxed) {
-            work += self.take_mail();
-        }
-        let mut index = 0;
-        while index < self.connections.len() {
-            match self.connections[index].poll(&self.context) {
-                Ok(taken) => {
-                    work += taken;
-                    index += 1;
-                }
-                Err(error) => self.end(index, &error),
-            }
-        }
-        work
+    pub(super) fn run(self) {
+        let (wait, wake) = (self.wait, self.handle.wake.clone());
+        rounds::run(self, wait, &wake);
     }
 
     #[cold]
@@ -202,6 +141,28 @@ impl<D: Device> Poller<D> {
             }
         }
     }
+}
+
+impl<D: Device> Rounds for Poller<D> {
+    /// Serves each connection once.
+    #[inline]
+    fn pass(&mut self) -> usize {
+        let mut work = 0;
+        if self.handle.has_mail.load(Ordering::Relaxed) {
+            work += self.take_mail();
+        }
+        let mut index = 0;
+        while index < self.connections.len() {
+            match self.connections[index].poll(&self.context) {
+                Ok(taken) => {
+                    work += taken;
+                    index += 1;
+                }
+                Err(error) => self.end(index, &error),
+            }
+        }
+        work
+    }
 
     fn check(&mut self) {
         let now = thread::now();
@@ -230,37 +191,27 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    fn has_work(&self) -> bool {
+    fn is_ending(&self) -> bool {
+        self.handle.ending.load(Ordering::Acquire)
+    }
+
+    fn has_work(&mut self) -> bool {
         self.handle.has_mail.load(Ordering::Acquire)
             || self.connections.iter().any(Connection::has_arrival)
     }
 
-    #[cold]
-    fn sleep(&mut self) {
+    fn prepare_sleep(&mut self) -> bool {
         let mut known = true;
         self.each(|connection| {
             known &= connection.prepare_sleep()?;
             Ok(())
         });
-        if !known {
-            thread::sleep(UNHEARD_PAUSE);
-            return;
+        known
+    }
+
+    fn close(&mut self) {
+        for connection in &mut self.connections {
+            connection.close();
         }
-        let announced = thread::now();
-        while thread::now().duration_since(announced) < GRACE {
-            if self.has_work() {
-                return;
-            }
-            thread::relax();
-        }
-        self.check();
-        if self.has_work() || self.handle.ending.load(Ordering::Acquire) {
-            return;
-        }
-        if let Err(error) = self.handle.wake.wait(LONGEST_SLEEP) {
-            tracing::error!(%error, "a poller cannot sleep");
-            thread::sleep(Duration::from_millis(1));
-        }
-        self.check();
     }
 }

@@ -1,4 +1,4 @@
-//! The service of one device: its pollers and workers.
+//! The service of one device: its pollers and workers, for rings and for datagrams.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +7,7 @@ use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
 use super::connection::{Connection, Context};
+use super::datagram::{DatagramService, Plan};
 use super::handler::HandlerTable;
 use super::poller::{Mail, Poller, PollerHandle};
 use super::region::{Region, ServedRegions};
@@ -19,6 +20,7 @@ use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
 use crate::channel::ring::{Parameters, UnconnectedRing};
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
+use crate::preset::ChannelKind;
 
 /// What a service is made of.
 #[derive(Clone)]
@@ -38,6 +40,7 @@ pub(crate) trait Service: Send + Sync {
     /// Joins a new client to one of the pollers.
     fn accept(
         &self,
+        channel: ChannelKind,
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError>;
@@ -55,11 +58,89 @@ pub(crate) trait Service: Send + Sync {
     fn end(&self);
 }
 
+/// All that serves over one device.
+pub(crate) struct DeviceService<D: Device> {
+    rings: RingService<D>,
+    datagrams: DatagramService<D>,
+    max_connections: usize,
+}
+
+impl<D: Device> DeviceService<D> {
+    pub(crate) fn start(device: D, setup: ServiceSetup) -> Result<Self, ServeError> {
+        let plan = Plan {
+            handlers: setup.handlers.clone(),
+            channel: setup.channel.clone(),
+            pollers: setup.pollers,
+            workers: setup.workers,
+            affinity: setup.affinity,
+        };
+        Ok(Self {
+            max_connections: setup.max_connections,
+            rings: RingService::start(device.clone(), setup)?,
+            datagrams: DatagramService::new(device, plan),
+        })
+    }
+}
+
+impl<D: Device> Service for DeviceService<D> {
+    fn accept(
+        &self,
+        channel: ChannelKind,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<(EndpointAddress, Parameters), VerbsError> {
+        if self.connections() >= self.max_connections {
+            return Err(VerbsError::Limit {
+                resource: "max_connections",
+                asked: 1,
+                available: 0,
+                limit: self.max_connections,
+            });
+        }
+        match channel {
+            ChannelKind::Ring => self.rings.accept(peer, parameters),
+            ChannelKind::Datagram => self.datagrams.accept(peer, parameters),
+        }
+    }
+
+    fn senders(&self) -> Vec<SenderReport> {
+        self.rings.admission.report()
+    }
+
+    fn connections(&self) -> usize {
+        self.rings.connections() + self.datagrams.connections()
+    }
+
+    fn count(&self, sum: &mut ServerStatistics) {
+        self.rings.count(sum);
+        self.datagrams.count(sum);
+    }
+
+    fn drain(&self) {
+        self.rings.drain();
+        self.datagrams.drain();
+    }
+
+    fn is_over(&self) -> bool {
+        self.rings.is_over() && self.datagrams.is_over()
+    }
+
+    fn end(&self) {
+        self.rings.end();
+        self.datagrams.end();
+    }
+}
+
+impl<D: Device> Drop for DeviceService<D> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// The service over ring channels.
-pub(crate) struct RingService<D: Device> {
+struct RingService<D: Device> {
     device: D,
     channel: ChannelConfig,
-    max_connections: usize,
     pollers: Vec<Arc<PollerHandle<D>>>,
     counters: Vec<Arc<Counters>>,
     threads: Mutex<Vec<Running>>,
@@ -70,16 +151,16 @@ pub(crate) struct RingService<D: Device> {
 }
 
 impl<D: Device> RingService<D> {
-    pub(crate) fn start(device: D, setup: ServiceSetup) -> Result<Self, ServeError> {
+    fn start(device: D, setup: ServiceSetup) -> Result<Self, ServeError> {
         let ServiceSetup {
             handlers,
             channel,
             pollers,
             workers,
-            max_connections,
             affinity,
             most_active,
             regions,
+            ..
         } = setup;
         let regions = Arc::new(ServedRegions::allocate(&device, &regions)?);
         let handles = (0..pollers)
@@ -133,7 +214,6 @@ impl<D: Device> RingService<D> {
             regions,
             device,
             channel,
-            max_connections,
             pollers: handles,
             counters,
             threads: Mutex::new(threads),
@@ -143,21 +223,12 @@ impl<D: Device> RingService<D> {
     }
 }
 
-impl<D: Device> Service for RingService<D> {
+impl<D: Device> RingService<D> {
     fn accept(
         &self,
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
-        let open = self.connections();
-        if open >= self.max_connections {
-            return Err(VerbsError::Limit {
-                resource: "max_connections",
-                asked: 1,
-                available: 0,
-                limit: self.max_connections,
-            });
-        }
         let least = self
             .pollers
             .iter()
@@ -182,10 +253,6 @@ impl<D: Device> Service for RingService<D> {
         let connection = Connection::new(id, index, channel, admitted, Arc::clone(&self.regions));
         poller.send(Mail::Adopt(Box::new(connection)));
         Ok(answer)
-    }
-
-    fn senders(&self) -> Vec<SenderReport> {
-        self.admission.report()
     }
 
     fn connections(&self) -> usize {
@@ -226,11 +293,5 @@ impl<D: Device> Service for RingService<D> {
                 tracing::error!("a server thread panicked");
             }
         }
-    }
-}
-
-impl<D: Device> Drop for RingService<D> {
-    fn drop(&mut self) {
-        self.end();
     }
 }

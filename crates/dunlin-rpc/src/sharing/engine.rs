@@ -295,6 +295,7 @@ impl<D: Device> Engine<D> {
             Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => {
                 Err(ChannelError::violation("a server that calls its client"))
             }
+            _ => Err(ChannelError::violation("a message of datagrams in a ring")),
         }
     }
 

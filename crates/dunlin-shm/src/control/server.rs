@@ -257,6 +257,17 @@ impl Session {
             }
             !again
         });
+        // So have those that are gone.
+        let over = pair.receive.enter(|receive| {
+            let all = receive.inbound.iter_mut();
+            let over = all.filter_map(|one| one.is_over().then(|| Arc::clone(&one.port)));
+            over.collect::<Vec<_>>()
+        });
+        for port in over {
+            close_datagram_port(core, target, &port);
+            self.datagrams
+                .retain(|(_, _, other)| !Arc::ptr_eq(other, &port));
+        }
         let geometry = Geometry {
             lengths: 1,
             data_bytes: core.config.datagram_port_bytes as u32,

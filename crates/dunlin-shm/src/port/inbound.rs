@@ -52,6 +52,11 @@ impl Inbound {
         Ok(Some(record))
     }
 
+    /// Whether the sender has left, and everything that it sent is taken.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.port.left().load(Ordering::Acquire) != 0 && !matches!(self.peek(), Ok(Some(_)))
+    }
+
     /// Has `f` read the bytes of a record that [`Inbound::peek`] returned. They may change meanwhile.
     #[inline]
     pub(crate) fn read(&self, record: &Record, f: impl FnOnce([(*const u8, usize); 2])) {

@@ -14,6 +14,7 @@ const HEAD: usize = 64;
 const STATE: usize = 128;
 const POSTED: usize = 192;
 const ARMED: usize = 256;
+const LEFT: usize = 320;
 const LENGTHS: usize = PAGE_BYTES;
 
 impl Geometry {
@@ -94,6 +95,11 @@ impl PortMap {
     #[inline(always)]
     pub(crate) fn armed(&self) -> &AtomicU32 {
         self.mapping.u32(ARMED)
+    }
+
+    /// Whether the sender has said that nothing more comes.
+    pub(crate) fn left(&self) -> &AtomicU32 {
+        self.mapping.u32(LEFT)
     }
 
     /// The length of the RECEIVE with this running number.

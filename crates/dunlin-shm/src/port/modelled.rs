@@ -22,6 +22,7 @@ pub(crate) struct PortMap {
     state: AtomicU32,
     posted: AtomicU64,
     armed: AtomicU32,
+    left: AtomicU32,
     lengths: Vec<AtomicU32>,
     units: Vec<UnsafeCell<[u8; UNIT_BYTES]>>,
 }
@@ -51,6 +52,7 @@ impl PortMap {
             state: AtomicU32::new(0),
             posted: AtomicU64::new(0),
             armed: AtomicU32::new(0),
+            left: AtomicU32::new(0),
             lengths: (0..geometry.lengths).map(|_| AtomicU32::new(0)).collect(),
             units: (0..units)
                 .map(|_| UnsafeCell::new([0; UNIT_BYTES]))
@@ -72,6 +74,10 @@ impl PortMap {
 
     pub(crate) fn state(&self) -> &AtomicU32 {
         &self.state
+    }
+
+    pub(crate) fn left(&self) -> &AtomicU32 {
+        &self.left
     }
 
     pub(crate) fn posted(&self) -> &AtomicU64 {

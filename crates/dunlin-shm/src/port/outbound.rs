@@ -36,6 +36,11 @@ impl Outbound {
         }
     }
 
+    /// Says that nothing more comes; the receiver gives the port up when it has taken all.
+    pub(crate) fn leave(&self) {
+        self.port.left().store(1, Ordering::Release);
+    }
+
     /// Whether the peer's queue pair is in a state in which it receives.
     #[inline(always)]
     pub(crate) fn peer_receives(&self) -> bool {

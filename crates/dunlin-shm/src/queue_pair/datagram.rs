@@ -33,6 +33,16 @@ enum Way {
     Refused(Instant),
 }
 
+impl Drop for Datagrams {
+    fn drop(&mut self) {
+        for (_, way) in &self.destinations {
+            if let Way::Open(outbound) = way {
+                outbound.leave();
+            }
+        }
+    }
+}
+
 impl Datagrams {
     #[inline]
     fn find(&mut self, target: Target) -> Option<usize> {

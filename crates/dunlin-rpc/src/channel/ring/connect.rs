@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair, QueuePairConfig,
-    ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
+    thread, Access, ConnectAttributes, Device, EndpointAddress, Placement, QueuePair,
+    QueuePairConfig, ReceiveQueue, ReceiveRequest, Region, RemoteAddress, RemoteKey, Transport,
+    Verbs, VerbsError,
 };
 
 use super::one_sided::OneSidedWork;
-use super::{Parameters, RingChannel, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
+use super::{Parameters, RingChannel, PROBE_INTERVAL, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
 use crate::channel::batch::{Form, LINE_BYTES};
 use crate::channel::buffers::{BufferPool, Purpose};
 use crate::channel::inbox::Inbox;
@@ -251,6 +252,8 @@ impl<D: Device> UnconnectedRing<D> {
             posted: 0,
             retired: 0,
             signaled: VecDeque::with_capacity(SEND_REQUESTS),
+            vain_looks: 0,
+            stalled_since: thread::now(),
             fetches: Vec::new(),
             fetched: Vec::new(),
             woken: 0,
@@ -267,6 +270,7 @@ impl<D: Device> UnconnectedRing<D> {
             waited_since: None,
             dialled: false,
             probe: None,
+            next_probe: thread::now() + PROBE_INTERVAL,
             device: self.device,
             domain: self.domain,
         })

@@ -1,0 +1,224 @@
+//! Setting up a session: what one side tells the other, and what it makes of the answer.
+
+use std::sync::{Arc, PoisonError};
+
+use dunlin_verbs::{Device, EndpointAddress, VerbsError};
+
+use super::endpoint::{receives_of_session, sessions_max};
+use super::packet::{self, Head};
+use super::receives::Block;
+use super::sends::Route;
+use super::{Endpoint, Parameters, Shared, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
+
+/// Names of the parameters that two sides exchange.
+mod parameter {
+    pub(super) const SESSION: &str = "session";
+    pub(super) const COOKIE: &str = "session-cookie";
+    pub(super) const PACKET: &str = "packet-bytes";
+    pub(super) const LONGEST: &str = "max-message-bytes";
+    pub(super) const CALLS: &str = "session-calls";
+}
+
+/// What one side says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    /// How the other side names the session in its datagrams.
+    pub(crate) to: Head,
+    /// Longest datagram that it takes.
+    pub(crate) packet_bytes: usize,
+    /// Longest message that it takes.
+    pub(crate) longest: usize,
+    /// Calls that may be out.
+    pub(crate) calls: usize,
+}
+
+impl Greeting {
+    /// As it travels.
+    pub(crate) fn parameters(&self) -> Parameters {
+        [
+            (parameter::SESSION, u64::from(self.to.session)),
+            (parameter::COOKIE, self.to.cookie),
+            (parameter::PACKET, self.packet_bytes as u64),
+            (parameter::LONGEST, self.longest as u64),
+            (parameter::CALLS, self.calls as u64),
+        ]
+        .map(|(name, value)| (name.to_string(), value))
+        .into()
+    }
+
+    /// Reads what a peer said.
+    pub(crate) fn read(parameters: &Parameters) -> Result<Self, VerbsError> {
+        let number = |name: &'static str, least: usize, most: usize| {
+            let value = parameters.get(name).copied().ok_or_else(|| {
+                VerbsError::Peer(format!(
+                    "it did not say its {name}: not a datagram session of this version"
+                ))
+            })?;
+            usize::try_from(value)
+                .ok()
+                .filter(|value| (least..=most).contains(value))
+                .ok_or_else(|| {
+                    let words = format!("its {name} is {value}: it must be from {least} to {most}");
+                    VerbsError::Peer(words)
+                })
+        };
+        let packet_bytes = number(parameter::PACKET, PACKET_BYTES_MIN, PACKET_BYTES_MAX)?;
+        Ok(Self {
+            to: Head {
+                cookie: number(parameter::COOKIE, 0, usize::MAX)? as u64,
+                session: number(parameter::SESSION, 0, u32::MAX as usize)? as u32,
+                messages: 0,
+            },
+            packet_bytes: packet_bytes & !7,
+            longest: number(parameter::LONGEST, 1, 1 << 30)?,
+            calls: number(parameter::CALLS, 1, CALLS)?,
+        })
+    }
+
+    /// Longest payload in one datagram to this side, of a side whose own datagrams are at most `own`.
+    pub(crate) fn capacity(&self, own: usize) -> usize {
+        packet::capacity(self.packet_bytes.min(own))
+    }
+}
+
+/// The session of a client whose server is not known yet.
+#[derive(Debug)]
+pub(crate) struct UnconnectedSession<D: Device> {
+    pub(crate) endpoint: Shared<D>,
+    pub(crate) number: u32,
+    address: EndpointAddress,
+    greeting: Greeting,
+    joined: bool,
+}
+
+impl<D: Device> UnconnectedSession<D> {
+    /// Takes a place at the endpoint, with RECEIVEs.
+    ///
+    /// # Errors
+    /// When it has no more places, or the device no memory.
+    pub(crate) fn new(
+        endpoint: &Shared<D>,
+        calls: usize,
+        longest: usize,
+    ) -> Result<Self, VerbsError> {
+        let mut held = endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        let cookie = crate::fabric::random(held.device())?;
+        let Some(number) = held.enter(cookie) else {
+            let limit = sessions_max(held.device());
+            return Err(VerbsError::Limit {
+                resource: "sessions of a datagram queue pair",
+                asked: 1,
+                available: 0,
+                limit,
+            });
+        };
+        if let Err(error) = provide(&mut held, number) {
+            held.leave(number);
+            return Err(error);
+        }
+        let greeting = Greeting {
+            to: Head {
+                cookie,
+                session: number,
+                messages: 0,
+            },
+            packet_bytes: held.packet_bytes(),
+            longest,
+            calls: calls.min(CALLS),
+        };
+        let address = held.address();
+        drop(held);
+        Ok(Self {
+            endpoint: Arc::clone(endpoint),
+            number,
+            address,
+            greeting,
+            joined: false,
+        })
+    }
+
+    /// Where the server reaches it.
+    pub(crate) fn address(&self) -> EndpointAddress {
+        self.address
+    }
+
+    /// What the server must know beyond the address.
+    pub(crate) fn parameters(&self) -> Parameters {
+        self.greeting.parameters()
+    }
+
+    /// Joins it to the server.
+    ///
+    /// # Errors
+    /// When the server's words make no session.
+    pub(crate) fn join(
+        &mut self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<Greeting, VerbsError> {
+        let theirs = Greeting::read(parameters)?;
+        if theirs.calls > self.greeting.calls {
+            let words = format!("it allows {} calls, more than were asked for", theirs.calls);
+            return Err(VerbsError::Peer(words));
+        }
+        let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        let route = route(&held, peer)?;
+        held.join(self.number, route);
+        drop(held);
+        self.joined = true;
+        Ok(theirs)
+    }
+}
+
+impl<D: Device> Drop for UnconnectedSession<D> {
+    fn drop(&mut self) {
+        if !self.joined {
+            let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+            held.leave(self.number);
+        }
+    }
+}
+
+/// Posts a session's RECEIVEs, unless those of an earlier one at the same place are there.
+fn provide<D: Device>(endpoint: &mut Endpoint<D>, number: u32) -> Result<(), VerbsError> {
+    if endpoint.provided() > number as usize {
+        return Ok(());
+    }
+    let places = receives_of_session();
+    let bytes = endpoint.packet_bytes();
+    let block = provision(endpoint.device(), endpoint.domain(), places, bytes)?;
+    endpoint
+        .provide(block)
+        .map_err(|error| VerbsError::Peer(error.to_string()))
+}
+
+/// RECEIVEs that are not posted yet, for so many datagrams of so many bytes.
+pub(crate) fn provision<D: Device>(
+    device: &D,
+    domain: &D::ProtectionDomain,
+    places: usize,
+    packet_bytes: usize,
+) -> Result<Block<D>, VerbsError> {
+    Block::allocate(device, domain, places, packet_bytes)
+}
+
+/// The way to a peer.
+fn route<D: Device>(
+    endpoint: &Endpoint<D>,
+    peer: &EndpointAddress,
+) -> Result<Route<D>, VerbsError> {
+    route_in(endpoint.device(), endpoint.domain(), peer)
+}
+
+/// The way to a peer, from a queue pair of this domain.
+pub(crate) fn route_in<D: Device>(
+    device: &D,
+    domain: &D::ProtectionDomain,
+    peer: &EndpointAddress,
+) -> Result<Route<D>, VerbsError> {
+    Ok(Route {
+        handle: device.create_address_handle(domain, peer)?,
+        queue_pair: peer.queue_pair,
+        queue_key: peer.queue_key,
+    })
+}

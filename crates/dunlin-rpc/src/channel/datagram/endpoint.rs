@@ -1,0 +1,431 @@
+//! A datagram queue pair and the sessions that use it. It waits for nothing but a free entry of its own send queue.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dunlin_verbs::{
+    thread, Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes, Device,
+    EndpointAddress, Notify, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, Transport,
+    Verbs, VerbsError, Work, GRH_BYTES,
+};
+
+use super::packet::{Head, HEAD_BYTES};
+pub(crate) use super::receives::Block;
+use super::receives::Receives;
+pub(crate) use super::sends::Route;
+use super::sends::{self, Sends, DOORBELL};
+use super::{BESIDE_CALLS, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
+use crate::channel::ChannelError;
+use crate::config::REST;
+
+/// RECEIVEs of a queue pair at most: they bound its sessions.
+const RECEIVES_MAX: usize = 16 << 10;
+/// RECEIVEs before the first session: clients may send their first datagram before theirs are posted.
+pub(crate) const FIRST_RECEIVES: usize = 64;
+/// How long a full send queue is waited for.
+const RECLAIM: Duration = Duration::from_secs(2);
+
+/// An endpoint of a client. Its sessions are those of one thread, so the lock has no rivals on the way of a call; others take it
+/// to close a session.
+pub(crate) type Shared<D> = Arc<Mutex<Endpoint<D>>>;
+
+/// How long an endpoint that ends waits for its last datagrams to leave.
+const FINISH: Duration = Duration::from_millis(100);
+
+/// A session's place at an endpoint.
+#[derive(Debug)]
+struct Place<D: Device> {
+    /// What its peer must say. `None`: the place is free.
+    cookie: Option<u64>,
+    route: Option<Route<D>>,
+    /// Datagrams that are here: the place of each, and its bytes.
+    arrived: VecDeque<(u64, u32)>,
+}
+
+/// A datagram queue pair.
+#[derive(Debug)]
+pub(crate) struct Endpoint<D: Device> {
+    queue_pair: D::QueuePair,
+    completions: D::CompletionQueue,
+    wake: D::CompletionChannel,
+    receives: Receives<D>,
+    sends: Sends<D>,
+    places: Vec<Place<D>>,
+    packet_bytes: usize,
+    broken: Option<ChannelError>,
+    /// Sessions that there are RECEIVEs for.
+    provided: usize,
+    /// Datagrams that were nobody's.
+    strange: u64,
+    /// Those that are nobody's yet, where sessions may be on their way to us by another road: place, bytes, head.
+    unclaimed: Vec<(u64, u32, Head, Option<u32>)>,
+    keeps_unclaimed: bool,
+    domain: D::ProtectionDomain,
+    device: D,
+}
+
+/// RECEIVEs of one session.
+pub(crate) const fn receives_of_session() -> usize {
+    CALLS + BESIDE_CALLS
+}
+
+/// Sessions that a queue pair of this device can have.
+pub(crate) fn sessions_max<D: Device>(device: &D) -> usize {
+    let receives = device.attributes().max_receive_requests.min(RECEIVES_MAX);
+    receives.saturating_sub(FIRST_RECEIVES) / receives_of_session()
+}
+
+/// Datagrams of this device are so long at most.
+pub(crate) fn packet_bytes<D: Device>(device: &D) -> usize {
+    device.attributes().mtu_bytes.min(PACKET_BYTES_MAX) & !7
+}
+
+impl<D: Device> Endpoint<D> {
+    /// Makes one, ready to send. `wake` is raised when a datagram comes to who has asked for that.
+    ///
+    /// # Errors
+    /// When the device has no datagrams, or a limit is reached.
+    pub(crate) fn new(device: &D, wake: &D::CompletionChannel) -> Result<Self, VerbsError> {
+        let attributes = device.attributes();
+        let packet_bytes = packet_bytes(device);
+        let has_datagrams = attributes.transports.ud.contains(Verbs::SEND);
+        if !has_datagrams || packet_bytes < PACKET_BYTES_MIN || sessions_max(device) == 0 {
+            return Err(VerbsError::Unsupported {
+                device: attributes.name.clone(),
+                what: format!(
+                    "datagrams (UD SEND of at least {PACKET_BYTES_MIN} bytes), which this preset stands on: use another preset"
+                ),
+            });
+        }
+        let receives = FIRST_RECEIVES + sessions_max(device) * receives_of_session();
+        let domain = device.create_protection_domain()?;
+        let completions = device.create_completion_queue(receives + sends::ENTRIES, Some(wake))?;
+        let mut queue_pair = device.create_queue_pair(
+            &domain,
+            &QueuePairConfig {
+                transport: Transport::UnreliableDatagram,
+                send_completions: &completions,
+                receive_completions: &completions,
+                send_requests: sends::ENTRIES,
+                receive_queue: ReceiveQueue::Own(receives),
+                segments: 1,
+                inline_bytes: sends::inline_bytes(device, packet_bytes),
+            },
+        )?;
+        queue_pair.to_init(Access::empty())?;
+        queue_pair.to_ready_to_receive(None, ConnectAttributes::default())?;
+        queue_pair.to_ready_to_send()?;
+        Ok(Self {
+            sends: Sends::new(device, &domain, packet_bytes)?,
+            receives: Receives::new(packet_bytes),
+            queue_pair,
+            completions,
+            wake: wake.clone(),
+            places: Vec::new(),
+            packet_bytes,
+            broken: None,
+            provided: 0,
+            strange: 0,
+            unclaimed: Vec::new(),
+            keeps_unclaimed: false,
+            domain,
+            device: device.clone(),
+        })
+    }
+
+    pub(crate) fn device(&self) -> &D {
+        &self.device
+    }
+
+    pub(crate) fn domain(&self) -> &D::ProtectionDomain {
+        &self.domain
+    }
+
+    /// Where peers reach it.
+    pub(crate) fn address(&self) -> EndpointAddress {
+        self.queue_pair.address()
+    }
+
+    /// Longest datagram that it takes.
+    pub(crate) fn packet_bytes(&self) -> usize {
+        self.packet_bytes
+    }
+
+    /// What to sleep on.
+    pub(crate) fn wake(&self) -> &D::CompletionChannel {
+        &self.wake
+    }
+
+    /// Sessions that there are RECEIVEs for.
+    pub(crate) fn provided(&self) -> usize {
+        self.provided
+    }
+
+    /// Posts the RECEIVEs of a block, for one more session.
+    pub(crate) fn provide(&mut self, block: Block<D>) -> Result<(), ChannelError> {
+        self.provided += 1;
+        self.add(block)
+    }
+
+    /// Posts the RECEIVEs of a block.
+    pub(crate) fn add(&mut self, block: Block<D>) -> Result<(), ChannelError> {
+        self.receives.add(block);
+        self.receives.post_all(&mut self.queue_pair)
+    }
+
+    /// A place for a session that nobody has, if there is one, with what its peer must say.
+    pub(crate) fn enter(&mut self, cookie: u64) -> Option<u32> {
+        let free = self.places.iter().position(|place| place.cookie.is_none());
+        let number = match free {
+            Some(number) => number,
+            None if self.places.len() < sessions_max(&self.device) => self.places.len(),
+            None => return None,
+        };
+        self.enter_at(number as u32, cookie);
+        Some(number as u32)
+    }
+
+    /// Takes the place of this number.
+    pub(crate) fn enter_at(&mut self, number: u32, cookie: u64) {
+        let index = number as usize;
+        while self.places.len() <= index {
+            self.places.push(Place {
+                cookie: None,
+                route: None,
+                arrived: VecDeque::with_capacity(receives_of_session()),
+            });
+        }
+        self.places[index].cookie = Some(cookie);
+    }
+
+    /// Says where the session's peer is.
+    pub(crate) fn join(&mut self, number: u32, route: Route<D>) {
+        self.places[number as usize].route = Some(route);
+    }
+
+    /// The place is free again; what came for the session is thrown away.
+    pub(crate) fn leave(&mut self, number: u32) {
+        let place = &mut self.places[number as usize];
+        place.cookie = None;
+        place.route = None;
+        while let Some((id, _)) = self.places[number as usize].arrived.pop_front() {
+            // An endpoint that is broken has no use for it.
+            let _ = self.receives.give_back(id, &mut self.queue_pair);
+        }
+    }
+
+    /// Takes completions: datagrams go to their sessions, which `news` hears the numbers of.
+    ///
+    /// # Errors
+    /// When the queue pair has failed: all its sessions are lost.
+    #[inline]
+    pub(crate) fn poll(&mut self, mut news: impl FnMut(u32)) -> Result<usize, ChannelError> {
+        let mut completions = [Completion::EMPTY; 8];
+        let mut arrived = 0;
+        loop {
+            let count = match self.completions.poll(&mut completions) {
+                Ok(count) => count,
+                Err(error) => return Err(self.fail(error.to_string())),
+            };
+            for completion in &completions[..count] {
+                if !completion.is_success() {
+                    return Err(self.fail(completion.status.to_string()));
+                }
+                if completion.opcode != CompletionOpcode::Receive {
+                    self.sends.retire();
+                } else if let Some(session) = self.arrive(completion)? {
+                    arrived += 1;
+                    news(session);
+                }
+            }
+            if count < completions.len() {
+                return Ok(arrived);
+            }
+        }
+    }
+
+    /// Finds out whose a datagram is.
+    #[inline]
+    fn arrive(&mut self, completion: &Completion) -> Result<Option<u32>, ChannelError> {
+        let length = completion.bytes.saturating_sub(GRH_BYTES);
+        let mut bytes = [0; HEAD_BYTES];
+        if length >= HEAD_BYTES {
+            self.receives.read(completion.id, &mut bytes);
+        }
+        // Zeros are of no version.
+        let Some(head) = Head::read(&bytes) else {
+            return self.refuse(completion.id);
+        };
+        let length = length.min(self.packet_bytes) as u32;
+        let entry = (completion.id, length);
+        if self.claim(head, completion.source_queue_pair, entry) {
+            return Ok(Some(head.session));
+        }
+        if self.keeps_unclaimed && self.unclaimed.len() < FIRST_RECEIVES / 2 {
+            let source = completion.source_queue_pair;
+            self.unclaimed.push((completion.id, length, head, source));
+            return Ok(None);
+        }
+        self.refuse(completion.id)
+    }
+
+    /// Gives a datagram to its session, if there is one.
+    #[inline]
+    fn claim(&mut self, head: Head, source: Option<u32>, entry: (u64, u32)) -> bool {
+        let Some(place) = self.places.get_mut(head.session as usize) else {
+            return false;
+        };
+        let theirs = place.route.as_ref().map(|route| route.queue_pair);
+        let known = place.cookie == Some(head.cookie)
+            && theirs == source
+            && place.arrived.len() < receives_of_session();
+        if known {
+            place.arrived.push_back(entry);
+        }
+        known
+    }
+
+    #[cold]
+    fn refuse(&mut self, id: u64) -> Result<Option<u32>, ChannelError> {
+        self.strange += 1;
+        tracing::debug!(count = self.strange, "a datagram that is nobody's");
+        self.receives.give_back(id, &mut self.queue_pair)?;
+        Ok(None)
+    }
+
+    /// Datagrams of sessions that are not known yet are kept until [`Endpoint::settle`].
+    pub(crate) fn keep_unclaimed(&mut self) {
+        self.keeps_unclaimed = true;
+    }
+
+    /// Whether there are such.
+    #[inline]
+    pub(crate) fn has_unclaimed(&self) -> bool {
+        !self.unclaimed.is_empty()
+    }
+
+    /// All sessions that there are have been entered: gives them their datagrams and throws the others away.
+    #[cold]
+    pub(crate) fn settle(&mut self, mut news: impl FnMut(u32)) -> Result<(), ChannelError> {
+        while let Some((id, length, head, source)) = self.unclaimed.pop() {
+            if self.claim(head, source, (id, length)) {
+                news(head.session);
+            } else {
+                self.refuse(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next datagram of a session, copied into `target`, which takes the longest: its bytes.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        session: u32,
+        target: &mut [u8],
+    ) -> Result<Option<usize>, ChannelError> {
+        let place = &mut self.places[session as usize];
+        let Some((id, length)) = place.arrived.pop_front() else {
+            return Ok(None);
+        };
+        let length = length as usize;
+        D::charge(Work::SharedLine);
+        D::charge(Work::Copy(length));
+        self.receives.read(id, &mut target[..length]);
+        self.receives.give_back(id, &mut self.queue_pair)?;
+        Ok(Some(length))
+    }
+
+    /// Whether something is here for a session.
+    #[inline]
+    pub(crate) fn has_arrival(&self, session: u32) -> bool {
+        !self.places[session as usize].arrived.is_empty()
+    }
+
+    /// Sends a datagram to each of these sessions, all with one doorbell if they are no more than it takes.
+    #[inline]
+    pub(crate) fn send<'a>(
+        &mut self,
+        datagrams: impl Iterator<Item = (u32, &'a [u8])>,
+    ) -> Result<(), ChannelError> {
+        let mut datagrams = datagrams.peekable();
+        while let Some((session, bytes)) = datagrams.next() {
+            if !self.sends.has_entries(DOORBELL) {
+                self.reclaim()?;
+            }
+            let place = self.places.get(session as usize);
+            let Some(route) = place.and_then(|place| place.route.as_ref()) else {
+                // A session that has ended needs no answers.
+                continue;
+            };
+            let posted = if datagrams.peek().is_none() {
+                self.sends.post_one(&mut self.queue_pair, route, bytes)
+            } else {
+                let mut list: [(&Route<D>, &[u8]); DOORBELL] = [(route, bytes); DOORBELL];
+                let mut count = 1;
+                while count < DOORBELL {
+                    let Some((session, bytes)) = datagrams.next() else {
+                        break;
+                    };
+                    let place = self.places.get(session as usize);
+                    if let Some(route) = place.and_then(|place| place.route.as_ref()) {
+                        list[count] = (route, bytes);
+                        count += 1;
+                    }
+                }
+                self.sends.post(&mut self.queue_pair, &list[..count])
+            };
+            posted.inspect_err(|error| self.broken = Some(error.clone()))?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn reclaim(&mut self) -> Result<(), ChannelError> {
+        let started = thread::now();
+        while !self.sends.has_entries(DOORBELL) {
+            self.poll(|_| {})?;
+            if thread::now().duration_since(started) > RECLAIM {
+                return Err(self.fail("no SEND completes".to_owned()));
+            }
+            thread::idle(REST, false);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn fail(&mut self, why: String) -> ChannelError {
+        let error = ChannelError::queue_pair(why);
+        self.broken.get_or_insert(error).clone()
+    }
+
+    /// Whether it has failed.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some() || self.queue_pair.state() == QueuePairState::Error
+    }
+
+    /// The next datagram is sent so that [`Endpoint::finish`] knows when it is gone.
+    pub(crate) fn signal_next(&mut self) {
+        self.sends.signal_next();
+    }
+
+    /// Waits until what was sent has left, for a short time.
+    pub(crate) fn finish(&mut self) {
+        let started = thread::now();
+        while !self.sends.are_done() && thread::now().duration_since(started) < FINISH {
+            if self.poll(|_| {}).is_err() {
+                return;
+            }
+            thread::idle(REST, false);
+        }
+    }
+
+    /// Asks for an event when the next datagram comes; who asks looks once more before it sleeps.
+    pub(crate) fn prepare_sleep(&mut self) -> Result<(), ChannelError> {
+        self.completions
+            .request_notify(Notify::Next)
+            .map_err(|error| self.fail(error.to_string()))
+    }
+}

@@ -1,0 +1,255 @@
+//! The wire format of a datagram: a head that says whose it is, then messages as in a batch of the ring.
+//!
+//! ```text
+//! head: cookie of the receiver's session u64 | number of that session u32 | messages u16 | version u8 | 0 u8
+//! then: header 16 B | payload, to 8 B | header | payload | ...
+//! ```
+//!
+//! A queue pair takes datagrams from anybody. The cookie is random and was told to one peer, in the handshake: a datagram without it is
+//! nobody's. What follows is still checked like all that a peer writes.
+
+use std::ops::Range;
+
+use crate::channel::message::{message_bytes, Header, HEADER_BYTES};
+use crate::channel::outbox::copy;
+
+/// Bytes before the first message.
+pub(crate) const HEAD_BYTES: usize = 16;
+/// Version of the format.
+const VERSION: u8 = 1;
+
+/// Whose datagram it is, and what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// What only the session's peer knows.
+    pub(crate) cookie: u64,
+    /// The receiver's number of the session.
+    pub(crate) session: u32,
+    /// Messages that follow.
+    pub(crate) messages: u16,
+}
+
+impl Head {
+    /// The bytes on the wire.
+    #[inline]
+    pub(crate) fn encode(self) -> [u8; HEAD_BYTES] {
+        let low = u128::from(self.cookie);
+        let middle = u128::from(self.session) << 64 | u128::from(self.messages) << 96;
+        (low | middle | u128::from(VERSION) << 112).to_le_bytes()
+    }
+
+    /// Reads what anybody may have written; `None` when it is of another version, or no head at all.
+    #[inline]
+    pub(crate) fn read(bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
+        let all = u128::from_le_bytes(*bytes);
+        (all >> 112 == u128::from(VERSION)).then_some(Self {
+            cookie: all as u64,
+            session: (all >> 64) as u32,
+            messages: (all >> 96) as u16,
+        })
+    }
+}
+
+/// Longest payload that crosses in one datagram of `packet_bytes`.
+pub(crate) fn capacity(packet_bytes: usize) -> usize {
+    ((packet_bytes - HEAD_BYTES) & !7) - HEADER_BYTES
+}
+
+/// A datagram that is being written.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    bytes: Box<[u8]>,
+    /// Bytes that its receiver takes.
+    limit: usize,
+    length: usize,
+    messages: u16,
+}
+
+impl Packet {
+    /// An empty one, of so many bytes at most.
+    pub(crate) fn new(packet_bytes: usize) -> Self {
+        Self {
+            bytes: vec![0; packet_bytes & !7].into(),
+            limit: packet_bytes & !7,
+            length: HEAD_BYTES,
+            messages: 0,
+        }
+    }
+
+    /// Whether no message is in it.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages == 0
+    }
+
+    /// Whether a message with `payload` bytes fits in as well.
+    #[inline]
+    pub(crate) fn fits(&self, payload: usize) -> bool {
+        message_bytes(payload) <= self.limit - self.length && self.messages < u16::MAX
+    }
+
+    /// Adds a message, for which there is room.
+    #[inline]
+    pub(crate) fn push(&mut self, header: Header, payload: &[u8]) {
+        copy(&mut self.space()[..payload.len()], payload);
+        self.commit(header);
+    }
+
+    /// Where the payload of the next message goes: all the room there is.
+    #[inline]
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        let start = (self.length + HEADER_BYTES).min(self.limit);
+        &mut self.bytes[start..self.limit]
+    }
+
+    /// Adds the message whose payload was written into [`Packet::space`].
+    #[inline]
+    pub(crate) fn commit(&mut self, header: Header) {
+        self.bytes[self.length..self.length + HEADER_BYTES].copy_from_slice(&header.encode());
+        self.length += message_bytes(header.length as usize);
+        self.messages += 1;
+    }
+
+    /// Addresses it: `to` names the session, the count of messages is added.
+    #[inline]
+    pub(crate) fn seal(&mut self, to: Head) {
+        let head = Head {
+            messages: self.messages,
+            ..to
+        };
+        self.bytes[..HEAD_BYTES].copy_from_slice(&head.encode());
+    }
+
+    /// What is sent.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Begins anew, for a receiver that takes so many bytes.
+    #[inline]
+    pub(crate) fn clear_for(&mut self, packet_bytes: usize) {
+        self.limit = self.bytes.len().min(packet_bytes & !7);
+        self.clear();
+    }
+
+    /// Begins anew.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.length = HEAD_BYTES;
+        self.messages = 0;
+    }
+}
+
+/// The place in a datagram that is being read. The bytes are a private copy: their sender cannot change them any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor {
+    at: usize,
+    left: u16,
+}
+
+impl Cursor {
+    /// Before the first message of a datagram with this head.
+    pub(crate) fn new(head: Head) -> Self {
+        Self {
+            at: HEAD_BYTES,
+            left: head.messages,
+        }
+    }
+
+    /// The next message of `bytes` and where its payload stands; `Ok(None)` after the last.
+    ///
+    /// # Errors
+    /// What is wrong, when the bytes are not as many messages as the head says.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        bytes: &[u8],
+    ) -> Result<Option<(Header, Range<usize>)>, &'static str> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let rest = bytes.get(self.at..).unwrap_or_default();
+        let (header, rest) = rest
+            .split_first_chunk::<HEADER_BYTES>()
+            .ok_or("a datagram with fewer messages than it says")?;
+        let header = Header::read(header).ok_or("a message of no known kind")?;
+        let length = header.length as usize;
+        if length > rest.len() {
+            return Err("a message that is longer than its datagram");
+        }
+        let payload = self.at + HEADER_BYTES..self.at + HEADER_BYTES + length;
+        self.at += message_bytes(length);
+        self.left -= 1;
+        Ok(Some((header, payload)))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::channel::message::Kind;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn messages_come_out_as_they_went_in(
+            lengths in prop::collection::vec(0usize..700, 0..40), cookie: u64, session: u32
+        ) {
+            let mut packet = Packet::new(2000);
+            let mut inside = Vec::new();
+            for (call, length) in lengths.into_iter().enumerate() {
+                if packet.fits(length) {
+                    let header = Header { length: length as u32, handler: 7, kind: Kind::Request, call: call as u64 };
+                    packet.push(header, &vec![call as u8; length]);
+                    inside.push(header);
+                }
+            }
+            packet.seal(Head { cookie, session, messages: 0 });
+            let bytes = packet.bytes();
+            prop_assert!(bytes.len() <= 2000);
+            let head = Head::read(bytes.first_chunk().unwrap()).unwrap();
+            prop_assert_eq!((head.cookie, head.session, usize::from(head.messages)), (cookie, session, inside.len()));
+            let mut cursor = Cursor::new(head);
+            for header in inside {
+                let (read, payload) = cursor.take(bytes).unwrap().unwrap();
+                prop_assert_eq!(read, header);
+                prop_assert!(bytes[payload].iter().all(|&byte| byte == header.call as u8));
+            }
+            prop_assert!(cursor.take(bytes).unwrap().is_none());
+        }
+
+        #[test]
+        fn any_bytes_are_messages_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), messages: u16) {
+            let mut cursor = Cursor::new(Head { cookie: 0, session: 0, messages });
+            let mut taken = 0;
+            while let Ok(Some((_, payload))) = cursor.take(&bytes) {
+                prop_assert!(payload.end <= bytes.len());
+                taken += 1;
+            }
+            prop_assert!(taken <= messages);
+        }
+    }
+
+    #[test]
+    fn the_longest_payload_fits_and_one_byte_more_does_not() {
+        for packet_bytes in [256, 1000, 1024, 4096] {
+            let packet = Packet::new(packet_bytes);
+            assert!(packet.fits(capacity(packet_bytes)), "{packet_bytes}");
+            assert!(!packet.fits(capacity(packet_bytes) + 1), "{packet_bytes}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_no_head() {
+        let head = Head {
+            cookie: 1,
+            session: 2,
+            messages: 3,
+        };
+        let mut bytes = head.encode();
+        assert_eq!(Head::read(&bytes), Some(head));
+        bytes[14] = 9;
+        assert_eq!(Head::read(&bytes), None);
+    }
+}

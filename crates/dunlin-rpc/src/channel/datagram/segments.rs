@@ -1,0 +1,276 @@
+//! Messages above one datagram: cut by [`Transfer`], put together by [`Reassembly`]. The paper has none (§4.1: "MTU 4096"); these are ours.
+//!
+//! A session has one transfer in each direction at a time, [`WINDOW`] segments of it on their way. The receiver says how many it has;
+//! it takes them in any order and each once. A lost one leaves the transfer incomplete, which its caller's timer finds (`loss.rs`).
+
+use std::ops::Range;
+
+use dunlin_verbs::{Device, Work};
+
+use super::packet::Packet;
+use crate::channel::message::{Header, Kind};
+use crate::channel::ChannelError;
+
+/// Segments of a transfer that are on their way at most.
+pub(crate) const WINDOW: usize = 16;
+/// The receiver says how many segments it has each time that it has so many more.
+pub(crate) const TOLD_EVERY: usize = WINDOW / 4;
+/// Bytes that a segment's payload begins with: length of the whole message, place of the segment in it, number of the transfer.
+pub(crate) const SEGMENT_HEAD_BYTES: usize = 12;
+
+/// What a segment says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHead {
+    /// Bytes of the whole message.
+    pub(crate) total: u32,
+    /// First byte of this piece.
+    pub(crate) offset: u32,
+    /// Which transfer of the session, counted by the sender.
+    pub(crate) transfer: u32,
+}
+
+impl SegmentHead {
+    /// The bytes before the piece.
+    pub(crate) fn encode(self) -> [u8; SEGMENT_HEAD_BYTES] {
+        let mut bytes = [0; SEGMENT_HEAD_BYTES];
+        bytes[..4].copy_from_slice(&self.total.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.transfer.to_le_bytes());
+        bytes
+    }
+
+    /// Reads what a peer wrote, and what follows it.
+    pub(crate) fn read(payload: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, piece) = payload.split_first_chunk::<SEGMENT_HEAD_BYTES>()?;
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let head = Self {
+            total: word(0),
+            offset: word(4),
+            transfer: word(8),
+        };
+        Some((head, piece))
+    }
+}
+
+/// A long message on its way out.
+#[derive(Debug)]
+pub(crate) struct Transfer<B> {
+    pub(crate) call: u64,
+    pub(crate) handler: u16,
+    pub(crate) kind: Kind,
+    pub(crate) bytes: B,
+    /// Segments sent, and of these the ones that the receiver has.
+    sent: usize,
+    taken: usize,
+}
+
+impl<B: AsRef<[u8]>> Transfer<B> {
+    pub(crate) fn new(kind: Kind, handler: u16, call: u64, bytes: B) -> Self {
+        Self {
+            call,
+            handler,
+            kind,
+            bytes,
+            sent: 0,
+            taken: 0,
+        }
+    }
+
+    fn segments(&self, piece: usize) -> usize {
+        self.bytes.as_ref().len().div_ceil(piece)
+    }
+
+    /// Whether a segment was sent.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// The next segment of `piece` bytes, if one may go now: where it stands in the message.
+    pub(crate) fn next(&mut self, piece: usize) -> Option<Range<usize>> {
+        if self.sent >= self.segments(piece) || self.sent - self.taken >= WINDOW {
+            return None;
+        }
+        let start = self.sent * piece;
+        self.sent += 1;
+        Some(start..self.bytes.as_ref().len().min(start + piece))
+    }
+
+    /// The receiver has so many segments; counts that make no sense are not news. Whether it has all.
+    pub(crate) fn has(&mut self, count: usize, piece: usize) -> bool {
+        if count <= self.sent {
+            self.taken = self.taken.max(count);
+        }
+        self.taken == self.segments(piece)
+    }
+}
+
+/// Puts a piece of a transfer into an empty packet.
+pub(crate) fn put_segment<D: Device>(
+    packet: &mut Packet,
+    transfer: &Transfer<Box<[u8]>>,
+    head: SegmentHead,
+    range: Range<usize>,
+) {
+    let piece = &transfer.bytes[range];
+    let length = SEGMENT_HEAD_BYTES + piece.len();
+    let space = packet.space();
+    space[..SEGMENT_HEAD_BYTES].copy_from_slice(&head.encode());
+    space[SEGMENT_HEAD_BYTES..length].copy_from_slice(piece);
+    D::charge(Work::Copy(length));
+    packet.commit(Header {
+        length: length as u32,
+        handler: transfer.handler,
+        kind: transfer.kind,
+        call: transfer.call,
+    });
+}
+
+/// The count in a message about segments.
+pub(crate) fn count_in(payload: &[u8]) -> Result<u32, ChannelError> {
+    let count: [u8; 4] = payload
+        .try_into()
+        .map_err(|_| ChannelError::violation("a count of segments that is none"))?;
+    Ok(u32::from_le_bytes(count))
+}
+
+/// A long message on its way in.
+#[derive(Debug)]
+pub(crate) struct Reassembly {
+    pub(crate) call: u64,
+    pub(crate) handler: u16,
+    transfer: u32,
+    piece: usize,
+    bytes: Vec<u8>,
+    /// One bit for each segment that is here.
+    here: Vec<u64>,
+    count: usize,
+    told: usize,
+}
+
+/// What became of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It was not new, or one of many.
+    Nothing,
+    /// The sender is due to hear how many there are.
+    Tell(usize),
+    /// The message is whole.
+    Whole(usize),
+}
+
+impl Reassembly {
+    /// For the message that `head` belongs to, in pieces of `piece` bytes. `None`: nothing of this kind is sent honestly.
+    pub(crate) fn new(head: SegmentHead, handler: u16, call: u64, piece: usize) -> Option<Self> {
+        let total = head.total as usize;
+        (total > 0 && piece > 0).then(|| Self {
+            call,
+            handler,
+            transfer: head.transfer,
+            piece,
+            bytes: vec![0; total],
+            here: vec![0; total.div_ceil(piece).div_ceil(64)],
+            count: 0,
+            told: 0,
+        })
+    }
+
+    /// How a transfer stands to this one: of the same number, later or earlier.
+    pub(crate) fn compare(&self, head: SegmentHead) -> std::cmp::Ordering {
+        (head.transfer.wrapping_sub(self.transfer) as i32).cmp(&0)
+    }
+
+    /// Takes a segment of this transfer. `None`: an honest peer sends no such piece.
+    pub(crate) fn take(&mut self, head: SegmentHead, call: u64, piece: &[u8]) -> Option<Taken> {
+        let offset = head.offset as usize;
+        let total = self.bytes.len();
+        let sound = call == self.call
+            && head.total as usize == total
+            && offset < total
+            && offset % self.piece == 0
+            && piece.len() == self.piece.min(total - offset);
+        if !sound {
+            return None;
+        }
+        let index = offset / self.piece;
+        let bit = 1 << (index % 64);
+        if self.here[index / 64] & bit != 0 {
+            return Some(Taken::Nothing);
+        }
+        self.here[index / 64] |= bit;
+        self.bytes[offset..offset + piece.len()].copy_from_slice(piece);
+        self.count += 1;
+        if self.count == total.div_ceil(self.piece) {
+            return Some(Taken::Whole(self.count));
+        }
+        // The first one opens the way for a sender that was not heard of before.
+        if self.count - self.told >= TOLD_EVERY || self.count == 1 {
+            self.told = self.count;
+            return Some(Taken::Tell(self.count));
+        }
+        Some(Taken::Nothing)
+    }
+
+    /// The message.
+    pub(crate) fn into_bytes(self) -> Box<[u8]> {
+        self.bytes.into()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_message_comes_together_whatever_the_order(
+            length in 1usize..5000, piece in 1usize..600, seed: u64, twice: bool
+        ) {
+            let bytes: Vec<u8> = (0..length).map(|at| (at * 7) as u8).collect();
+            let mut transfer = Transfer::new(Kind::RequestSegment, 1, 9, bytes.clone());
+            let mut reassembly: Option<Reassembly> = None;
+            let mut on_the_way: Vec<Range<usize>> = Vec::new();
+            let mut state = seed | 1;
+            let mut whole = false;
+            while !whole {
+                while let Some(range) = transfer.next(piece) {
+                    on_the_way.push(range.clone());
+                    if twice {
+                        on_the_way.push(range);
+                    }
+                }
+                prop_assert!(on_the_way.len() <= 2 * WINDOW * 2);
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let range = on_the_way.swap_remove((state >> 33) as usize % on_the_way.len());
+                let head = SegmentHead { total: length as u32, offset: range.start as u32, transfer: 3 };
+                let mut payload = head.encode().to_vec();
+                payload.extend_from_slice(&bytes[range]);
+                let (head, body) = SegmentHead::read(&payload).unwrap();
+                let place = reassembly.get_or_insert_with(|| Reassembly::new(head, 1, 9, piece).unwrap());
+                match place.take(head, 9, body).unwrap() {
+                    Taken::Nothing => {}
+                    Taken::Tell(count) => { transfer.has(count, piece); }
+                    Taken::Whole(count) => {
+                        prop_assert!(transfer.has(count, piece));
+                        whole = true;
+                    }
+                }
+            }
+            prop_assert_eq!(&*reassembly.unwrap().into_bytes(), &bytes[..]);
+        }
+
+        #[test]
+        fn any_segment_is_taken_or_refused(
+            payload in prop::collection::vec(any::<u8>(), 0..64), total in 1u32..300, offset in 0u32..300
+        ) {
+            let head = SegmentHead { total: 200, offset: 0, transfer: 0 };
+            let mut reassembly = Reassembly::new(head, 1, 1, 16).unwrap();
+            if let Some((head, piece)) = SegmentHead::read(&payload) {
+                let _ = reassembly.take(head, 1, piece);
+            }
+            let _ = reassembly.take(SegmentHead { total, offset, transfer: 0 }, 1, &payload);
+            prop_assert_eq!(reassembly.into_bytes().len(), 200);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The send queue of a datagram queue pair: lists of datagrams to any peers with one doorbell, few of them signaled.
+
+use std::collections::VecDeque;
+
+use dunlin_verbs::{
+    Access, Destination, Device, Operation, Payload, QueuePair, Region, Segment, SendFlags,
+    SendRequest, VerbsError, Work,
+};
+
+use crate::channel::ChannelError;
+
+/// Entries of the send queue.
+pub(super) const ENTRIES: usize = 256;
+/// One in this many SENDs is signaled, so that entries come back (FaSST's selective signaling).
+const SIGNAL_EVERY: u32 = 64;
+/// Datagrams that go with one doorbell.
+pub(super) const DOORBELL: usize = 16;
+
+/// Where datagrams for a session go.
+#[derive(Debug)]
+pub(crate) struct Route<D: Device> {
+    pub(crate) handle: D::AddressHandle,
+    pub(crate) queue_pair: u32,
+    pub(crate) queue_key: u32,
+}
+
+/// The entries of the send queue.
+#[derive(Debug)]
+struct Ledger {
+    unsignaled: u32,
+    posted: u64,
+    retired: u64,
+    signaled: VecDeque<u64>,
+}
+
+impl Ledger {
+    /// The flags of the next SEND.
+    #[inline]
+    fn next(&mut self) -> SendFlags {
+        self.posted += 1;
+        if self.unsignaled + 1 < SIGNAL_EVERY {
+            self.unsignaled += 1;
+            return SendFlags::empty();
+        }
+        self.unsignaled = 0;
+        self.signaled.push_back(self.posted);
+        SendFlags::SIGNALED
+    }
+}
+
+/// What was posted, and where payloads stand that are too long to be inline.
+#[derive(Debug)]
+pub(super) struct Sends<D: Device> {
+    /// A place for each entry of the send queue, where the device copies fewer bytes than a datagram into the request.
+    staging: Option<D::Region>,
+    packet_bytes: usize,
+    inline_bytes: usize,
+    ledger: Ledger,
+}
+
+impl<D: Device> Sends<D> {
+    pub(super) fn new(
+        device: &D,
+        domain: &D::ProtectionDomain,
+        packet_bytes: usize,
+    ) -> Result<Self, VerbsError> {
+        let inline_bytes = inline_bytes(device, packet_bytes);
+        let staged = inline_bytes < packet_bytes;
+        let staging = staged
+            .then(|| device.allocate_region(domain, ENTRIES * packet_bytes, Access::LOCAL_WRITE));
+        Ok(Self {
+            staging: staging.transpose()?,
+            packet_bytes,
+            inline_bytes,
+            ledger: Ledger {
+                unsignaled: 0,
+                posted: 0,
+                retired: 0,
+                signaled: VecDeque::with_capacity(ENTRIES),
+            },
+        })
+    }
+
+    /// Whether `entries` more fit into the send queue.
+    #[inline]
+    pub(super) fn has_entries(&self, entries: usize) -> bool {
+        (self.ledger.posted - self.ledger.retired) as usize + entries <= ENTRIES
+    }
+
+    /// A signaled SEND is done, and all before it.
+    #[inline]
+    pub(super) fn retire(&mut self) {
+        if let Some(done) = self.ledger.signaled.pop_front() {
+            self.ledger.retired = done;
+        }
+    }
+
+    /// The next SEND is signaled.
+    pub(super) fn signal_next(&mut self) {
+        self.ledger.unsignaled = SIGNAL_EVERY;
+    }
+
+    /// Whether every SEND is known to be done.
+    pub(super) fn are_done(&self) -> bool {
+        self.ledger.posted == self.ledger.retired
+    }
+
+    /// Sends one datagram, for which there is an entry.
+    #[inline]
+    pub(super) fn post_one(
+        &mut self,
+        queue_pair: &mut D::QueuePair,
+        route: &Route<D>,
+        bytes: &[u8],
+    ) -> Result<(), ChannelError> {
+        if bytes.len() > self.inline_bytes {
+            return self.post(queue_pair, &[(route, bytes)]);
+        }
+        let request = plain(route, Payload::Inline(bytes), self.ledger.next());
+        post(queue_pair, &[request])
+    }
+
+    /// Sends up to [`DOORBELL`] datagrams, for which there are entries.
+    pub(super) fn post(
+        &mut self,
+        queue_pair: &mut D::QueuePair,
+        datagrams: &[(&Route<D>, &[u8])],
+    ) -> Result<(), ChannelError> {
+        let Self {
+            staging,
+            packet_bytes,
+            inline_bytes,
+            ledger,
+        } = self;
+        let Some(&(last, _)) = datagrams.last() else {
+            return Ok(());
+        };
+        let count = datagrams.len().min(DOORBELL);
+        let first = ledger.posted as usize;
+        let segments: Option<[[Segment<'_, D::Region>; 1]; DOORBELL]> =
+            staging.as_ref().map(|region| {
+                std::array::from_fn(|i| {
+                    let bytes = datagrams.get(i).map_or(&[][..], |datagram| datagram.1);
+                    let offset = (first + i) % ENTRIES * *packet_bytes;
+                    if bytes.len() > *inline_bytes {
+                        D::charge(Work::Copy(bytes.len()));
+                        region.memory().write(offset, bytes);
+                    }
+                    [Segment {
+                        region,
+                        offset,
+                        length: bytes.len(),
+                    }]
+                })
+            });
+        let requests: [_; DOORBELL] = std::array::from_fn(|i| {
+            let Some(&(route, bytes)) = datagrams.get(i) else {
+                // Only those before it are posted.
+                return plain(last, Payload::Inline(&[]), SendFlags::empty());
+            };
+            let payload = match &segments {
+                Some(segments) if bytes.len() > *inline_bytes => Payload::Segments(&segments[i]),
+                _ => Payload::Inline(bytes),
+            };
+            plain(route, payload, ledger.next())
+        });
+        post(queue_pair, &requests[..count])
+    }
+}
+
+#[inline]
+fn plain<'a, D: Device>(
+    route: &'a Route<D>,
+    payload: Payload<'a, D::Region>,
+    flags: SendFlags,
+) -> SendRequest<'a, D::Region, D::AddressHandle> {
+    let send = Operation::Send { immediate: None };
+    let mut request = SendRequest::new(0, send, payload, flags);
+    request.destination = Some(Destination {
+        handle: &route.handle,
+        queue_pair: route.queue_pair,
+        queue_key: route.queue_key,
+    });
+    request
+}
+
+#[inline]
+fn post<Q: QueuePair>(
+    queue_pair: &mut Q,
+    requests: &[SendRequest<'_, Q::Region, Q::AddressHandle>],
+) -> Result<(), ChannelError> {
+    queue_pair
+        .post_send(requests)
+        .map_err(|error| ChannelError::queue_pair(error.to_string()))
+}
+
+/// Bytes of a datagram that the device copies into the request.
+pub(super) fn inline_bytes<D: Device>(device: &D, packet_bytes: usize) -> usize {
+    device.attributes().max_inline_bytes.min(packet_bytes)
+}

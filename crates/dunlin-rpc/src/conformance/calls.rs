@@ -1,0 +1,64 @@
+//! One call at a time.
+
+use super::{call, pattern, Outcome, Stage, ECHO};
+use crate::ChannelConfig;
+
+/// Payloads from nothing to megabytes come back as they were, also at the edges of what crosses in one piece.
+pub fn payloads_of_all_sizes_come_back(stage: &Stage<'_>) -> Outcome {
+    let server = stage.serve(stage.server());
+    let client = stage.client(&server);
+    let real = stage.world.is_not_real().is_none();
+    let longest = if real {
+        ChannelConfig::default().max_message_bytes
+    } else {
+        1 << 20
+    };
+    let eager = ChannelConfig::default().eager_bytes;
+    let sizes = (0..=70)
+        .chain([100, 199, 1000])
+        // A datagram of 4096 bytes takes 4064 in one piece.
+        .chain(eager - 40..=eager + 4)
+        .chain([2 * eager, 65_535, 65_536, 300_001, longest]);
+    let sizes: Vec<usize> = sizes.collect();
+    let count = sizes.len() as u64;
+    stage.with_pipeline(&client, move |pipeline| {
+        for size in sizes {
+            let payload = pattern(size, size as u64);
+            let answer = call(pipeline, ECHO, &payload).expect("an answer");
+            assert!(answer == payload, "{size} bytes came back otherwise");
+        }
+    });
+    assert_eq!(server.requests(), count);
+    if real {
+        for size in [0, 60, 5000, 1 << 20] {
+            let payload = pattern(size, 1);
+            assert!(*client.call(ECHO, &payload).expect("an answer") == *payload);
+        }
+    }
+    Ok(())
+}
+
+/// Requests filled in place arrive as they were filled.
+pub fn requests_filled_in_place_arrive(stage: &Stage<'_>) -> Outcome {
+    let server = stage.serve(stage.server());
+    let client = stage.client(&server);
+    stage.with_pipeline(&client, |pipeline| {
+        for size in [0, 10, 4096, 100_000, 1 << 20] {
+            let mut request = pipeline.buffer(size).expect("a buffer");
+            request.copy_from_slice(&pattern(size, 3));
+            let mut request = Some(request);
+            while let Some(again) = request.take() {
+                request = pipeline.submit_buffer(ECHO, again, 0).expect("a lane");
+                pipeline
+                    .poll(|_, answer| assert!(*answer.expect("an answer") == *pattern(size, 3)))
+                    .expect("a lane");
+            }
+            while pipeline.outstanding() > 0 {
+                pipeline
+                    .wait(|_, answer| assert!(*answer.expect("an answer") == *pattern(size, 3)))
+                    .expect("a lane");
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Many calls at once: batches, pipelines, threads, futures, workers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{block_on, call, pattern, Job, Outcome, Stage, ECHO};
+use crate::CallError;
+
+/// A batch of more calls than a lane holds gives each its own answer, in order.
+pub fn batches_give_each_call_its_own_answer(stage: &Stage<'_>) -> Outcome {
+    stage.needs_a_real_world()?;
+    let server = stage.serve(stage.server());
+    let client = stage.client(&server);
+    let payloads: Vec<Vec<u8>> = (0..3000).map(|i| pattern(i % 300, i as u64)).collect();
+    let mut batch = client.batch();
+    for payload in &payloads {
+        batch = batch.call(ECHO, payload);
+    }
+    let answers = batch.call(12, b"no such handler").send().expect("a lane");
+    assert_eq!(answers.len(), payloads.len() + 1);
+    for (payload, answer) in payloads.iter().zip(&answers) {
+        assert_eq!(&**answer.as_ref().expect("an answer"), &payload[..]);
+    }
+    let last = answers.last();
+    assert!(matches!(last, Some(Err(CallError::UnknownHandler(12)))));
+    Ok(())
+}
+
+/// Each of so many calls of mixed sizes ends with its own bytes, `out` at a time.
+fn mixed(pipeline: &mut crate::Pipeline, total: u64, out: usize) {
+    let sizes = [0usize, 1, 40, 41, 64, 500, 4064, 4065, 5000, 70_000];
+    let (mut sent, mut answered) = (0u64, 0u64);
+    while answered < total {
+        while sent < total && pipeline.outstanding() < out {
+            let size = sizes[sent as usize % sizes.len()];
+            let payload = pattern(size, sent);
+            if !pipeline.submit(ECHO, &payload, sent).expect("a lane") {
+                break;
+            }
+            sent += 1;
+        }
+        pipeline
+            .wait(|tag, answer| {
+                let size = sizes[tag as usize % sizes.len()];
+                assert!(*answer.expect("an answer") == *pattern(size, tag));
+                answered += 1;
+            })
+            .expect("a lane");
+    }
+    assert_eq!(pipeline.outstanding(), 0);
+}
+
+/// A pipeline keeps calls of all sizes out, and each finds its answer.
+pub fn pipelines_keep_calls_out(stage: &Stage<'_>) -> Outcome {
+    let server = stage.serve(stage.server());
+    let client = stage.client(&server);
+    let total = if stage.world.is_not_real().is_none() {
+        3000
+    } else {
+        600
+    };
+    stage.with_pipeline(&client, move |pipeline| mixed(pipeline, total, 50));
+    assert_eq!(server.requests(), total);
+    Ok(())
+}
+
+/// Threads that share a client get their own answers, and the server takes each request once.
+pub fn threads_share_a_client(stage: &Stage<'_>) -> Outcome {
+    let server = stage.serve(stage.server());
+    let client = stage.client(&server);
+    let calls = 400;
+    let threads = 6u64;
+    let mut jobs: Vec<Job<'static>> = Vec::new();
+    let real = stage.world.is_not_real().is_none();
+    for thread in 0..threads {
+        if real {
+            let client = client.clone();
+            jobs.push(Box::new(move || {
+                for i in 0..calls {
+                    let payload = pattern((i % 100) as usize, thread << 32 | i);
+                    let answer = client.call(ECHO, &payload).expect("an answer");
+                    assert_eq!(&*answer, &payload[..]);
+                }
+            }));
+        } else {
+            let mut pipeline = client.pipeline().expect("a lane");
+            jobs.push(Box::new(move || {
+                for i in 0..calls {
+                    let payload = pattern((i % 100) as usize, thread << 32 | i);
+                    let answer = call(&mut pipeline, ECHO, &payload).expect("an answer");
+                    assert_eq!(answer, payload);
+                }
+            }));
+        }
+    }
+    stage.world.run(jobs);
+    assert_eq!(server.requests(), threads * calls);
+    Ok(())
+}
+
+/// Futures of several threads, more than a lane holds at once, all end with their own answers.
+pub fn futures_of_many_tasks_end(stage: &Stage<'_>) -> Outcome {
+    stage.needs_a_real_world()?;
+    let server = stage.serve(stage.server());
+    let client = stage.client(&server);
+    let tasks = |seed: u64| {
+        let client = client.clone();
+        move || {
+            let payloads: Vec<_> = (0..60u64)
+                .map(|i| pattern((i * 137 % 9000) as usize, seed << 32 | i))
+                .collect();
+            let calls: Vec<_> = payloads
+                .iter()
+                .map(|payload| client.call_async(ECHO, payload))
+                .collect();
+            for (call, payload) in calls.into_iter().zip(&payloads) {
+                assert!(*block_on(call).expect("an answer") == **payload);
+            }
+        }
+    };
+    stage.world.run(
+        (0..3)
+            .map(|seed| Box::new(tasks(seed)) as Job<'_>)
+            .collect(),
+    );
+    Ok(())
+}
+
+/// A handler on the worker pool holds up no other call of its client.
+pub fn slow_handlers_hold_up_nobody(stage: &Stage<'_>) -> Outcome {
+    stage.needs_a_real_world()?;
+    let gate = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&gate);
+    let server = stage.server().handle_on_workers(2, move |request, reply| {
+        while !opened.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        reply.write(request.payload())
+    });
+    let server = stage.serve(server);
+    let _opener = super::Opener(Arc::clone(&gate));
+    let client = stage.client(&server);
+    let mut pipeline = client.pipeline().expect("a lane");
+    // The slow ones first, also the first of the lane.
+    assert!(pipeline.submit(2, &[9; 10_000], 100).expect("a lane"));
+    assert!(pipeline.submit(2, b"slow", 101).expect("a lane"));
+    let mut quick = 0;
+    for tag in 0..50 {
+        while !pipeline.submit(ECHO, b"quick", tag).expect("a lane") {
+            pipeline.poll(|_, _| quick += 1).expect("a lane");
+        }
+        while quick <= tag {
+            pipeline
+                .wait(|tag, answer| {
+                    assert!(tag < 50, "the gate is shut");
+                    assert_eq!(answer.expect("an answer"), b"quick");
+                    quick += 1;
+                })
+                .expect("a lane");
+        }
+    }
+    gate.store(true, Ordering::Release);
+    let mut slow = Vec::new();
+    while pipeline.outstanding() > 0 {
+        let ended = |tag, answer: Result<&[u8], CallError>| {
+            slow.push((tag, answer.expect("an answer").len()));
+        };
+        pipeline.wait(ended).expect("a lane");
+    }
+    slow.sort_unstable();
+    assert_eq!(slow, [(100, 10_000), (101, 4)]);
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! The conformance suite of RPC: what every preset does, written once, run over every world that has one.
+//!
+//! A [`World`] is a server and clients of it: processes of this machine over a device ([`Loopback`]), or hosts of a simulated cluster. A
+//! behaviour is a function over a [`Stage`], which is a world and a preset; [`rpc_conformance!`](crate::rpc_conformance) makes each a
+//! test for each preset, so that the test runner prints what held where. What a world cannot do (block in a call on a simulated thread,
+//! lose packets of shared memory) prints *skipped* with the reason.
+
+mod calls;
+mod errors;
+mod lifecycle;
+mod loss;
+mod many;
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::{Client, ClientBuilder, LocalServer, Pipeline, Preset, RunningServer, Server};
+use crate::{HandlerId, ServerBuilder};
+
+pub use calls::{payloads_of_all_sizes_come_back, requests_filled_in_place_arrive};
+pub use errors::{
+    handlers_may_fail_panic_or_be_missing, messages_over_the_limits_are_errors,
+    one_sided_operations_work_or_are_refused,
+};
+pub use lifecycle::{
+    a_client_finds_its_server_again, a_deadline_ends_the_wait_and_not_the_connection,
+    a_shutdown_answers_what_was_accepted, closing_ends_calls_that_are_out,
+    dropping_a_future_cancels_its_call_alone, idle_threads_sleep_and_are_woken,
+};
+pub use loss::{each_call_is_executed_once_or_reported, nothing_is_lost_on_a_good_network};
+pub use many::{
+    batches_give_each_call_its_own_answer, futures_of_many_tasks_end, pipelines_keep_calls_out,
+    slow_handlers_hold_up_nobody, threads_share_a_client,
+};
+
+/// Sends back what it gets.
+pub const ECHO: HandlerId = 1;
+
+/// A server in its world.
+#[derive(Debug)]
+pub enum Serving {
+    /// With a port.
+    Running(Box<RunningServer>),
+    /// With a desk.
+    Local(LocalServer),
+}
+
+impl Serving {
+    /// Requests taken so far.
+    pub fn requests(&self) -> u64 {
+        match self {
+            Self::Running(server) => server.statistics().requests,
+            Self::Local(server) => server.statistics().requests,
+        }
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        match self {
+            Self::Running(server) => server.connections(),
+            Self::Local(server) => server.connections(),
+        }
+    }
+}
+
+/// What a network does to packets between client and server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weather {
+    /// Share of packets that are lost.
+    pub lost: f64,
+    /// Share that comes twice.
+    pub twice: f64,
+    /// Share that is late by up to 200 µs, and may be overtaken.
+    pub late: f64,
+}
+
+/// A job for a thread of the client's.
+pub type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// Where a server and its clients live.
+pub trait World {
+    /// For people.
+    fn name(&self) -> String;
+
+    /// Why behaviours that block in calls, wait by the clock or start threads cannot be had; `None`: they can.
+    fn is_not_real(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Starts a server, at an address that an earlier one had if that is given.
+    fn serve(&self, server: ServerBuilder, again: Option<&Serving>) -> Serving;
+
+    /// A client of it.
+    fn connect(&self, client: ClientBuilder, server: &Serving) -> Client;
+
+    /// Takes leave of a client, where that may wait for its peers.
+    fn part(&self, client: Client) {
+        drop(client);
+    }
+
+    /// Runs each job on a thread of its own at the client, to the end of all.
+    fn run(&self, jobs: Vec<Job<'static>>);
+
+    /// Sets the weather, if the world has any; `false`: it has none.
+    fn set_weather(&self, weather: Option<Weather>) -> bool {
+        let _ = weather;
+        false
+    }
+}
+
+/// Why a behaviour was not tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped(pub String);
+
+/// What a behaviour returns; a failure is a panic.
+pub type Outcome = Result<(), Skipped>;
+
+/// A world and a preset.
+pub struct Stage<'a> {
+    /// The world.
+    pub world: &'a dyn World,
+    /// The preset of its clients.
+    pub preset: Preset,
+}
+
+impl std::fmt::Debug for Stage<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} on {}", self.preset, self.world.name())
+    }
+}
+
+impl Stage<'_> {
+    /// Behaviours that block need a world whose threads do.
+    ///
+    /// # Errors
+    /// Why this one's do not.
+    pub fn needs_a_real_world(&self) -> Outcome {
+        match self.world.is_not_real() {
+            Some(why) => Err(Skipped(why.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        Client::builder().preset(self.preset).lanes(4)
+    }
+
+    fn server(&self) -> ServerBuilder {
+        Server::unbound().handle(ECHO, |request, reply| reply.write(request.payload()))
+    }
+
+    fn serve(&self, server: ServerBuilder) -> Serving {
+        self.world.serve(server, None)
+    }
+
+    fn client(&self, server: &Serving) -> Visitor<'_> {
+        self.client_of(self.builder(), server)
+    }
+
+    fn client_of(&self, builder: ClientBuilder, server: &Serving) -> Visitor<'_> {
+        Visitor {
+            client: Some(self.world.connect(builder, server)),
+            world: self.world,
+        }
+    }
+
+    /// Runs one job on a thread of the client's; it gets a pipeline.
+    fn with_pipeline(&self, client: &Client, job: impl FnOnce(&mut Pipeline) + Send + 'static) {
+        let mut pipeline = client.pipeline().expect("a lane");
+        self.world.run(vec![Box::new(move || job(&mut pipeline))]);
+    }
+}
+
+/// A client that takes leave as its world wants it.
+struct Visitor<'a> {
+    client: Option<Client>,
+    world: &'a dyn World,
+}
+
+impl std::ops::Deref for Visitor<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().expect("it has not left")
+    }
+}
+
+impl Drop for Visitor<'_> {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            // After a failure the world may not go on.
+            if !std::thread::panicking() {
+                self.world.part(client);
+            }
+        }
+    }
+}
+
+/// One call through a pipeline on which no other is out.
+fn call(
+    pipeline: &mut Pipeline,
+    handler: HandlerId,
+    payload: &[u8],
+) -> Result<Vec<u8>, crate::CallError> {
+    while !pipeline.submit(handler, payload, 7)? {
+        pipeline.poll(|_, _| panic!("no call is out"))?;
+        dunlin_verbs::thread::idle(Duration::from_micros(5), true);
+    }
+    let mut ended = None;
+    while pipeline.outstanding() > 0 {
+        pipeline.wait(|tag, answer| {
+            assert_eq!(tag, 7);
+            assert!(ended.replace(answer.map(<[u8]>::to_vec)).is_none());
+        })?;
+    }
+    ended.expect("no call is out, so it has ended")
+}
+
+/// Opens a gate that handlers wait at, also when an assertion fails: a server waits for its workers.
+struct Opener(Arc<AtomicBool>);
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Bytes that differ for each seed and place.
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+/// Waits until `holds`, for at most 30 s.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed().as_secs() < 30, "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits for a future on this thread.
+fn block_on<F: std::future::Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park_timeout(Duration::from_secs(1)),
+        }
+    }
+}
+
+/// Server and clients in this process, over a device of this machine and the port of the bootstrap.
+#[derive(Clone, Copy, Debug)]
+pub struct Loopback {
+    /// The device by name or kind.
+    pub device: &'static str,
+}
+
+impl World for Loopback {
+    fn name(&self) -> String {
+        self.device.to_owned()
+    }
+
+    fn serve(&self, server: ServerBuilder, again: Option<&Serving>) -> Serving {
+        let address = match again {
+            Some(Serving::Running(server)) => server.address().to_string(),
+            _ => "dunlin://127.0.0.1:0".to_owned(),
+        };
+        let server = server.device(self.device);
+        Serving::Running(Box::new(server.serve_at(&address).expect("a server")))
+    }
+
+    fn connect(&self, client: ClientBuilder, server: &Serving) -> Client {
+        let Serving::Running(server) = server else {
+            unreachable!("this world's servers have ports");
+        };
+        let client = client.device(self.device);
+        client
+            .connect(&server.address().to_string())
+            .expect("a client")
+    }
+
+    fn run(&self, jobs: Vec<Job<'static>>) {
+        std::thread::scope(|scope| {
+            for job in jobs {
+                scope.spawn(job);
+            }
+        });
+    }
+}
+
+/// Runs one behaviour and prints when it was skipped.
+///
+/// # Panics
+/// When the preset behaves otherwise.
+pub fn run(world: &dyn World, preset: Preset, name: &str, behaviour: fn(&Stage<'_>) -> Outcome) {
+    let stage = Stage { world, preset };
+    if let Err(Skipped(why)) = behaviour(&stage) {
+        // Not `eprintln!`: the test runner would keep that from the reader.
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: {why} ({preset} on {}, {name})",
+            world.name()
+        );
+    }
+}
+
+/// Makes every behaviour a test of every preset, in the world that the expression makes.
+#[macro_export]
+macro_rules! rpc_conformance {
+    ($world:expr) => {
+        $crate::rpc_conformance! { $world;
+            plain Plain, flock Flock, qp_per_thread QpPerThread, spinlock_2 Spinlock2, spinlock_4 Spinlock4,
+            flock_no_coalescing FlockNoCoalescing, flock_no_scheduling FlockNoScheduling, fasst Fasst
+        }
+    };
+    ($world:expr; $($module:ident $preset:ident),*) => {
+        #[test]
+        fn no_preset_is_left_out() {
+            let tried = [$($crate::Preset::$preset),*];
+            assert_eq!(tried, $crate::Preset::ALL);
+        }
+        $(mod $module {
+            use super::*;
+            $crate::rpc_conformance_behaviours! { $world, $crate::Preset::$preset;
+                payloads_of_all_sizes_come_back,
+                requests_filled_in_place_arrive,
+                messages_over_the_limits_are_errors,
+                handlers_may_fail_panic_or_be_missing,
+                one_sided_operations_work_or_are_refused,
+                batches_give_each_call_its_own_answer,
+                pipelines_keep_calls_out,
+                threads_share_a_client,
+                futures_of_many_tasks_end,
+                slow_handlers_hold_up_nobody,
+                a_deadline_ends_the_wait_and_not_the_connection,
+                dropping_a_future_cancels_its_call_alone,
+                idle_threads_sleep_and_are_woken,
+                closing_ends_calls_that_are_out,
+                a_shutdown_answers_what_was_accepted,
+                a_client_finds_its_server_again,
+                nothing_is_lost_on_a_good_network,
+                each_call_is_executed_once_or_reported
+            }
+        })*
+    };
+}
+
+/// The tests of one preset; see [`rpc_conformance!`](crate::rpc_conformance).
+#[macro_export]
+#[doc(hidden)]
+macro_rules! rpc_conformance_behaviours {
+    ($world:expr, $preset:expr; $($behaviour:ident),*) => {
+        $(#[test]
+        fn $behaviour() {
+            $crate::conformance::run(
+                &$world, $preset, stringify!($behaviour), $crate::conformance::$behaviour,
+            );
+        })*
+    };
+}

@@ -1,0 +1,261 @@
+//! Senders of datagrams: strangers who know a queue pair and no cookie, and clients who keep to the handshake and to nothing else.
+
+use dunlin_verbs::{
+    Access, Completion, CompletionQueue, ConnectAttributes, Destination, Device, EndpointAddress,
+    Operation, Payload, QueuePairConfig, ReceiveQueue, SendFlags, SendRequest, Transport,
+};
+
+use super::*;
+use crate::bootstrap::{dial, DialConfig, OpenRequest};
+use crate::channel::datagram::packet::{Head, Packet};
+use crate::channel::datagram::Greeting;
+use crate::Preset;
+
+/// A datagram queue pair without manners.
+struct Sender {
+    queue_pair: <ShmDevice as Device>::QueuePair,
+    completions: <ShmDevice as Device>::CompletionQueue,
+    handle: <ShmDevice as Device>::AddressHandle,
+    to: EndpointAddress,
+    /// What the server was told to be known by.
+    theirs: Greeting,
+}
+
+impl Sender {
+    /// Makes the handshake of a client.
+    fn dial(device: &ShmDevice, server: &RunningServer) -> Self {
+        let domain = device.create_protection_domain().unwrap();
+        let completions = device.create_completion_queue(256, None).unwrap();
+        let config = QueuePairConfig {
+            transport: Transport::UnreliableDatagram,
+            send_completions: &completions,
+            receive_completions: &completions,
+            send_requests: 64,
+            receive_queue: ReceiveQueue::Own(1),
+            segments: 1,
+            inline_bytes: 4096,
+        };
+        let mut queue_pair = device.create_queue_pair(&domain, &config).unwrap();
+        queue_pair.to_init(Access::empty()).unwrap();
+        queue_pair
+            .to_ready_to_receive(None, ConnectAttributes::default())
+            .unwrap();
+        queue_pair.to_ready_to_send().unwrap();
+        let ours = Greeting {
+            to: Head {
+                cookie: 1,
+                session: 0,
+                messages: 0,
+            },
+            packet_bytes: 4096,
+            longest: 1 << 20,
+            calls: 16,
+        };
+        let fabrics = devices::fabrics(None, None).unwrap();
+        let config = DialConfig {
+            capabilities: devices::capabilities(&fabrics).unwrap(),
+            ..DialConfig::default()
+        };
+        let request = OpenRequest {
+            device: String::new(),
+            preset: "fasst".into(),
+            endpoint: queue_pair.address(),
+            parameters: ours.parameters(),
+        };
+        let reply = dial(&server.address(), &config)
+            .unwrap()
+            .open(request)
+            .unwrap();
+        Self {
+            handle: device
+                .create_address_handle(&domain, &reply.endpoint)
+                .unwrap(),
+            queue_pair,
+            completions,
+            to: reply.endpoint,
+            theirs: Greeting::read(&reply.parameters).unwrap(),
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let operation = Operation::Send { immediate: None };
+        let flags = SendFlags::SIGNALED;
+        let mut request = SendRequest::new(0, operation, Payload::Inline(bytes), flags);
+        request.destination = Some(Destination {
+            handle: &self.handle,
+            queue_pair: self.to.queue_pair,
+            queue_key: self.to.queue_key,
+        });
+        self.queue_pair.post_send(&[request]).unwrap();
+        let mut completions = [Completion::EMPTY; 16];
+        eventually("the datagram leaves", || {
+            self.completions.poll(&mut completions).unwrap() > 0
+        });
+    }
+
+    /// A datagram with one message of this kind.
+    fn message(&mut self, kind: Kind, call: u64, payload: &[u8]) {
+        let mut packet = Packet::new(4096);
+        packet.push(
+            Header {
+                length: payload.len() as u32,
+                handler: ECHO,
+                kind,
+                call,
+            },
+            payload,
+        );
+        packet.seal(self.theirs.to);
+        let bytes = packet.bytes().to_vec();
+        self.send(&bytes);
+    }
+
+    fn misbehave(&mut self, random: &mut Random) {
+        let choice = random.below(5);
+        let length = random.of(&[0, 1, 15, 16, 17, 31, 40, 300, 4096]);
+        let mut bytes = random.bytes(length);
+        let cookie = match choice {
+            // A guess, or the right one at another's session.
+            0 | 1 => random.next(),
+            _ => self.theirs.to.cookie,
+        };
+        let session = match choice {
+            1 | 2 => random.of(&[0, 1, 2, 77, u32::MAX]),
+            _ => self.theirs.to.session,
+        };
+        let head = Head {
+            cookie,
+            session,
+            messages: random.of(&[0, 1, 2, 100, u16::MAX]),
+        };
+        if let (1.., Some(start)) = (choice, bytes.get_mut(..16)) {
+            start.copy_from_slice(&head.encode());
+        }
+        self.send(&bytes);
+    }
+}
+
+/// Runs `bad` beside a client whose calls end well, but for those whose packets found no RECEIVE; says how many those were.
+fn beside_a_good_client(server: &RunningServer, bad: impl FnOnce()) -> (u64, u64) {
+    let builder = Client::builder().preset(Preset::Fasst);
+    let client = builder.connect(&server.address().to_string()).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let good = scope.spawn(|| {
+            let mut random = Random::new(5);
+            let (mut right, mut lost) = (0, 0);
+            while !stop.load(Ordering::Relaxed) {
+                let length = random.of(&[0, 8, 40, 100, 4000, 9000]);
+                let payload = random.bytes(length);
+                let handler = random.of(&[ECHO, ECHO, ECHO, ON_WORKERS]);
+                match client.call(handler, &payload) {
+                    Ok(answer) => {
+                        assert!(*answer == *payload);
+                        right += 1;
+                    }
+                    Err(CallError::PacketLost { .. }) => lost += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            (right, lost)
+        });
+        let stopper = Stopper(&stop);
+        bad();
+        drop(stopper);
+        good.join().unwrap()
+    })
+}
+
+#[test]
+fn datagrams_of_strangers_and_bad_clients_harm_nobody() {
+    let server = serve();
+    let device = hostile_device();
+    let seeds = 40;
+    let (right, lost) = beside_a_good_client(&server, || {
+        for seed in 1..=seeds {
+            let mut random = Random::new(seed);
+            let mut sender = Sender::dial(&device, &server);
+            for _ in 0..60 {
+                sender.misbehave(&mut random);
+            }
+        }
+    });
+    println!(
+        "{seeds} seeds: {} violations; good calls: {right} right, {lost} lost",
+        server.statistics().violations
+    );
+    assert!(server.statistics().violations > 0);
+    assert!(right > 0);
+    let builder = Client::builder().preset(Preset::Fasst);
+    let client = builder.connect(&server.address().to_string()).unwrap();
+    assert_eq!(&*client.call(ECHO, b"fine").unwrap(), b"fine");
+}
+
+#[test]
+fn each_breach_of_a_session_ends_it() {
+    let server = serve();
+    let device = hostile_device();
+    let segment = |total: u32, offset: u32, bytes: usize| {
+        let mut payload = Vec::new();
+        for word in [total, offset, 0] {
+            payload.extend_from_slice(&word.to_le_bytes());
+        }
+        payload.resize(12 + bytes, 1);
+        payload
+    };
+    let breaches: Vec<(&str, Kind, u64, Vec<u8>)> = vec![
+        ("a response", Kind::Response, 0, vec![]),
+        ("a message of rings", Kind::LongRequest, 0, vec![0; 24]),
+        ("a call beyond the credits", Kind::Request, 16, vec![]),
+        (
+            "a segment without a head",
+            Kind::RequestSegment,
+            0,
+            vec![1; 5],
+        ),
+        (
+            "a request beyond the limit",
+            Kind::RequestSegment,
+            0,
+            segment((16 << 20) + 1, 0, 10),
+        ),
+        (
+            "a segment beyond its message",
+            Kind::RequestSegment,
+            0,
+            segment(5000, 4052 * 2, 10),
+        ),
+        (
+            "a segment of nothing",
+            Kind::RequestSegment,
+            0,
+            segment(0, 0, 0),
+        ),
+        ("half a count", Kind::Segments, 0, vec![1, 2]),
+        (
+            "a question about a call beyond the credits",
+            Kind::Question,
+            0,
+            99u64.to_le_bytes().to_vec(),
+        ),
+    ];
+    for (index, (name, kind, call, payload)) in breaches.iter().enumerate() {
+        let mut sender = Sender::dial(&device, &server);
+        sender.message(*kind, *call, payload);
+        eventually(name, || server.statistics().violations == index as u64 + 1);
+    }
+    eventually("all sessions have ended", || server.connections() == 0);
+    // A request that comes twice is executed once, and one that was asked about before it came not at all.
+    let mut sender = Sender::dial(&device, &server);
+    sender.message(Kind::Request, 3, b"once");
+    sender.message(Kind::Request, 3, b"once");
+    sender.message(Kind::Question, 0, &4u64.to_le_bytes());
+    sender.message(Kind::Request, 4, b"never");
+    sender.message(Kind::Request, 5, b"last");
+    eventually("the last is taken", || server.statistics().requests >= 2);
+    sender.message(Kind::Goodbye, 0, &[]);
+    eventually("it has left", || server.connections() == 0);
+    assert_eq!(server.statistics().requests, 2);
+    assert_eq!(server.statistics().violations, breaches.len() as u64);
+    assert!(server.shutdown());
+}

@@ -1,0 +1,112 @@
+//! The responses of a pass, in one open packet for each session that has some: they leave together (FaSST's response batching).
+
+use dunlin_verbs::Device;
+
+use crate::channel::datagram::packet::{Head, Packet};
+use crate::channel::datagram::Endpoint;
+use crate::channel::ChannelError;
+
+/// Packets before they have to leave.
+const PACKETS: usize = 64;
+
+/// A session's open packet, as long as the batch is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spot {
+    batch: u64,
+    index: usize,
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) number: u32,
+    pub(super) to: Head,
+    /// Bytes that the client takes in one datagram.
+    pub(super) packet_bytes: usize,
+}
+
+/// The packets of a pass.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    packets: Vec<Packet>,
+    owners: Vec<(u32, Head)>,
+    used: usize,
+    /// Counted from one: no spot is of batch zero.
+    batch: u64,
+    packet_bytes: usize,
+}
+
+impl Outgoing {
+    pub(super) fn new(packet_bytes: usize) -> Self {
+        Self {
+            packets: Vec::with_capacity(PACKETS),
+            owners: Vec::with_capacity(PACKETS),
+            used: 0,
+            batch: 1,
+            packet_bytes,
+        }
+    }
+
+    /// The session's packet with room for a message of `payload` bytes.
+    #[inline]
+    pub(super) fn packet<D: Device>(
+        &mut self,
+        spot: &mut Spot,
+        target: &Target,
+        payload: usize,
+        endpoint: &mut Endpoint<D>,
+    ) -> Result<&mut Packet, ChannelError> {
+        if spot.batch == self.batch && self.packets[spot.index].fits(payload) {
+            return Ok(&mut self.packets[spot.index]);
+        }
+        self.begin(spot, target, endpoint)
+    }
+
+    /// An empty packet for the session.
+    #[inline]
+    pub(super) fn begin<D: Device>(
+        &mut self,
+        spot: &mut Spot,
+        target: &Target,
+        endpoint: &mut Endpoint<D>,
+    ) -> Result<&mut Packet, ChannelError> {
+        if self.used == PACKETS {
+            self.flush(endpoint)?;
+        }
+        let index = self.used;
+        self.used += 1;
+        if index == self.packets.len() {
+            self.packets.push(Packet::new(self.packet_bytes));
+            self.owners.push((target.number, target.to));
+        }
+        self.owners[index] = (target.number, target.to);
+        *spot = Spot {
+            batch: self.batch,
+            index,
+        };
+        let packet = &mut self.packets[index];
+        packet.clear_for(target.packet_bytes);
+        Ok(packet)
+    }
+
+    /// Hands all to the device, with one doorbell for many.
+    #[inline]
+    pub(super) fn flush<D: Device>(
+        &mut self,
+        endpoint: &mut Endpoint<D>,
+    ) -> Result<(), ChannelError> {
+        if self.used == 0 {
+            return Ok(());
+        }
+        let used = std::mem::take(&mut self.used);
+        self.batch += 1;
+        let all = self.packets[..used].iter_mut().zip(&self.owners);
+        for (packet, (_, to)) in all {
+            packet.seal(*to);
+        }
+        let all = self.packets[..used].iter().zip(&self.owners);
+        // A handler that failed may have left a packet without a message.
+        let full = all.filter(|(packet, _)| !packet.is_empty());
+        endpoint.send(full.map(|(packet, (number, _))| (*number, packet.bytes())))
+    }
+}

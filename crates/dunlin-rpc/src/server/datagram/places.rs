@@ -1,0 +1,64 @@
+//! The numbers of a poller's sessions: how many there may be, and which are free.
+
+/// The numbers.
+#[derive(Debug)]
+pub(super) struct Places {
+    taken: Vec<bool>,
+    limit: usize,
+}
+
+impl Places {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            taken: Vec::new(),
+            limit,
+        }
+    }
+
+    /// Most sessions at once.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The lowest free number, and whether nobody had it before.
+    pub(super) fn take(&mut self) -> Option<(u32, bool)> {
+        if let Some(number) = self.taken.iter().position(|taken| !taken) {
+            self.taken[number] = true;
+            return Some((number as u32, false));
+        }
+        (self.taken.len() < self.limit).then(|| {
+            self.taken.push(true);
+            (self.taken.len() as u32 - 1, true)
+        })
+    }
+
+    /// A session has ended.
+    pub(super) fn give_back(&mut self, number: u32) {
+        self.taken[number as usize] = false;
+    }
+
+    /// The number was new, and there is no session for it after all.
+    pub(super) fn undo(&mut self) {
+        self.taken.pop();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_few_and_come_back() {
+        let mut places = Places::new(3);
+        assert_eq!(places.take(), Some((0, true)));
+        assert_eq!(places.take(), Some((1, true)));
+        places.undo();
+        assert_eq!(places.take(), Some((1, true)));
+        assert_eq!(places.take(), Some((2, true)));
+        assert_eq!(places.take(), None);
+        places.give_back(1);
+        assert_eq!(places.take(), Some((1, false)));
+        assert_eq!(places.take(), None);
+        assert_eq!(places.limit(), 3);
+    }
+}

@@ -1,0 +1,561 @@
+//! One client's session at a server: takes its datagrams, runs or hands out handlers, puts responses into packets.
+//!
+//! A request is executed once: its call's slot and generation say whether it was seen. A response that is lost is not sent again; the
+//! client asks what became of its call, and hears it ([`Fate`]).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin_verbs::{Device, Work};
+
+use super::outgoing::{Outgoing, Spot, Target};
+use crate::channel::buffers::{Bytes, BytesMut};
+use crate::channel::datagram::fate::{self, Fate};
+use crate::channel::datagram::packet::{Cursor, Head};
+use crate::channel::datagram::segments::{
+    count_in, put_segment, Reassembly, SegmentHead, Taken, Transfer, SEGMENT_HEAD_BYTES,
+};
+use crate::channel::datagram::{Endpoint, Greeting};
+use crate::channel::message::{Header, Kind};
+use crate::channel::ChannelError;
+use crate::error::{FailureReason, WireFailure};
+use crate::server::connection::{execute, Context, Outcome};
+use crate::server::handler::{
+    Execution, Exporter, HandlerError, HandlerFunction, Request, Responder,
+};
+use crate::server::workers::Job;
+use crate::HandlerId;
+
+/// Bytes of long responses of one client that wait or are on their way.
+const MAX_TRANSFER_BYTES: usize = 64 << 20;
+
+/// A call's place: the generation of its next call, and whether one is being executed.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    next: u32,
+    working: bool,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: u64,
+    target: Target,
+    /// Longest payload in one datagram, and at all, to the client; and from it.
+    capacity: usize,
+    longest: usize,
+    longest_request: usize,
+    slots: Box<[Slot]>,
+    spot: Spot,
+    /// Long responses: the first is on its way.
+    transfers: VecDeque<Transfer<Box<[u8]>>>,
+    transfer: u32,
+    transfer_bytes: usize,
+    /// The long request that is on its way.
+    reassembly: Option<Reassembly>,
+    on_workers: usize,
+    cancelled: Vec<u64>,
+    /// Its first datagram was answered, which tells it that its RECEIVEs are posted.
+    greeted: bool,
+    /// When it was last heard of.
+    pub(super) heard: Instant,
+}
+
+/// What a session works with.
+pub(super) struct Tools<'a, D: Device> {
+    pub(super) endpoint: &'a mut Endpoint<D>,
+    pub(super) outgoing: &'a mut Outgoing,
+    pub(super) context: &'a Context,
+    pub(super) poller: usize,
+    pub(super) draining: bool,
+    /// Bytes of the last response: the next is given as much room.
+    pub(super) usual: &'a mut usize,
+}
+
+/// Responses are never filled in registered memory.
+struct NoExports;
+
+impl Exporter for NoExports {
+    fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
+        Ok(Box::new(vec![0; length].into_boxed_slice()))
+    }
+}
+
+impl Session {
+    pub(super) fn new(
+        id: u64,
+        number: u32,
+        theirs: &Greeting,
+        (own_packet, longest_request): (usize, usize),
+        now: Instant,
+    ) -> Self {
+        let slot = Slot {
+            next: 0,
+            working: false,
+        };
+        Self {
+            id,
+            target: Target {
+                number,
+                to: theirs.to,
+                packet_bytes: theirs.packet_bytes.min(own_packet),
+            },
+            capacity: theirs.capacity(own_packet),
+            longest: theirs.longest,
+            longest_request,
+            slots: vec![slot; theirs.calls].into(),
+            spot: Spot::default(),
+            transfers: VecDeque::new(),
+            transfer: 0,
+            transfer_bytes: 0,
+            reassembly: None,
+            on_workers: 0,
+            cancelled: Vec::new(),
+            greeted: false,
+            heard: now,
+        }
+    }
+
+    /// Bytes of a segment.
+    fn piece(&self) -> usize {
+        self.capacity - SEGMENT_HEAD_BYTES
+    }
+
+    /// Takes a datagram; `bytes` are a private copy.
+    #[inline]
+    pub(super) fn take<D: Device>(
+        &mut self,
+        bytes: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let Some(head) = bytes.first_chunk().and_then(Head::read) else {
+            return Ok(());
+        };
+        if !self.greeted {
+            self.greeted = true;
+            self.push(Kind::Fates, 0, &[], tools)?;
+        }
+        let mut cursor = Cursor::new(head);
+        loop {
+            let next = cursor.take(bytes).map_err(ChannelError::violation)?;
+            let Some((header, payload)) = next else {
+                return Ok(());
+            };
+            let payload: Range<usize> = payload;
+            match header.kind {
+                Kind::Request => self.request(header, &bytes[payload], tools)?,
+                _ => self.dispatch(header, &bytes[payload], tools)?,
+            }
+        }
+    }
+
+    #[cold]
+    fn dispatch<D: Device>(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        match header.kind {
+            Kind::RequestSegment => self.take_segment(header, payload, tools),
+            Kind::Segments => {
+                let count = count_in(payload)? as usize;
+                let piece = self.piece();
+                let front = self.transfers.front_mut();
+                if front.is_some_and(|one| one.call == header.call && one.has(count, piece)) {
+                    self.end_transfer();
+                }
+                self.continue_transfers(tools)
+            }
+            Kind::Question => {
+                let mut answer = Vec::new();
+                for call in fate::asked(payload) {
+                    let fate = self.fate(call)?;
+                    fate::tell(&mut answer, call, fate);
+                }
+                answer.truncate(self.capacity / fate::TOLD_BYTES * fate::TOLD_BYTES);
+                self.push(Kind::Fates, 0, &answer, tools)?;
+                self.continue_transfers(tools)
+            }
+            Kind::Cancel => {
+                if self.on_workers > 0 && self.cancelled.len() < self.slots.len() {
+                    self.cancelled.push(header.call);
+                }
+                Ok(())
+            }
+            Kind::Goodbye => Err(ChannelError::peer_gone()),
+            _ => Err(ChannelError::violation(
+                "a client that sends what clients do not",
+            )),
+        }
+    }
+
+    /// Whether a call was never seen, and is not given up.
+    #[inline]
+    fn is_new(&self, call: u64) -> Result<bool, ChannelError> {
+        let slot = self
+            .slots
+            .get(call as u32 as usize)
+            .ok_or_else(|| ChannelError::violation("more calls than the session allows"))?;
+        Ok(((call >> 32) as u32).wrapping_sub(slot.next) as i32 >= 0)
+    }
+
+    /// Takes a call that is new: from now on it is not.
+    #[inline]
+    fn begin(&mut self, call: u64) -> Result<(), ChannelError> {
+        let slot = &mut self.slots[call as u32 as usize];
+        if slot.working {
+            let words = "a call in the place of one that is not answered";
+            return Err(ChannelError::violation(words));
+        }
+        slot.next = ((call >> 32) as u32).wrapping_add(1);
+        slot.working = true;
+        Ok(())
+    }
+
+    /// What became of a call. One that did not come will not be executed any more.
+    fn fate(&mut self, call: u64) -> Result<Fate, ChannelError> {
+        if self.is_new(call)? {
+            let slot = &mut self.slots[call as u32 as usize];
+            slot.next = ((call >> 32) as u32).wrapping_add(1);
+            self.reassembly.take_if(|begun| begun.call == call);
+            return Ok(Fate::Unknown);
+        }
+        let slot = self.slots[call as u32 as usize];
+        let latest = slot.next.wrapping_sub(1) == (call >> 32) as u32;
+        if latest && slot.working {
+            return Ok(Fate::Working);
+        }
+        match self.transfers.iter().position(|one| one.call == call) {
+            // The client waits for segments in vain.
+            Some(0) => {
+                self.end_transfer();
+                Ok(Fate::Answered)
+            }
+            Some(_) => Ok(Fate::Working),
+            None => Ok(Fate::Answered),
+        }
+    }
+
+    #[inline]
+    fn request<D: Device>(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        if !self.is_new(header.call)? {
+            // It came twice, or so late that its caller was told that it is lost.
+            return Ok(());
+        }
+        self.begin(header.call)?;
+        tools.context.counters.request();
+        if tools.draining {
+            return self.fail(header.call, FailureReason::ShuttingDown, 0, "", tools);
+        }
+        match tools.context.handlers.get(header.handler) {
+            Some(Execution::Inline(function)) => {
+                self.run(function.as_ref(), header, payload, tools)
+            }
+            Some(Execution::Worker(_)) => {
+                let payload: Box<[u8]> = payload.into();
+                self.hand_out(header.call, header.handler, Box::new(payload), tools)
+            }
+            None => self.fail_unknown(header.call, header.handler, tools),
+        }
+    }
+
+    /// Runs a handler on this thread; its response goes where it will leave from.
+    #[inline]
+    fn run<D: Device>(
+        &mut self,
+        function: &HandlerFunction,
+        header: Header,
+        payload: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let room = (*tools.usual).min(self.capacity);
+        let packet = tools
+            .outgoing
+            .packet(&mut self.spot, &self.target, room, tools.endpoint)?;
+        let limits = (self.longest, self.longest);
+        let mut responder = Responder::new(packet.space(), limits, &NoExports);
+        let request = Request {
+            handler: header.handler,
+            payload,
+            connection: self.id,
+        };
+        let ended = execute(function, &request, &mut responder);
+        if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
+            D::charge(Work::Copy(length));
+            packet.commit(answer(header.call, length));
+            *tools.usual = length;
+            self.slots[header.call as u32 as usize].working = false;
+            return Ok(());
+        }
+        let outcome = Outcome::new(ended, responder.elsewhere());
+        self.respond(header.call, outcome, tools)
+    }
+
+    fn hand_out<D: Device>(
+        &mut self,
+        call: u64,
+        handler: HandlerId,
+        payload: Box<dyn Bytes>,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let found = tools.context.handlers.get(handler);
+        let (Some(workers), Some(Execution::Worker(function))) = (&tools.context.workers, found)
+        else {
+            return self.fail_unknown(call, handler, tools);
+        };
+        let job = Job {
+            poller: tools.poller,
+            connection: self.id,
+            call,
+            handler,
+            function: Arc::clone(function),
+            payload,
+            exporter: Box::new(NoExports),
+            eager_bytes: self.longest,
+            longest: self.longest,
+        };
+        if !workers.offer(job) {
+            let words = "the worker pool has no room for the call";
+            return self.fail(call, FailureReason::Overloaded, 0, words, tools);
+        }
+        self.on_workers += 1;
+        Ok(())
+    }
+
+    /// A worker has finished.
+    pub(super) fn finished<D: Device>(
+        &mut self,
+        call: u64,
+        outcome: Outcome,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.on_workers -= 1;
+        let cancelled = self.cancelled.iter().position(|&one| one == call);
+        if self.on_workers == 0 {
+            self.cancelled.clear();
+        } else if let Some(index) = cancelled {
+            self.cancelled.swap_remove(index);
+        }
+        // The caller of a cancelled one still waits for its slot to come back, but not for the bytes.
+        let outcome = match cancelled {
+            Some(_) => Outcome::Short(Vec::new()),
+            None => outcome,
+        };
+        self.respond(call, outcome, tools)
+    }
+
+    fn take_segment<D: Device>(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let piece_bytes = self.piece();
+        let (head, piece) = SegmentHead::read(payload)
+            .ok_or_else(|| ChannelError::violation("a segment without a head"))?;
+        if head.total as usize > self.longest_request {
+            let words = "a request that is longer than the server takes";
+            return Err(ChannelError::violation(words));
+        }
+        let current = self.reassembly.as_ref().map(|here| here.compare(head));
+        let late = current == Some(std::cmp::Ordering::Less);
+        if late || !self.is_new(header.call)? {
+            return Ok(());
+        }
+        if current != Some(std::cmp::Ordering::Equal) {
+            let begun = Reassembly::new(head, header.handler, header.call, piece_bytes);
+            self.reassembly =
+                Some(begun.ok_or_else(|| ChannelError::violation("a segment of nothing"))?);
+        }
+        let Some(reassembly) = &mut self.reassembly else {
+            return Ok(());
+        };
+        let taken = reassembly
+            .take(head, header.call, piece)
+            .ok_or_else(|| ChannelError::violation("a segment that does not fit"))?;
+        D::charge(Work::Copy(piece.len()));
+        let count = match taken {
+            Taken::Nothing => return Ok(()),
+            Taken::Tell(count) | Taken::Whole(count) => count as u32,
+        };
+        self.push(Kind::Segments, header.call, &count.to_le_bytes(), tools)?;
+        match self
+            .reassembly
+            .take_if(|_| matches!(taken, Taken::Whole(_)))
+        {
+            Some(whole) => self.take_whole(header, whole, tools),
+            None => Ok(()),
+        }
+    }
+
+    fn take_whole<D: Device>(
+        &mut self,
+        header: Header,
+        whole: Reassembly,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let (call, handler) = (header.call, whole.handler);
+        self.begin(call)?;
+        tools.context.counters.request();
+        if tools.draining {
+            return self.fail(call, FailureReason::ShuttingDown, 0, "", tools);
+        }
+        match tools.context.handlers.get(handler) {
+            Some(Execution::Inline(function)) => {
+                let payload = whole.into_bytes();
+                let header = Header { handler, ..header };
+                self.run(function.as_ref(), header, &payload, tools)
+            }
+            Some(Execution::Worker(_)) => {
+                self.hand_out(call, handler, Box::new(whole.into_bytes()), tools)
+            }
+            None => self.fail_unknown(call, handler, tools),
+        }
+    }
+
+    fn fail_unknown<D: Device>(
+        &mut self,
+        call: u64,
+        handler: HandlerId,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.fail(
+            call,
+            FailureReason::UnknownHandler,
+            handler.into(),
+            "",
+            tools,
+        )
+    }
+
+    #[cold]
+    fn fail<D: Device>(
+        &mut self,
+        call: u64,
+        reason: FailureReason,
+        number: u32,
+        words: &str,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let failure = WireFailure::new(reason, number, words);
+        self.respond(call, Outcome::Failure(failure), tools)
+    }
+
+    #[cold]
+    fn respond<D: Device>(
+        &mut self,
+        call: u64,
+        outcome: Outcome,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.slots[call as u32 as usize].working = false;
+        let bytes: Box<[u8]> = match outcome {
+            Outcome::Short(bytes) => bytes.into(),
+            Outcome::Long(buffer) => buffer.bytes_ref().into(),
+            Outcome::Failure(failure) => {
+                let mut bytes = failure.encode();
+                bytes.truncate(self.capacity);
+                return self.push(Kind::Failure, call, &bytes, tools);
+            }
+        };
+        if bytes.len() <= self.capacity {
+            *tools.usual = bytes.len();
+            return self.push(Kind::Response, call, &bytes, tools);
+        }
+        if self.transfer_bytes + bytes.len() > MAX_TRANSFER_BYTES && self.transfer_bytes > 0 {
+            let words = format!(
+                "{} bytes of long responses are on their way, {MAX_TRANSFER_BYTES} allowed",
+                self.transfer_bytes
+            );
+            return self.fail(call, FailureReason::Overloaded, 0, &words, tools);
+        }
+        self.transfer_bytes += bytes.len();
+        let kind = Kind::ResponseSegment;
+        let transfer = Transfer::new(kind, 0, call, bytes);
+        self.transfers.push_back(transfer);
+        self.continue_transfers(tools)
+    }
+
+    fn end_transfer(&mut self) {
+        if let Some(ended) = self.transfers.pop_front() {
+            self.transfer_bytes -= ended.bytes.len();
+            self.transfer = self.transfer.wrapping_add(1);
+        }
+    }
+
+    /// Sends segments of the first long response, as many as may be on their way.
+    fn continue_transfers<D: Device>(
+        &mut self,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let piece = self.piece();
+        let Some(transfer) = self.transfers.front_mut() else {
+            return Ok(());
+        };
+        while let Some(range) = transfer.next(piece) {
+            let head = SegmentHead {
+                total: transfer.bytes.len() as u32,
+                offset: range.start as u32,
+                transfer: self.transfer,
+            };
+            let packet = tools
+                .outgoing
+                .begin(&mut self.spot, &self.target, tools.endpoint)?;
+            put_segment::<D>(packet, transfer, head, range);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn push<D: Device>(
+        &mut self,
+        kind: Kind,
+        call: u64,
+        payload: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let Tools {
+            outgoing, endpoint, ..
+        } = tools;
+        let packet = outgoing.packet(&mut self.spot, &self.target, payload.len(), endpoint)?;
+        D::charge(Work::Copy(payload.len()));
+        packet.push(
+            Header {
+                kind,
+                ..answer(call, payload.len())
+            },
+            payload,
+        );
+        Ok(())
+    }
+
+    /// Tells the client that no more calls are taken.
+    pub(super) fn say_goodbye<D: Device>(
+        &mut self,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.push(Kind::Goodbye, 0, &[], tools)
+    }
+
+    /// Whether everything taken is answered.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.on_workers == 0 && self.transfers.is_empty()
+    }
+}
+
+fn answer(call: u64, length: usize) -> Header {
+    Header {
+        length: length as u32,
+        handler: 0,
+        kind: Kind::Response,
+        call,
+    }
+}

@@ -1,0 +1,94 @@
+//! How a polling thread lives: rounds of looking, and sleep when there is nothing to see.
+
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::{thread, CompletionChannel};
+
+use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
+
+/// Passes without work between two looks at the clock.
+const PASSES_PER_CLOCK: u32 = 64;
+/// Passes between two looks for failures, which messages do not show; a server that is always busy looks, too.
+const PASSES_PER_CHECK: u32 = 1 << 14;
+/// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible anywhere.
+const GRACE: Duration = Duration::from_micros(20);
+/// Longest sleep: bounds the harm of a wake-up that was lost after all.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// What a polling thread does.
+pub(super) trait Rounds {
+    /// Serves what has come; says how much that was.
+    fn pass(&mut self) -> usize;
+    /// Looks for failures.
+    fn check(&mut self);
+    /// Whether the thread is to end, now or after what was taken.
+    fn is_over(&mut self) -> bool;
+    /// Whether it must end at once.
+    fn is_ending(&self) -> bool;
+    /// Whether a pass would find something.
+    fn has_work(&mut self) -> bool;
+    /// Tells all peers that it will sleep. `false`: not all know it yet.
+    fn prepare_sleep(&mut self) -> bool;
+    /// Ends all connections.
+    fn close(&mut self);
+}
+
+/// Serves until the server ends; sleeps on `wake`.
+pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl CompletionChannel) {
+    let mut passes = 0u32;
+    let mut idle_passes = 0u32;
+    let mut idle_since: Option<Instant> = None;
+    loop {
+        let work = rounds.pass();
+        if rounds.is_over() {
+            break;
+        }
+        passes = passes.wrapping_add(1);
+        if passes % PASSES_PER_CHECK == 0 {
+            rounds.check();
+        }
+        if work > 0 {
+            idle_passes = 0;
+            idle_since = None;
+            continue;
+        }
+        idle_passes = idle_passes.wrapping_add(1);
+        if idle_passes % PASSES_PER_CLOCK != 0 {
+            thread::idle(REST, false);
+            continue;
+        }
+        let now = thread::now();
+        let since = *idle_since.get_or_insert(now);
+        if let WaitMode::Doze { spin } = wait {
+            if now.duration_since(since) >= spin {
+                sleep(&mut rounds, wake);
+                idle_since = None;
+            }
+        }
+    }
+    rounds.close();
+}
+
+#[cold]
+fn sleep(rounds: &mut impl Rounds, wake: &impl CompletionChannel) {
+    if !rounds.prepare_sleep() {
+        thread::sleep(UNHEARD_PAUSE);
+        return;
+    }
+    let announced = thread::now();
+    while thread::now().duration_since(announced) < GRACE {
+        if rounds.has_work() {
+            return;
+        }
+        thread::relax();
+    }
+    rounds.check();
+    if rounds.has_work() || rounds.is_ending() {
+        return;
+    }
+    if let Err(error) = wake.wait(LONGEST_SLEEP) {
+        tracing::error!(%error, "a poller cannot sleep");
+        thread::sleep(Duration::from_millis(1));
+    }
+    rounds.check();
+}
