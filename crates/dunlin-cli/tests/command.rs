@@ -127,3 +127,27 @@ fn help_teaches_by_examples() {
         );
     }
 }
+
+#[test]
+fn the_log_says_why_on_standard_error_and_nothing_unasked() {
+    let measured = |log: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+        command.args(["perf", "rpc", "--seconds", "1", "--json"]);
+        if let Some(log) = log {
+            command.env("DUNLIN_LOG", log);
+        }
+        command.output().expect("dunlin runs")
+    };
+    let words = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let quiet = measured(None);
+    assert!(quiet.status.success(), "{quiet:?}");
+    assert!(!words(&quiet).contains("DEBUG"), "{quiet:?}");
+    let told = measured(Some("dunlin_rpc=debug"));
+    assert!(told.status.success(), "{told:?}");
+    object(&told);
+    // The server process has it from its parent.
+    assert!(words(&told).contains("a handshake ended"), "{told:?}");
+    let wrong = measured(Some("dunlin_rpc=loud"));
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    assert!(words(&wrong).contains("DUNLIN_LOG=dunlin_rpc=loud"));
+}

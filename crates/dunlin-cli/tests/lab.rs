@@ -113,6 +113,28 @@ fn a_report_needs_no_other_file() {
 }
 
 #[test]
+fn the_quick_set_runs_whole() {
+    let folder = std::env::temp_dir().join(format!("dunlin-lab-quick-{}", std::process::id()));
+    let out = folder.to_str().expect("a path in UTF-8");
+    let output = lab(&["run", "--quick", "--out", out]);
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(folder.join("report.html")).expect("a report");
+    let list = text(&lab(&["list"]));
+    let names: Vec<&str> = list
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(names.len() >= 21, "{list}");
+    for name in names {
+        assert!(page.contains(name), "{name} is not in the report");
+        let points = std::fs::read_to_string(folder.join(format!("{name}.csv"))).expect(name);
+        assert!(points.lines().count() > 2, "{name}: {points}");
+    }
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+#[test]
 fn the_hunt_replays_a_seed() {
     let (one, two) = (lab(&["hunt", "--seed", "5"]), lab(&["hunt", "--seed", "5"]));
     assert!(one.status.success(), "{one:?}");

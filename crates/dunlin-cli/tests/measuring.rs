@@ -128,7 +128,27 @@ fn rings_are_measured() {
         let command = ["perf", "ring", "--seconds", "0.2", "--json"];
         let report = assert_report(&leaves_nothing(&[&command[..], arguments].concat()));
         assert_eq!(report["device"], "shm", "{arguments:?}");
+        assert_eq!(report["verified"], false, "{arguments:?}");
     }
+}
+
+#[test]
+fn rings_are_verified() {
+    for arguments in [
+        &["--design", "rb2"][..],
+        &["--design", "farm", "--size", "100"],
+        &["--design", "socksdirect", "--size", "17"],
+        &["--design", "l5", "--lengths", "header"],
+        &["--design", "mvapich", "--size", "1000"],
+        &["--size", "8193", "--without", "batching,zero-copy"],
+        &["--test", "ping-pong", "--size", "5000"],
+    ] {
+        let command = ["perf", "ring", "--verify", "--seconds", "0.2", "--json"];
+        let report = assert_report(&leaves_nothing(&[&command[..], arguments].concat()));
+        assert_eq!(report["verified"], true, "{arguments:?}");
+    }
+    let output = dunlin(&["perf", "ring", "--verify", "--design", "rb2,raw"]);
+    assert!(failure(&output, 2).contains("raw WRITEs have no reader"));
 }
 
 #[test]

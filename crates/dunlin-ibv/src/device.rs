@@ -173,6 +173,9 @@ impl IbvDevice {
         }
         (core.attributes.placement, core.placement_reason) =
             placement(config.placement, core.soft_roce, tried.in_order);
+        // The kernel stores a packet by string moves, in order as far as the lines of a cache go, which is all that a batch asks whose
+        // first line is written last.
+        core.attributes.writes_are_messages = !core.soft_roce;
         Ok(Self {
             device: Arc::new(EventThread::start(Arc::new(core))?),
         })

@@ -72,6 +72,7 @@ pub(crate) fn attributes(
             ud: Verbs::SEND | shared,
         },
         placement: Placement::Unordered,
+        writes_are_messages: true,
         max_queue_pairs: size(device.max_qp),
         max_send_requests: requests,
         max_receive_requests: requests,

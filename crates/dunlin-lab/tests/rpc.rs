@@ -282,3 +282,58 @@ fn every_call_ends_once_when_lanes_fail() {
     assert!(lanes.iter().filter(|lane| lane.open).count() >= 1);
     close(&cluster, 1, client);
 }
+
+/// Requests of one side neither leave nor fail, while it still acknowledges what the other side writes: the call ends with the loss of the
+/// connection long before its deadline, and the next connection works.
+#[test]
+fn a_connection_whose_requests_stay_out_is_given_up() {
+    const DEADLINE: Duration = Duration::from_secs(60);
+    for stalled in [0, 1] {
+        for wait in [WaitMode::Spin, WaitMode::default()] {
+            let cluster = cluster(4, 2);
+            let counts = Arc::new(AtomicU64::new(0));
+            let server = serve(&cluster, 1, wait, &counts);
+            let client = Client::builder()
+                .preset(Preset::Plain)
+                .channel(channel(wait))
+                .deadline(DEADLINE)
+                .connect_on(cluster.device(cluster.hosts()[1]), &server.desk())
+                .unwrap();
+            let mut pipeline = client.pipeline().unwrap();
+            let (seen, answered) = (Arc::new(Mutex::new(None)), Arc::new(AtomicU64::new(0)));
+            let (ended, done) = (Arc::clone(&seen), Arc::clone(&answered));
+            let again = client.clone();
+            cluster.spawn_thread(cluster.hosts()[1], 0, move || {
+                assert_eq!(call(&mut pipeline, ECHO, b"before"), b"before");
+                done.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(5));
+                assert!(pipeline.submit(ECHO, b"stalled", 7).unwrap());
+                let mut outcome = None;
+                let waited = pipeline.wait(|_, answer| outcome = Some(answer.map(<[u8]>::to_vec)));
+                *ended.lock().unwrap() = Some((outcome, waited));
+                let mut pipeline = again.pipeline().unwrap();
+                assert_eq!(call(&mut pipeline, ECHO, b"after"), b"after");
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+            cluster.run_for(2_000_000);
+            assert_eq!(answered.load(Ordering::Relaxed), 1);
+            cluster.stall_requests(cluster.hosts()[stalled]);
+            // Half of its deadline.
+            for _ in 0..30 {
+                cluster.run_for(1_000_000_000);
+                if answered.load(Ordering::Relaxed) == 2 {
+                    break;
+                }
+            }
+            let seen = seen.lock().unwrap().take();
+            let (outcome, waited) = seen.unwrap_or_else(|| panic!("no end: {stalled} {wait:?}"));
+            assert!(
+                matches!(outcome, Some(Err(dunlin::CallError::ConnectionLost { .. }))),
+                "{stalled} {wait:?}: {outcome:?}"
+            );
+            assert!(waited.is_err(), "{stalled} {wait:?}");
+            assert_eq!(answered.load(Ordering::Relaxed), 2, "{stalled} {wait:?}");
+            close(&cluster, 1, client);
+        }
+    }
+}

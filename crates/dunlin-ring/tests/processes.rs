@@ -6,11 +6,11 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::process::{listen, read_offer, role, say, write_offer, Other};
+use common::process::{listen, role, say, Other};
 use common::{close, device, message, receive, send, wait_for};
 use dunlin_ring::{
-    Consumer, Design, Producer, Received, RingConfig, RingError, SendError, UnconnectedConsumer,
-    UnconnectedProducer,
+    Consumer, Design, Offer, Producer, Received, RingConfig, RingError, SendError,
+    UnconnectedConsumer, UnconnectedProducer, OFFER_BYTES,
 };
 use dunlin_shm::ShmDevice;
 
@@ -33,6 +33,18 @@ fn configs() -> Vec<RingConfig> {
     configs
 }
 
+fn write_offer(offer: &Offer) -> String {
+    offer.encode().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn read_offer(hex: &str) -> Offer {
+    let mut bytes = [0; OFFER_BYTES];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&hex[index * 2..index * 2 + 2], 16).unwrap();
+    }
+    Offer::decode(&bytes)
+}
+
 fn producer_of(
     config: &RingConfig,
     mut exchange: impl FnMut(String) -> String,
@@ -52,12 +64,11 @@ fn consumer_of(
 }
 
 /// What the other process does.
-fn play(role: &str) {
-    let (what, which) = role.split_once(' ').unwrap();
+fn play(what: &str, which: &str) {
     let config = configs()[which.parse::<usize>().unwrap()];
     let exchange = |ours: String| {
         say(&ours);
-        listen()
+        listen().unwrap()
     };
     match what {
         "consume" => {
@@ -105,11 +116,11 @@ fn other_offer(other: &mut Other) -> impl FnMut(String) -> String + '_ {
 #[test]
 fn messages_cross_between_processes() {
     const NAME: &str = "messages_cross_between_processes";
-    if let Some(role) = role() {
-        return play(&role);
+    if let Some((role, which)) = role() {
+        return play(&role, &which);
     }
     for (which, config) in configs().iter().enumerate() {
-        let mut other = Other::start(NAME, &format!("consume {which}"));
+        let mut other = Other::start(NAME, "consume", &which.to_string());
         let mut producer = producer_of(config, other_offer(&mut other));
         for number in 0..20_000 {
             send(&mut producer, &message(number, LONGEST)).unwrap();
@@ -118,7 +129,7 @@ fn messages_cross_between_processes() {
         assert_eq!(other.hear(), "20000", "{}", config.design.name);
 
         // The producer closes and is gone at once; everything has arrived all the same.
-        let mut other = Other::start(NAME, &format!("produce {which}"));
+        let mut other = Other::start(NAME, "produce", &which.to_string());
         let mut consumer = consumer_of(config, other_offer(&mut other));
         std::thread::sleep(Duration::from_millis(2));
         for number in 0..20_000 {
@@ -153,14 +164,14 @@ const BOUND: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_killed_producer_leaves_whole_messages_and_an_error() {
-    if let Some(role) = role() {
-        return play(&role);
+    if let Some((role, which)) = role() {
+        return play(&role, &which);
     }
     let mut random = random();
     for (which, config) in configs().iter().enumerate() {
         for _ in 0..rounds() {
             let name = "a_killed_producer_leaves_whole_messages_and_an_error";
-            let mut other = Other::start(name, &format!("produce_for_ever {which}"));
+            let mut other = Other::start(name, "produce_for_ever", &which.to_string());
             let mut consumer = consumer_of(config, other_offer(&mut other));
             assert_eq!(other.hear(), "ready");
             let end = Instant::now() + Duration::from_micros(random.u64(0..20_000));
@@ -191,14 +202,14 @@ fn a_killed_producer_leaves_whole_messages_and_an_error() {
 
 #[test]
 fn a_killed_consumer_is_an_error() {
-    if let Some(role) = role() {
-        return play(&role);
+    if let Some((role, which)) = role() {
+        return play(&role, &which);
     }
     let mut random = random();
     for (which, config) in configs().iter().enumerate() {
         for _ in 0..rounds() {
             let name = "a_killed_consumer_is_an_error";
-            let mut other = Other::start(name, &format!("consume_for_ever {which}"));
+            let mut other = Other::start(name, "consume_for_ever", &which.to_string());
             let mut producer = producer_of(config, other_offer(&mut other));
             assert_eq!(other.hear(), "ready");
             let end = Instant::now() + Duration::from_micros(random.u64(0..20_000));

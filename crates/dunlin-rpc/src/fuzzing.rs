@@ -2,7 +2,7 @@
 
 use dunlin_verbs::{Access, Device, Memory, Region};
 
-use crate::channel::batch::{self, Canaries, LINE_BYTES};
+use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
 use crate::channel::datagram::fate;
 use crate::channel::datagram::packet::{Cursor, Head, HEAD_BYTES};
 use crate::channel::datagram::segments::{Reassembly, SegmentHead};
@@ -50,7 +50,7 @@ impl FuzzedRing {
         self.region.memory()
     }
 
-    /// Receives from a ring that holds batches made of `bytes`: of each, two bytes say how many lines and messages it claims to have
+    /// Receives from a ring that holds batches made of `bytes`, whose first says in which form they cross: of each, two bytes say how many lines and messages it claims to have
     /// (from 250 on: more than it has), and what follows stands in it. So the reader gets beyond the canaries, which no fuzzer guesses.
     ///
     /// # Panics
@@ -58,29 +58,34 @@ impl FuzzedRing {
     pub fn receive(&self, mut bytes: &[u8]) {
         let memory = self.memory();
         memory.fill(START, LINES * LINE_BYTES, 0);
+        let Some((choice, rest)) = bytes.split_first() else {
+            return;
+        };
+        bytes = rest;
+        let form = Form::between(choice & 1 == 1, choice & 2 == 0);
         let mut canaries = Canaries::new(SEED);
         let mut line = 0;
         while let ([length, messages, rest @ ..], true) = (bytes, line < LINES) {
             let lines = (usize::from(*length) % 20 + 1).min(LINES - line);
             let body = rest.len().min(batch::content_of(lines));
-            let at = START + line * LINE_BYTES;
-            let (first, others) = rest[..body].split_at(body.min(batch::FIRST_BYTES));
-            memory.write(at + batch::HEAD_BYTES, first);
-            memory.write(at + LINE_BYTES, others);
+            let mut content = rest[..body].to_vec();
+            content.resize(batch::content_of(lines), 0);
             let claimed = match length {
                 250.. => LINES * usize::from(length - 249),
                 _ => lines,
             };
-            let head = batch::head(canaries.current(), claimed, u32::from(*messages));
-            memory.write(at, &head.to_le_bytes());
-            let commit = batch::commit(canaries.current(), u64::from(*messages));
-            memory.write(at + 8 * batch::COMMIT_WORD, &commit.to_le_bytes());
+            let (canary, messages) = (canaries.current(), u32::from(*messages));
+            let claims = (claimed, messages);
+            for (offset, bytes) in batch::lay_out(form, canary, claims, &content, messages.into()) {
+                let offset = (line * LINE_BYTES + offset) % (LINES * LINE_BYTES);
+                memory.write(START + offset, &bytes);
+            }
             canaries.advance();
             line += lines;
             bytes = &rest[body..];
         }
-        let mut inbox = Inbox::new(START, LINES, EAGER, SEED);
-        let mut outbox = Outbox::new(LINES, EAGER, SEED);
+        let mut inbox = Inbox::new(START, LINES, EAGER, SEED, form);
+        let mut outbox = Outbox::new(LINES, EAGER, SEED, form);
         loop {
             if inbox.messages() == 0 {
                 let Ok(Some(peer_consumed)) = inbox.open(memory) else {

@@ -29,6 +29,9 @@ pub struct ShmConfig {
     /// How the bytes of a WRITE become visible. [`Placement::Unordered`] writes them from the end, for tests of what stands on a device that
     /// promises no order, and slowly.
     pub placement: Placement,
+    /// Whether the device says that each of its WRITEs is a message, though it stores them: for tests of what stands on a device where
+    /// it is so.
+    pub writes_are_messages: bool,
     /// Time in which a peer's control thread must answer a question that needs nobody else, and in which whoever opens a
     /// session must say who it is.
     pub control_timeout: Duration,
@@ -47,6 +50,7 @@ impl Default for ShmConfig {
             max_sessions: 1024,
             huge_pages: true,
             placement: Placement::InOrder,
+            writes_are_messages: false,
             control_timeout: Duration::from_secs(5),
         }
     }

@@ -14,6 +14,7 @@ use crate::completion_queue::ShmCompletionQueue;
 use crate::config::ShmConfig;
 use crate::control::{self, ControlQueue};
 use crate::core::Core;
+use crate::descriptors;
 use crate::mapping::system;
 use crate::queue_pair::{Limits, Parts, Shared, ShmQueuePair};
 use crate::receive::{ReceiveRing, ReceiveSource};
@@ -93,6 +94,8 @@ impl ShmDevice {
         })?;
         let table = RegionTable::new().map_err(system("memfd of the region table"))?;
         let control = ControlQueue::new().map_err(system("eventfd of the control thread"))?;
+        descriptors::make_room(control.event())
+            .map_err(system("growing the table of file descriptors"))?;
         let attributes = attributes(&config);
         let core = Arc::new(Core::new(config, attributes, uid, table, control));
         let thread = control::start(&core)?;
@@ -156,6 +159,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
             ud: Verbs::SEND | Verbs::SHARED_RECEIVE,
         },
         placement: config.placement,
+        writes_are_messages: config.writes_are_messages,
         max_queue_pairs: config.max_queue_pairs,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,

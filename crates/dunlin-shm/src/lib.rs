@@ -25,6 +25,7 @@ mod completion_ring;
 mod config;
 mod control;
 mod core;
+mod descriptors;
 mod device;
 mod gate;
 mod handover;

@@ -5,7 +5,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::process::{listen, read_address, role, say, write_address, Other};
+use common::addresses::{read_address, write_address};
+use common::process::{listen, role, say, Other};
 use common::{wait, Side};
 use dunlin_verbs::{
     AsyncEvent, Completion, CompletionQueue, CompletionStatus, Device, Operation, Payload,
@@ -23,7 +24,7 @@ fn write(remote: RemoteAddress) -> Operation {
 fn other_side() -> (Side, RemoteAddress) {
     let mut side = Side::new(Transport::ReliableConnection);
     say(&write_address(&side.pair.address(), side.remote(0)));
-    let (address, remote) = read_address(&listen());
+    let (address, remote) = read_address(&listen().unwrap());
     side.connect(&address);
     (side, remote)
 }
@@ -58,10 +59,10 @@ fn two_processes_write_read_and_send() {
         });
         side.region.memory().write(9000, b"read me");
         say("done");
-        listen();
+        listen().unwrap();
         return;
     }
-    let mut other = Other::start("two_processes_write_read_and_send", "other");
+    let mut other = Other::start("two_processes_write_read_and_send", "other", "");
     let (mut side, remote) = connected(&mut other);
     side.receive(7, 100, 100);
     side.post_inline(1, Operation::Send { immediate: None }, b"over there");
@@ -141,6 +142,7 @@ fn survive(round: u64) {
     let mut other = Other::start(
         "a_killed_peer_is_noticed_and_everything_is_flushed",
         "other",
+        "",
     );
     let (mut side, _) = connected(&mut other);
     const RECEIVES: u64 = 16;

@@ -6,7 +6,8 @@ mod common;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use common::process::{listen, read_address, role, say, write_address, Other};
+use common::addresses::{read_address, write_address};
+use common::process::{listen, role, say, Other};
 use common::{wait, Side};
 use dunlin_shm::{Message, ShmConfig, ShmDevice, MESSAGE_BYTES};
 use dunlin_verbs::{
@@ -64,14 +65,14 @@ fn a_region_that_a_stopped_peer_does_not_grant_is_an_error() {
     if role().is_some() {
         let mut side = Side::new(Transport::ReliableConnection);
         say(&write_address(&side.pair.address(), side.remote(0)));
-        let (address, _) = read_address(&listen());
+        let (address, _) = read_address(&listen().unwrap());
         side.connect(&address);
         say("connected");
-        listen();
+        listen().unwrap();
         return;
     }
     let this = "a_region_that_a_stopped_peer_does_not_grant_is_an_error";
-    let mut other = Other::start(this, "other");
+    let mut other = Other::start(this, "other", "");
     let mut side = Side::on(&impatient(|_| ()), Transport::ReliableConnection);
     let (address, remote) = read_address(&other.hear());
     other.say(&write_address(&side.pair.address(), side.remote(0)));

@@ -283,6 +283,14 @@ impl Cluster {
         self.inner().world().hosts[host.number()].slowness = factor.max(0.001);
     }
 
+    /// From now on no request of the queue pairs that the host has leaves it, and none fails: a NIC that forgot their doorbells and
+    /// timers. What they answer and acknowledge goes on, and queue pairs made later are whole.
+    pub fn stall_requests(&self, host: HostId) {
+        for pair in &mut self.inner().world().pairs {
+            pair.stalled |= pair.alive && pair.host == host.0;
+        }
+    }
+
     /// A queue pair of a host goes to error, as after a failure of the NIC.
     pub fn fail_queue_pair(&self, host: HostId, number: u32) {
         let mut world = self.inner().world();

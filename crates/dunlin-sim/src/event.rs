@@ -66,13 +66,23 @@ struct Entry {
     event: Event,
 }
 
+impl Entry {
+    /// Time and order as one number: the heap compares little else than this.
+    #[inline]
+    fn key(&self) -> u128 {
+        u128::from(self.at) << 64 | u128::from(self.order)
+    }
+}
+
 impl PartialEq for Entry {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
+        self.key() == other.key()
     }
 }
 impl Eq for Entry {}
 impl PartialOrd for Entry {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -81,7 +91,7 @@ impl Ord for Entry {
     /// Reversed: the heap gives its greatest, we want the earliest.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.order).cmp(&(self.at, self.order))
+        other.key().cmp(&self.key())
     }
 }
 

@@ -96,6 +96,8 @@ pub(crate) struct Pair {
     pub(crate) elements_at: Ps,
     /// Not before this time: receiver not ready, or the rate of congestion control.
     pub(crate) paused_until: Ps,
+    /// A fault: its requests neither leave nor fail.
+    pub(crate) stalled: bool,
     pub(crate) retries_left: u8,
     pub(crate) not_ready_left: u8,
     pub(crate) timer_armed: bool,
@@ -171,6 +173,7 @@ impl Pair {
             in_ring: false,
             elements_at: 0,
             paused_until: 0,
+            stalled: false,
             retries_left: 0,
             not_ready_left: 0,
             timer_armed: false,

@@ -82,6 +82,9 @@ pub struct DeviceAttributes {
     pub transports: TransportSet,
     /// Visibility order of the bytes of one WRITE.
     pub placement: Placement,
+    /// Whether each WRITE is a message of its own on a wire, so that one long WRITE costs less than two short ones. Not so where
+    /// `post_send` itself stores into the peer's memory.
+    pub writes_are_messages: bool,
     /// Queue pairs at once.
     pub max_queue_pairs: usize,
     /// Work requests a send queue holds at most.

@@ -147,6 +147,12 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     fn transport(&self) -> Transport;
     /// Where it stands now; the device moves it to an error state by itself.
     fn state(&self) -> QueuePairState;
+    /// Whether it is known to be in error, without asking anybody: for the path of a call, where [`QueuePair::state`] may be a system
+    /// call. What is not known yet the next completion tells.
+    #[inline]
+    fn is_known_failed(&self) -> bool {
+        self.state() == QueuePairState::Error
+    }
     /// What a peer needs to reach it.
     fn address(&self) -> EndpointAddress;
 

@@ -3,7 +3,7 @@
 //! `DUNLIN_KILL_ROUNDS` sets the number of rounds of each kind, `DUNLIN_KILL_SEED` the seed.
 
 mod common;
-#[path = "common/process.rs"]
+#[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Beginnings and ends: shutdown, reconnection, closing, threads that go, a server that stands still.
 
 mod common;
-#[path = "common/process.rs"]
+#[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use common::{eventually, pattern, ECHO};
 use dunlin::{CallError, Client, RunningServer, Server};
 use futures_executor::block_on;
 use process::{listen, role, say, Other};
-use rustix::process::Signal;
+use rustix::process::{kill_process, Pid, Signal};
 
 const SLOW: u16 = 2;
 
@@ -324,7 +324,7 @@ fn a_server_that_stands_still_ends_calls_by_their_deadlines() {
         b"moving"
     );
     for _ in 0..2 {
-        server.signal(Signal::STOP);
+        kill_process(Pid::from_child(&server.child), Signal::STOP).unwrap();
         eventually("all threads of the server stand still", || {
             stands_still(&server)
         });
@@ -359,7 +359,7 @@ fn a_server_that_stands_still_ends_calls_by_their_deadlines() {
                 )
             })
         };
-        server.signal(Signal::CONT);
+        kill_process(Pid::from_child(&server.child), Signal::CONT).unwrap();
         // Late answers come first, and none of them is taken for another call's.
         for i in 0..500u64 {
             let payload = pattern((i * 29 % 7000) as usize, i);

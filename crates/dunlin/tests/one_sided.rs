@@ -1,7 +1,7 @@
 //! Memory that a server grants, read and written by its clients alone.
 
 mod common;
-#[path = "common/process.rs"]
+#[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
 
 use std::collections::HashSet;

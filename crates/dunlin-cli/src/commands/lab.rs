@@ -130,12 +130,18 @@ impl Command {
             Self::Hunt(args) => hunt::run(&args),
             Self::Sensitivity(args) => sensitivity::run(&args),
             Self::Speed => {
-                let (events, time) = speed::speed();
-                let seconds = time.as_secs_f64();
-                let rate = events as f64 / seconds / 1e6;
-                output::print(format_args!(
-                    "{events} events in {seconds:.2} s: {rate:.2} M events/s"
-                ))?;
+                let loads = [
+                    ("verbs", speed::verbs as fn() -> speed::Speed),
+                    ("calls", speed::calls),
+                ];
+                for (name, run) in loads {
+                    let (events, time) = run();
+                    let seconds = time.as_secs_f64();
+                    let rate = events as f64 / seconds / 1e6;
+                    output::print(format_args!(
+                        "{name}: {events} events in {seconds:.2} s: {rate:.2} M events/s"
+                    ))?;
+                }
                 Ok(())
             }
             Self::Freeze { date, why } => Ok(output::print(freeze::renewed(&date, &why))?),

@@ -27,7 +27,9 @@ use clap::{Parser, Subcommand};
         dunlin perf rpc                 a round trip between two processes\n  \
         dunlin perf limits              what this machine allows, before any framework\n  \
         dunlin doctor                   what is missing here, and how to get it\n\n\
-        Exit codes: 0 done, 1 it failed, 2 it was called wrongly.",
+        Exit codes: 0 done, 1 it failed, 2 it was called wrongly.\n\n\
+        DUNLIN_LOG=debug says on standard error why connections begin and end; DUNLIN_LOG=dunlin_rpc=trace\n\
+        takes one crate alone.",
     arg_required_else_help = true
 )]
 pub struct Cli {
@@ -136,6 +138,9 @@ impl From<std::io::Error> for Failure {
 pub fn main() -> ExitCode {
     // Before anything pins a thread, so that both cores are known.
     let _ = crate::affinity::cores();
+    if let Err(failure) = crate::log::start() {
+        return failure.exit();
+    }
     match Cli::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.exit(),

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use dunlin_ring::{Offer, Producer, UnconnectedProducer, OFFER_BYTES};
 use dunlin_verbs::Device;
 
-use super::peer::Peer;
 use super::ping_pong::{Player, UnconnectedPlayer};
 use super::produce::{produce, Numbers};
 use super::raw::RawWriter;
 use super::raw_ping_pong::RawPlayer;
+use super::serve::{Consumer, Opening};
 use super::{Plan, Test};
 use crate::commands::Failure;
+use crate::peer::Peer;
 use crate::report::Tally;
 
 /// What is done before anything counts.
@@ -22,7 +23,7 @@ const WARM_UP: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Active<D: Device> {
     plan: Plan,
-    peer: Peer,
+    peer: Peer<Consumer>,
     end: End<D>,
 }
 
@@ -43,10 +44,14 @@ impl<D: Device> Active<D> {
     pub fn start(
         device: &D,
         plan: &Plan,
-        mut peer: Peer,
+        mut peer: Peer<Consumer>,
         core: Option<usize>,
     ) -> Result<Self, Failure> {
-        let (theirs, _) = peer.open(plan, core)?;
+        let opening = Opening {
+            plan: plan.clone(),
+            core,
+        };
+        let theirs = peer.open(opening)?;
         let end = match (plan.config(device.attributes()), plan.test) {
             (Some(config), Test::PingPong) => {
                 let player = UnconnectedPlayer::new(device, &config)?;
@@ -97,21 +102,27 @@ impl<D: Device> Active<D> {
     pub fn slice(&mut self, length: Duration) -> Result<(Tally, Range<Instant>), Failure> {
         self.peer.begin()?;
         let warm_up = WARM_UP.min(length);
-        let size = self.plan.size;
+        let (size, verify) = (self.plan.size, self.plan.verify);
         let start = std::cell::Cell::new(Instant::now());
         let warm = |_| start.set(Instant::now());
         let ours = match &mut self.end {
-            End::Ring(producer, numbers) => produce(producer, size, numbers, warm_up)
-                .map(warm)
-                .and_then(|()| produce(producer, size, numbers, length)),
+            End::Ring(producer, numbers) => {
+                let produce = match verify {
+                    true => produce::<D, true>,
+                    false => produce::<D, false>,
+                };
+                produce(producer, size, numbers, warm_up)
+                    .map(warm)
+                    .and_then(|()| produce(producer, size, numbers, length))
+            }
             End::Raw(writer) => writer
                 .run(warm_up)
                 .map(warm)
                 .and_then(|()| writer.run(length)),
             End::PingPong(player) => player
-                .ping(size, warm_up)
+                .ping(size, verify, warm_up)
                 .map(warm)
-                .and_then(|()| player.ping(size, length)),
+                .and_then(|()| player.ping(size, verify, length)),
             End::RawPingPong(player) => player
                 .ping(warm_up)
                 .map(warm)

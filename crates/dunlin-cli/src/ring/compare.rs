@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::Device;
 
 use super::pairs::Pairs;
-use super::peer::Peer;
 use super::report::{Comparison, Measured, RingReport};
 use super::Plan;
 use crate::affinity;
@@ -13,6 +12,7 @@ use crate::against::{conclude, Look};
 use crate::commands::Failure;
 use crate::limits::ring;
 use crate::limits::survey::median;
+use crate::peer::Peer;
 use crate::report::Tally;
 
 /// How long each design is measured each time.

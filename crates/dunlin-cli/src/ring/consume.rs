@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dunlin_ring::{Consumer, Message};
 use dunlin_verbs::Device;
 
+use super::pattern;
 use crate::clock::clock;
 use crate::commands::Failure;
 use crate::report::Tally;
@@ -17,11 +18,16 @@ const MANY: usize = 64;
 /// Empty looks after which a producer may be waiting to hear of the last messages.
 const IDLE: u32 = 2000;
 
-/// Receives until told to end. Messages carry their numbers; one that is not the next is an error.
+/// Receives until told to end. Messages carry their numbers; one that is not the next is an error, and with `VERIFY` one of another size
+/// than `size` or with any byte otherwise than [`pattern::fill`] made it.
 ///
 /// # Errors
 /// When the ring fails.
-pub fn consume<D: Device>(consumer: &mut Consumer<D>, end: &AtomicBool) -> Result<Tally, Failure> {
+pub fn consume<D: Device, const VERIFY: bool>(
+    consumer: &mut Consumer<D>,
+    size: usize,
+    end: &AtomicBool,
+) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     let mut next = None;
     let mut empty = 0u32;
@@ -31,7 +37,9 @@ pub fn consume<D: Device>(consumer: &mut Consumer<D>, end: &AtomicBool) -> Resul
             .receive_many(MANY, |message: Message<'_>| {
                 let number = message.u64_at(0);
                 let sent = message.u64_at(8);
-                if next.is_some_and(|next| next != number) {
+                if next.is_some_and(|next| next != number)
+                    || VERIFY && !pattern::holds(&message, size)
+                {
                     tally.errors += 1;
                 }
                 next = Some(number.wrapping_add(1));
@@ -57,6 +65,59 @@ pub fn consume<D: Device>(consumer: &mut Consumer<D>, end: &AtomicBool) -> Resul
             if end.load(Ordering::Relaxed) {
                 return Ok(tally);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dunlin_ring::{Design, RingConfig, UnconnectedConsumer, UnconnectedProducer};
+    use dunlin_shm::{ShmConfig, ShmDevice};
+
+    /// What a reader that compares finds wrong in ten messages after `spoil` has had the sixth.
+    fn errors(size: usize, spoil: impl Fn(&mut [u8])) -> u64 {
+        let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        let config = RingConfig::for_records(Design::RB2, size);
+        let producer = UnconnectedProducer::new(&device, &config).unwrap();
+        let consumer = UnconnectedConsumer::new(&device, &config).unwrap();
+        let (at_producer, at_consumer) = (producer.offer(), consumer.offer());
+        let mut producer = producer.connect(&at_consumer).unwrap();
+        let mut consumer = consumer.connect(&at_producer).unwrap();
+        for number in 0..10 {
+            let fill = |place: &mut [u8]| {
+                pattern::fill(&mut place[..size], number, 0);
+                if number == 5 {
+                    spoil(&mut place[..size]);
+                }
+            };
+            producer.try_send_with(size, fill).unwrap();
+        }
+        producer.flush().unwrap();
+        let ended = AtomicBool::new(true);
+        let tally = consume::<_, true>(&mut consumer, size, &ended).unwrap();
+        assert_eq!(tally.operations, 10, "{size}");
+        tally.errors
+    }
+
+    #[test]
+    fn a_wrong_byte_anywhere_is_an_error() {
+        for size in [16, 17, 64, 71, 5000] {
+            assert_eq!(errors(size, |_| {}), 0, "{size}");
+            for at in [16, 23, size / 2, size - 1] {
+                if (STAMP_BYTES..size).contains(&at) {
+                    assert_eq!(errors(size, |bytes| bytes[at] ^= 1), 1, "{size} {at}");
+                }
+            }
+            let of_an_earlier_lap = |bytes: &mut [u8]| {
+                pattern::fill(bytes, 4, 0);
+                bytes[..8].copy_from_slice(&5u64.to_le_bytes());
+            };
+            assert_eq!(
+                errors(size, of_an_earlier_lap),
+                u64::from(size > 16),
+                "{size}"
+            );
         }
     }
 }

@@ -1,14 +1,14 @@
 //! `dunlin perf ring`: one way through a ring between two processes, for RB² and the rings it was compared with.
 //!
-//! The command is the producer; for each design a second process of this program is the consumer ([`peer`]). They tell each other where
-//! they are over the second one's standard input and output. A consumer polls from [`peer::Peer::begin`] to [`peer::Peer::end`] and not a
+//! The command is the producer; for each design a second process of this program is the consumer ([`crate::peer`]). They tell each other where
+//! they are over the second one's standard input and output. A consumer polls from [`Peer::begin`](crate::peer::Peer::begin) to [`Peer::end`](crate::peer::Peer::end) and not a
 //! moment longer, so that several designs can be measured by turns within the same second.
 
 pub mod active;
 pub mod compare;
 pub mod consume;
 pub mod pairs;
-pub mod peer;
+pub mod pattern;
 pub mod ping_pong;
 pub mod plot;
 pub mod produce;
@@ -104,6 +104,8 @@ pub struct Plan {
     pub test: Test,
     /// Producers, each with a consumer and a ring of its own.
     pub pairs: usize,
+    /// Whether readers compare every byte.
+    pub verify: bool,
 }
 
 impl Plan {

@@ -5,10 +5,11 @@ use std::time::Duration;
 use dunlin_verbs::Device;
 
 use super::active::Active;
-use super::peer::Peer;
+use super::serve::Consumer;
 use super::{Plan, Without};
 use crate::affinity;
 use crate::commands::Failure;
+use crate::peer::Peer;
 use crate::report::Tally;
 
 /// The pairs of one design.
@@ -39,7 +40,7 @@ impl<D: Device> Pairs<D> {
     ///
     /// # Errors
     /// When a limit of the device is in the way, or the design is not for it.
-    pub fn start(device: &D, plan: &Plan, peers: Vec<Peer>) -> Result<Self, Failure> {
+    pub fn start(device: &D, plan: &Plan, peers: Vec<Peer<Consumer>>) -> Result<Self, Failure> {
         let start = |(pair, peer)| {
             stay(plan, pair);
             Active::start(device, plan, peer, cores(pair).map(|(_, second)| second))

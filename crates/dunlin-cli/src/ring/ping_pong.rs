@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dunlin_ring::{
-    Consumer, Producer, Received, RingConfig, SendError, StreamOffer, UnconnectedConsumer,
+    Consumer, Message, Producer, Received, RingConfig, SendError, StreamOffer, UnconnectedConsumer,
     UnconnectedProducer, STREAM_OFFER_BYTES,
 };
 use dunlin_verbs::Device;
 
-use super::produce::{fill, Patience};
+use super::pattern;
+use super::produce::fill;
 use crate::clock::clock;
 use crate::commands::Failure;
+use crate::patience::Patience;
 use crate::report::Tally;
 
 /// Rounds between two looks at how long it has been.
@@ -83,27 +85,27 @@ pub struct Player<D: Device> {
 }
 
 impl<D: Device> Player<D> {
-    /// Rounds for a slice; latencies are round trips.
+    /// Rounds for a slice; latencies are round trips. `verify`: messages are filled whole and compared, by both sides.
     ///
     /// # Errors
     /// When a ring fails, or the other side says nothing for 10 s.
-    pub fn ping(&mut self, size: usize, slice: Duration) -> Result<Tally, Failure> {
+    pub fn ping(&mut self, size: usize, verify: bool, slice: Duration) -> Result<Tally, Failure> {
         let mut tally = Tally::default();
         let clock = clock();
         let start = clock.raw();
         let mut before = start;
         while Duration::from_nanos(clock.delta_as_nanos(start, before)) < slice {
             for _ in 0..STRIDE {
-                self.send(size, self.rounds)?;
+                self.send(size, verify, self.rounds)?;
                 let mut patience = Patience::default();
-                let number = loop {
-                    match self.take()? {
-                        Some(number) => break number,
+                let (number, whole) = loop {
+                    match self.take(size, verify)? {
+                        Some(taken) => break taken,
                         None => patience.wait()?,
                     }
                 };
                 let now = clock.raw();
-                tally.errors += u64::from(number != self.rounds);
+                tally.errors += u64::from(number != self.rounds || !whole);
                 tally.latencies.record(clock.delta_as_nanos(before, now));
                 before = now;
                 self.rounds += 1;
@@ -119,11 +121,18 @@ impl<D: Device> Player<D> {
     ///
     /// # Errors
     /// When a ring fails.
-    pub fn answer(&mut self, size: usize, end: &AtomicBool) -> Result<Tally, Failure> {
+    pub fn answer(
+        &mut self,
+        size: usize,
+        verify: bool,
+        end: &AtomicBool,
+    ) -> Result<Tally, Failure> {
+        let mut tally = Tally::default();
         let mut empty = 0u32;
         loop {
-            if let Some(number) = self.take()? {
-                self.send(size, number)?;
+            if let Some((number, whole)) = self.take(size, verify)? {
+                tally.errors += u64::from(!whole);
+                self.send(size, verify, number)?;
                 empty = 0;
                 continue;
             }
@@ -132,18 +141,19 @@ impl<D: Device> Player<D> {
             if empty % LOOKS == 0 {
                 std::thread::yield_now();
                 if end.load(Ordering::Relaxed) {
-                    return Ok(Tally::default());
+                    return Ok(tally);
                 }
             }
         }
     }
 
-    fn send(&mut self, size: usize, number: u64) -> Result<(), Failure> {
+    fn send(&mut self, size: usize, verify: bool, number: u64) -> Result<(), Failure> {
         let mut patience = Patience::default();
         loop {
-            let sent = self
-                .producer
-                .try_send_with(size, |place| fill(place, size, number, 0));
+            let sent = self.producer.try_send_with(size, |place| match verify {
+                true => pattern::fill(&mut place[..size], number, 0),
+                false => fill(place, size, number, 0),
+            });
             match sent {
                 Ok(()) => return self.producer.flush().map_err(Failure::new),
                 Err(SendError::Full) => patience.wait()?,
@@ -152,9 +162,14 @@ impl<D: Device> Player<D> {
         }
     }
 
-    fn take(&mut self) -> Result<Option<u64>, Failure> {
-        match self.consumer.receive(|message| message.u64_at(0)) {
-            Ok(Received::Message(number)) => Ok(Some(number)),
+    /// The number of the next message, and whether all of it is right as far as that is asked for.
+    fn take(&mut self, size: usize, verify: bool) -> Result<Option<(u64, bool)>, Failure> {
+        let look = |message: Message<'_>| {
+            let whole = !verify || pattern::holds(&message, size);
+            (message.u64_at(0), whole)
+        };
+        match self.consumer.receive(look) {
+            Ok(Received::Message(taken)) => Ok(Some(taken)),
             Ok(Received::Empty) => Ok(None),
             Ok(Received::End) => Err(Failure::new("the other side has ended")),
             Err(error) => Err(Failure::new(error)),

@@ -1,14 +1,15 @@
 //! Sending as fast as a ring takes it, until everything has been read.
 
-use std::hint::spin_loop;
 use std::time::Duration;
 
 use dunlin_ring::{Producer, SendError};
 use dunlin_verbs::Device;
 
 use super::consume::STAMP_BYTES;
+use super::pattern;
 use crate::clock::clock;
 use crate::commands::Failure;
+use crate::patience::Patience;
 use crate::report::Tally;
 
 /// Messages between two looks at the clock.
@@ -17,18 +18,17 @@ const STRIDE: u64 = 64;
 const SAMPLE: u64 = 1024;
 /// Messages of up to so many bytes are filled whole; of longer ones, as perftest's, only the stamp is written.
 const FILLED_BYTES: usize = 256;
-/// A consumer that reads nothing for so long is gone.
-const LONGEST: Duration = Duration::from_secs(10);
 
 /// Numbers of messages go on from slice to slice.
 #[derive(Debug, Default)]
 pub struct Numbers(u64);
 
 /// Sends messages of `size` bytes for a slice and waits until all are read; that time counts too. Latencies are the consumer's to tell.
+/// With `VERIFY` each is filled whole, for a consumer that compares.
 ///
 /// # Errors
 /// When the ring fails.
-pub fn produce<D: Device>(
+pub fn produce<D: Device, const VERIFY: bool>(
     producer: &mut Producer<D>,
     size: usize,
     numbers: &mut Numbers,
@@ -42,7 +42,7 @@ pub fn produce<D: Device>(
         for _ in 0..STRIDE {
             let number = numbers.0;
             let stamp = if number % SAMPLE == 0 { clock.raw() } else { 0 };
-            send(producer, size, number, stamp)?;
+            send::<D, VERIFY>(producer, size, number, stamp)?;
             numbers.0 += 1;
         }
         if elapsed() >= slice {
@@ -87,13 +87,16 @@ pub fn fill(place: &mut [u8], size: usize, number: u64, stamp: u64) {
 }
 
 #[inline(always)]
-fn send<D: Device>(
+fn send<D: Device, const VERIFY: bool>(
     producer: &mut Producer<D>,
     size: usize,
     number: u64,
     stamp: u64,
 ) -> Result<(), Failure> {
-    let fill = |place: &mut [u8]| fill(place, size, number, stamp);
+    let fill = |place: &mut [u8]| match VERIFY {
+        true => pattern::fill(&mut place[..size], number, stamp),
+        false => fill(place, size, number, stamp),
+    };
     match producer.try_send_with(size, fill) {
         Ok(()) => Ok(()),
         Err(error) => send_later(producer, size, fill, error),
@@ -117,31 +120,4 @@ fn send_later<D: Device>(
         }
     }
     Err(Failure::new(error))
-}
-
-/// Waiting for the other side, but not for ever.
-#[derive(Debug, Default)]
-pub struct Patience {
-    looks: u32,
-    since: Option<std::time::Instant>,
-}
-
-impl Patience {
-    /// Once more.
-    ///
-    /// # Errors
-    /// When it has been too long.
-    #[inline]
-    pub fn wait(&mut self) -> Result<(), Failure> {
-        spin_loop();
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks % (1 << 14) == 0 {
-            std::thread::yield_now();
-            let since = *self.since.get_or_insert_with(std::time::Instant::now);
-            if since.elapsed() > LONGEST {
-                return Err(Failure::new("the other side has done nothing for 10 s"));
-            }
-        }
-        Ok(())
-    }
 }

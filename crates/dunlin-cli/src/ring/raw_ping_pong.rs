@@ -8,11 +8,11 @@ use dunlin_verbs::{
     RemoteAddress, RemoteKey, Segment, SendFlags, SendRequest,
 };
 
-use super::produce::Patience;
 use super::raw::{Side, SIGNAL_EVERY};
 use super::Plan;
 use crate::clock::clock;
 use crate::commands::Failure;
+use crate::patience::Patience;
 use crate::report::Tally;
 
 /// Raw ping-pong, as `ib_write_lat` of perftest: a WRITE there, and a WRITE back as soon as its last word is seen.

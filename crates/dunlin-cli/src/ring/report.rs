@@ -23,6 +23,8 @@ pub struct RingReport {
     pub lengths: Lengths,
     /// Slots of the ring.
     pub slots: usize,
+    /// Every byte of the messages was compared by their readers; a message that differs counts as an error.
+    pub verified: bool,
     /// The median of the slices, which outliers do not move.
     pub median_rate_per_s: f64,
     /// With `--against limits`: the rate of the bare ring whose reader does not look at the messages, so that their lines never cross. No
@@ -87,6 +89,7 @@ impl RingReport {
             without: plan.without.clone(),
             lengths: plan.lengths,
             slots: plan.slots,
+            verified: plan.verify,
             median_rate_per_s: crate::limits::survey::median(&rates),
             unread_limit_per_s: measured.unread_limit_per_s,
             over_first,

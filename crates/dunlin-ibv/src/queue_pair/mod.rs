@@ -311,13 +311,18 @@ impl QueuePair for IbvQueuePair {
 
     fn state(&self) -> QueuePairState {
         let known = self.known_state();
-        if matches!(known, QueuePairState::Reset | QueuePairState::Error) {
-            return known;
-        }
-        if self.core.transport == Transport::ReliableConnection && self.core.has_failed() {
+        if self.is_known_failed() {
             return QueuePairState::Error;
         }
+        if known == QueuePairState::Reset {
+            return known;
+        }
         modify::query(&self.core).unwrap_or(known)
+    }
+
+    fn is_known_failed(&self) -> bool {
+        let connected = self.core.transport == Transport::ReliableConnection;
+        self.known_state() == QueuePairState::Error || connected && self.core.has_failed()
     }
 
     fn address(&self) -> EndpointAddress {

@@ -26,8 +26,11 @@ pub(super) fn cluster(machines: usize) -> Cluster {
 pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
     let scheduled = plan.preset == Preset::Flock || plan.preset == Preset::FlockNoCoalescing;
     let paced = if scheduled { SCHEDULED_NS } else { 0 };
-    let measured = if effort.quick { 200_000 } else { 500_000 };
-    RpcBench::new(cluster(MACHINES), plan).measure(paced, 300_000, measured)
+    let (warm, measured) = match effort.quick {
+        true => (100_000, 100_000),
+        false => (300_000, 500_000),
+    };
+    RpcBench::new(cluster(MACHINES), plan).measure(paced, warm, measured)
 }
 
 /// As [`point`], with all threads at their full rate for an interval of the schedulers before.

@@ -37,7 +37,7 @@ fn point(block: u64, effort: Effort) -> (f64, f64) {
         &effort.switch(SwitchParameters::sx1012()),
     );
     // Long enough to bring every block into the cache several times.
-    let time = if effort.quick { 2_000_000 } else { 3_000_000 };
+    let time = if effort.quick { 1_500_000 } else { 3_000_000 };
     let server = rate(
         &cluster,
         &cluster.hosts()[..1],

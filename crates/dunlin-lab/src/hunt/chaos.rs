@@ -3,22 +3,35 @@
 use dunlin_sim::{Fault, FaultRule, HostId, RuleGuard, Traffic};
 
 use super::dice::Dice;
-use super::flow::Flow;
 use super::terrain::Terrain;
 
 /// What was done to the cluster.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) crashed: Vec<HostId>,
+    /// Queue pairs that were made to fail.
+    pub(super) failed: usize,
     pub(super) words: Vec<String>,
 }
 
-pub(super) fn run(terrain: &Terrain, flows: &[Flow], dice: &mut Dice) -> Faults {
+impl Faults {
+    /// Whether a connection may be lost. Packets that are lost, late or double do not suffice: no phase lasts as long as the retries.
+    pub(super) fn may_break(&self) -> bool {
+        self.failed > 0 || !self.crashed.is_empty()
+    }
+}
+
+/// `victim` chooses a queue pair that could fail.
+pub(super) fn run(
+    terrain: &Terrain,
+    dice: &mut Dice,
+    victim: impl Fn(&mut Dice) -> Option<(HostId, u32)>,
+) -> Faults {
     let mut faults = Faults::default();
     let cluster = &terrain.cluster;
     for _ in 0..dice.between(0, 6) {
         let mut guards: Vec<RuleGuard> = Vec::new();
-        let host = terrain.hosts[dice.next() as usize % terrain.hosts.len()];
+        let host = terrain.any_host(dice);
         match dice.between(0, 9) {
             0..=5 => {
                 let rule = draw_rule(terrain, dice);
@@ -38,11 +51,10 @@ pub(super) fn run(terrain: &Terrain, flows: &[Flow], dice: &mut Dice) -> Faults 
                 cluster.slow_down(host, factor as f64);
             }
             8 => {
-                let flow = &flows[dice.next() as usize % flows.len()];
-                if let Some((host, number)) = flow.queue_pair() {
-                    faults
-                        .words
-                        .push(format!("queue pair of flow {} fails", flow.number));
+                if let Some((host, number)) = victim(dice) {
+                    let words = format!("queue pair {number:#x} of {host:?} fails");
+                    faults.words.push(words);
+                    faults.failed += 1;
                     cluster.fail_queue_pair(host, number);
                 }
             }
@@ -73,9 +85,8 @@ fn draw_rule(terrain: &Terrain, dice: &mut Dice) -> FaultRule {
     };
     let probability = [0.001, 0.01, 0.1, 0.5, 1.0][dice.next() as usize % 5];
     let mut rule = FaultRule::new(fault, probability);
-    let host = |dice: &mut Dice| terrain.hosts[dice.next() as usize % terrain.hosts.len()];
     if dice.chance(1, 2) {
-        rule = rule.between(host(dice), host(dice));
+        rule = rule.between(terrain.any_host(dice), terrain.any_host(dice));
     }
     rule.traffic = [Traffic::All, Traffic::Requests, Traffic::Answers][dice.next() as usize % 3];
     rule

@@ -31,3 +31,15 @@ impl Dice {
         self.next() % whole < part
     }
 }
+
+/// Bytes that belong to this number of this source and to no other.
+pub(super) fn bytes_of(source: u64, number: u64, length: usize) -> Vec<u8> {
+    let mut state = (source + 1) * 0x9e37_79b9 + number * 0x85eb_ca6b + 1;
+    let next = |_| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..length).map(next).collect()
+}

@@ -11,7 +11,7 @@ use dunlin_verbs::{
     SendRequest, Transport, GRH_BYTES,
 };
 
-use super::dice::Dice;
+use super::dice::{bytes_of, Dice};
 use super::terrain::Terrain;
 
 /// What a flow does.
@@ -60,23 +60,14 @@ pub(super) struct Flow {
 
 /// The bytes of a message.
 fn pattern(flow: usize, message: usize, length: usize) -> Vec<u8> {
-    let mut state = (flow as u64 + 1) * 0x9e37_79b9 + message as u64 * 0x85eb_ca6b + 1;
-    let mut bytes: Vec<u8> = (0..length)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        })
-        .collect();
+    let mut bytes = bytes_of(flow as u64, message as u64, length);
     bytes[..8].copy_from_slice(&(message as u64).to_ne_bytes());
     bytes
 }
 
 impl Flow {
     pub(super) fn draw(number: usize, terrain: &Terrain, dice: &mut Dice) -> Self {
-        let host = |dice: &mut Dice| terrain.hosts[dice.next() as usize % terrain.hosts.len()];
-        let (from, to) = (host(dice), host(dice));
+        let (from, to) = (terrain.any_host(dice), terrain.any_host(dice));
         let transport = match dice.between(0, 9) {
             0 | 1 => Transport::UnreliableDatagram,
             2 | 3 => Transport::UnreliableConnection,

@@ -13,7 +13,21 @@ pub(super) struct Terrain {
     pub(super) hosts: Vec<HostId>,
     pub(super) mtu_bytes: Vec<usize>,
     pub(super) cores: Vec<usize>,
+    /// Which hosts' devices place a WRITE in order.
+    pub(super) in_order: Vec<bool>,
     pub(super) name: String,
+}
+
+impl Terrain {
+    /// One of the hosts.
+    pub(super) fn any_host(&self, dice: &mut Dice) -> HostId {
+        self.hosts[dice.next() as usize % self.hosts.len()]
+    }
+
+    /// One of the cores of a host.
+    pub(super) fn any_core(&self, host: HostId, dice: &mut Dice) -> usize {
+        dice.next() as usize % self.cores[host.number()]
+    }
 }
 
 pub(super) fn build(seed: u64, dice: &mut Dice) -> Terrain {
@@ -37,7 +51,7 @@ pub(super) fn build(seed: u64, dice: &mut Dice) -> Terrain {
     }
     let count = dice.between(2, 6);
     let (mut hosts, mut mtu_bytes, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    let mut cores = Vec::new();
+    let (mut cores, mut in_order) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let mut nic = match dice.between(0, 4) {
             0 => NicParameters::connectx_3(),
@@ -55,6 +69,7 @@ pub(super) fn build(seed: u64, dice: &mut Dice) -> Terrain {
         host.time_slice = 20_000_000;
         let switch = switches[dice.next() as usize % switches.len()];
         names.push(nic.name.clone());
+        in_order.push(nic.in_order_placement != 0.0);
         mtu_bytes.push(nic.mtu_bytes as usize);
         hosts.push(builder.host(host, nic, switch));
     }
@@ -68,6 +83,7 @@ pub(super) fn build(seed: u64, dice: &mut Dice) -> Terrain {
         hosts,
         mtu_bytes,
         cores,
+        in_order,
         name,
     }
 }

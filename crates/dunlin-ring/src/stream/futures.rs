@@ -1,38 +1,48 @@
-//! The traits of futures.
-
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+//! The traits of futures, for whatever has the polls of a [`Stream`]: this crate's, and the one of the face, which hides the device.
 
 use dunlin_verbs::Device;
-use futures_io::{AsyncRead, AsyncWrite};
 
 use super::Stream;
 
-impl<D: Device> AsyncRead for Stream<D> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        target: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        Stream::poll_read(self.get_mut(), context, target)
-    }
+/// Implements `futures_io::AsyncRead` and `AsyncWrite` for a stream by its own `poll_read`, `poll_write`, `poll_flush` and `poll_shutdown`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! implement_futures {
+    ([$($generics:tt)*] $stream:ty) => {
+        impl $($generics)* ::futures_io::AsyncRead for $stream {
+            fn poll_read(
+                self: ::std::pin::Pin<&mut Self>,
+                context: &mut ::std::task::Context<'_>,
+                target: &mut [u8],
+            ) -> ::std::task::Poll<::std::io::Result<usize>> {
+                <$stream>::poll_read(self.get_mut(), context, target)
+            }
+        }
+
+        impl $($generics)* ::futures_io::AsyncWrite for $stream {
+            fn poll_write(
+                self: ::std::pin::Pin<&mut Self>,
+                context: &mut ::std::task::Context<'_>,
+                source: &[u8],
+            ) -> ::std::task::Poll<::std::io::Result<usize>> {
+                <$stream>::poll_write(self.get_mut(), context, source)
+            }
+
+            fn poll_flush(
+                self: ::std::pin::Pin<&mut Self>,
+                context: &mut ::std::task::Context<'_>,
+            ) -> ::std::task::Poll<::std::io::Result<()>> {
+                <$stream>::poll_flush(self.get_mut(), context)
+            }
+
+            fn poll_close(
+                self: ::std::pin::Pin<&mut Self>,
+                context: &mut ::std::task::Context<'_>,
+            ) -> ::std::task::Poll<::std::io::Result<()>> {
+                <$stream>::poll_shutdown(self.get_mut(), context)
+            }
+        }
+    };
 }
 
-impl<D: Device> AsyncWrite for Stream<D> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        source: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Stream::poll_write(self.get_mut(), context, source)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Stream::poll_flush(self.get_mut(), context)
-    }
-
-    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Stream::poll_shutdown(self.get_mut(), context)
-    }
-}
+implement_futures!([<D: Device>] Stream<D>);

@@ -1,6 +1,7 @@
 //! What the tests share: rings over the device `shm`, within one process.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+#[path = "../../../dunlin-shm/tests/common/process.rs"]
 pub mod process;
 
 use std::time::{Duration, Instant};

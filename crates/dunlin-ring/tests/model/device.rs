@@ -124,6 +124,7 @@ impl ModelDevice {
                 ud: Verbs::empty(),
             },
             placement,
+            writes_are_messages: true,
             max_queue_pairs: 16,
             max_send_requests: 4096,
             max_receive_requests: 4096,

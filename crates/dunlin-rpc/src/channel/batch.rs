@@ -3,23 +3,60 @@
 //! ```text
 //! line 0:  | head 8 B | content 48 B | commit 8 B |          content = header 16 B | payload, to 8 B | header | payload | ...
 //! line i:  | content 64 B                         |
+//!
+//! or, in one WRITE ([`Form::Sealed`]):
+//!
+//! | head 8 B | content | commit 8 B |                       the commit word is the last of the batch's lines
+//!
 //!   head   = canary (low half) | lines (20 bits) | messages (12 bits)
 //!   commit = canary (high half) | lines of the other ring that the writer of this one has consumed (low 32 bits)
 //! ```
 //!
-//! Line 0 is written last, by a WRITE of its own: when its commit word is there, all is there. So the reader polls one line only, and
-//! does not take the others away from the writer (RB²'s write twice, with the first line for the tail). It asks of the device that
-//! the 64 bytes of line 0 are placed in address order. Head and commit carry the two halves of the batch's *canary*, a number
+//! When the commit word is there, all is there. Where it stands is the batch's [`Form`]. Head and commit carry the two halves of the batch's *canary*, a number
 //! that both sides draw from a sequence of their own for each connection ([`Canaries`]). What an earlier lap left in the ring cannot
 //! pass for a batch, because no payload knows the numbers to come, and nothing needs to be cleared after reading. The consumed lines
 //! are the flow control: a request-response exchange needs no WRITE for it (FLOCK §4.2's piggybacked head).
+
+/// How a batch crosses: where its commit word stands, and in how many WRITEs it goes. The content has as many bytes in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Line 0 goes by a WRITE of its own, after the others. The reader polls one line only, and does not take the others away from a
+    /// writer that stores into shared memory (RB²'s write twice, with the first line for the tail). Asks of the reader's device that
+    /// the 64 bytes of line 0 are placed in address order.
+    FirstLineLast,
+    /// The same lines; the commit word by a WRITE of its own behind the rest of line 0. Asks for no order within a WRITE.
+    Twice,
+    /// One WRITE, two where the ring ends; the commit word is the last of the last line (FaRM, FLOCK §4.1's canary). Asks that all
+    /// bytes of a WRITE are placed in address order. For devices where a WRITE costs a message.
+    Sealed,
+}
+
+impl Form {
+    /// What suits a writer whose WRITEs are messages, or are not, and a reader whose device places in order, or does not.
+    pub(crate) fn between(writes_are_messages: bool, in_order: bool) -> Self {
+        match (in_order, writes_are_messages) {
+            (false, _) => Self::Twice,
+            (true, false) => Self::FirstLineLast,
+            (true, true) => Self::Sealed,
+        }
+    }
+
+    /// The line of a batch of `lines` that ends with the commit word.
+    #[inline]
+    pub(crate) fn commit_line(self, lines: usize) -> usize {
+        match self {
+            Self::Sealed => lines - 1,
+            Self::FirstLineLast | Self::Twice => 0,
+        }
+    }
+}
 
 /// Bytes of a line: a cache line. Batches begin on lines, and room is counted in them.
 pub(crate) const LINE_BYTES: usize = 64;
 /// Where the content begins in line 0, and how much of it stands there.
 pub(crate) const HEAD_BYTES: usize = 8;
 pub(crate) const FIRST_BYTES: usize = LINE_BYTES - HEAD_BYTES - 8;
-/// The word of line 0 that is written last.
+/// The last word of a line, where a commit stands.
 pub(crate) const COMMIT_WORD: usize = LINE_BYTES / 8 - 1;
 /// Bits of the head that count lines, and those that count messages.
 const LINE_BITS: u32 = 20;
@@ -97,7 +134,7 @@ pub(crate) fn read_head(head: u64, canary: u64) -> Option<(usize, u32)> {
         .then_some((lines, (head >> (32 + LINE_BITS)) as u32))
 }
 
-/// The last word of line 0.
+/// The word that is written last.
 #[inline]
 pub(crate) fn commit(canary: u64, consumed: u64) -> u64 {
     (canary & !0xffff_ffff) | (consumed & 0xffff_ffff)
@@ -107,6 +144,33 @@ pub(crate) fn commit(canary: u64, consumed: u64) -> u64 {
 #[inline]
 pub(crate) fn read_commit(commit: u64, canary: u64) -> Option<u32> {
     (commit >> 32 == canary >> 32).then_some(commit as u32)
+}
+
+/// A batch with this content as lines, and offsets of lines, in the order to write them, of a peer that claims anything about it: lines
+/// and messages. Where what it claims decides where the reader looks for the commit word, that stands there as well.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn lay_out(
+    form: Form,
+    canary: u64,
+    (claimed, messages): (usize, u32),
+    content: &[u8],
+    consumed: u64,
+) -> Vec<(usize, Vec<u8>)> {
+    let lines = lines_of(content.len());
+    let commit = commit(canary, consumed).to_le_bytes();
+    let commit_at = form.commit_line(lines) * LINE_BYTES + 8 * COMMIT_WORD;
+    let mut bytes = head(canary, claimed, messages).to_le_bytes().to_vec();
+    bytes.extend_from_slice(content);
+    bytes.resize(lines * LINE_BYTES - commit.len(), 0);
+    bytes.splice(commit_at..commit_at, commit);
+    let place = |(i, line): (usize, &[u8])| (i * LINE_BYTES, line.to_vec());
+    let mut placed: Vec<_> = bytes.chunks(LINE_BYTES).enumerate().map(place).collect();
+    match form {
+        Form::FirstLineLast | Form::Twice => placed.rotate_left(1),
+        Form::Sealed if claimed == lines || claimed == 0 => {}
+        Form::Sealed => placed.push((claimed * LINE_BYTES - commit.len(), commit.to_vec())),
+    }
+    placed
 }
 
 #[cfg(test)]

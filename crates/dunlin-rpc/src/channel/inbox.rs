@@ -5,7 +5,7 @@
 
 use dunlin_verbs::Memory;
 
-use super::batch::{self, Canaries, COMMIT_WORD, LINE_BYTES};
+use super::batch::{self, Canaries, Form, COMMIT_WORD, LINE_BYTES};
 use super::lines::Lines;
 use super::message::{self, Header};
 use super::outbox::Outbox;
@@ -21,6 +21,7 @@ pub(crate) struct Inbox {
     /// Lines consumed since the start of the connection (RB²'s head).
     head: u64,
     canaries: Canaries,
+    form: Form,
     /// Longest payload that an honest peer puts into the ring.
     eager_bytes: usize,
     /// The content of the last batch, private; `at .. end` of it is not read yet and holds `messages`.
@@ -33,14 +34,21 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// For a ring of `lines` (a power of two) at byte `start` of its region, with canaries of this seed.
-    pub(crate) fn new(start: usize, lines: usize, eager_bytes: usize, seed: u64) -> Self {
+    /// For a ring of `lines` (a power of two) at byte `start` of its region, with canaries of this seed and batches of this form.
+    pub(crate) fn new(
+        start: usize,
+        lines: usize,
+        eager_bytes: usize,
+        seed: u64,
+        form: Form,
+    ) -> Self {
         debug_assert!(lines.is_power_of_two());
         Self {
             start,
             shift: lines.trailing_zeros(),
             head: 0,
             canaries: Canaries::new(seed),
+            form,
             eager_bytes,
             content: vec![0; Outbox::batch_bytes(eager_bytes)].into_boxed_slice(),
             at: 0,
@@ -81,8 +89,10 @@ impl Inbox {
     #[inline]
     fn arrived(&self, ring: Lines<'_>) -> Option<(usize, u32, u32)> {
         let canary = self.canaries.current();
-        let consumed = batch::read_commit(ring.word(self.head, COMMIT_WORD), canary)?;
         let (lines, messages) = batch::read_head(ring.word(self.head, 0), canary)?;
+        // The peer says how many lines; a position is taken modulo the ring, so this looks into it whatever was said.
+        let last = self.head + self.form.commit_line(lines) as u64;
+        let consumed = batch::read_commit(ring.word(last, COMMIT_WORD), canary)?;
         Some((lines, messages, consumed))
     }
 
@@ -109,7 +119,12 @@ impl Inbox {
             return Err(ChannelError::violation("a batch is longer than agreed"));
         }
         // From here on the batch is private, and what the peer does to it does not matter.
-        ring.copy_content(self.head, lines, &mut self.content);
+        match self.form {
+            Form::Sealed => ring.copy_sealed(self.head, lines, &mut self.content),
+            Form::FirstLineLast | Form::Twice => {
+                ring.copy_content(self.head, lines, &mut self.content);
+            }
+        }
         self.head += lines as u64;
         self.canaries.advance();
         self.at = 0;

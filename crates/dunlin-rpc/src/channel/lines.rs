@@ -68,7 +68,32 @@ impl<'a> Lines<'a> {
         let _ = position;
     }
 
-    /// Copies the content of a batch of `lines` lines out, from `position` on and around the end of the ring.
+    /// Copies the content of a sealed batch of `lines` lines out, and its commit word behind it.
+    ///
+    /// # Panics
+    /// When `target` is shorter than the batch without its head, or the ring shorter than the batch.
+    #[inline]
+    pub(super) fn copy_sealed(&self, position: u64, lines: usize, target: &mut [u8]) {
+        let at = position as usize & self.mask;
+        let before_end = lines.min(self.mask + 1 - at);
+        let after = lines - before_end;
+        assert!(lines > 0 && after <= at && target.len() >= lines * LINE_BYTES - HEAD_BYTES);
+        // SAFETY: `at + before_end` and `after` are lines of the ring, `target` is private memory with room for both parts. The
+        // peer may tear the copy; bytes have no invalid values.
+        unsafe {
+            let target = target.as_mut_ptr();
+            let first = self.at(position).add(HEAD_BYTES).as_ptr();
+            let split = before_end * LINE_BYTES - HEAD_BYTES;
+            std::ptr::copy_nonoverlapping(first, target, split);
+            if after > 0 {
+                let target = target.add(split);
+                std::ptr::copy_nonoverlapping(self.start.as_ptr(), target, after * LINE_BYTES);
+            }
+        }
+    }
+
+    /// Copies the content of a batch of `lines` lines out whose commit word is in its first line, from `position` on and around the end of
+    /// the ring.
     ///
     /// # Panics
     /// When `target` is shorter, or the ring.

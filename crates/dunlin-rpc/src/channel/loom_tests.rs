@@ -1,6 +1,6 @@
-//! A model of the ring's publication, checked in all interleavings: body first, then the words with the canary; the reader trusts a
-//! body only behind head and commit word of the batch that it expects, and the writer reuses lines only when their reader has counted
-//! them as consumed.
+//! A model of the ring's publication, checked in all interleavings: the commit word last, in the first line or in the last; the reader
+//! trusts bodies only behind head and commit word of the batch that it expects, and the writer reuses lines only when their reader has
+//! counted them as consumed.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p dunlin-rpc --release --lib loom`
 
@@ -9,10 +9,10 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
-use super::batch::{self, Canaries};
+use super::batch::{self, Canaries, Form};
 
-/// A ring of two lines, and batches of one.
-const LINES: u64 = 2;
+/// A ring of two batches.
+const ROOM: u64 = 2;
 /// Two laps.
 const BATCHES: u64 = 4;
 const SEED: u64 = 3;
@@ -25,72 +25,95 @@ struct Line {
 }
 
 struct Ring {
-    lines: [Line; LINES as usize],
+    form: Form,
+    /// Lines of a batch.
+    size: u64,
+    lines: Vec<Line>,
     /// Lines consumed, as the reader told the writer.
     consumed: AtomicU64,
 }
 
 #[allow(unsafe_code)]
 impl Ring {
-    fn new() -> Self {
-        let line = || Line {
+    fn new(form: Form, size: u64) -> Self {
+        let line = |_| Line {
             head: AtomicU64::new(0),
             body: UnsafeCell::new(0),
             commit: AtomicU64::new(0),
         };
         Self {
-            lines: [line(), line()],
+            form,
+            size,
+            lines: (0..ROOM * size).map(line).collect(),
             consumed: AtomicU64::new(0),
         }
     }
 
     fn line(&self, position: u64) -> &Line {
-        &self.lines[(position & (LINES - 1)) as usize]
+        &self.lines[position as usize % self.lines.len()]
+    }
+
+    /// The line of the batch at `position` whose commit word ends it.
+    fn last(&self, position: u64, lines: usize) -> &Line {
+        self.line(position + self.form.commit_line(lines) as u64)
     }
 
     fn write(&self, position: u64, canary: u64, body: u64, publish: Ordering) {
-        while position - self.consumed.load(Ordering::Acquire) >= LINES {
+        while position + self.size - self.consumed.load(Ordering::Acquire) > ROOM * self.size {
             thread::yield_now();
         }
-        let line = self.line(position);
-        // SAFETY: loom checks that nobody reads it now; that is what this model is for.
-        line.body.with_mut(|place| unsafe { *place = body });
-        line.head
-            .store(batch::head(canary, 1, 1), Ordering::Relaxed);
-        line.commit.store(batch::commit(canary, 0), publish);
+        let lines = self.size as usize;
+        let head = batch::head(canary, lines, 1);
+        self.line(position).head.store(head, Ordering::Relaxed);
+        for line in 0..self.size {
+            // SAFETY: loom checks that nobody reads it now; that is what this model is for.
+            let place = |place: *mut u64| unsafe { *place = body + line };
+            self.line(position + line).body.with_mut(place);
+        }
+        let commit = batch::commit(canary, 0);
+        self.last(position, lines).commit.store(commit, publish);
     }
 
     fn read(&self, position: u64, canary: u64, tell: Ordering) -> u64 {
-        let line = self.line(position);
-        while batch::read_head(line.head.load(Ordering::Acquire), canary).is_none()
-            || batch::read_commit(line.commit.load(Ordering::Acquire), canary).is_none()
-        {
+        let arrived = || {
+            let head = self.line(position).head.load(Ordering::Acquire);
+            let (lines, _) = batch::read_head(head, canary)?;
+            let commit = self.last(position, lines).commit.load(Ordering::Acquire);
+            batch::read_commit(commit, canary)
+        };
+        while arrived().is_none() {
             thread::yield_now();
         }
-        // SAFETY: as above for the writer.
-        let body = line.body.with(|place| unsafe { *place });
-        self.consumed.store(position + 1, tell);
-        body
+        let body = |line| {
+            // SAFETY: as above for the writer.
+            self.line(position + line)
+                .body
+                .with(|place| unsafe { *place })
+        };
+        let sum = (0..self.size).map(body).sum();
+        self.consumed.store(position + self.size, tell);
+        sum
     }
 }
 
-fn check(publish: Ordering, tell: Ordering) {
+fn check(form: Form, size: u64, publish: Ordering, tell: Ordering) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let ring = Arc::new(Ring::new());
+        let ring = Arc::new(Ring::new(form, size));
         let writer = Arc::clone(&ring);
         let thread = thread::spawn(move || {
             let mut canaries = Canaries::new(SEED);
-            for position in 0..BATCHES {
-                writer.write(position, canaries.current(), 100 + position, publish);
+            for batch in 0..BATCHES {
+                let position = batch * writer.size;
+                writer.write(position, canaries.current(), 100 * batch, publish);
                 canaries.advance();
             }
         });
         let mut canaries = Canaries::new(SEED);
-        for position in 0..BATCHES {
-            let body = ring.read(position, canaries.current(), tell);
-            assert_eq!(body, 100 + position);
+        for batch in 0..BATCHES {
+            let sum = ring.read(batch * size, canaries.current(), tell);
+            assert_eq!(sum, 100 * batch * size + size * (size - 1) / 2);
             canaries.advance();
         }
         thread.join().unwrap();
@@ -99,18 +122,29 @@ fn check(publish: Ordering, tell: Ordering) {
 
 #[test]
 fn loom_every_body_is_read_whole_and_once() {
-    check(Ordering::Release, Ordering::Release);
+    check(Form::FirstLineLast, 1, Ordering::Release, Ordering::Release);
+}
+
+#[test]
+fn loom_every_sealed_body_is_read_whole_and_once() {
+    check(Form::Sealed, 2, Ordering::Release, Ordering::Release);
 }
 
 /// The model is worth something: without the order it fails.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_a_commit_that_overtakes_its_body_is_found() {
-    check(Ordering::Relaxed, Ordering::Release);
+    check(Form::FirstLineLast, 1, Ordering::Relaxed, Ordering::Release);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_a_seal_that_overtakes_its_body_is_found() {
+    check(Form::Sealed, 2, Ordering::Relaxed, Ordering::Release);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_a_count_that_overtakes_the_reading_is_found() {
-    check(Ordering::Release, Ordering::Relaxed);
+    check(Form::Sealed, 2, Ordering::Release, Ordering::Relaxed);
 }

@@ -8,6 +8,8 @@
 pub(crate) mod batch;
 pub(crate) mod buffers;
 pub(crate) mod datagram;
+#[cfg(all(test, not(loom)))]
+mod form_tests;
 pub(crate) mod inbox;
 mod lines;
 #[cfg(all(test, loom))]
@@ -18,8 +20,6 @@ mod model_tests;
 pub(crate) mod one_sided;
 pub(crate) mod outbox;
 pub(crate) mod ring;
-#[cfg(all(test, not(loom)))]
-mod unordered_tests;
 
 /// The peer broke the protocol, or the queue pair failed: the channel is of no more use. One word, because every step of a message
 /// may return it.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use dunlin_verbs::{Access, Device, Region};
 use proptest::prelude::*;
 
-use super::batch::{self, Canaries, LINE_BYTES};
+use super::batch::{self, Canaries, Form, LINE_BYTES};
 use super::inbox::Inbox;
 use super::message::{self, Header, Kind};
 use super::outbox::Outbox;
@@ -44,6 +44,10 @@ fn actions(eager: usize) -> impl Strategy<Value = Vec<Action>> {
     proptest::collection::vec(action, 50..600)
 }
 
+fn forms() -> impl Strategy<Value = Form> {
+    prop::sample::select(vec![Form::FirstLineLast, Form::Twice, Form::Sealed])
+}
+
 /// Bytes that belong to the message of this number.
 fn payload(number: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
@@ -65,16 +69,17 @@ struct Flying {
     word: [u8; 8],
 }
 
-fn flush(outbox: &mut Outbox, wire: &mut Wire, lines: usize, consumed: u64, twice: bool) {
+fn flush(outbox: &mut Outbox, wire: &mut Wire, lines: usize, consumed: u64, form: Form) {
     if outbox.is_flushed() {
         return;
     }
     let base = wire.lines;
-    let mut bytes = 0;
+    let (mut bytes, mut writes) = (0, 0);
     for piece in outbox.pieces(consumed) {
         bytes += piece.bytes.len();
+        writes += usize::from(!piece.bytes.is_empty());
         let mut words: Vec<_> = piece.bytes.chunks(8).enumerate().collect();
-        if twice {
+        if form == Form::Twice {
             // Any order within a WRITE: this one is the opposite of what the other kind of device promises.
             words.reverse();
         }
@@ -90,6 +95,10 @@ fn flush(outbox: &mut Outbox, wire: &mut Wire, lines: usize, consumed: u64, twic
         }
     }
     assert_eq!(bytes % LINE_BYTES, 0);
+    if form == Form::Sealed {
+        let wraps = base as usize % lines + bytes / LINE_BYTES > lines;
+        assert_eq!(writes, 1 + usize::from(wraps));
+    }
     wire.lines += (bytes / LINE_BYTES) as u64;
     outbox.written();
 }
@@ -114,7 +123,7 @@ proptest! {
 
     #[test]
     fn every_message_arrives_once_in_order_and_whole(
-        shift in 6u32..9, eager_share in 0..3usize, mut script in actions(1000), repeat in 1..6usize, twice: bool
+        shift in 6u32..9, eager_share in 0..3usize, mut script in actions(1000), repeat in 1..6usize, form in forms()
     ) {
         let lines = 1usize << shift;
         let eager = [64, 500, 1000][eager_share].min(lines * LINE_BYTES / 4);
@@ -125,11 +134,8 @@ proptest! {
         let memory = region.memory();
         memory.fill(0, START, FENCE);
         memory.fill(START + lines * LINE_BYTES, 4096, FENCE);
-        let mut outbox = Outbox::new(lines, eager, SEED);
-        if twice {
-            outbox = outbox.writing_twice();
-        }
-        let mut inbox = Inbox::new(START, lines, eager, SEED);
+        let mut outbox = Outbox::new(lines, eager, SEED, form);
+        let mut inbox = Inbox::new(START, lines, eager, SEED, form);
         let mut wire = Wire::default();
         let mut sent = VecDeque::new();
         let (mut number, mut told, mut taken) = (0u64, 0u64, 0u64);
@@ -145,7 +151,7 @@ proptest! {
                 Action::Push(length) => {
                     let length = length.min(eager);
                     if !outbox.fits(length) {
-                        flush(&mut outbox, &mut wire, lines, number.wrapping_mul(77), twice);
+                        flush(&mut outbox, &mut wire, lines, number.wrapping_mul(77), form);
                     }
                     prop_assert!(outbox.fits(length) || outbox.is_flushed());
                     if !outbox.fits(length) {
@@ -157,7 +163,7 @@ proptest! {
                     sent.push_back((header, body));
                     number += 1;
                 }
-                Action::Flush => flush(&mut outbox, &mut wire, lines, number.wrapping_mul(77), twice),
+                Action::Flush => flush(&mut outbox, &mut wire, lines, number.wrapping_mul(77), form),
                 Action::Deliver(count) => {
                     for _ in 0..count {
                         let Some(Flying { line, offset, word }) = wire.words.pop_front() else { break };
@@ -201,6 +207,7 @@ proptest! {
     #[test]
     fn any_bytes_in_the_ring_are_messages_or_an_error(
         noise: Vec<u8>,
+        form in forms(),
         batches in prop::collection::vec((1..70usize, 0..200u32, prop::collection::vec((0..1100u32, 0..12u8), 0..20)), 1..6)
     ) {
         let (lines, eager) = (64usize, 1000usize);
@@ -215,7 +222,6 @@ proptest! {
         for (length, messages, headers) in batches {
             let end = (line + length).min(lines);
             if line == end { break }
-            let at = START + line * LINE_BYTES;
             let mut content = Vec::new();
             for (length, kind) in headers {
                 let low = u64::from(length) | u64::from(kind) << 48;
@@ -223,15 +229,13 @@ proptest! {
                 content.resize(content.len() - 8 + message::message_bytes(length as usize), 7);
             }
             content.resize(batch::content_of(end - line), 0);
-            let (first, rest) = content.split_at(48);
-            memory.write(at, &batch::head(canaries.current(), length, messages).to_le_bytes());
-            memory.write(at + 8, first);
-            memory.write(at + 56, &batch::commit(canaries.current(), 5).to_le_bytes());
-            memory.write(at + 64, rest);
+            for (offset, bytes) in batch::lay_out(form, canaries.current(), (length, messages), &content, 5) {
+                memory.write(START + (line * LINE_BYTES + offset) % (lines * LINE_BYTES), &bytes);
+            }
             canaries.advance();
             line = end;
         }
-        let mut inbox = Inbox::new(START, lines, eager, SEED);
+        let mut inbox = Inbox::new(START, lines, eager, SEED, form);
         while let Ok(Some((header, _))) = receive(&mut inbox, memory) {
             prop_assert!(inbox.payload(header).len() <= eager);
             prop_assert!(inbox.consumed() <= 2 * lines as u64);
@@ -241,7 +245,7 @@ proptest! {
 
 #[test]
 fn counts_that_lie_are_violations() {
-    let mut outbox = Outbox::new(64, 100, SEED);
+    let mut outbox = Outbox::new(64, 100, SEED, Form::FirstLineLast);
     let header = Header {
         length: 0,
         handler: 1,

@@ -2,12 +2,15 @@
 //!
 //! Pure values: it knows neither queue pair nor memory. [`super::ring::RingChannel`] writes the batches out.
 
-use super::batch::{self, Canaries, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
+use super::batch::{self, Canaries, Form, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
 use super::message::{self, Header, HEADER_BYTES};
 use super::ChannelError;
 
 /// Bytes of content after which a batch is written without waiting for more: the peer has work then.
 const FULL_BYTES: usize = 24 * LINE_BYTES;
+
+/// Where the content of a full batch ends at the least.
+const FULL_END: usize = HEAD_BYTES + FULL_BYTES;
 
 /// From this many lines on a batch is long: another like it is likely to follow.
 const LONG_LINES: usize = 8;
@@ -37,11 +40,11 @@ pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// The content of the batch that is not written yet, and its first line, which is made last.
-    content: Box<[u8]>,
+    /// The batch that is not written yet: room for its head, then its content. Its first line, where that is made last.
+    batch: Box<[u8]>,
     first: [u8; LINE_BYTES],
-    /// Bytes of content, and up to where it may grow without a look at limits.
-    used: usize,
+    /// Where the content ends in the batch, and up to where it may grow without a look at limits.
+    end: usize,
     limit: usize,
     messages: u32,
     /// Lines written since the start of the connection (RB²'s tail).
@@ -51,8 +54,7 @@ pub(crate) struct Outbox {
     /// The peer's ring has 2^shift lines.
     shift: u32,
     canaries: Canaries,
-    /// The commit word goes by a WRITE of its own: the peer's device does not place the bytes of a WRITE in order.
-    twice: bool,
+    form: Form,
 }
 
 /// A contiguous part of a batch and its place in the peer's ring.
@@ -60,34 +62,29 @@ pub(crate) struct Outbox {
 pub(crate) struct Piece<'a> {
     /// Byte offset in the ring.
     pub(crate) offset: usize,
-    /// Whole lines, but for a first line that is written twice.
+    /// Whole lines, but for a first line whose commit word goes by itself.
     pub(crate) bytes: &'a [u8],
 }
 
 impl Outbox {
-    /// For a ring of `lines` (a power of two) at the peer, whose canaries have this seed, and payloads of at most `eager_bytes`.
-    pub(crate) fn new(lines: usize, eager_bytes: usize, seed: u64) -> Self {
+    /// For a ring of `lines` (a power of two) at the peer, whose canaries have this seed, payloads of at most `eager_bytes`, and batches
+    /// of this form.
+    pub(crate) fn new(lines: usize, eager_bytes: usize, seed: u64, form: Form) -> Self {
         debug_assert!(lines.is_power_of_two());
         let mut outbox = Self {
-            content: vec![0; Self::batch_bytes(eager_bytes)].into_boxed_slice(),
+            batch: vec![0; Self::batch_bytes(eager_bytes)].into_boxed_slice(),
             first: [0; LINE_BYTES],
-            used: 0,
+            end: HEAD_BYTES,
             limit: 0,
             messages: 0,
             written: 0,
             consumed_by_peer: 0,
             shift: lines.trailing_zeros(),
             canaries: Canaries::new(seed),
-            twice: false,
+            form,
         };
         outbox.set_limit();
         outbox
-    }
-
-    /// For a peer whose device does not place the bytes of a WRITE in order of their addresses (FLOCK §4.1, RB² §IV-A).
-    pub(crate) fn writing_twice(mut self) -> Self {
-        self.twice = true;
-        self
     }
 
     /// Bytes in the ring of the longest batch with payloads of at most `eager_bytes`: one that was almost full, and such a payload.
@@ -102,13 +99,13 @@ impl Outbox {
     }
 
     fn set_limit(&mut self) {
-        self.limit = batch::content_of(self.free());
+        self.limit = HEAD_BYTES + batch::content_of(self.free());
     }
 
     /// Whether a message with `payload` bytes goes into the batch as it is.
     #[inline]
     pub(crate) fn fits(&self, payload: usize) -> bool {
-        self.used < FULL_BYTES && self.used + message::message_bytes(payload) <= self.limit
+        self.end < FULL_END && self.end + message::message_bytes(payload) <= self.limit
     }
 
     /// The peer's count of consumed lines, as far as we know.
@@ -143,8 +140,8 @@ impl Outbox {
     /// When it is longer than this outbox is for.
     #[inline]
     pub(crate) fn push(&mut self, header: Header, payload: &[u8]) {
-        let at = self.used + HEADER_BYTES;
-        copy(&mut self.content[at..at + payload.len()], payload);
+        let at = self.end + HEADER_BYTES;
+        copy(&mut self.batch[at..at + payload.len()], payload);
         self.commit(header);
     }
 
@@ -154,7 +151,7 @@ impl Outbox {
     /// When it is longer than this outbox is for.
     #[inline]
     pub(crate) fn space(&mut self, most: usize) -> &mut [u8] {
-        &mut self.content[self.used + HEADER_BYTES..][..most]
+        &mut self.batch[self.end + HEADER_BYTES..][..most]
     }
 
     /// Puts the message into the batch whose payload was written into [`Outbox::space`].
@@ -163,19 +160,19 @@ impl Outbox {
     /// When it is longer than this outbox is for.
     #[inline]
     pub(crate) fn commit(&mut self, header: Header) {
-        self.content[self.used..self.used + HEADER_BYTES].copy_from_slice(&header.encode());
-        self.used += message::message_bytes(header.length as usize);
+        self.batch[self.end..self.end + HEADER_BYTES].copy_from_slice(&header.encode());
+        self.end += message::message_bytes(header.length as usize);
         self.messages += 1;
     }
 
     /// Bytes that runs of whole messages may take in the batch as it is.
     #[inline]
     pub(crate) fn run_room(&self) -> usize {
-        let most = batch::content_of(self.content.len() / LINE_BYTES);
-        if self.used >= FULL_BYTES {
+        let most = HEAD_BYTES + batch::content_of(self.batch.len() / LINE_BYTES);
+        if self.end >= FULL_END {
             return 0;
         }
-        self.limit.min(most).saturating_sub(self.used)
+        self.limit.min(most).saturating_sub(self.end)
     }
 
     /// Where runs will stand, of which [`Outbox::run_room`] had room for `bytes`.
@@ -184,44 +181,60 @@ impl Outbox {
     /// When it had not.
     #[inline]
     pub(crate) fn run_space(&mut self, bytes: usize) -> &mut [u8] {
-        &mut self.content[self.used..][..bytes]
+        &mut self.batch[self.end..][..bytes]
     }
 
     /// Puts the messages into the batch that were encoded into [`Outbox::run_space`].
     #[inline]
     pub(crate) fn commit_run(&mut self, bytes: usize, messages: u32) {
-        self.used += bytes;
+        self.end += bytes;
         self.messages += messages;
     }
 
-    /// The batch as contiguous pieces, in the order to write them: after the first line what stands before the end of the ring and
-    /// what stands at its start, then the first line; its commit word by itself where all is written twice.
+    /// Lines of the batch as it is.
+    #[inline]
+    fn lines(&self) -> usize {
+        batch::lines_of(self.end - HEAD_BYTES)
+    }
+
+    /// The batch as contiguous pieces, in the order to write them; none but the last of those that are not empty ends it.
     #[inline]
     pub(crate) fn pieces(&mut self, consumed: u64) -> [Piece<'_>; 4] {
-        let lines = batch::lines_of(self.used);
+        let lines = self.lines();
         let canary = self.canaries.current();
-        let head = batch::head(canary, lines, self.messages);
-        let commit = batch::commit(canary, consumed);
-        let (first, rest) = self.content.split_at(FIRST_BYTES);
-        self.first[..HEAD_BYTES].copy_from_slice(&head.to_le_bytes());
-        self.first[HEAD_BYTES..HEAD_BYTES + FIRST_BYTES].copy_from_slice(first);
-        self.first[HEAD_BYTES + FIRST_BYTES..].copy_from_slice(&commit.to_le_bytes());
-        let mask = (1u64 << self.shift) - 1;
-        let line = |position: u64| (position & mask) as usize * LINE_BYTES;
+        let head = batch::head(canary, lines, self.messages).to_le_bytes();
+        let commit = batch::commit(canary, consumed).to_le_bytes();
+        let ring_bytes = LINE_BYTES << self.shift;
+        let line = |position: u64| (position as usize * LINE_BYTES) & (ring_bytes - 1);
+        let at = line(self.written);
+        let piece = |offset, bytes| Piece { offset, bytes };
+        self.batch[..HEAD_BYTES].copy_from_slice(&head);
+        let whole = match self.form {
+            Form::Sealed => {
+                // What stands before the end of the ring, then what stands at its start.
+                let batch = &mut self.batch[..lines * LINE_BYTES];
+                let commit_at = batch.len() - commit.len();
+                batch[commit_at..].copy_from_slice(&commit);
+                let (before_end, after) = batch.split_at(batch.len().min(ring_bytes - at));
+                let none = || piece(0, &[]);
+                return [none(), none(), piece(at, before_end), piece(0, after)];
+            }
+            Form::FirstLineLast => LINE_BYTES,
+            Form::Twice => LINE_BYTES - commit.len(),
+        };
+        // After the first line what stands before the end of the ring and what stands at its start, then the first line; its
+        // commit word by itself where all is written twice.
+        let (first, rest) = self.batch.split_at(HEAD_BYTES + FIRST_BYTES);
+        self.first[..HEAD_BYTES + FIRST_BYTES].copy_from_slice(first);
+        self.first[HEAD_BYTES + FIRST_BYTES..].copy_from_slice(&commit);
         let second = line(self.written + 1);
         let rest = &rest[..(lines - 1) * LINE_BYTES];
-        let (before_end, after) =
-            rest.split_at(rest.len().min((LINE_BYTES << self.shift) - second));
-        let whole = match self.twice {
-            true => HEAD_BYTES + FIRST_BYTES,
-            false => LINE_BYTES,
-        };
-        let piece = |offset, bytes| Piece { offset, bytes };
+        let (before_end, after) = rest.split_at(rest.len().min(ring_bytes - second));
         [
             piece(second, before_end),
             piece(0, after),
-            piece(line(self.written), &self.first[..whole]),
-            piece(line(self.written) + whole, &self.first[whole..]),
+            piece(at, &self.first[..whole]),
+            piece(at + whole, &self.first[whole..]),
         ]
     }
 
@@ -229,9 +242,9 @@ impl Outbox {
     /// offset and bytes.
     #[inline]
     pub(crate) fn written(&mut self) -> Option<(usize, usize)> {
-        let lines = batch::lines_of(self.used);
+        let lines = self.lines();
         self.written += lines as u64;
-        self.used = 0;
+        self.end = HEAD_BYTES;
         self.messages = 0;
         self.canaries.advance();
         self.set_limit();

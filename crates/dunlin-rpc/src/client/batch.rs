@@ -134,7 +134,7 @@ impl<'a> Batch<'a> {
                     }
                     continue;
                 }
-                let step = match lane.turn(&mut gathered) {
+                let step = match lane.turn(&mut gathered, true) {
                     Ok(0) if gathered.missing > 0 => waiter.idle(lane, &mut gathered),
                     Ok(_) => {
                         waiter.progressed();

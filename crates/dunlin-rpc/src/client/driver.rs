@@ -125,7 +125,7 @@ impl AsyncLane {
             let mut inner = self.lock();
             let Inner { lane, calls, .. } = &mut *inner;
             // What tasks have submitted since the last look leaves here, with one doorbell (FaSST's master coroutine).
-            let polled = lane.turn(calls);
+            let polled = lane.turn(calls, true);
             if ending || polled.is_err() {
                 let error = polled.err().unwrap_or(CallError::Closed);
                 calls.end(&error);
@@ -291,10 +291,10 @@ pub(super) fn operate(
     }
 }
 
-fn send(
-    core: &Arc<Core>,
-    submit: &dyn Fn(&mut Inner, usize, Duration, bool) -> Result<CallId, CallError>,
-) -> Result<(Arc<AsyncLane>, usize), CallError> {
+/// Puts a call into the lane: where it is, its place, its deadline, and whether the driver is awake.
+type Submit<'a> = dyn Fn(&mut Inner, usize, Duration, bool) -> Result<CallId, CallError> + 'a;
+
+fn send(core: &Arc<Core>, submit: &Submit<'_>) -> Result<(Arc<AsyncLane>, usize), CallError> {
     let deadline = core.recipe.deadline;
     let lane = lane_of(core)?;
     let mut inner = lane.lock();
@@ -348,7 +348,7 @@ fn submit(
         if started.elapsed() > limit {
             return Err(CallError::DeadlineExceeded { after: limit });
         }
-        if lane.turn(calls)? == 0 {
+        if lane.turn(calls, true)? == 0 {
             lane.check(calls)?;
             std::thread::yield_now();
         }
@@ -377,7 +377,7 @@ fn submit_one_sided(
                 if started.elapsed() > limit {
                     return Err(CallError::DeadlineExceeded { after: limit });
                 }
-                if lane.turn(calls)? == 0 {
+                if lane.turn(calls, true)? == 0 {
                     lane.check(calls)?;
                     std::thread::yield_now();
                 }

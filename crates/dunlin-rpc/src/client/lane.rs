@@ -78,9 +78,10 @@ pub(crate) trait Lane: Send {
     }
     /// Takes what has arrived.
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError>;
-    /// [`Lane::flush`] and then [`Lane::poll`].
+    /// [`Lane::flush`] and then [`Lane::poll`]. `waits`: the caller has nothing to do before an answer comes.
     #[inline]
-    fn turn(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+    fn turn(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
+        let _ = waits;
         self.flush(sink)?;
         self.poll(sink)
     }

@@ -324,7 +324,7 @@ fn finish(
     mut sink: One,
     mut waiter: Waiter<'_>,
 ) -> Result<Reply, CallError> {
-    let mut polled = lane.turn(&mut sink);
+    let mut polled = lane.turn(&mut sink, true);
     loop {
         if let Some(result) = sink.0.take() {
             return result;

@@ -237,7 +237,7 @@ impl Pipeline {
         answer: impl FnMut(u64, Result<&[u8], CallError>),
     ) -> Result<usize, CallError> {
         let mut sink = Callback(answer);
-        let taken = self.lane.turn(&mut sink)?;
+        let taken = self.lane.turn(&mut sink, false)?;
         self.empty_polls = if taken > 0 { 0 } else { self.empty_polls + 1 };
         if self.empty_polls == POLLS_PER_CHECK {
             self.empty_polls = 0;
@@ -261,7 +261,7 @@ impl Pipeline {
             self.lane.flush(&mut sink)?;
             return Ok(0);
         }
-        let mut taken = self.lane.turn(&mut sink)?;
+        let mut taken = self.lane.turn(&mut sink, true)?;
         loop {
             if taken > 0 {
                 return Ok(taken);

@@ -315,7 +315,7 @@ where
         if call.is_none() {
             call = lane.submit_attach(&region.name, tag)?;
         }
-        lane.turn(sink)?;
+        lane.turn(sink, true)?;
         if let Some(answer) = ended(sink) {
             return granted_on(lane, region, answer);
         }

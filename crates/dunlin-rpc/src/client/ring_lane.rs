@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_verbs::{Device, QueuePairState};
+use dunlin_verbs::Device;
 
 use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted, OPERATIONS_STAGED};
 use super::region::{RegionKey, Wanted};
@@ -478,13 +478,16 @@ impl<D: Device> Lane for RingLane<D> {
 
     #[inline]
     fn is_usable(&self) -> bool {
-        self.open && self.channel.state() != QueuePairState::Error
+        self.open && !self.channel.is_known_failed()
     }
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        let progress = self
-            .channel
-            .progress()
+        let probed = match self.outstanding() {
+            0 => Ok(()),
+            _ => self.channel.probe_at_intervals(),
+        };
+        let progress = probed
+            .and_then(|()| self.channel.progress())
             .and_then(|()| self.take_fetched(sink))
             .map(drop);
         progress.map_err(|error| {

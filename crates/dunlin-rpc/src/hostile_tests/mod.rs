@@ -15,6 +15,7 @@ use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::{QueuePair, Region};
 
 use crate::bootstrap::{Acceptor, AcceptorConfig, OpenReply, StopHandle};
+use crate::channel::batch::Form;
 use crate::channel::message::{Descriptor, Header, Kind};
 use crate::{devices, CallError, Client, RunningServer, Server};
 
@@ -116,8 +117,9 @@ fn a_client_that_writes_anything_harms_itself_alone() {
 fn clients_that_dial_and_never_come_are_given_up() {
     let server = serve();
     let device = hostile_device();
-    drop(Raw::open(&device, &server, 8, None));
-    let (_stays, _) = Raw::open(&device, &server, 8, None);
+    let open = || Raw::open(&device, &server, 8, None, Form::FirstLineLast);
+    drop(open());
+    let (_stays, _) = open();
     assert_eq!(server.connections(), 2);
     eventually("both are given up", || server.connections() == 0);
     assert!(server.shutdown());
@@ -184,10 +186,16 @@ fn each_breach_of_the_protocol_ends_the_connection() {
             Box::new(|raw| raw.message(1 << 32 | 1 << 48, 1, &[], 1000)),
         ),
     ];
-    for (index, (name, breach)) in breaches.iter().enumerate() {
-        let mut raw = Raw::dial(&device, &server, 8);
+    let forms = [Form::FirstLineLast, Form::Sealed];
+    let mut violations = 0;
+    for (form, (name, breach)) in forms
+        .iter()
+        .flat_map(|f| breaches.iter().map(move |b| (*f, b)))
+    {
+        let mut raw = Raw::dial_in(form, &device, &server, 8, None);
         breach(&mut raw);
-        eventually(name, || server.statistics().violations == index as u64 + 1);
+        violations += 1;
+        eventually(name, || server.statistics().violations == violations);
         eventually("the peer sees it", || !raw.is_alive());
     }
     // A key that is not in force fails in the device: the connection ends, though nobody broke the protocol.
@@ -206,7 +214,7 @@ fn each_breach_of_the_protocol_ends_the_connection() {
         });
     }
     eventually("a count that lies", || {
-        server.statistics().violations == breaches.len() as u64 + 1
+        server.statistics().violations == violations + 1
     });
     let client = Client::connect(&server.address().to_string()).unwrap();
     assert_eq!(&*client.call(ECHO, b"fine").unwrap(), b"fine");

@@ -12,7 +12,7 @@ use dunlin_verbs::{
 
 use super::{ECHO, LONG, ON_WORKERS, PATIENCE};
 use crate::bootstrap::{dial, DialConfig, OpenReply, OpenRequest};
-use crate::channel::batch::{self, Canaries, LINE_BYTES};
+use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
 use crate::channel::message::{Descriptor, Header, Kind};
 use crate::channel::ring::Parameters;
 use crate::{devices, RunningServer};
@@ -60,6 +60,8 @@ pub(super) struct Raw {
     /// Where an honest peer would write next, and which batch.
     pub(super) position: usize,
     pub(super) canaries: Canaries,
+    /// How it said that its batches cross.
+    form: Form,
 }
 
 impl Raw {
@@ -109,6 +111,7 @@ impl Raw {
             lines: 0,
             position: 0,
             canaries: Canaries::new(0),
+            form: Form::FirstLineLast,
         }
     }
 
@@ -121,6 +124,7 @@ impl Raw {
             ("eager-bytes", 4096),
             ("max-message-bytes", 1 << 20),
             ("ring-canaries", 1),
+            ("ring-one-write", u64::from(self.form == Form::Sealed)),
         ];
         numbers.map(|(name, value)| (name.to_owned(), value)).into()
     }
@@ -150,7 +154,18 @@ impl Raw {
         receives: usize,
         sender: Option<u64>,
     ) -> Self {
-        let (mut raw, reply) = Self::open(device, server, receives, sender);
+        Self::dial_in(Form::FirstLineLast, device, server, receives, sender)
+    }
+
+    /// As [`Raw::dial_as`], with batches of this form.
+    pub(super) fn dial_in(
+        form: Form,
+        device: &ShmDevice,
+        server: &RunningServer,
+        receives: usize,
+        sender: Option<u64>,
+    ) -> Self {
+        let (mut raw, reply) = Self::open(device, server, receives, sender, form);
         raw.connect(&reply.endpoint, &reply.parameters);
         raw
     }
@@ -161,13 +176,15 @@ impl Raw {
         server: &RunningServer,
         receives: usize,
         sender: Option<u64>,
+        form: Form,
     ) -> (Self, OpenReply) {
         let fabrics = devices::fabrics(None, None).unwrap();
         let config = DialConfig {
             capabilities: devices::capabilities(&fabrics).unwrap(),
             ..DialConfig::default()
         };
-        let raw = Self::new(device, receives);
+        let mut raw = Self::new(device, receives);
+        raw.form = form;
         let reply = dial(&server.address(), &config)
             .unwrap()
             .open(OpenRequest {
@@ -257,22 +274,17 @@ impl Raw {
         consumed: u64,
     ) -> bool {
         let canary = self.canaries.current();
-        let mut bytes = batch::head(canary, lines, messages).to_le_bytes().to_vec();
-        bytes.extend_from_slice(content);
-        bytes.resize(bytes.len().max(56), 0);
-        let commit = batch::commit(canary, consumed).to_le_bytes();
-        bytes.splice(56..56, commit);
-        bytes.resize(bytes.len().next_multiple_of(LINE_BYTES), 0);
         self.canaries.advance();
-        let count = bytes.len() / LINE_BYTES;
-        let lines: Vec<_> = bytes.chunks(LINE_BYTES).enumerate().collect();
-        for &(i, line) in lines[1..].iter().chain(&lines[..1]) {
-            let at = (self.position + i) % self.lines;
-            if !self.write(RING_AT + at * LINE_BYTES, line) {
+        let bytes = self.lines * LINE_BYTES;
+        for (offset, line) in
+            batch::lay_out(self.form, canary, (lines, messages), content, consumed)
+        {
+            let at = (self.position * LINE_BYTES + offset) % bytes;
+            if !self.write(RING_AT + at, &line) {
                 return false;
             }
         }
-        self.position = (self.position + count) % self.lines;
+        self.position = (self.position + batch::lines_of(content.len())) % self.lines;
         true
     }
 

@@ -164,7 +164,8 @@ fn liars_of_all_kinds_harm_themselves_alone() {
             for seed in 1..=200 {
                 let mut random = Random::new(seed);
                 let sender = random.of(&[None, Some(seed), Some(7)]);
-                let mut raw = Raw::dial_as(&device, &server, 64, sender);
+                let form = random.of(&[Form::FirstLineLast, Form::Sealed]);
+                let mut raw = Raw::dial_in(form, &device, &server, 64, sender);
                 let notes = raw.attach("notes");
                 for _ in 0..40 {
                     if !raw.lie(&mut random, &notes) || !raw.is_alive() {

@@ -2,18 +2,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dunlin_verbs::{thread, CompletionChannel, Device};
 
 use super::connection::{Connection, Context};
 use super::rounds::{self, Rounds};
 use super::workers::Finished;
+use crate::channel::ring::PROBE_INTERVAL;
 use crate::channel::ChannelError;
 use crate::config::WaitMode;
 
-/// How often each client is probed.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// What reaches a poller from other threads.
 pub(super) enum Mail<D: Device> {
     Adopt(Box<Connection<D>>),
@@ -64,8 +63,8 @@ pub(super) struct Poller<D: Device> {
     context: Context,
     connections: Vec<Connection<D>>,
     wait: WaitMode,
-    /// When clients are probed again.
-    next_probe: Instant,
+    /// When clients are probed again; by the clock of the thread that polls.
+    next_probe: Option<Instant>,
 }
 
 impl<D: Device> Poller<D> {
@@ -75,7 +74,7 @@ impl<D: Device> Poller<D> {
             context,
             connections: Vec::new(),
             wait,
-            next_probe: thread::now() + PROBE_INTERVAL,
+            next_probe: None,
         }
     }
 
@@ -167,9 +166,9 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn check(&mut self) {
         let now = thread::now();
-        if now >= self.next_probe {
+        if now >= *self.next_probe.get_or_insert(now + PROBE_INTERVAL) {
             // A queue pair that its owner has ended without a word shows it only to who posts.
-            self.next_probe = now + PROBE_INTERVAL;
+            self.next_probe = Some(now + PROBE_INTERVAL);
             self.each(Connection::probe);
         }
         let mut index = 0;

@@ -19,6 +19,7 @@ mod loom_tests;
 pub(crate) mod ports;
 #[cfg(all(test, not(loom)))]
 mod ports_tests;
+mod staging;
 pub(crate) mod statistics;
 pub(crate) mod status;
 mod sync;

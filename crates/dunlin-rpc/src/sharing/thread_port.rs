@@ -11,24 +11,20 @@ use std::time::Duration;
 use dunlin_verbs::{thread, VerbsError};
 
 use super::calls::{slot_of, Calls};
-use super::combining::{Node, Outcome, Run};
+use super::combining::{Node, Outcome};
 use super::handle::{Handle, Placed};
 use super::lane::{Exported, SharedLane};
 use super::ports::{Mine, Port};
+use super::staging::{header, Staging};
 use super::status::Status;
 use crate::channel::buffers::BytesMut;
-use crate::channel::message::{self, Header, Kind, DESCRIPTOR_BYTES, HEADER_BYTES};
+use crate::channel::message::{Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
-use crate::channel::outbox::copy;
-use crate::client::lane::{Body, CallId, Lane, Sink, Sleeper, Submitted, OPERATIONS_STAGED};
+use crate::client::lane::{Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::client::region::{RegionKey, Wanted};
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// Messages of a run: half of a renewal, so that a run never waits for more credits than there can be.
-const RUN_MESSAGES: u32 = crate::admission::credits::CREDITS / 2;
-/// Bytes of a run beyond which it leaves.
-const RUN_BYTES: usize = 1024;
 /// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a lane of its own.
 const LOOKS: u32 = 32;
 /// Looks in vain before a thread of a crowded handle gives its core to another.
@@ -45,18 +41,9 @@ pub(crate) struct ThreadPort {
     /// The number of `lane` among the handle's.
     index: usize,
     calls: Calls,
-    /// The run: `used` bytes of it, room for any message that goes into the ring.
-    run: Box<[u8]>,
-    used: usize,
-    messages: u32,
-    requests: u32,
-    /// Slots of the calls in the run, and whether one of its messages names memory of the lane.
-    staged: Vec<u16>,
-    bound: bool,
-    /// One-sided operations that go with the run, and regions that are attached on the lane.
-    operations: Vec<OneSided>,
+    staging: Staging,
+    /// Regions that are attached on the lane.
     attached: Vec<(u64, Attached)>,
-    eager: usize,
     looks: u32,
     /// The last poll looked itself: nobody else led.
     looked: bool,
@@ -73,15 +60,8 @@ impl ThreadPort {
             status: Arc::clone(placed.lane.status()),
             index: placed.index,
             calls,
-            run: Box::default(),
-            used: 0,
-            messages: 0,
-            requests: 0,
-            staged: Vec::with_capacity(RUN_MESSAGES as usize),
-            bound: false,
-            operations: Vec::with_capacity(OPERATIONS_STAGED),
+            staging: Staging::new(),
             attached: Vec::new(),
-            eager: 0,
             looks: 0,
             looked: false,
         };
@@ -92,13 +72,7 @@ impl ThreadPort {
     fn settle(&mut self, placed: Placed) {
         self.port.serial.store(placed.serial, Ordering::Relaxed);
         self.attached.clear();
-        self.eager = placed.lane.limits().0;
-        let longest = RUN_BYTES.max(message::message_bytes(self.eager));
-        if self.run.len() < longest {
-            let mut run = vec![0; longest];
-            run[..self.used].copy_from_slice(&self.run[..self.used]);
-            self.run = run.into();
-        }
+        self.staging.settle(placed.lane.limits().0);
         self.status = Arc::clone(placed.lane.status());
         self.lane = placed.lane;
         self.index = placed.index;
@@ -114,7 +88,7 @@ impl ThreadPort {
     /// A run that did not leave goes along, unless it names memory of the old lane: calls are named by port, not by lane.
     #[cold]
     fn migrate(&mut self) -> bool {
-        if self.calls.outstanding() > self.staged.len() || self.bound {
+        if !self.staging.is_all_of(self.calls.outstanding()) {
             return false;
         }
         if let Some(placed) = self
@@ -126,51 +100,24 @@ impl ThreadPort {
         self.is_in_place()
     }
 
-    /// Puts a message into the run.
-    #[inline]
-    fn stage(&mut self, header: Header, payload: &[u8]) {
-        let place = &mut self.run[self.used..][..message::message_bytes(payload.len())];
-        let (head, body) = place.split_at_mut(HEADER_BYTES);
-        head.copy_from_slice(&header.encode());
-        copy(&mut body[..payload.len()], payload);
-        self.used += message::message_bytes(payload.len());
-        self.messages += 1;
-    }
-
     /// Whether the run takes one more message, if need be after it was sent.
     #[inline]
     fn has_room(&mut self, payload: usize) -> bool {
-        // One long message may make a run, whatever its length.
-        let fits = |this: &Self| {
-            this.messages == 0
-                || this.messages < RUN_MESSAGES
-                    && this.used + message::message_bytes(payload) <= RUN_BYTES.min(this.eager)
-        };
-        fits(self) || {
+        self.staging.fits(payload) || {
             self.send();
-            fits(self)
+            self.staging.fits(payload)
         }
     }
 
     /// Sends the run; it stays when there is no room for it yet.
     #[inline]
     fn send(&mut self) {
-        if self.is_run_empty() {
+        if self.staging.is_empty() {
             return;
         }
-        let run = Run {
-            bytes: &self.run[..self.used],
-            messages: self.messages,
-            requests: self.requests,
-            operations: &self.operations,
-        };
-        let outcome = self.lane.send(&self.node, run, self.handle.ports());
+        let ports = self.handle.ports();
+        let outcome = self.lane.send(&self.node, self.staging.run(), ports);
         self.sent(outcome);
-    }
-
-    #[inline]
-    fn is_run_empty(&self) -> bool {
-        self.messages == 0 && self.operations.is_empty()
     }
 
     /// What the server granted of a region on this lane.
@@ -186,7 +133,7 @@ impl ThreadPort {
     #[inline]
     fn sent(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Sent => self.clear(),
+            Outcome::Sent => self.staging.clear(),
             // A lost lane is seen by the next poll.
             Outcome::Lost => {}
             Outcome::Full => self.look_around(),
@@ -204,16 +151,6 @@ impl ThreadPort {
         }
     }
 
-    #[inline]
-    fn clear(&mut self) {
-        self.used = 0;
-        self.operations.clear();
-        self.staged.clear();
-        self.messages = 0;
-        self.requests = 0;
-        self.bound = false;
-    }
-
     /// The lane is lost: every call that is out ends.
     #[cold]
     fn lose(&mut self, sink: &mut dyn Sink) -> CallError {
@@ -227,7 +164,7 @@ impl ThreadPort {
                 sink.complete(tag, Err(error.clone()));
             }
         }
-        self.clear();
+        self.staging.clear();
         error
     }
 
@@ -265,19 +202,15 @@ impl ThreadPort {
 impl Lane for ThreadPort {
     #[inline]
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
-        if payload.len() > self.eager || !self.is_in_place() || !self.has_room(payload.len()) {
+        if payload.len() > self.staging.eager()
+            || !self.is_in_place()
+            || !self.has_room(payload.len())
+        {
             return None;
         }
         let call = self.calls.begin(tag, &self.port)?;
-        let header = Header {
-            length: payload.len() as u32,
-            handler,
-            kind: Kind::Request,
-            call,
-        };
-        self.stage(header, payload);
-        self.staged.push(slot_of(call));
-        self.requests += 1;
+        let header = header(Kind::Request, handler, call, payload.len());
+        self.staging.push_call(header, payload);
         self.port.counts.add(payload.len());
         Some(call)
     }
@@ -331,16 +264,8 @@ impl Lane for ThreadPort {
             })?;
         let call = self.calls.begin(tag, &self.port).ok_or(full)?;
         self.port.keep(slot_of(call), export.buffer);
-        let header = Header {
-            length: DESCRIPTOR_BYTES as u32,
-            handler,
-            kind: Kind::LongRequest,
-            call,
-        };
-        self.stage(header, &export.descriptor);
-        self.staged.push(slot_of(call));
-        self.bound = true;
-        self.requests += 1;
+        let header = header(Kind::LongRequest, handler, call, DESCRIPTOR_BYTES);
+        self.staging.push_bound_call(header, &export.descriptor);
         self.port.counts.add(length);
         Ok(Some(call))
     }
@@ -361,16 +286,8 @@ impl Lane for ThreadPort {
         let limit = self.calls.limit();
         let call = self.calls.begin(tag, &self.port);
         let call = call.ok_or(CallError::TooManyOutstanding { limit })?;
-        let header = Header {
-            length: name.len() as u32,
-            handler: 0,
-            kind: Kind::Attach,
-            call,
-        };
-        self.stage(header, name.as_bytes());
-        self.staged.push(slot_of(call));
-        self.bound = true;
-        self.requests += 1;
+        let header = header(Kind::Attach, 0, call, name.len());
+        self.staging.push_bound_call(header, name.as_bytes());
         Ok(Some(call))
     }
 
@@ -397,9 +314,9 @@ impl Lane for ThreadPort {
         };
         let remote = wanted.check(region, &attached, offset)?;
         wanted.check_length(self.lane.limits().1)?;
-        if self.operations.len() >= OPERATIONS_STAGED {
+        if !self.staging.takes_operation() {
             self.send();
-            if !self.operations.is_empty() {
+            if self.staging.has_operations() {
                 return Ok(Submitted::Full);
             }
         }
@@ -408,9 +325,7 @@ impl Lane for ThreadPort {
         let limit = self.calls.limit();
         let call = self.calls.begin(tag, &self.port);
         let call = call.ok_or(CallError::TooManyOutstanding { limit })?;
-        self.operations.push(OneSided { call, remote, verb });
-        self.staged.push(slot_of(call));
-        self.bound = true;
+        self.staging.push_operation(OneSided { call, remote, verb });
         self.port.counts.add(wanted.length());
         Ok(Submitted::Call(call))
     }
@@ -426,27 +341,23 @@ impl Lane for ThreadPort {
 
     /// One turn for both, when nobody else is at the lane: leading costs atomics that others see.
     #[inline]
-    fn turn(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
-        if self.is_run_empty() || self.handle.is_crowded() {
+    fn turn(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
+        if self.staging.is_empty() || self.handle.is_crowded() {
             self.flush(sink)?;
             return self.poll(sink);
         }
         let before = self.calls.outstanding();
-        let run = Run {
-            bytes: &self.run[..self.used],
-            messages: self.messages,
-            requests: self.requests,
-            operations: &self.operations,
-        };
         let mine = Mine {
             port: &self.port,
             calls: &mut self.calls,
             sink: &mut *sink,
         };
         let ports = self.handle.ports();
-        let (outcome, _) = self
-            .lane
-            .exchange(&self.node, run, ports, Some(mine), LOOKS);
+        // Who goes on sending looks once: the next request is not to wait for an answer to this one.
+        let looks = if waits { LOOKS } else { 1 };
+        let (outcome, _) =
+            self.lane
+                .exchange(&self.node, self.staging.run(), ports, Some(mine), looks);
         let mut taken = before - self.calls.outstanding();
         self.sent(outcome);
         taken += self.take_mail(sink);
@@ -498,13 +409,7 @@ impl Lane for ThreadPort {
         }
         // Only a courtesy: when there is no room the server simply answers in vain.
         if self.has_room(0) {
-            let header = Header {
-                length: 0,
-                handler: 0,
-                kind: Kind::Cancel,
-                call,
-            };
-            self.stage(header, &[]);
+            self.staging.push(header(Kind::Cancel, 0, call, 0), &[]);
             self.send();
         }
     }
@@ -558,11 +463,11 @@ impl Lane for ThreadPort {
     /// no answer tells of, is woken when the server has told of some.
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
         self.port.will_sleep();
-        if !self.operations.is_empty() {
+        if self.staging.has_operations() {
             // Their room comes with completions, which tell nobody, and soon.
             return Ok(false);
         }
-        if self.messages > 0 {
+        if self.staging.has_messages() {
             self.status.want();
         }
         Ok(self.poll(sink)? == 0)
@@ -580,7 +485,7 @@ impl Drop for ThreadPort {
     fn drop(&mut self) {
         self.send();
         // What was not sent will not be answered, nor what was sent on a lane that is lost.
-        for &slot in &self.staged {
+        for &slot in self.staging.slots() {
             self.port.end(slot);
         }
         if self.status.is_lost() {

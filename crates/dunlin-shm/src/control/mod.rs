@@ -78,6 +78,10 @@ impl ControlQueue {
         })
     }
 
+    pub(crate) fn event(&self) -> &OwnedFd {
+        &self.event
+    }
+
     pub(crate) fn push(&self, command: Command) {
         lock(&self.commands).push_back(command);
         raise(&self.event);

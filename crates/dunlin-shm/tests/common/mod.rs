@@ -13,6 +13,7 @@ use dunlin_verbs::{
     Segment, SendFlags, SendRequest, Transport,
 };
 
+pub mod addresses;
 pub mod process;
 
 pub const SIZE: usize = 64 << 10;

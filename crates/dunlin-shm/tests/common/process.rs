@@ -1,51 +1,53 @@
-//! The other process: the test binary again, told by an environment variable what to be, talking over its pipes.
+//! Other processes, for the tests of several crates: the test binary again, told by an environment variable what to be, talking over its pipes.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use dunlin_verbs::{EndpointAddress, RemoteAddress, RemoteKey, ENDPOINT_ADDRESS_BYTES};
+const ROLE: &str = "DUNLIN_TEST_ROLE";
 
-const ROLE: &str = "DUNLIN_SHM_TEST_ROLE";
-
-/// The role of this process, when it is the other one.
-pub fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
+/// The role of this process and its argument, when it is another one.
+pub fn role() -> Option<(String, String)> {
+    let text = std::env::var(ROLE).ok()?;
+    let (role, argument) = text.split_once(' ').unwrap_or((&text, ""));
+    Some((role.to_owned(), argument.to_owned()))
 }
 
 /// A process that runs the test `name` in a role. Killed when dropped.
 pub struct Other {
     pub child: Child,
-    input: ChildStdin,
+    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Other {
-    pub fn start(name: &str, role: &str) -> Self {
+    pub fn start(name: &str, role: &str, argument: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
+            .env(ROLE, format!("{role} {argument}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         Self {
-            input: child.stdin.take().unwrap(),
+            input: child.stdin.take(),
             output: BufReader::new(child.stdout.take().unwrap()),
             child,
         }
     }
 
     pub fn say(&mut self, line: &str) {
-        writeln!(self.input, "@{line}").unwrap();
-        self.input.flush().unwrap();
+        let input = self.input.as_mut().unwrap();
+        writeln!(input, "@{line}").unwrap();
+        input.flush().unwrap();
     }
 
     /// The next line that is meant for us; the test harness writes others.
     pub fn hear(&mut self) -> String {
-        hear(&mut self.output)
+        hear(&mut self.output).expect("the other process is gone")
     }
 
+    /// SIGKILL; returns when it is gone.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -59,12 +61,14 @@ impl Drop for Other {
     }
 }
 
-fn hear(from: &mut impl BufRead) -> String {
+fn hear(from: &mut impl BufRead) -> Option<String> {
     loop {
         let mut line = String::new();
-        assert!(from.read_line(&mut line).unwrap() > 0, "the other is gone");
+        if from.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
         if let Some(at) = line.find('@') {
-            return line[at + 1..].trim_end().to_owned();
+            return Some(line[at + 1..].trim_end().to_owned());
         }
     }
 }
@@ -75,30 +79,7 @@ pub fn say(line: &str) {
     std::io::stdout().flush().unwrap();
 }
 
-/// In the other process: the next line of the first.
-pub fn listen() -> String {
+/// In the other process: the next line of the first; `None` when the first is gone.
+pub fn listen() -> Option<String> {
     hear(&mut std::io::stdin().lock())
-}
-
-pub fn write_address(address: &EndpointAddress, remote: RemoteAddress) -> String {
-    let hex: String = address
-        .encode()
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect();
-    format!("{hex} {} {}", remote.address, remote.key.0)
-}
-
-pub fn read_address(line: &str) -> (EndpointAddress, RemoteAddress) {
-    let mut words = line.split(' ');
-    let hex = words.next().unwrap();
-    let mut bytes = [0; ENDPOINT_ADDRESS_BYTES];
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&hex[index * 2..index * 2 + 2], 16).unwrap();
-    }
-    let remote = RemoteAddress {
-        address: words.next().unwrap().parse().unwrap(),
-        key: RemoteKey(words.next().unwrap().parse().unwrap()),
-    };
-    (EndpointAddress::decode(&bytes), remote)
 }

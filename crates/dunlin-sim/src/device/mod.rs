@@ -102,6 +102,7 @@ fn attributes(nic: &NicParameters, host: u16) -> DeviceAttributes {
         } else {
             Placement::InOrder
         },
+        writes_are_messages: true,
         max_queue_pairs: QUEUE_PAIRS_MAX,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,

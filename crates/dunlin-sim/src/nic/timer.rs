@@ -37,7 +37,8 @@ impl World {
         if !pair.waits_for_answer() || pair.transport != Transport::ReliableConnection {
             return;
         }
-        if self.hosts[usize::from(self.pairs[qp as usize].host)].crashed {
+        let pair = &self.pairs[qp as usize];
+        if self.hosts[usize::from(pair.host)].crashed || pair.stalled {
             return;
         }
         let due = self.pairs[qp as usize].progress_at + self.timeout(qp);

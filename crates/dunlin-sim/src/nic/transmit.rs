@@ -14,7 +14,8 @@ impl World {
     pub(crate) fn may_transmit(&self, qp: u32) -> bool {
         let pair = &self.pairs[qp as usize];
         let crashed = self.hosts[usize::from(pair.host)].crashed;
-        if pair.paused_until > self.now || pair.cursor >= pair.rung || !pair.alive || crashed {
+        let waits = pair.paused_until > self.now || pair.stalled;
+        if waits || pair.cursor >= pair.rung || !pair.alive || crashed {
             return false;
         }
         let Some(element) = pair.element(pair.cursor) else {

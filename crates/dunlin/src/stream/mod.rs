@@ -3,11 +3,6 @@
 //! A [`Stream`] behaves as a TCP stream does, and has the traits of tokio and of futures with the features of these names, so that what runs over
 //! TCP runs over it: hyper and tonic among others. Below it are two rings of RB², one each way.
 
-#[cfg(feature = "futures")]
-mod futures;
-#[cfg(feature = "tokio")]
-mod tokio;
-
 use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -271,3 +266,8 @@ fn capabilities(only: Option<&str>, towards: Option<&str>) -> Result<Vec<Capabil
     }
     Ok(found)
 }
+
+#[cfg(feature = "futures")]
+dunlin_ring::implement_futures!([] Stream);
+#[cfg(feature = "tokio")]
+dunlin_ring::implement_tokio!([] Stream);

@@ -29,6 +29,7 @@ Examples:\n  \
   dunlin perf ring --design rb2,raw --size 1048576      zero copy beside raw WRITEs\n  \
   dunlin perf ring --test ping-pong --design rb2,farm,raw     round trips\n  \
   dunlin perf ring --pairs 4 --design rb2,farm          four producers, four consumers\n  \
+  dunlin perf ring --verify --size 8192                 every byte compared\n  \
   dunlin perf ring --without batching --json | jq .rate_per_s\n  \
   dunlin perf ring --sweep --out figures                64 B to 1 MiB as CSV and SVG")]
 pub struct Args {
@@ -68,6 +69,10 @@ pub struct Args {
     /// Measure what the bare machine does beside one pair, one way, in turns, and print the ratios
     #[arg(long, value_enum, conflicts_with_all = ["test", "pairs"])]
     against: Option<Against>,
+    /// Fill messages with a pattern that follows from their numbers, and have readers compare every byte; slower. Not for raw WRITEs,
+    /// which nobody reads
+    #[arg(long, conflicts_with = "against")]
+    verify: bool,
     /// Print one JSON object
     #[arg(long, conflicts_with = "sweep")]
     json: bool,
@@ -80,6 +85,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ([], false) => &ALL[..1],
         (named, _) => named,
     };
+    if args.verify && named.contains(&Choice::Raw) {
+        let words = "raw WRITEs have no reader that could verify them";
+        return Err(Failure::usage(words).help("leave out --verify, or raw of the designs"));
+    }
     let plans: Vec<Plan> = named
         .iter()
         .map(|&choice| Plan {
@@ -93,6 +102,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             lengths: args.lengths,
             test: args.test,
             pairs: args.pairs.into(),
+            verify: args.verify,
         })
         .collect();
     let pages = Pages::of(&plans[0]);
@@ -148,6 +158,9 @@ fn print(found: &Comparison, json: bool) -> Result<(), Failure> {
         (_, true) => output::print_json(found)?,
         ([one], false) => {
             output::print_report(&one.report, false)?;
+            if one.verified {
+                output::print("every byte was compared by the reader")?;
+            }
             for note in &one.notes {
                 output::print(note)?;
             }

@@ -9,10 +9,11 @@ use crate::affinity;
 use crate::against;
 use crate::commands::Failure;
 use crate::output;
+use crate::peer::Peer;
 use crate::report::{Report, Setting, Tally};
 use crate::verbs::devices::{on_device, OnDevice};
 use crate::verbs::endpoint::Endpoint;
-use crate::verbs::peer::Peer;
+use crate::verbs::serve::{Opening, Passive};
 use crate::verbs::{measure, Plan, Service, Test};
 
 /// Measure work requests between two processes
@@ -92,7 +93,11 @@ impl OnDevice for Measuring<'_> {
             affinity::pin(first);
         }
         let mut peer = Peer::start()?;
-        let theirs = peer.open(&args.device, plan, cores.map(|(_, second)| second))?;
+        let theirs = peer.open(Opening {
+            device: args.device.clone(),
+            plan,
+            core: cores.map(|(_, second)| second),
+        })?;
         let mut endpoint = Endpoint::new(device, plan)?;
         peer.connect(endpoint.offer())?;
         endpoint.connect(&theirs)?;
@@ -125,7 +130,7 @@ impl OnDevice for Measuring<'_> {
 /// One slice; the other process polls only within it.
 fn measure_slice<D: Device>(
     endpoint: &mut Endpoint<D>,
-    peer: &mut Peer,
+    peer: &mut Peer<Passive>,
     length: Duration,
 ) -> Result<Tally, Failure> {
     peer.begin()?;

@@ -157,11 +157,6 @@ impl<D: Device> Endpoint<D> {
         &self.wake
     }
 
-    /// Datagrams so far that were nobody's.
-    pub(crate) fn strange(&self) -> u64 {
-        self.strange
-    }
-
     /// Sessions that there are RECEIVEs for.
     pub(crate) fn provided(&self) -> usize {
         self.provided
@@ -294,6 +289,7 @@ impl<D: Device> Endpoint<D> {
     #[cold]
     fn refuse(&mut self, id: u64) -> Result<Option<u32>, ChannelError> {
         self.strange += 1;
+        tracing::debug!(count = self.strange, "a datagram that is nobody's");
         self.receives.give_back(id, &mut self.queue_pair)?;
         Ok(None)
     }

@@ -10,8 +10,8 @@ use dunlin_verbs::{
 };
 
 use super::one_sided::OneSidedWork;
-use super::{Parameters, RingChannel, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
-use crate::channel::batch::LINE_BYTES;
+use super::{Parameters, RingChannel, PROBE_INTERVAL, QUIET, RECEIVES, RING_AT, SEND_REQUESTS};
+use crate::channel::batch::{Form, LINE_BYTES};
 use crate::channel::buffers::{BufferPool, Purpose};
 use crate::channel::inbox::Inbox;
 use crate::channel::message;
@@ -28,6 +28,8 @@ mod parameter {
     pub(super) const CANARIES: &str = "ring-canaries";
     /// One: the owner's device places the bytes of a WRITE in order. What is not said is not so.
     pub(super) const IN_ORDER: &str = "ring-in-order";
+    /// One: a WRITE of the owner's device is a message, so it writes batches in one where its peer's device places in order.
+    pub(super) const ONE_WRITE: &str = "ring-one-write";
 }
 
 /// A channel whose peer is not known yet.
@@ -115,13 +117,19 @@ impl<D: Device> UnconnectedRing<D> {
             (parameter::EAGER, self.config.eager_bytes as u64),
             (parameter::LONGEST, self.config.max_message_bytes as u64),
             (parameter::CANARIES, self.canaries),
-            (
-                parameter::IN_ORDER,
-                u64::from(self.device.attributes().placement == Placement::InOrder),
-            ),
+            (parameter::IN_ORDER, u64::from(self.in_order())),
+            (parameter::ONE_WRITE, u64::from(self.one_write())),
         ]
         .map(|(name, value)| (name.to_string(), value))
         .into()
+    }
+
+    fn in_order(&self) -> bool {
+        self.device.attributes().placement == Placement::InOrder
+    }
+
+    fn one_write(&self) -> bool {
+        self.device.attributes().writes_are_messages
     }
 
     /// Joins the side that dialled: its peer is joined already, and is told that this side is.
@@ -146,6 +154,10 @@ impl<D: Device> UnconnectedRing<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<RingChannel<D>, VerbsError> {
+        let said = |name| parameters.get(name) == Some(&1);
+        // Each side knows both: what it says of itself, and what it was told.
+        let sends = Form::between(self.one_write(), said(parameter::IN_ORDER));
+        let receives = Form::between(said(parameter::ONE_WRITE), self.in_order());
         let Self {
             mut queue_pair,
             completions,
@@ -217,11 +229,9 @@ impl<D: Device> UnconnectedRing<D> {
                 config.ring_bytes / LINE_BYTES,
                 config.eager_bytes,
                 self.canaries,
+                receives,
             ),
-            outbox: match parameters.get(parameter::IN_ORDER) {
-                Some(1) => Outbox::new(lines, eager, canaries),
-                _ => Outbox::new(lines, eager, canaries).writing_twice(),
-            },
+            outbox: Outbox::new(lines, eager, canaries, sends),
             peer_inlet: RemoteAddress {
                 address: address as u64,
                 key: RemoteKey(key as u32),
@@ -242,6 +252,8 @@ impl<D: Device> UnconnectedRing<D> {
             posted: 0,
             retired: 0,
             signaled: VecDeque::with_capacity(SEND_REQUESTS),
+            vain_looks: 0,
+            stalled_since: thread::now(),
             fetches: Vec::new(),
             fetched: Vec::new(),
             woken: 0,
@@ -255,9 +267,10 @@ impl<D: Device> UnconnectedRing<D> {
             reported: None,
             one_sided: OneSidedWork::new(),
             met: false,
-            joined: thread::now(),
+            waited_since: None,
             dialled: false,
             probe: None,
+            next_probe: thread::now() + PROBE_INTERVAL,
             device: self.device,
             domain: self.domain,
         })

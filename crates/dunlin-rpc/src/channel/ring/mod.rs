@@ -34,6 +34,7 @@ use long::{Fetch, Fetched};
 use one_sided::OneSidedWork;
 
 pub(crate) use one_sided::Finished;
+pub(crate) use requests::PROBE_INTERVAL;
 
 /// Offset in an inlet of the lines of the *other* ring that the peer has consumed.
 const CONSUMED_AT: usize = 0;
@@ -84,6 +85,9 @@ pub(crate) struct RingChannel<D: Device> {
     posted: u64,
     retired: u64,
     signaled: VecDeque<u64>,
+    /// Looks for their completions in vain, in a row, and when the first of them was that looked at the clock.
+    vain_looks: u32,
+    stalled_since: Instant,
     fetches: Vec<Fetch<D>>,
     fetched: Vec<Fetched<D>>,
     /// The peer's sleep that we last answered with a wake-up, and our own latest one.
@@ -104,12 +108,13 @@ pub(crate) struct RingChannel<D: Device> {
     one_sided: OneSidedWork<D>,
     /// The peer's queue pair is known to take requests.
     met: bool,
-    /// When this side joined.
-    joined: Instant,
+    /// Since when the peer's first word is waited for: by the clock of whoever polls, who need not be who joined.
+    waited_since: Option<Instant>,
     /// This side has dialled.
     dialled: bool,
     /// The last probe, while it is not known to have arrived.
     probe: Option<u64>,
+    next_probe: Instant,
     device: D,
     domain: D::ProtectionDomain,
 }
@@ -153,10 +158,10 @@ impl<D: Device> RingChannel<D> {
         buffer.is_of(&self.exports)
     }
 
-    /// Where the queue pair stands.
+    /// Whether the channel is known to be of no more use. The path of a call asks.
     #[inline]
-    pub(crate) fn state(&self) -> QueuePairState {
-        self.queue_pair.state()
+    pub(crate) fn is_known_failed(&self) -> bool {
+        self.broken.is_some() || self.queue_pair.is_known_failed()
     }
 
     /// Makes room for a message with `payload` bytes, by flushing and by looking at the peer's count. `false`: not now.
@@ -372,7 +377,7 @@ impl<D: Device> RingChannel<D> {
     /// Ends the channel. The side that dialled tells its peer, as far as that can be done: a server that has nothing to say would see the
     /// end only when it says something.
     pub(crate) fn close(&mut self) {
-        let whole = self.broken.is_none() && self.state() == QueuePairState::ReadyToSend;
+        let whole = self.broken.is_none() && self.queue_pair.state() == QueuePairState::ReadyToSend;
         // What was not flushed is not sent any more, and nobody waits for room here.
         let room = self.outbox.is_flushed() && self.outbox.fits(0) && self.has_entries(8);
         if self.dialled && whole && room {

@@ -13,8 +13,18 @@ use super::{RingChannel, QUIET, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::ChannelError;
 use crate::config::REST;
 
+/// Why a channel whose requests stay out is given up.
+const NO_COMPLETION: &str = "the peer lets no request complete";
+/// How often a peer is probed that may have gone without a word.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a full send queue is waited for.
 const RECLAIM: Duration = Duration::from_secs(2);
+/// How long requests may be out while none completes: somewhat longer than a queue pair repeats what nobody answers, after which it
+/// says so itself. One that forgets to (soft-RoCE's, when its interface goes down) still acknowledges what the peer writes, so that
+/// neither side would ever see an error.
+const STALLED: Duration = Duration::from_secs(5);
+/// Looks in vain for completions between two looks at the clock.
+const LOOKS_PER_CLOCK: u32 = 16;
 /// How long the side that dialled has for its first word, as long as a handshake. After it the retries of a probe decide.
 const MEETING: Duration = Duration::from_secs(5);
 
@@ -63,8 +73,7 @@ impl<D: Device> RingChannel<D> {
                 return Ok(());
             }
             if thread::now().duration_since(started) > RECLAIM {
-                let words = "the peer lets no request complete".to_owned();
-                return Err(self.fail(ChannelError::queue_pair(words)));
+                return Err(self.fail(ChannelError::queue_pair(NO_COMPLETION.to_owned())));
             }
             thread::idle(REST, false);
         }
@@ -72,6 +81,7 @@ impl<D: Device> RingChannel<D> {
 
     /// Takes completions: entries that came back, READs that are done, wake-ups, failures.
     pub(crate) fn progress(&mut self) -> Result<(), ChannelError> {
+        let retired = self.retired;
         let mut completions = [Completion::EMPTY; 16];
         loop {
             let count = self
@@ -89,7 +99,27 @@ impl<D: Device> RingChannel<D> {
             let error = self.broken.clone().unwrap_or_else(ChannelError::peer_gone);
             return Err(self.fail(error));
         }
+        if self.signaled.is_empty() || self.retired != retired {
+            self.vain_looks = 0;
+        } else {
+            self.look_in_vain()?;
+        }
         self.post_fetches()
+    }
+
+    /// Signaled requests are out, and none has completed since the last look.
+    fn look_in_vain(&mut self) -> Result<(), ChannelError> {
+        self.vain_looks += 1;
+        if self.vain_looks % LOOKS_PER_CLOCK != 0 {
+            return Ok(());
+        }
+        let now = thread::now();
+        if self.vain_looks == LOOKS_PER_CLOCK {
+            self.stalled_since = now;
+        } else if now.duration_since(self.stalled_since) > STALLED {
+            return Err(self.fail(ChannelError::queue_pair(NO_COMPLETION.to_owned())));
+        }
+        Ok(())
     }
 
     /// Posts a request without effect, whose failure tells that the peer has gone. One that is still out is enough. A peer that was
@@ -97,7 +127,10 @@ impl<D: Device> RingChannel<D> {
     /// would tell.
     pub(crate) fn probe(&mut self) -> Result<(), ChannelError> {
         let out = self.probe.is_some_and(|probe| probe > self.retired);
-        let expected = !self.met && thread::now().duration_since(self.joined) < MEETING;
+        let expected = !self.met && {
+            let now = thread::now();
+            now.duration_since(*self.waited_since.get_or_insert(now)) < MEETING
+        };
         if expected || out {
             return Ok(());
         }
@@ -114,6 +147,17 @@ impl<D: Device> RingChannel<D> {
         ))?;
         self.probe = Some(self.posted);
         Ok(())
+    }
+
+    /// [`RingChannel::probe`], once in each [`PROBE_INTERVAL`]: for a side that waits. A server that has ended shows it only to who posts,
+    /// and so do requests that stay out.
+    pub(crate) fn probe_at_intervals(&mut self) -> Result<(), ChannelError> {
+        let now = thread::now();
+        if now < self.next_probe {
+            return Ok(());
+        }
+        self.next_probe = now + PROBE_INTERVAL;
+        self.probe()
     }
 
     pub(super) fn fail(&mut self, error: ChannelError) -> ChannelError {

@@ -1,4 +1,4 @@
-//! Channels over a device that places the bytes of each WRITE from the end: every message comes whole all the same.
+//! Channels between two threads over devices of each kind: whatever the form of the batches, every message comes whole.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,10 @@ use super::message::Kind;
 use super::ring::{RingChannel, UnconnectedRing};
 use crate::ChannelConfig;
 
-fn device() -> ShmDevice {
+fn device(placement: Placement, writes_are_messages: bool) -> ShmDevice {
     let mut config = ShmConfig::default();
-    config.placement = Placement::Unordered;
+    config.placement = placement;
+    config.writes_are_messages = writes_are_messages;
     ShmDevice::open(config).unwrap()
 }
 
@@ -42,9 +43,30 @@ fn take(channel: &mut RingChannel<ShmDevice>, next: &mut u64) {
 
 #[test]
 fn messages_that_are_written_twice_come_whole() {
+    let device = || device(Placement::Unordered, true);
+    come_whole(&device(), &device());
+}
+
+#[test]
+fn messages_in_one_write_come_whole() {
+    let device = || device(Placement::InOrder, true);
+    come_whole(&device(), &device());
+}
+
+#[test]
+fn a_writer_of_messages_and_one_that_stores_understand_each_other() {
+    let (wire, memory) = (
+        device(Placement::InOrder, true),
+        device(Placement::InOrder, false),
+    );
+    come_whole(&wire, &memory);
+    come_whole(&memory, &wire);
+}
+
+/// Many messages of many lengths from `left` to `right`, which reads while they are written.
+fn come_whole(left: &ShmDevice, right: &ShmDevice) {
     const MESSAGES: u64 = 5000;
-    let (left, right) = (device(), device());
-    let (dialled, called) = (unconnected(&left), unconnected(&right));
+    let (dialled, called) = (unconnected(left), unconnected(right));
     let told = (dialled.address(), dialled.parameters());
     let answer = (called.address(), called.parameters());
     let mut called = called.join(&told.0, &told.1).unwrap();

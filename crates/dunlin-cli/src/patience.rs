@@ -1,0 +1,65 @@
+//! Waiting for another process by polling: not for ever, and not at the price of everybody else.
+
+use std::hint::spin_loop;
+
+use crate::clock::now_ns;
+use crate::commands::Failure;
+
+/// Another side that does nothing for so long is gone.
+const LONGEST_NS: u64 = 10_000_000_000;
+/// Looks between two looks at the clock.
+const STRIDE: u32 = 4096;
+
+/// One wait.
+#[derive(Debug, Default)]
+pub struct Patience {
+    looks: u32,
+    since_ns: u64,
+}
+
+impl Patience {
+    /// Between two looks at what is waited for.
+    ///
+    /// # Errors
+    /// When nothing has come for ten seconds.
+    #[inline]
+    pub fn wait(&mut self) -> Result<(), Failure> {
+        self.wait_or(|| Ok(()))
+    }
+
+    /// The same, with something that is looked at now and then: when other processes get their turn.
+    ///
+    /// # Errors
+    /// What `other` says, or when nothing has come for ten seconds.
+    #[inline]
+    pub fn wait_or(&mut self, other: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        spin_loop();
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks % STRIDE == 0 {
+            std::thread::yield_now();
+            other()?;
+            if self.waited_ns() > LONGEST_NS {
+                return Err(Failure::new("the other side has done nothing for 10 s"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How often it was looked.
+    #[inline]
+    pub fn looks(&self) -> u32 {
+        self.looks
+    }
+
+    /// For how long; looks at the clock now and then only, and is zero between.
+    pub fn waited_ns(&mut self) -> u64 {
+        if self.looks % STRIDE != 0 {
+            return 0;
+        }
+        let now = now_ns();
+        if self.since_ns == 0 {
+            self.since_ns = now;
+        }
+        now - self.since_ns
+    }
+}

@@ -1,0 +1,58 @@
+//! The other process of a measurement: a process of this program, told what to do by lines of JSON.
+//!
+//! The active side has a [`Peer`]; the process that it starts reads [`Orders`]. Both agree on a [`Role`]: what is opened, what an offer
+//! is and what there is to say at the end. A process that lost its other side ends: its standard input closes then.
+
+mod active;
+mod passive;
+
+pub use active::Peer;
+pub use passive::{serve, Orders, Start};
+
+use std::fmt::Debug;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// One kind of other process.
+pub trait Role {
+    /// The hidden subcommand of `dunlin perf` that runs it.
+    const COMMAND: &'static str;
+    /// Who it is, in messages to people.
+    const WHO: &'static str;
+    /// What it opens.
+    type Opening: Serialize + DeserializeOwned + Debug + Send + 'static;
+    /// Where a side is.
+    type Offer: Serialize + DeserializeOwned + Debug + Send + 'static;
+    /// What it says when it has stopped.
+    type Ended: Serialize + DeserializeOwned + Debug;
+}
+
+/// What the process is told.
+#[derive(Debug, Serialize, Deserialize)]
+enum Order<O, F> {
+    /// Open a device and make the other end.
+    Open(O),
+    /// Join it to ours.
+    Connect(F),
+    /// Do what this test has the other side do.
+    Begin,
+    /// Stop.
+    End,
+}
+
+type OrderOf<R> = Order<<R as Role>::Opening, <R as Role>::Offer>;
+type AnswerOf<R> = Answer<<R as Role>::Offer, <R as Role>::Ended>;
+
+/// What it says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer<F, E> {
+    /// Where it is.
+    Offer(F),
+    /// The order is carried out, or being carried out.
+    Ready,
+    /// It has stopped.
+    Ended(E),
+    /// It cannot.
+    Failed(String),
+}

@@ -1,0 +1,128 @@
+//! The process itself: does what its standard input says, and ends when that closes.
+
+use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, Receiver};
+use std::sync::Arc;
+
+use super::{Answer, AnswerOf, Order, OrderOf, Role};
+use crate::commands::Failure;
+
+/// What comes after the opening.
+#[derive(Debug)]
+pub struct Orders<R: Role> {
+    orders: Receiver<OrderOf<R>>,
+    end: Arc<AtomicBool>,
+}
+
+/// Has `with` serve what is opened. What it fails with the other side is told.
+///
+/// # Errors
+/// When the other side says what makes no sense, or cannot be told anything.
+pub fn serve<R: Role>(
+    with: impl FnOnce(R::Opening, Orders<R>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let end = Arc::new(AtomicBool::new(false));
+    let orders = listen::<R>(Arc::clone(&end))?;
+    let Ok(Order::Open(opening)) = orders.recv() else {
+        let words = format!("`dunlin perf {}` is a part of others", R::COMMAND);
+        return Err(Failure::usage(words));
+    };
+    with(opening, Orders { orders, end })
+        .or_else(|failure| say::<R>(&Answer::Failed(failure.message().into())))
+}
+
+/// Reads orders in a thread of its own, so that polling ends with the other process, however that ends.
+fn listen<R: Role>(end: Arc<AtomicBool>) -> Result<Receiver<OrderOf<R>>, Failure> {
+    let (tell, orders) = channel();
+    let thread = std::thread::Builder::new().name("dunlin-orders".to_string());
+    thread.spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let order = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+            let Some(order) = order else { break };
+            if matches!(order, Order::End) {
+                end.store(true, Ordering::Relaxed);
+            }
+            if tell.send(order).is_err() {
+                // It has failed and said so.
+                break;
+            }
+        }
+        std::process::exit(0);
+    })?;
+    Ok(orders)
+}
+
+fn say<R: Role>(answer: &AnswerOf<R>) -> Result<(), Failure> {
+    let mut line = serde_json::to_string(answer).map_err(Failure::new)?;
+    line.push('\n');
+    let mut output = std::io::stdout();
+    output.write_all(line.as_bytes())?;
+    output.flush()?;
+    Ok(())
+}
+
+/// The other side waits for [`Start::begin`].
+#[must_use = "the other side waits until it is told that this one has begun"]
+#[derive(Debug)]
+pub struct Start<'a> {
+    end: &'a AtomicBool,
+    ready: fn() -> Result<(), Failure>,
+}
+
+impl<'a> Start<'a> {
+    /// Tells the other side that it may begin, too. The flag says when to end.
+    ///
+    /// # Errors
+    /// When the other side cannot be told.
+    pub fn begin(self) -> Result<&'a AtomicBool, Failure> {
+        (self.ready)()?;
+        Ok(self.end)
+    }
+}
+
+impl<R: Role> Orders<R> {
+    /// Says where this side is; learns where the other is. [`Orders::obey`] says that they are joined.
+    ///
+    /// # Errors
+    /// When it is told something else.
+    pub fn exchange(&self, offer: R::Offer) -> Result<R::Offer, Failure> {
+        say::<R>(&Answer::Offer(offer))?;
+        match self.orders.recv() {
+            Ok(Order::Connect(offer)) => Ok(offer),
+            _ => Err(Failure::new("not told where the other side is")),
+        }
+    }
+
+    /// Does `part` each time that it is told to begin; what it gives is told when it is told to end.
+    ///
+    /// # Errors
+    /// What `part` fails with, or when it is told what makes no sense.
+    pub fn obey(
+        &self,
+        mut part: impl FnMut(Start<'_>) -> Result<R::Ended, Failure>,
+    ) -> Result<(), Failure> {
+        say::<R>(&Answer::Ready)?;
+        let mut said = None;
+        for order in &self.orders {
+            match order {
+                Order::Open(_) | Order::Connect(_) => {
+                    return Err(Failure::new("asked to open twice"))
+                }
+                Order::Begin => {
+                    said = Some(part(Start {
+                        end: &self.end,
+                        ready: || say::<R>(&Answer::Ready),
+                    })?);
+                }
+                Order::End => {
+                    self.end.store(false, Ordering::Relaxed);
+                    let said = said.take();
+                    let said = said.ok_or_else(|| Failure::new("asked to end before it began"))?;
+                    say::<R>(&Answer::Ended(said))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

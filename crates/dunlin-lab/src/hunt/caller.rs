@@ -1,0 +1,198 @@
+//! A thread of a client in a hunt: it calls, and checks that each call ends once, with its own answer or an error.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dunlin::{CallError, Client, Pipeline};
+use dunlin_verbs::thread;
+
+use super::dice::{bytes_of, Dice};
+
+/// Answers with [`response`].
+pub(super) const ECHO: u16 = 1;
+/// Refuses, with the call's number.
+pub(super) const FAIL: u16 = 2;
+/// There is none.
+const ABSENT: u16 = 99;
+
+/// Bytes that say whose request it is.
+pub(super) const KEY_BYTES: usize = 16;
+
+/// No call takes longer unless its connection is lost: packets are lost for two milliseconds at most, and sent again after half a second.
+pub(super) const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Connections that a thread makes anew.
+const LIVES: usize = 3;
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    calls: u64,
+    outstanding: usize,
+    longest: usize,
+    /// One call in so many is followed by a rest.
+    rests: u64,
+}
+
+impl Load {
+    pub(super) fn draw(dice: &mut Dice) -> Self {
+        Self {
+            calls: dice.between(1, 80),
+            outstanding: dice.between(1, 8) as usize,
+            longest: [16, 100, 900, 9000][dice.next() as usize % 4],
+            rests: dice.between(2, 40),
+        }
+    }
+}
+
+impl std::fmt::Display for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} calls of {} B at most, {} out",
+            self.calls, self.longest, self.outstanding
+        )
+    }
+}
+
+/// What a thread saw.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    pub(super) made: u64,
+    /// Calls that ended with what the handler said, and with what else.
+    pub(super) answered: BTreeSet<u64>,
+    pub(super) errors: Vec<String>,
+    pub(super) wrong: Vec<String>,
+    pub(super) ended: bool,
+}
+
+/// A thread.
+pub(super) struct Caller {
+    pub(super) number: u64,
+    pub(super) pipeline: Pipeline,
+    pub(super) client: Client,
+    pub(super) load: Load,
+    pub(super) dice: Dice,
+    pub(super) log: Arc<Mutex<Log>>,
+}
+
+/// Whose request it is: thread and call.
+pub(super) fn read_key(payload: &[u8]) -> Option<(u64, u64)> {
+    let (thread, rest) = payload.split_first_chunk()?;
+    let (call, _) = rest.split_first_chunk()?;
+    Some((u64::from_le_bytes(*thread), u64::from_le_bytes(*call)))
+}
+
+/// What a call is answered with.
+pub(super) fn response(thread: u64, call: u64) -> Vec<u8> {
+    let length = [0, 8, 40, 64, 500, 5000][(thread * 31 + call * 7) as usize % 6];
+    bytes_of(!thread >> 32, call, length)
+}
+
+impl Caller {
+    pub(super) fn run(self) {
+        let log = Arc::clone(&self.log);
+        self.call_all();
+        log.lock().expect("nobody panicked").ended = true;
+    }
+
+    fn call_all(self) {
+        let Self {
+            number,
+            mut pipeline,
+            client,
+            load,
+            mut dice,
+            log,
+        } = self;
+        let mut out: BTreeMap<u64, u16> = BTreeMap::new();
+        let (mut made, mut lives) = (0, LIVES);
+        loop {
+            let mut refused = false;
+            while out.len() < load.outstanding && made < load.calls {
+                let handler = match dice.between(0, 19) {
+                    0 => FAIL,
+                    1 => ABSENT,
+                    _ => ECHO,
+                };
+                let length = dice.between(0, load.longest as u64) as usize;
+                let mut payload = number.to_le_bytes().to_vec();
+                payload.extend_from_slice(&made.to_le_bytes());
+                payload.extend_from_slice(&bytes_of(number, made, length));
+                match pipeline.submit(handler, &payload, made) {
+                    Ok(true) => {
+                        out.insert(made, handler);
+                        made += 1;
+                    }
+                    Ok(false) => break,
+                    // What is out, if anything is, ends by the wait below.
+                    Err(error) => {
+                        Self::fails(&log, &error);
+                        refused = true;
+                        break;
+                    }
+                }
+            }
+            let waited = pipeline.wait(|call, answer| {
+                let mut log = log.lock().expect("nobody panicked");
+                log.made = made;
+                match (out.remove(&call), answer) {
+                    (None, _) => log.wrong.push(format!("call {call} ends once more")),
+                    (Some(ECHO), Ok(bytes)) if bytes == response(number, call) => {
+                        log.answered.insert(call);
+                    }
+                    (Some(FAIL), Err(CallError::Handler { code, .. })) if code == call as u32 => {
+                        log.answered.insert(call);
+                    }
+                    (Some(ABSENT), Err(CallError::UnknownHandler(ABSENT))) => {}
+                    (Some(handler), Ok(_)) => {
+                        let what =
+                            format!("the answer of handler {handler} to {call} is another's");
+                        log.wrong.push(what);
+                    }
+                    (Some(_), Err(error)) => log.errors.push(error.to_string()),
+                }
+            });
+            if refused && waited.is_ok() {
+                lives -= 1;
+                if lives == 0 {
+                    break;
+                }
+            }
+            if let Err(error) = waited {
+                Self::fails(&log, &error);
+                let late = matches!(error, CallError::DeadlineExceeded { .. });
+                if !late && !out.is_empty() {
+                    let what = format!("{error}: {} calls did not end", out.len());
+                    log.lock().expect("nobody panicked").wrong.push(what);
+                }
+                out.clear();
+                lives -= 1;
+                // A peer that does not answer at all will not answer the next time.
+                let next = if late || lives == 0 {
+                    None
+                } else {
+                    client.pipeline().ok()
+                };
+                match next {
+                    Some(next) => pipeline = next,
+                    None => break,
+                }
+            }
+            log.lock().expect("nobody panicked").made = made;
+            if made == load.calls && out.is_empty() {
+                break;
+            }
+            if dice.chance(1, load.rests) {
+                thread::sleep(Duration::from_micros(dice.between(0, 400)));
+            }
+        }
+        drop(pipeline);
+    }
+
+    fn fails(log: &Mutex<Log>, error: &CallError) {
+        let mut log = log.lock().expect("nobody panicked");
+        log.errors.push(error.to_string());
+    }
+}

@@ -1,0 +1,255 @@
+//! A hunt's load of calls: a server and clients of `dunlin-rpc` with any of its presets, whose threads call and check what they get.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dunlin::{ChannelConfig, Client, Desk, HandlerError, LocalServer, Preset, Server, WaitMode};
+use dunlin_sim::HostId;
+
+use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES};
+use super::chaos::{self, Faults};
+use super::dice::{bytes_of, Dice};
+use super::terrain::Terrain;
+use super::Seen;
+
+/// How often time goes on until everybody has ended, and by how much.
+const STEPS: usize = 1_000;
+const STEP_NS: u64 = 20_000_000;
+/// In which a server must have noticed that its clients are gone: it probes them each second, and a device tries for five.
+const FORGETTING_NS: u64 = 15_000_000_000;
+
+/// A client and its threads.
+#[derive(Debug)]
+struct Party {
+    host: HostId,
+    preset: Preset,
+    client: Client,
+    threads: usize,
+}
+
+/// How often each call was executed, and what was wrong with requests.
+type Executed = Arc<Mutex<(BTreeMap<(u64, u64), usize>, Vec<String>)>>;
+
+pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
+    let server_host = terrain.any_host(dice);
+    let channel = draw_channel(dice);
+    let executed = Executed::default();
+    let most_active = dice.between(1, 12) as usize;
+    let server = serve(terrain, server_host, &channel, most_active, dice, &executed);
+    let mut seen = Seen {
+        words: format!(
+            "server on {}, rings of {} B, {} B eager, {} out, {:?}, {most_active} active at most",
+            server_host.number(),
+            channel.ring_bytes,
+            channel.eager_bytes,
+            channel.max_outstanding,
+            channel.wait
+        ),
+        ..Seen::default()
+    };
+    let (mut parties, mut logs) = (Vec::new(), Vec::new());
+    for _ in 0..dice.between(1, 3) {
+        let party = join(terrain, &server.desk(), &channel, dice);
+        for _ in 0..party.threads {
+            let log = Arc::new(Mutex::new(Log::default()));
+            let caller = Caller {
+                number: logs.len() as u64,
+                pipeline: party.client.pipeline().expect("a lane"),
+                client: party.client.clone(),
+                load: Load::draw(dice),
+                dice: Dice::new(dice.next()),
+                log: Arc::clone(&log),
+            };
+            let core = terrain.any_core(party.host, dice);
+            let words = format!("; {}: {}", party.preset, caller.load);
+            seen.words += &words;
+            let cluster = &terrain.cluster;
+            cluster.spawn_thread(party.host, core, move || caller.run());
+            logs.push((party.host, log));
+        }
+        parties.push(party);
+    }
+    // Numbers of queue pairs: the first use of each index.
+    let faults = chaos::run(terrain, dice, |dice| {
+        let host = terrain.any_host(dice);
+        Some((host, 1 << 16 | dice.between(0, 7) as u32))
+    });
+    let live = |host: HostId| !faults.crashed.contains(&host);
+    let over = || {
+        let ended = |(host, log): &(HostId, Arc<Mutex<Log>>)| !live(*host) || lock(log).ended;
+        logs.iter().all(ended)
+    };
+    for _ in 0..STEPS {
+        if over() {
+            break;
+        }
+        terrain.cluster.run_for(STEP_NS);
+    }
+    for (number, (host, log)) in logs.iter().enumerate() {
+        let log = lock(log);
+        seen.messages.0 += log.made as usize;
+        seen.messages.1 += log.answered.len();
+        let wrong = |what| seen.violations.push(format!("thread {number}: {what}"));
+        check(
+            number as u64,
+            &log,
+            live(*host),
+            &faults,
+            &lock(&executed).0,
+            wrong,
+        );
+    }
+    seen.violations.append(&mut lock(&executed).1);
+    let wrong = |what| seen.violations.push(what);
+    leave(terrain, parties, server, server_host, &live, wrong);
+    seen.faults = faults;
+    seen
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().expect("nobody panicked")
+}
+
+fn draw_channel(dice: &mut Dice) -> ChannelConfig {
+    ChannelConfig {
+        ring_bytes: 16 << 10 << dice.between(0, 2),
+        eager_bytes: [64, 600, 4096][dice.next() as usize % 3],
+        max_outstanding: dice.between(1, 24) as usize,
+        wait: match dice.chance(1, 2) {
+            true => WaitMode::Spin,
+            false => WaitMode::default(),
+        },
+        ..ChannelConfig::default()
+    }
+}
+
+fn serve(
+    terrain: &Terrain,
+    host: HostId,
+    channel: &ChannelConfig,
+    most_active: usize,
+    dice: &mut Dice,
+    executed: &Executed,
+) -> LocalServer {
+    let pollers = dice.between(1, terrain.cores[host.number()] as u64) as usize;
+    let count = |payload: &[u8], executed: &Executed| {
+        let mut executed = lock(executed);
+        let Some((thread, call)) = caller::read_key(payload) else {
+            executed.1.push("a request without its key".to_owned());
+            return (u64::MAX, 0);
+        };
+        *executed.0.entry((thread, call)).or_default() += 1;
+        if payload[KEY_BYTES..] != bytes_of(thread, call, payload.len() - KEY_BYTES) {
+            let what = format!("the request {call} of thread {thread} has other bytes");
+            executed.1.push(what);
+        }
+        (thread, call)
+    };
+    let (echoes, fails) = (Arc::clone(executed), Arc::clone(executed));
+    Server::unbound()
+        .handle(ECHO, move |request, reply| {
+            let (thread, call) = count(request.payload(), &echoes);
+            reply.write(&caller::response(thread, call))
+        })
+        .handle(FAIL, move |request, _| {
+            let (_, call) = count(request.payload(), &fails);
+            Err(HandlerError::new(call as u32, "as asked"))
+        })
+        .channel(channel.clone())
+        .pollers(pollers)
+        .pin_pollers(0)
+        .max_active_queue_pairs(most_active)
+        .serve_on(terrain.cluster.device(host))
+        .expect("a server")
+}
+
+fn join(terrain: &Terrain, desk: &Desk, channel: &ChannelConfig, dice: &mut Dice) -> Party {
+    let host = terrain.any_host(dice);
+    let preset = Preset::ALL[dice.next() as usize % Preset::ALL.len()];
+    let client = Client::builder()
+        .preset(preset)
+        .lanes(dice.between(1, 4) as usize)
+        .channel(channel.clone())
+        .deadline(caller::DEADLINE)
+        .connect_on(terrain.cluster.device(host), desk)
+        .expect("a client");
+    Party {
+        host,
+        preset,
+        client,
+        threads: dice.between(1, 4) as usize,
+    }
+}
+
+/// What one thread saw, and what the server did of it.
+fn check(
+    thread: u64,
+    log: &Log,
+    live: bool,
+    faults: &Faults,
+    executed: &BTreeMap<(u64, u64), usize>,
+    mut wrong: impl FnMut(String),
+) {
+    log.wrong.iter().cloned().for_each(&mut wrong);
+    if live && !log.ended {
+        wrong(format!("it hangs after {} calls", log.made));
+    }
+    if !faults.may_break() {
+        for error in &log.errors {
+            wrong(format!("an error without a cause: {error}"));
+        }
+    }
+    let times = |call: u64| executed.get(&(thread, call)).copied().unwrap_or(0);
+    for call in 0..log.made {
+        let (times, answered) = (times(call), log.answered.contains(&call));
+        if times > 1 || answered && times == 0 {
+            wrong(format!(
+                "call {call} was executed {times} times, answered {answered}"
+            ));
+        }
+    }
+}
+
+/// Clients and server go; a server forgets the clients that are gone, the crashed ones too.
+fn leave(
+    terrain: &Terrain,
+    parties: Vec<Party>,
+    server: LocalServer,
+    server_host: HostId,
+    live: &dyn Fn(HostId) -> bool,
+    mut wrong: impl FnMut(String),
+) {
+    let cluster = &terrain.cluster;
+    let mut leaving = Vec::new();
+    for party in parties {
+        if !live(party.host) {
+            // A process that was killed drops nothing.
+            std::mem::forget(party.client);
+            continue;
+        }
+        let gone = Arc::new(AtomicBool::new(false));
+        leaving.push(Arc::clone(&gone));
+        // Closing waits for those who lead lanes, and they go on in virtual time only.
+        cluster.spawn_thread(party.host, 0, move || {
+            drop(party.client);
+            gone.store(true, Ordering::Relaxed);
+        });
+    }
+    let deadline = cluster.now_ns() + FORGETTING_NS;
+    let forgotten = || !live(server_host) || server.connections() == 0;
+    let left = || leaving.iter().all(|gone| gone.load(Ordering::Relaxed));
+    while !(left() && forgotten()) && cluster.now_ns() < deadline {
+        cluster.run_for(STEP_NS);
+    }
+    if !left() {
+        wrong("a client does not close".to_owned());
+    }
+    if !forgotten() {
+        let count = server.connections();
+        wrong(format!(
+            "the server keeps {count} connections of clients that are gone"
+        ));
+    }
+    drop(server);
+}

@@ -1,0 +1,169 @@
+//! What a thread has ready for its lane and has not sent: the run of encoded messages that goes into the next coalesced one, and the
+//! one-sided operations that go with it.
+
+use super::calls::slot_of;
+use super::combining::Run;
+use crate::channel::message::{self, Header, HEADER_BYTES};
+use crate::channel::one_sided::OneSided;
+use crate::channel::outbox::copy;
+use crate::client::lane::{CallId, OPERATIONS_STAGED};
+
+/// Messages of a run: half of a renewal, so that a run never waits for more credits than there can be.
+const RUN_MESSAGES: u32 = crate::admission::credits::CREDITS / 2;
+/// Bytes of a run beyond which it leaves.
+const RUN_BYTES: usize = 1024;
+
+/// See the module.
+pub(super) struct Staging {
+    /// `used` bytes of messages; room for any message that goes into the ring.
+    bytes: Box<[u8]>,
+    used: usize,
+    messages: u32,
+    requests: u32,
+    operations: Vec<OneSided>,
+    /// Slots of the calls in it.
+    slots: Vec<u16>,
+    /// Something in it names memory of the lane: it cannot go to another.
+    bound: bool,
+    /// Longest payload that the lane takes in its ring.
+    eager: usize,
+}
+
+impl Staging {
+    /// For no lane yet: see [`Staging::settle`].
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: Box::default(),
+            used: 0,
+            messages: 0,
+            requests: 0,
+            operations: Vec::with_capacity(OPERATIONS_STAGED),
+            slots: Vec::with_capacity(RUN_MESSAGES as usize),
+            bound: false,
+            eager: 0,
+        }
+    }
+
+    /// From now on for a lane that takes payloads of `eager` bytes in its ring. What is here goes along.
+    pub(super) fn settle(&mut self, eager: usize) {
+        self.eager = eager;
+        let longest = RUN_BYTES.max(message::message_bytes(eager));
+        if self.bytes.len() < longest {
+            let mut bytes = vec![0; longest];
+            bytes[..self.used].copy_from_slice(&self.bytes[..self.used]);
+            self.bytes = bytes.into();
+        }
+    }
+
+    /// Longest payload that goes in.
+    #[inline]
+    pub(super) fn eager(&self) -> usize {
+        self.eager
+    }
+
+    /// Whether a message with `payload` bytes fits. One long message may make a run, whatever its length.
+    #[inline]
+    pub(super) fn fits(&self, payload: usize) -> bool {
+        let together = self.used + message::message_bytes(payload);
+        self.messages == 0 || self.messages < RUN_MESSAGES && together <= RUN_BYTES.min(self.eager)
+    }
+
+    /// Puts a message in that is no call.
+    #[inline]
+    pub(super) fn push(&mut self, header: Header, payload: &[u8]) {
+        let place = &mut self.bytes[self.used..][..message::message_bytes(payload.len())];
+        let (head, body) = place.split_at_mut(HEADER_BYTES);
+        head.copy_from_slice(&header.encode());
+        copy(&mut body[..payload.len()], payload);
+        self.used += message::message_bytes(payload.len());
+        self.messages += 1;
+    }
+
+    /// Puts the message of a call in.
+    #[inline]
+    pub(super) fn push_call(&mut self, header: Header, payload: &[u8]) {
+        self.push(header, payload);
+        self.slots.push(slot_of(header.call));
+        self.requests += 1;
+    }
+
+    /// The same for a message that names memory of the lane.
+    pub(super) fn push_bound_call(&mut self, header: Header, payload: &[u8]) {
+        self.push_call(header, payload);
+        self.bound = true;
+    }
+
+    /// Puts a one-sided operation in.
+    pub(super) fn push_operation(&mut self, operation: OneSided) {
+        self.slots.push(slot_of(operation.call));
+        self.operations.push(operation);
+        self.bound = true;
+    }
+
+    /// Whether one more operation fits.
+    pub(super) fn takes_operation(&self) -> bool {
+        self.operations.len() < OPERATIONS_STAGED
+    }
+
+    /// Whether nothing is ready.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages == 0 && self.operations.is_empty()
+    }
+
+    pub(super) fn has_messages(&self) -> bool {
+        self.messages > 0
+    }
+
+    pub(super) fn has_operations(&self) -> bool {
+        !self.operations.is_empty()
+    }
+
+    /// Whether all calls that are `out` are here still, and may go to another lane.
+    pub(super) fn is_all_of(&self, out: usize) -> bool {
+        out <= self.slots.len() && !self.bound
+    }
+
+    /// The slots of the calls that are here.
+    pub(super) fn slots(&self) -> &[u16] {
+        &self.slots
+    }
+
+    /// All of it, to be sent.
+    #[inline]
+    pub(super) fn run(&self) -> Run<'_> {
+        Run {
+            bytes: &self.bytes[..self.used],
+            messages: self.messages,
+            requests: self.requests,
+            operations: &self.operations,
+        }
+    }
+
+    /// It was sent, or its calls have ended.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.operations.clear();
+        self.slots.clear();
+        self.messages = 0;
+        self.requests = 0;
+        self.bound = false;
+    }
+}
+
+/// A message of this kind for this call.
+#[inline]
+pub(super) fn header(
+    kind: message::Kind,
+    handler: crate::HandlerId,
+    call: CallId,
+    length: usize,
+) -> Header {
+    Header {
+        length: length as u32,
+        handler,
+        kind,
+        call,
+    }
+}
