@@ -106,8 +106,6 @@ pub(super) struct Poller<D: Device> {
     /// The time of the last check.
     now: Instant,
     said_goodbye: bool,
-    /// Datagrams that were nobody's, as far as it was said.
-    strange: u64,
 }
 
 impl<D: Device> Poller<D> {
@@ -146,7 +144,6 @@ impl<D: Device> Poller<D> {
             usual: 64,
             now: thread::now(),
             said_goodbye: false,
-            strange: 0,
         }
     }
 
@@ -320,12 +317,6 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn check(&mut self) {
         self.now = thread::now();
-        let strange = self.endpoint.strange();
-        if strange > self.strange {
-            let count = strange - self.strange;
-            tracing::info!(count, "datagrams that were nobody's");
-            self.strange = strange;
-        }
         if self.handle.crowded.swap(false, Ordering::Relaxed) {
             self.make_places();
         }
