@@ -148,7 +148,7 @@ fn a_long_message_crosses_a_switch_that_drops_part_of_it() {
     }
     let cluster = builder.build();
     let (regions, [mut queue, _], [mut pair, _other]) = connected(&cluster);
-    let bytes: Vec<u8> = (0..1usize << 16).map(|i| (i * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..1usize << 16).map(|i| ((i * 7) >> 3) as u8).collect();
     regions[0].memory().write(0, &bytes);
     let segments = [Segment {
         region: &regions[0],

@@ -447,18 +447,25 @@ impl<D: Device> DatagramLane<D> {
     }
 
     fn ask(&mut self) -> Result<(), ChannelError> {
+        // What is asked about must have been sent, or the server would say that it did not come.
+        self.send()?;
         let mut question = Vec::with_capacity(QUESTION_CALLS * fate::ASKED_BYTES);
         let waiting = |call| {
-            let mut later = self.transfers.iter().skip(1);
-            later.any(|transfer| transfer.call == call && !transfer.has_begun())
+            let mut all = self.transfers.iter();
+            all.any(|transfer| transfer.call == call && !transfer.has_begun())
         };
+        let mut overdue = false;
         for (call, since) in self.calls.out() {
-            let full = question.len() == QUESTION_CALLS * fate::ASKED_BYTES;
-            if !full && self.watch.is_overdue(since) && !waiting(call) {
+            if !self.watch.is_overdue(since) || waiting(call) {
+                continue;
+            }
+            overdue = true;
+            // Before the server was heard of most calls are not sent: then the question is only whether it is there.
+            if self.met && question.len() < QUESTION_CALLS * fate::ASKED_BYTES {
                 question.extend_from_slice(&call.to_le_bytes());
             }
         }
-        if question.is_empty() {
+        if !overdue {
             return Ok(());
         }
         self.watch.asked();
