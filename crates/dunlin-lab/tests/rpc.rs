@@ -200,6 +200,45 @@ fn hundreds_of_threads_share_lanes_and_the_same_seed_gives_the_same_run() {
     assert_ne!(many(2).0, first.0);
 }
 
+/// Threads whose long requests name memory of a lane that the server then deactivates: the requests go along to another lane.
+#[test]
+fn long_requests_leave_a_lane_that_gets_no_credits() {
+    const THREADS: usize = 6;
+    const CALLS: usize = 300;
+    for preset in [Preset::Flock, Preset::FlockNoScheduling] {
+        let cluster = cluster(1, 2);
+        let server = Server::unbound()
+            .handle(LONG, |request, reply| reply.write(&request.payload()[..16]))
+            .channel(channel(WaitMode::default()))
+            .pollers(2)
+            .pin_pollers(0)
+            .max_active_queue_pairs(1)
+            .serve_on(cluster.device(cluster.hosts()[0]))
+            .unwrap();
+        let client = connect(&cluster, 1, &server, preset, WaitMode::default());
+        let done = Arc::new(AtomicU64::new(0));
+        for number in 0..THREADS {
+            let mut pipeline = client.pipeline().unwrap();
+            let done = Arc::clone(&done);
+            cluster.spawn_thread(cluster.hosts()[1], number, move || {
+                let payload: Vec<u8> = (0..6000).map(|i| (i + number) as u8).collect();
+                for _ in 0..CALLS {
+                    let answer = call(&mut pipeline, LONG, &payload);
+                    assert_eq!(answer, payload[..16]);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Both schedulers run many times, and so do the threads.
+        cluster.run_for(2_000_000_000);
+        let done = done.load(Ordering::Relaxed);
+        assert_eq!(done, (THREADS * CALLS) as u64, "{preset}");
+        let lanes = client.figures().unwrap().lanes;
+        assert_eq!(lanes.iter().filter(|lane| lane.active).count(), 1);
+        close(&cluster, 1, client);
+    }
+}
+
 /// Fails a queue pair of the client each now and then while its threads call: each call ends once, with its answer or with the loss.
 #[test]
 fn every_call_ends_once_when_lanes_fail() {

@@ -144,7 +144,7 @@ pub(crate) struct Element {
     pub(crate) first_psn: u64,
     /// Packets, of the message or of the READ's response; zero before it was started.
     pub(crate) packets: u32,
-    /// Packets of a READ's response that have come.
+    /// Packets of a READ's response that have come, or of a message that are known to have arrived.
     pub(crate) answered: u32,
 }
 

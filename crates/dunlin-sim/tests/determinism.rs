@@ -1,23 +1,19 @@
 //! One seed, one run: also when other clusters run on other real threads meanwhile.
 
 use dunlin_sim::{
-    Cluster, Fault, FaultRule, HostParameters, Next, NicParameters, SwitchParameters,
+    Cluster, ClusterBuilder, Fault, FaultRule, HostParameters, Next, NicParameters,
+    SimCompletionQueue, SimQueuePair, SimRegion, SwitchParameters,
 };
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
     QueuePairConfig, ReceiveQueue, Region, Segment, SendFlags, SendRequest, Transport,
 };
 
-/// Two hosts write to each other under loss; gives events and their digest.
-fn run(seed: u64) -> (u64, u64) {
-    let cluster = Cluster::star(
-        seed,
-        2,
-        &HostParameters::epyc_7452(),
-        &NicParameters::connectx_5(),
-        &SwitchParameters::z9264f(),
-    );
-    let _loss = cluster.fault(FaultRule::new(Fault::Drop, 0.01));
+/// Regions, completion queues and queue pairs of both hosts of a cluster.
+type Ends = ([SimRegion; 2], [SimCompletionQueue; 2], [SimQueuePair; 2]);
+
+/// An RC connection between both hosts of a cluster, whose timers are short.
+fn connected(cluster: &Cluster) -> Ends {
     let hosts = cluster.hosts();
     let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
     let domains = devices
@@ -58,6 +54,21 @@ fn run(seed: u64) -> (u64, u64) {
             .expect("RTR");
         pairs[i].to_ready_to_send().expect("RTS");
     }
+    (regions, queues, pairs)
+}
+
+/// Two hosts write to each other under loss; gives events and their digest.
+fn run(seed: u64) -> (u64, u64) {
+    let cluster = Cluster::star(
+        seed,
+        2,
+        &HostParameters::epyc_7452(),
+        &NicParameters::connectx_5(),
+        &SwitchParameters::z9264f(),
+    );
+    let _loss = cluster.fault(FaultRule::new(Fault::Drop, 0.01));
+    let hosts = cluster.hosts();
+    let (regions, queues, pairs) = connected(&cluster);
     let remotes = regions.each_ref().map(|region| region.remote());
     for (i, (mut pair, mut queue)) in pairs.into_iter().zip(queues).enumerate() {
         let (region, remote) = (regions[i].clone(), remotes[1 - i]);
@@ -120,4 +131,46 @@ fn other_threads_do_not_matter() {
         let (seed, result) = thread.join().expect("the run ends");
         assert_eq!(seed == 9, result == alone, "seed {seed}");
     }
+}
+
+/// A long message through a switch whose buffer is too small for it, to a slower link: part of it is dropped each time, and the next
+/// attempt begins where the last one ended, not at the start of the message.
+#[test]
+fn a_long_message_crosses_a_switch_that_drops_part_of_it() {
+    let mut switch = SwitchParameters::z9264f();
+    switch.lossless = 0.0;
+    switch.buffer_bytes = 20_000.0;
+    let mut builder = ClusterBuilder::new(1);
+    let switch = builder.switch(switch);
+    for mut nic in [NicParameters::connectx_6_dx(), NicParameters::connectx_3()] {
+        nic.mtu_bytes = 1024.0;
+        builder.host(HostParameters::epyc_7452(), nic, switch);
+    }
+    let cluster = builder.build();
+    let (regions, [mut queue, _], [mut pair, _other]) = connected(&cluster);
+    let bytes: Vec<u8> = (0..1usize << 16).map(|i| ((i * 7) >> 3) as u8).collect();
+    regions[0].memory().write(0, &bytes);
+    let segments = [Segment {
+        region: &regions[0],
+        offset: 0,
+        length: bytes.len(),
+    }];
+    let operation = Operation::Write {
+        remote: regions[1].remote(),
+        immediate: None,
+    };
+    let payload = Payload::Segments(&segments);
+    let request = SendRequest::new(1, operation, payload, SendFlags::SIGNALED);
+    pair.post_send(&[request]).expect("room");
+    cluster.run_for(20_000_000);
+    assert!(
+        cluster.counters(cluster.hosts()[0]).retransmissions > 0,
+        "nothing was dropped"
+    );
+    let mut some = [Completion::EMPTY; 2];
+    assert_eq!(queue.poll(&mut some).expect("no overrun"), 1);
+    assert!(some[0].is_success(), "{:?}", some[0]);
+    let mut arrived = vec![0; bytes.len()];
+    regions[1].memory().read(0, &mut arrived);
+    assert_eq!(arrived, bytes);
 }

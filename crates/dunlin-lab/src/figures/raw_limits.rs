@@ -4,7 +4,10 @@ use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;
 
 use crate::figure::{Effort, Figure, Findings};
-use crate::load::{fan, one_read, ping_pong, rate, swarm, Direction, Fan, Plan, Swarm, Window};
+use crate::load::{
+    fan, one_read, one_requester, ping_pong, rate, swarm, Direction, Fan, Hosts, Plan, Swarm,
+    Window,
+};
 
 /// The figure.
 pub(super) const FIGURE: Figure = Figure {
@@ -101,38 +104,20 @@ fn run(effort: Effort) -> Findings {
         (2.0, 3.2),
         "us, WRITE ping-pong of 64 B",
     );
-    let bandwidth = |nic: &NicParameters, switch: &SwitchParameters, bytes: usize| {
-        let load = Fan {
-            direction: Direction::Outbound,
-            machines: 1,
-            queue_pairs: 1,
-            threads: 1,
-            transport: Transport::ReliableConnection,
-            zone_bytes: 4096,
-            plan: Plan {
-                places: (64, 1),
-                ..Plan::writes(bytes, 16)
-            },
+    let bandwidth = |nic: &NicParameters, switch: SwitchParameters, bytes: usize| {
+        let hosts = Hosts {
+            host: gold.clone(),
+            nic: nic.clone(),
+            switch: effort.switch(switch),
         };
-        let cluster = fan(1, load, [&gold, &gold], nic, switch);
-        rate(
-            &cluster,
-            &cluster.hosts()[..1],
-            Window {
-                warm_ns: 200_000,
-                measured_ns: 1_000_000,
-            },
-        )[0]
-        .mops(|c| c.requests_started)
-            * bytes as f64
-            * 8.0
-            / 1_000.0
+        let window = Window {
+            warm_ns: 200_000,
+            measured_ns: 1_000_000,
+        };
+        let mops = one_requester(&hosts, Plan::writes(bytes, 16), window);
+        mops * bytes as f64 * 8.0 / 1_000.0
     };
-    let edr = bandwidth(
-        &infiniband,
-        &effort.switch(SwitchParameters::sb7890()),
-        65_536,
-    );
+    let edr = bandwidth(&infiniband, SwitchParameters::sb7890(), 65_536);
     findings.answer(
         "RB-010",
         "close to 90 Gbps",
@@ -142,7 +127,7 @@ fn run(effort: Effort) -> Findings {
     );
     let mut roce = effort.nic(NicParameters::connectx_5());
     roce.mtu_bytes = 1024.0;
-    let small = bandwidth(&roce, &effort.switch(SwitchParameters::z9264f()), 65_536);
+    let small = bandwidth(&roce, SwitchParameters::z9264f(), 65_536);
     findings.answer(
         "FR-018",
         "88 Gbps",

@@ -17,31 +17,39 @@ pub(super) const FIGURE: Figure = Figure {
     run,
 };
 
-fn point(direction: Direction, clients: usize, effort: Effort) -> Rate {
+/// WRITEs of 32 B between a server and `clients` of 11 machines over ConnectX-3 (ScaleRPC §2), into blocks of `block` bytes, 20 of them
+/// in a zone; what the server's NIC did.
+pub(super) fn writes(
+    direction: Direction,
+    (clients, threads): (usize, usize),
+    (block, zone_bytes): (u64, u64),
+    window: Window,
+    effort: Effort,
+) -> Rate {
     let host = effort.host(HostParameters::xeon_e5_v4());
     let load = Fan {
         direction,
         machines: 11,
         queue_pairs: clients,
-        threads: if direction == Direction::Outbound {
-            10.min(clients)
-        } else {
-            clients.div_ceil(11).min(24)
-        },
+        threads,
         transport: Transport::ReliableConnection,
-        zone_bytes: 4096,
+        zone_bytes,
         plan: Plan {
-            places: (64, 20),
+            places: (block, 20),
             ..Plan::writes(32, 16)
         },
     };
-    let cluster = fan(
-        1,
-        load,
-        [&host, &host],
-        &effort.nic(NicParameters::connectx_3()),
-        &effort.switch(SwitchParameters::sx1012()),
-    );
+    let (nic, switch) = (NicParameters::connectx_3(), SwitchParameters::sx1012());
+    let (nic, switch) = (effort.nic(nic), effort.switch(switch));
+    let cluster = fan(1, load, [&host, &host], &nic, &switch);
+    rate(&cluster, &cluster.hosts()[..1], window)[0]
+}
+
+fn point(direction: Direction, clients: usize, effort: Effort) -> Rate {
+    let threads = match direction {
+        Direction::Outbound => 10.min(clients),
+        Direction::Inbound => clients.div_ceil(11).min(24),
+    };
     let time = if effort.quick { 100_000 } else { 500_000 };
     // Inbound, every place must have come into the last-level cache once; quickly, almost every.
     let warm_ns = match (direction, effort.quick) {
@@ -53,7 +61,7 @@ fn point(direction: Direction, clients: usize, effort: Effort) -> Rate {
         warm_ns,
         measured_ns: time,
     };
-    rate(&cluster, &cluster.hosts()[..1], window)[0]
+    writes(direction, (clients, threads), (64, 4096), window, effort)
 }
 
 fn run(effort: Effort) -> Findings {

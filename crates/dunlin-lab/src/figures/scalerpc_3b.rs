@@ -1,10 +1,8 @@
 //! ScaleRPC Fig. 3(b): inbound WRITEs of 32 bytes into 20 blocks for each of 400 clients, with blocks of growing size.
 
-use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
-use dunlin_verbs::Transport;
-
+use super::scalerpc_1b::writes;
 use crate::figure::{Effort, Figure, Findings};
-use crate::load::{fan, rate, Direction, Fan, Plan, Window};
+use crate::load::{Direction, Window};
 use crate::parallel;
 
 /// The figure.
@@ -16,36 +14,14 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 fn point(block: u64, effort: Effort) -> (f64, f64) {
-    let host = effort.host(HostParameters::xeon_e5_v4());
-    let load = Fan {
-        direction: Direction::Inbound,
-        machines: 11,
-        queue_pairs: 400,
-        threads: 20,
-        transport: Transport::ReliableConnection,
-        zone_bytes: 20 * block,
-        plan: Plan {
-            places: (block, 20),
-            ..Plan::writes(32, 16)
-        },
-    };
-    let cluster = fan(
-        1,
-        load,
-        [&host, &host],
-        &effort.nic(NicParameters::connectx_3()),
-        &effort.switch(SwitchParameters::sx1012()),
-    );
     // Long enough to bring every block into the cache several times.
     let time = if effort.quick { 1_500_000 } else { 3_000_000 };
-    let server = rate(
-        &cluster,
-        &cluster.hosts()[..1],
-        Window {
-            warm_ns: time,
-            measured_ns: time / 3,
-        },
-    )[0];
+    let window = Window {
+        warm_ns: time,
+        measured_ns: time / 3,
+    };
+    let blocks = (block, 20 * block);
+    let server = writes(Direction::Inbound, (400, 20), blocks, window, effort);
     let misses = server.mops(|c| c.allocating_writes);
     (
         server.mops(|c| c.messages_received),

@@ -13,6 +13,16 @@ use super::dice::{bytes_of, Dice};
 use super::terrain::Terrain;
 use super::Seen;
 
+/// Presets that are hunted: those whose calls go by rings over RC. Datagrams are lost by right, and their invariants are others.
+const PRESETS: [Preset; 7] = [
+    Preset::Plain,
+    Preset::Flock,
+    Preset::QpPerThread,
+    Preset::Spinlock2,
+    Preset::Spinlock4,
+    Preset::FlockNoCoalescing,
+    Preset::FlockNoScheduling,
+];
 /// How often time goes on until everybody has ended, and by how much.
 const STEPS: usize = 1_000;
 const STEP_NS: u64 = 20_000_000;
@@ -166,7 +176,7 @@ fn serve(
 
 fn join(terrain: &Terrain, desk: &Desk, channel: &ChannelConfig, dice: &mut Dice) -> Party {
     let host = terrain.any_host(dice);
-    let preset = Preset::ALL[dice.next() as usize % Preset::ALL.len()];
+    let preset = PRESETS[dice.next() as usize % PRESETS.len()];
     let client = Client::builder()
         .preset(preset)
         .lanes(dice.between(1, 4) as usize)

@@ -1,5 +1,6 @@
 //! A hunt's load of rings: producers and consumers of `dunlin-ring` of any design, polled by simulated cores.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dunlin_ring::{
@@ -14,9 +15,14 @@ use super::Seen;
 use crate::load;
 
 /// Longest pause between two looks of an end.
-const PAUSE_NS: u64 = 1_000_000;
-/// Virtual time after which an end gives up: longer than all retries.
-const PATIENCE_NS: u64 = 10_000_000_000;
+const PAUSE_NS: u64 = 5_000_000;
+/// Virtual time after which an end gives up. Where a switch with a small buffer drops what does not fit, a ring crosses a buffer at a time,
+/// one in each half second that a device waits for an acknowledgement.
+const PATIENCE_NS: u64 = 600_000_000_000;
+/// The same where a ring may be broken, whose other end may then wait for ever.
+const BROKEN_NS: u64 = 20_000_000_000;
+/// How often everybody is asked whether he has ended.
+const STEP_NS: u64 = 1_000_000_000;
 
 /// A ring and its load.
 #[derive(Clone, Debug)]
@@ -109,23 +115,23 @@ impl Flow {
         bytes_of(self.number as u64, number, length)
     }
 
-    fn start(&self, terrain: &Terrain) -> Arc<Mutex<Log>> {
+    fn start(&self, terrain: &Terrain, stop: &Arc<AtomicBool>) -> Arc<Mutex<Log>> {
         let log = Arc::new(Mutex::new(Log::default()));
         let devices = [self.from, self.to].map(|host| terrain.cluster.device(host));
         let (producer, consumer) = load::ring(&devices[0], &devices[1], &self.config);
         let (flow, of) = (self.clone(), Arc::clone(&log));
-        let send = sender(flow, producer, of);
+        let send = sender(flow, producer, of, Arc::clone(stop));
         terrain.cluster.spawn(self.from, self.cores.0, send);
         let (flow, of) = (self.clone(), Arc::clone(&log));
-        let receive = receiver(flow, consumer, of);
+        let receive = receiver(flow, consumer, of, Arc::clone(stop));
         terrain.cluster.spawn(self.to, self.cores.1, receive);
         log
     }
 }
 
-/// How an end goes on that has nothing to do: until news, but it looks at the time now and then.
-fn pause(now_ns: u64) -> Next {
-    if now_ns > PATIENCE_NS {
+/// How an end goes on that has nothing to do: until news, but it looks now and then whether it is to stop.
+fn pause(now_ns: u64, stop: &AtomicBool) -> Next {
+    if stop.load(Ordering::Relaxed) {
         return Next::Block;
     }
     Next::PollUntil(now_ns + PAUSE_NS)
@@ -136,6 +142,7 @@ fn sender(
     flow: Flow,
     mut producer: Producer<SimDevice>,
     log: Arc<Mutex<Log>>,
+    stop: Arc<AtomicBool>,
 ) -> impl FnMut(u64) -> Next {
     move |now_ns| {
         let mut log = log.lock().expect("steps do not panic");
@@ -161,7 +168,7 @@ fn sender(
         };
         match step() {
             Ok(true) => Next::Again,
-            Ok(false) => pause(now_ns),
+            Ok(false) => pause(now_ns, &stop),
             Err(error) => {
                 log.errors.push(error);
                 Next::Block
@@ -174,6 +181,7 @@ fn receiver(
     flow: Flow,
     mut consumer: Consumer<SimDevice>,
     log: Arc<Mutex<Log>>,
+    stop: Arc<AtomicBool>,
 ) -> impl FnMut(u64) -> Next {
     let mut lost = false;
     move |now_ns| {
@@ -204,7 +212,7 @@ fn receiver(
             log.errors.push(error);
             return Next::Block;
         }
-        pause(now_ns)
+        pause(now_ns, &stop)
     }
 }
 
@@ -212,7 +220,11 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     let flows: Vec<Flow> = (0..dice.between(1, 4))
         .map(|number| Flow::draw(number as usize, terrain, dice))
         .collect();
-    let logs: Vec<Arc<Mutex<Log>>> = flows.iter().map(|flow| flow.start(terrain)).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let logs: Vec<Arc<Mutex<Log>>> = flows
+        .iter()
+        .map(|flow| flow.start(terrain, &stop))
+        .collect();
     // Numbers of queue pairs: the first use of each index.
     let faults = chaos::run(terrain, dice, |dice| {
         let host = terrain.any_host(dice);
@@ -223,7 +235,18 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         words: names.join(", "),
         ..Seen::default()
     };
-    terrain.cluster.run_for(PATIENCE_NS);
+    let over = |log: &Arc<Mutex<Log>>| {
+        let log = log.lock().expect("steps do not panic");
+        log.ended && log.closed
+    };
+    let broken_ns = terrain.cluster.now_ns() + BROKEN_NS;
+    while terrain.cluster.now_ns() < PATIENCE_NS && !logs.iter().all(over) {
+        if faults.may_break() && terrain.cluster.now_ns() > broken_ns {
+            break;
+        }
+        terrain.cluster.run_for(STEP_NS);
+    }
+    stop.store(true, Ordering::Relaxed);
     for (flow, log) in flows.iter().zip(&logs) {
         let log = log.lock().expect("steps do not panic");
         seen.messages.0 += log.sent as usize;

@@ -18,4 +18,4 @@ pub use requester::{Choice, Plan, Requester};
 pub use ring::{dialogue, ring, stream, Answered, Compute, Dialogue, Hosts, Streamed};
 pub use rpc::{RpcBench, RpcPlan, RpcResult};
 pub use sharing::shared_reads;
-pub use swarm::{fan, swarm, Direction, Fan, Swarm};
+pub use swarm::{fan, one_requester, swarm, Direction, Fan, Swarm};

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use dunlin_sim::{Cluster, HostParameters, Next, NicParameters, SwitchParameters};
+use dunlin_sim::{
+    Cluster, HostParameters, Next, NicParameters, SimCompletionQueue, SimQueuePair, SimRegion,
+    SwitchParameters,
+};
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, Device, Operation, Payload, QueuePair, Region, Segment,
     SendFlags, SendRequest, Transport,
@@ -17,6 +20,44 @@ const ROUNDS: u64 = 200;
 /// Largest WRITE that carries its bytes inline.
 const INLINE_BYTES: usize = 64;
 
+/// One end of a connection, with its memory.
+struct Side {
+    pair: SimQueuePair,
+    completions: SimCompletionQueue,
+    region: SimRegion,
+}
+
+/// The connected ends of a cable between both hosts of a cluster, each with a region of `bytes`.
+fn two_ends(cluster: &Cluster, cable: Cable, bytes: usize) -> [Side; 2] {
+    let hosts = cluster.hosts();
+    let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
+    let domains = devices
+        .each_ref()
+        .map(|d| d.create_protection_domain().expect("a domain"));
+    let regions = [0, 1].map(|i| {
+        devices[i]
+            .allocate_region(&domains[i], bytes, Access::all())
+            .expect("a region")
+    });
+    let queues = devices.each_ref().map(|d| {
+        d.create_completion_queue(cable.sends, None)
+            .expect("a queue")
+    });
+    let end = |i: usize| End {
+        device: &devices[i],
+        domain: &domains[i],
+        completions: &queues[i],
+    };
+    let (a, b) = connect(&end(0), &end(1), cable);
+    let ([one, other], [to_one, to_other]) = (regions, queues);
+    let side = |pair, completions, region| Side {
+        pair,
+        completions,
+        region,
+    };
+    [side(a, to_one, one), side(b, to_other, other)]
+}
+
 /// Mean round trip in nanoseconds of a WRITE that is answered by a WRITE, both detected by polling the last word that they write.
 ///
 /// # Panics
@@ -28,39 +69,29 @@ pub fn ping_pong(
     switch: &SwitchParameters,
 ) -> f64 {
     assert!(bytes >= 8 && bytes % 8 == 0, "words");
-    let cluster = Cluster::star(1, 2, host, nic, switch);
-    let hosts = cluster.hosts();
-    let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
-    let domains = devices
-        .each_ref()
-        .map(|d| d.create_protection_domain().expect("a domain"));
     // What comes in stands in front of what goes out.
     let half = bytes.next_multiple_of(4096);
-    let regions = [0, 1].map(|i| {
-        devices[i]
-            .allocate_region(&domains[i], 2 * half, Access::all())
-            .expect("a region")
-    });
-    let queues = devices
-        .each_ref()
-        .map(|d| d.create_completion_queue(4096, None).expect("a queue"));
-    let end = |i: usize| End {
-        device: &devices[i],
-        domain: &domains[i],
-        completions: &queues[i],
-    };
     let cable = Cable {
         transport: Transport::ReliableConnection,
         sends: 4096,
         receives: 1,
         inline_bytes: INLINE_BYTES,
     };
+    let cluster = Cluster::star(1, 2, host, nic, switch);
+    let hosts = cluster.hosts();
+    let [one, other] = two_ends(&cluster, cable, 2 * half);
+    let remotes = [other.region.remote(), one.region.remote()];
     let rounds = if bytes > 65_536 { ROUNDS / 10 } else { ROUNDS };
     let last = bytes - 8;
-    let (a, b) = connect(&end(0), &end(1), cable);
     let finished = Arc::new(AtomicU64::new(0));
-    for (side, mut pair) in [(0, a), (1, b)] {
-        let (region, remote) = (regions[side].clone(), regions[1 - side].remote());
+    for (
+        side,
+        Side {
+            mut pair, region, ..
+        },
+    ) in [one, other].into_iter().enumerate()
+    {
+        let remote = remotes[side];
         let finished = Arc::clone(&finished);
         let mut round = 0u64;
         let mut source = vec![0u8; bytes.min(INLINE_BYTES)];
@@ -119,41 +150,29 @@ pub fn one_read(
     nic: &NicParameters,
     switch: &SwitchParameters,
 ) -> f64 {
-    let cluster = Cluster::star(1, 2, host, nic, switch);
-    let hosts = cluster.hosts();
-    let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
-    let domains = devices
-        .each_ref()
-        .map(|d| d.create_protection_domain().expect("a domain"));
-    let regions = [0, 1].map(|i| {
-        devices[i]
-            .allocate_region(&domains[i], 8192, Access::all())
-            .expect("a region")
-    });
-    let queues = devices
-        .each_ref()
-        .map(|d| d.create_completion_queue(64, None).expect("a queue"));
-    let end = |i: usize| End {
-        device: &devices[i],
-        domain: &domains[i],
-        completions: &queues[i],
-    };
     let cable = Cable {
         transport: Transport::ReliableConnection,
         sends: 64,
         receives: 1,
         inline_bytes: 0,
     };
-    let (mut a, _b) = connect(&end(0), &end(1), cable);
-    let [mut ours, _theirs] = queues;
-    let (local, remote) = (regions[0].clone(), regions[1].remote());
+    let cluster = Cluster::star(1, 2, host, nic, switch);
+    let hosts = cluster.hosts();
+    // The other end stays until the measurement is over.
+    let [one, other] = two_ends(&cluster, cable, 8192);
+    let Side {
+        mut pair,
+        mut completions,
+        region: local,
+    } = one;
+    let remote = other.region.remote();
     let finished = Arc::new(AtomicU64::new(0));
     let end_time = Arc::clone(&finished);
     let (mut posted, mut done) = (0, 0);
     cluster.spawn(hosts[0], 0, move |now_ns: u64| {
         let mut one = [Completion::EMPTY];
         if posted > done {
-            done += ours.poll(&mut one).expect("no overrun") as u64;
+            done += completions.poll(&mut one).expect("no overrun") as u64;
             if posted > done {
                 return Next::Poll;
             }
@@ -174,7 +193,7 @@ pub fn one_read(
             Payload::Segments(&segments),
             SendFlags::SIGNALED,
         );
-        a.post_send(&[request]).expect("one at a time");
+        pair.post_send(&[request]).expect("one at a time");
         posted += 1;
         Next::Again
     });

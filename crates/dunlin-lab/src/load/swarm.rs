@@ -3,7 +3,7 @@
 use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SimDevice, SwitchParameters};
 use dunlin_verbs::{Access, Device, Region, Transport};
 
-use super::{connect, Cable, End, Plan, Requester};
+use super::{connect, rate, Cable, End, Hosts, Plan, Requester, Window};
 
 /// Every machine requests of every other (rdma_bench's rc-swarm).
 #[derive(Clone, Copy, Debug)]
@@ -227,4 +227,26 @@ pub fn fan(
         }
     }
     cluster
+}
+
+/// Millions of requests a second that one thread carries out by one queue pair, always at the same place of the other host.
+///
+/// # Panics
+/// When a device refuses.
+pub fn one_requester(hosts: &Hosts, plan: Plan, window: Window) -> f64 {
+    let Hosts { host, nic, switch } = hosts;
+    let load = Fan {
+        direction: Direction::Outbound,
+        machines: 1,
+        queue_pairs: 1,
+        threads: 1,
+        transport: Transport::ReliableConnection,
+        zone_bytes: 4096,
+        plan: Plan {
+            places: (64, 1),
+            ..plan
+        },
+    };
+    let cluster = fan(1, load, [host, host], nic, switch);
+    rate(&cluster, &cluster.hosts()[..1], window)[0].mops(|c| c.requests_started)
 }

@@ -97,6 +97,22 @@ pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
+/// Connections come and go, one after the other and more than there may be at once: what they used is free again.
+pub fn connections_come_and_go(stage: &Stage<'_>) -> Outcome {
+    stage.needs_a_real_world()?;
+    let server = stage.serve(stage.server());
+    let client = stage.client(&server);
+    for number in 0..300u32 {
+        let mut pipeline = client.pipeline().expect("a lane");
+        let payload = number.to_le_bytes();
+        let answer = super::call(&mut pipeline, ECHO, &payload);
+        assert_eq!(answer.expect("an answer"), payload);
+    }
+    drop(client);
+    eventually("the connections end", || server.connections() == 0);
+    Ok(())
+}
+
 /// Closing a client ends its calls on all threads, and no other client's.
 pub fn closing_ends_calls_that_are_out(stage: &Stage<'_>) -> Outcome {
     stage.needs_a_real_world()?;

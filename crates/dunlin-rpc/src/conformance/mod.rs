@@ -26,7 +26,7 @@ pub use errors::{
 };
 pub use lifecycle::{
     a_client_finds_its_server_again, a_deadline_ends_the_wait_and_not_the_connection,
-    a_shutdown_answers_what_was_accepted, closing_ends_calls_that_are_out,
+    a_shutdown_answers_what_was_accepted, closing_ends_calls_that_are_out, connections_come_and_go,
     dropping_a_future_cancels_its_call_alone, idle_threads_sleep_and_are_woken,
 };
 pub use loss::{each_call_is_executed_once_or_reported, nothing_is_lost_on_a_good_network};
@@ -355,6 +355,7 @@ macro_rules! rpc_conformance {
                 a_deadline_ends_the_wait_and_not_the_connection,
                 dropping_a_future_cancels_its_call_alone,
                 idle_threads_sleep_and_are_woken,
+                connections_come_and_go,
                 closing_ends_calls_that_are_out,
                 a_shutdown_answers_what_was_accepted,
                 a_client_finds_its_server_again,

@@ -259,3 +259,64 @@ fn each_breach_of_a_session_ends_it() {
     assert_eq!(server.statistics().violations, breaches.len() as u64);
     assert!(server.shutdown());
 }
+
+#[test]
+fn datagrams_that_come_before_their_session_keep_their_order() {
+    use crate::channel::datagram::connect::{provision, route_in};
+    use crate::channel::datagram::Endpoint;
+    let device = hostile_device();
+    let endpoint = || {
+        let wake = device.create_completion_channel().unwrap();
+        let mut endpoint = Endpoint::new(&device, &wake).unwrap();
+        let bytes = endpoint.packet_bytes();
+        let block = provision(&device, endpoint.domain(), 16, bytes).unwrap();
+        endpoint.add(block).unwrap();
+        endpoint
+    };
+    let (mut sender, mut receiver) = (endpoint(), endpoint());
+    receiver.keep_unclaimed();
+    let session = sender.enter(1).unwrap();
+    let way = route_in(&device, sender.domain(), &receiver.address()).unwrap();
+    sender.join(session, way);
+    for call in 0..5 {
+        let mut packet = Packet::new(512);
+        packet.push(
+            Header {
+                length: 0,
+                handler: ECHO,
+                kind: Kind::Request,
+                call,
+            },
+            &[],
+        );
+        packet.seal(Head {
+            cookie: 77,
+            session: 3,
+            messages: 0,
+        });
+        let to_all = std::iter::once((session, packet.bytes()));
+        sender.send(to_all).unwrap();
+    }
+    let mut polls = 0;
+    eventually("all have come", || {
+        sender.poll(|_| {}).unwrap();
+        receiver.poll(|_| panic!("nobody's yet")).unwrap();
+        polls += 1;
+        receiver.has_unclaimed() && polls > 200
+    });
+    receiver.enter_at(3, 77);
+    let back = route_in(&device, receiver.domain(), &sender.address()).unwrap();
+    receiver.join(3, back);
+    receiver.settle(|number| assert_eq!(number, 3)).unwrap();
+    let mut calls = Vec::new();
+    let mut bytes = [0; 4096];
+    eventually("each is taken", || {
+        receiver.poll(|_| {}).unwrap();
+        while let Some(length) = receiver.take(3, &mut bytes).unwrap() {
+            assert_eq!(length, 32);
+            calls.push(bytes[24]);
+        }
+        calls.len() == 5
+    });
+    assert_eq!(calls, [0, 1, 2, 3, 4]);
+}

@@ -59,6 +59,8 @@ pub(crate) trait SharedLane: Send + Sync {
     fn buffer(&self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// A request of this lane's memory, as it is or copied, and the bytes that stand for it in the ring.
     fn export(&self, body: Exported<'_>) -> Result<Export, CallError>;
+    /// The same for what another lane of the handle has exported and the server has not read.
+    fn export_again(&self, buffer: &dyn Any) -> Result<Export, CallError>;
     /// Ends it: calls that are out fail with this error.
     fn close(&self, node: &Node, error: CallError);
 }
@@ -372,6 +374,13 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             descriptor: descriptor.encode(),
             buffer: Box::new(export),
         })
+    }
+
+    fn export_again(&self, buffer: &dyn Any) -> Result<Export, CallError> {
+        match buffer.downcast_ref::<Buffer<D>>() {
+            Some(buffer) => self.export(Exported::Bytes(buffer.bytes_ref())),
+            None => unreachable!("a handle keeps to one device"),
+        }
     }
 
     fn close(&self, node: &Node, error: CallError) {

@@ -104,6 +104,14 @@ impl Port {
         self.slots[usize::from(slot)].fetch_or(EXPORTS, Ordering::Relaxed);
     }
 
+    /// What was kept for a slot, which keeps it no more.
+    pub(crate) fn take_kept(&self, slot: u16) -> Option<Box<dyn Any + Send>> {
+        let mut exports = self.exports();
+        let place = exports.iter().position(|(owner, _)| *owner == slot)?;
+        self.slots[usize::from(slot)].fetch_and(!EXPORTS, Ordering::Relaxed);
+        Some(exports.swap_remove(place).1)
+    }
+
     fn exports(&self) -> MutexGuard<'_, Vec<(u16, Box<dyn Any + Send>)>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }

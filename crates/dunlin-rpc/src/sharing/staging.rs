@@ -3,7 +3,7 @@
 
 use super::calls::slot_of;
 use super::combining::Run;
-use crate::channel::message::{self, Header, HEADER_BYTES};
+use crate::channel::message::{self, Header, DESCRIPTOR_BYTES, HEADER_BYTES};
 use crate::channel::one_sided::OneSided;
 use crate::channel::outbox::copy;
 use crate::client::lane::{CallId, OPERATIONS_STAGED};
@@ -23,8 +23,8 @@ pub(super) struct Staging {
     operations: Vec<OneSided>,
     /// Slots of the calls in it.
     slots: Vec<u16>,
-    /// Something in it names memory of the lane: it cannot go to another.
-    bound: bool,
+    /// Where in it descriptors stand of memory of the lane, and of which slots.
+    longs: Vec<(usize, u16)>,
     /// Longest payload that the lane takes in its ring.
     eager: usize,
 }
@@ -39,7 +39,7 @@ impl Staging {
             requests: 0,
             operations: Vec::with_capacity(OPERATIONS_STAGED),
             slots: Vec::with_capacity(RUN_MESSAGES as usize),
-            bound: false,
+            longs: Vec::new(),
             eager: 0,
         }
     }
@@ -87,17 +87,28 @@ impl Staging {
         self.requests += 1;
     }
 
-    /// The same for a message that names memory of the lane.
-    pub(super) fn push_bound_call(&mut self, header: Header, payload: &[u8]) {
-        self.push_call(header, payload);
-        self.bound = true;
+    /// The same for a long request, whose payload is a descriptor of memory of the lane.
+    pub(super) fn push_long_call(&mut self, header: Header, descriptor: &[u8; DESCRIPTOR_BYTES]) {
+        let at = self.used + HEADER_BYTES;
+        self.longs.push((at, slot_of(header.call)));
+        self.push_call(header, descriptor);
+    }
+
+    /// Slots of the long requests.
+    pub(super) fn longs(&self) -> impl Iterator<Item = u16> + '_ {
+        self.longs.iter().map(|&(_, slot)| slot)
+    }
+
+    /// The long request of this place among them has other memory.
+    pub(super) fn replace_long(&mut self, place: usize, descriptor: &[u8; DESCRIPTOR_BYTES]) {
+        let (at, _) = self.longs[place];
+        self.bytes[at..at + DESCRIPTOR_BYTES].copy_from_slice(descriptor);
     }
 
     /// Puts a one-sided operation in.
     pub(super) fn push_operation(&mut self, operation: OneSided) {
         self.slots.push(slot_of(operation.call));
         self.operations.push(operation);
-        self.bound = true;
     }
 
     /// Whether one more operation fits.
@@ -119,9 +130,27 @@ impl Staging {
         !self.operations.is_empty()
     }
 
-    /// Whether all calls that are `out` are here still, and may go to another lane.
+    /// Whether all calls that are `out` are here still, and may go to another lane: one-sided operations may not.
     pub(super) fn is_all_of(&self, out: usize) -> bool {
-        out <= self.slots.len() && !self.bound
+        out <= self.slots.len() && self.operations.is_empty()
+    }
+
+    /// The one-sided operations alone, to be sent.
+    pub(super) fn run_of_operations(&self) -> Run<'_> {
+        Run {
+            operations: &self.operations,
+            ..Run::NONE
+        }
+    }
+
+    /// They were sent.
+    pub(super) fn clear_operations(&mut self) {
+        let gone = std::mem::take(&mut self.operations);
+        self.slots.retain(|slot| {
+            !gone
+                .iter()
+                .any(|operation| slot_of(operation.call) == *slot)
+        });
     }
 
     /// The slots of the calls that are here.
@@ -148,7 +177,7 @@ impl Staging {
         self.slots.clear();
         self.messages = 0;
         self.requests = 0;
-        self.bound = false;
+        self.longs.clear();
     }
 }
 

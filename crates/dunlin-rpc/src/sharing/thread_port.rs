@@ -85,9 +85,13 @@ impl ThreadPort {
 
     /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
     ///
-    /// A run that did not leave goes along, unless it names memory of the old lane: calls are named by port, not by lane.
+    /// A run that did not leave goes along: calls are named by port, not by lane. It may never leave otherwise, because a lane that was
+    /// deactivated gets no credits.
     #[cold]
     fn migrate(&mut self) -> bool {
+        if self.staging.has_operations() {
+            self.send_operations();
+        }
         if !self.staging.is_all_of(self.calls.outstanding()) {
             return false;
         }
@@ -95,9 +99,43 @@ impl ThreadPort {
             .handle
             .placed(self.port.assigned.load(Ordering::Relaxed))
         {
+            if !self.export_again(&*placed.lane) {
+                return false;
+            }
             self.settle(placed);
         }
         self.is_in_place()
+    }
+
+    /// One-sided operations name memory that was granted on their lane, and need no credits: they leave before the rest of the run.
+    fn send_operations(&mut self) {
+        let ports = self.handle.ports();
+        let run = self.staging.run_of_operations();
+        if self.lane.send(&self.node, run, ports) == Outcome::Sent {
+            self.staging.clear_operations();
+        }
+    }
+
+    /// Long requests of the run are copied into memory of another lane. `false`: there was none, and the run stays with this one.
+    fn export_again(&mut self, lane: &dyn SharedLane) -> bool {
+        let mut exports = Vec::new();
+        for slot in self.staging.longs() {
+            let Some(kept) = self.port.take_kept(slot) else {
+                return false;
+            };
+            let export = lane.export_again(&*kept);
+            self.port.keep(slot, kept);
+            match export {
+                Ok(export) => exports.push((slot, export)),
+                Err(_) => return false,
+            }
+        }
+        for (place, (slot, export)) in exports.into_iter().enumerate() {
+            self.staging.replace_long(place, &export.descriptor);
+            drop(self.port.take_kept(slot));
+            self.port.keep(slot, export.buffer);
+        }
+        true
     }
 
     /// Whether the run takes one more message, if need be after it was sent.
@@ -265,7 +303,7 @@ impl Lane for ThreadPort {
         let call = self.calls.begin(tag, &self.port).ok_or(full)?;
         self.port.keep(slot_of(call), export.buffer);
         let header = header(Kind::LongRequest, handler, call, DESCRIPTOR_BYTES);
-        self.staging.push_bound_call(header, &export.descriptor);
+        self.staging.push_long_call(header, &export.descriptor);
         self.port.counts.add(length);
         Ok(Some(call))
     }
@@ -287,7 +325,7 @@ impl Lane for ThreadPort {
         let call = self.calls.begin(tag, &self.port);
         let call = call.ok_or(CallError::TooManyOutstanding { limit })?;
         let header = header(Kind::Attach, 0, call, name.len());
-        self.staging.push_bound_call(header, name.as_bytes());
+        self.staging.push_call(header, name.as_bytes());
         Ok(Some(call))
     }
 

@@ -123,18 +123,10 @@ impl World {
         let port = &mut switch.ports[usize::from(egress)];
         port.queued_bytes += bytes;
         port.queues[usize::from(!control)].push_back(packet);
-        if !port.wakes && !port.paused {
-            port.wakes = true;
-            let at = port.free_at.max(now);
-            self.queue.push(
-                at,
-                node(number),
-                Event::Port {
-                    switch: number,
-                    port: egress,
-                },
-            );
+        if !port.paused {
+            self.wake_port(number, egress);
         }
+        let switch = &mut self.network.switches[usize::from(number)];
         let source = &mut switch.ports[usize::from(ingress)];
         source.ingress_bytes += bytes;
         if lossless
@@ -149,7 +141,6 @@ impl World {
 
     /// A port is free: the next packet.
     pub(crate) fn port_event(&mut self, number: u16, egress: u16) {
-        let now = self.now;
         let switch = &mut self.network.switches[usize::from(number)];
         let port = &mut switch.ports[usize::from(egress)];
         port.wakes = false;
@@ -173,18 +164,24 @@ impl World {
         }
         self.forward(number, egress, packet);
         let port = &mut self.network.switches[usize::from(number)].ports[usize::from(egress)];
-        if port.queued_bytes > 0 && !port.wakes {
-            port.wakes = true;
-            let at = port.free_at.max(now);
-            self.queue.push(
-                at,
-                node(number),
-                Event::Port {
-                    switch: number,
-                    port: egress,
-                },
-            );
+        if port.queued_bytes > 0 {
+            self.wake_port(number, egress);
         }
+    }
+
+    /// A port that has something to send looks at it as soon as it is free.
+    fn wake_port(&mut self, number: u16, egress: u16) {
+        let port = &mut self.network.switches[usize::from(number)].ports[usize::from(egress)];
+        if port.wakes {
+            return;
+        }
+        port.wakes = true;
+        let at = port.free_at.max(self.now);
+        let event = Event::Port {
+            switch: number,
+            port: egress,
+        };
+        self.queue.push(at, node(number), event);
     }
 
     /// Sends a packet out by a port that is free. Switches cut through; the last hop delivers whole packets.
@@ -254,21 +251,11 @@ impl World {
                 }
             }
             PauseTarget::Port(number, egress) => {
-                let now = self.now;
                 let port =
                     &mut self.network.switches[usize::from(number)].ports[usize::from(egress)];
                 port.paused = stop;
-                if !stop && port.queued_bytes > 0 && !port.wakes {
-                    port.wakes = true;
-                    let at = port.free_at.max(now);
-                    self.queue.push(
-                        at,
-                        node(number),
-                        Event::Port {
-                            switch: number,
-                            port: egress,
-                        },
-                    );
+                if !stop && port.queued_bytes > 0 {
+                    self.wake_port(number, egress);
                 }
             }
         }

@@ -56,7 +56,7 @@ impl World {
             + self.hosts[usize::from(host)].nic.parameters.pipeline;
         loop {
             let pair = &mut self.pairs[qp as usize];
-            let Some(front) = pair.sends.front() else {
+            let Some(front) = pair.sends.front_mut() else {
                 break;
             };
             if front.packets == 0 || front.first_psn > psn {
@@ -72,7 +72,13 @@ impl World {
                 break;
             }
             if last > psn {
-                self.progressed(qp);
+                // Part of a long message has arrived: from there it is sent again, if it must be. What is acknowledged once more is no
+                // progress.
+                let known = (psn + 1 - front.first_psn) as u32;
+                if known > front.answered {
+                    front.answered = known;
+                    self.progressed(qp);
+                }
                 break;
             }
             self.finish_front(host, qp, at);

@@ -19,12 +19,10 @@ pub(super) use throughput::FIGURE as THROUGHPUT;
 
 use dunlin_ring::{Design, RingConfig};
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
-use dunlin_verbs::Transport;
 
 use crate::figure::Effort;
 use crate::load::{
-    dialogue, fan, rate, stream, Answered, Compute, Dialogue, Direction, Fan, Hosts, Plan,
-    Streamed, Window,
+    dialogue, one_requester, stream, Answered, Compute, Dialogue, Hosts, Plan, Streamed, Window,
 };
 
 /// What making or reading a message takes beside verbs, copies and empty polls, in nanoseconds: this engine moves 65.1 M messages
@@ -103,23 +101,11 @@ fn ping_pong(design: Design, bytes: usize, threads: usize, effort: Effort) -> An
 
 /// Raw WRITEs as perftest's `ib_write_bw` makes them: one at a time, 128 under way, few completions. Millions a second.
 fn raw_writes(bytes: usize, effort: Effort) -> f64 {
-    let Hosts { host, nic, switch } = testbed(effort);
-    let load = Fan {
-        direction: Direction::Outbound,
-        machines: 1,
-        queue_pairs: 1,
-        threads: 1,
-        transport: Transport::ReliableConnection,
-        zone_bytes: 4096,
-        plan: Plan {
-            places: (64, 1),
-            signal_every: 64,
-            ..Plan::writes(bytes, 128)
-        },
+    let plan = Plan {
+        signal_every: 64,
+        ..Plan::writes(bytes, 128)
     };
-    let cluster = fan(1, load, [&host, &host], &nic, &switch);
-    let server = &cluster.hosts()[..1];
-    rate(&cluster, server, window(bytes, effort))[0].mops(|c| c.requests_started)
+    one_requester(&testbed(effort), plan, window(bytes, effort))
 }
 
 /// Messages sent one at a time: what the paper uses where latency counts.

@@ -56,6 +56,8 @@ pub(crate) struct Endpoint<D: Device> {
     broken: Option<ChannelError>,
     /// Sessions that there are RECEIVEs for.
     provided: usize,
+    /// Sessions whose datagrams came while the send queue was waited for: news for the next poll.
+    missed: Vec<u32>,
     /// Datagrams that were nobody's.
     strange: u64,
     /// Those that are nobody's yet, where sessions may be on their way to us by another road: place, bytes, head.
@@ -126,6 +128,7 @@ impl<D: Device> Endpoint<D> {
             packet_bytes,
             broken: None,
             provided: 0,
+            missed: Vec::new(),
             strange: 0,
             unclaimed: Vec::new(),
             keeps_unclaimed: false,
@@ -223,6 +226,10 @@ impl<D: Device> Endpoint<D> {
     pub(crate) fn poll(&mut self, mut news: impl FnMut(u32)) -> Result<usize, ChannelError> {
         let mut completions = [Completion::EMPTY; 8];
         let mut arrived = 0;
+        while let Some(session) = self.missed.pop() {
+            arrived += 1;
+            news(session);
+        }
         loop {
             let count = match self.completions.poll(&mut completions) {
                 Ok(count) => count,
@@ -308,7 +315,8 @@ impl<D: Device> Endpoint<D> {
     /// All sessions that there are have been entered: gives them their datagrams and throws the others away.
     #[cold]
     pub(crate) fn settle(&mut self, mut news: impl FnMut(u32)) -> Result<(), ChannelError> {
-        while let Some((id, length, head, source)) = self.unclaimed.pop() {
+        // In their order: a question about a call stands behind its request.
+        for (id, length, head, source) in std::mem::take(&mut self.unclaimed) {
             if self.claim(head, source, (id, length)) {
                 news(head.session);
             } else {
@@ -385,7 +393,10 @@ impl<D: Device> Endpoint<D> {
     fn reclaim(&mut self) -> Result<(), ChannelError> {
         let started = thread::now();
         while !self.sends.has_entries(DOORBELL) {
-            self.poll(|_| {})?;
+            let mut missed = std::mem::take(&mut self.missed);
+            let polled = self.poll(|session| missed.push(session));
+            self.missed = missed;
+            polled?;
             if thread::now().duration_since(started) > RECLAIM {
                 return Err(self.fail("no SEND completes".to_owned()));
             }

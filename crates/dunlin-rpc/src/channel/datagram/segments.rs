@@ -240,7 +240,7 @@ mod tests {
                         on_the_way.push(range);
                     }
                 }
-                prop_assert!(on_the_way.len() <= 2 * WINDOW * 2);
+                prop_assert!(transfer.sent - transfer.taken <= WINDOW);
                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let range = on_the_way.swap_remove((state >> 33) as usize % on_the_way.len());
                 let head = SegmentHead { total: length as u32, offset: range.start as u32, transfer: 3 };

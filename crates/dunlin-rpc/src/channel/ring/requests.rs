@@ -23,6 +23,8 @@ const RECLAIM: Duration = Duration::from_secs(2);
 /// says so itself. One that forgets to (soft-RoCE's, when its interface goes down) still acknowledges what the peer writes, so that
 /// neither side would ever see an error.
 const STALLED: Duration = Duration::from_secs(5);
+/// A network that is slower than a shared gigabit is not waited for.
+const SLOWEST_BYTES_PER_S: f64 = 25e6;
 /// Looks in vain for completions between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
 /// How long the side that dialled has for its first word, as long as a handshake. After it the retries of a probe decide.
@@ -107,6 +109,12 @@ impl<D: Device> RingChannel<D> {
         self.post_fetches()
     }
 
+    /// How long the longest message may take on its way: everything posted after it completes after it.
+    fn longest_transfer(&self) -> Duration {
+        let longest = self.config.max_message_bytes.max(self.peer_longest);
+        Duration::from_secs_f64(longest as f64 / SLOWEST_BYTES_PER_S)
+    }
+
     /// Signaled requests are out, and none has completed since the last look.
     fn look_in_vain(&mut self) -> Result<(), ChannelError> {
         self.vain_looks += 1;
@@ -116,7 +124,7 @@ impl<D: Device> RingChannel<D> {
         let now = thread::now();
         if self.vain_looks == LOOKS_PER_CLOCK {
             self.stalled_since = now;
-        } else if now.duration_since(self.stalled_since) > STALLED {
+        } else if now.duration_since(self.stalled_since) > STALLED + self.longest_transfer() {
             return Err(self.fail(ChannelError::queue_pair(NO_COMPLETION.to_owned())));
         }
         Ok(())

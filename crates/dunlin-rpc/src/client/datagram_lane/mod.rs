@@ -60,6 +60,8 @@ pub(crate) struct DatagramLane<D: Device> {
     transfer: u32,
     /// The long response that is on its way.
     reassembly: Option<Reassembly>,
+    /// The last long response that came whole, and its segments: the word about it may be lost, and others wait behind it.
+    last_whole: Option<(CallId, u32)>,
     /// Given up by their callers: the server hears it with the next packet.
     cancels: Vec<CallId>,
     watch: Watch,
@@ -105,6 +107,7 @@ impl<D: Device> DatagramLane<D> {
             transfers: VecDeque::new(),
             transfer: 0,
             reassembly: None,
+            last_whole: None,
             cancels: Vec::new(),
             watch: Watch::new(config.loss_timeout),
             met: false,
@@ -356,7 +359,15 @@ impl<D: Device> DatagramLane<D> {
                 for (call, fate) in fate::told(&self.scratch[payload]) {
                     let tick = self.watch.tick();
                     match fate {
-                        Fate::Working => self.calls.touch(call, tick),
+                        Fate::Working => {
+                            self.calls.touch(call, tick);
+                            // It is there, whole, whatever became of the word about its segments.
+                            let front = self.transfers.front();
+                            if front.is_some_and(|transfer| transfer.call == call) {
+                                self.transfers.pop_front();
+                                self.transfer = self.transfer.wrapping_add(1);
+                            }
+                        }
                         Fate::Unknown | Fate::Answered if self.calls.is_out(call) => {
                             if self.on_loss == PacketLoss::EndClient {
                                 self.fatal.store(true, Ordering::Relaxed);
@@ -421,6 +432,7 @@ impl<D: Device> DatagramLane<D> {
             Taken::Tell(count) | Taken::Whole(count) => count as u32,
         };
         if matches!(taken, Taken::Whole(_)) {
+            self.last_whole = Some((header.call, count));
             if let (Some(whole), Some(tag)) =
                 (self.reassembly.take(), self.calls.finish(header.call))
             {
@@ -447,23 +459,39 @@ impl<D: Device> DatagramLane<D> {
     }
 
     fn ask(&mut self) -> Result<(), ChannelError> {
+        // What is asked about must have been sent, or the server would say that it did not come.
+        self.send()?;
         let mut question = Vec::with_capacity(QUESTION_CALLS * fate::ASKED_BYTES);
         let waiting = |call| {
-            let mut later = self.transfers.iter().skip(1);
-            later.any(|transfer| transfer.call == call && !transfer.has_begun())
+            let mut all = self.transfers.iter();
+            all.any(|transfer| transfer.call == call && !transfer.has_begun())
         };
+        let mut overdue = false;
         for (call, since) in self.calls.out() {
-            let full = question.len() == QUESTION_CALLS * fate::ASKED_BYTES;
-            if !full && self.watch.is_overdue(since) && !waiting(call) {
+            if !self.watch.is_overdue(since) || waiting(call) {
+                continue;
+            }
+            overdue = true;
+            // Before the server was heard of most calls are not sent: then the question is only whether it is there.
+            if self.met && question.len() < QUESTION_CALLS * fate::ASKED_BYTES {
                 question.extend_from_slice(&call.to_le_bytes());
             }
         }
-        if question.is_empty() {
+        if !overdue {
             return Ok(());
         }
         self.watch.asked();
         // In a datagram of its own: what waits in the batch may wait for the very answer.
         let mut packet = Packet::new(self.packet_bytes);
+        if let Some((call, count)) = self.last_whole {
+            let header = Header {
+                length: 4,
+                handler: 0,
+                kind: Kind::Segments,
+                call,
+            };
+            packet.push(header, &count.to_le_bytes());
+        }
         let header = Header {
             length: question.len() as u32,
             handler: 0,
