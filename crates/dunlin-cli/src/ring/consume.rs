@@ -72,6 +72,7 @@ pub fn consume<D: Device, const VERIFY: bool>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patience::Patience;
     use dunlin_ring::{Design, RingConfig, UnconnectedConsumer, UnconnectedProducer};
     use dunlin_shm::{ShmConfig, ShmDevice};
 
@@ -84,18 +85,33 @@ mod tests {
         let (at_producer, at_consumer) = (producer.offer(), consumer.offer());
         let mut producer = producer.connect(&at_consumer).unwrap();
         let mut consumer = consumer.connect(&at_producer).unwrap();
-        for number in 0..10 {
-            let fill = |place: &mut [u8]| {
-                pattern::fill(&mut place[..size], number, 0);
-                if number == 5 {
-                    spoil(&mut place[..size]);
+        let ended = AtomicBool::new(false);
+        let tally = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| consume::<_, true>(&mut consumer, size, &ended));
+            for number in 0..10 {
+                let fill = |place: &mut [u8]| {
+                    pattern::fill(&mut place[..size], number, 0);
+                    if number == 5 {
+                        spoil(&mut place[..size]);
+                    }
+                };
+                producer.try_send_with(size, fill).unwrap();
+            }
+            producer.flush().unwrap();
+            let mut patience = Patience::default();
+            let mut drain = || -> Result<(), Failure> {
+                while !producer.is_drained().map_err(Failure::new)? {
+                    producer.poll().map_err(Failure::new)?;
+                    patience.wait()?;
                 }
+                Ok(())
             };
-            producer.try_send_with(size, fill).unwrap();
-        }
-        producer.flush().unwrap();
-        let ended = AtomicBool::new(true);
-        let tally = consume::<_, true>(&mut consumer, size, &ended).unwrap();
+            let drained = drain();
+            ended.store(true, Ordering::Relaxed);
+            let tally = reader.join().unwrap().unwrap();
+            drained.unwrap();
+            tally
+        });
         assert_eq!(tally.operations, 10, "{size}");
         tally.errors
     }

@@ -41,7 +41,8 @@ pub(super) fn page(results: &Results, card: &Scorecard) -> String {
     for (figure, findings) in results {
         let _ = writeln!(
             page,
-            "<h2>{}</h2><div class=\"beside\">{}<div><b>The paper:</b> {}</div></div>",
+            "<h2 id=\"{}\">{}</h2><div class=\"beside\">{}<div><b>The paper:</b> {}</div></div>",
+            figure.name,
             escape(figure.title),
             chart(findings),
             escape(figure.says)

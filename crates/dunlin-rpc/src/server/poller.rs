@@ -128,6 +128,8 @@ impl<D: Device> Poller<D> {
             tracing::debug!(connection = connection.id, %error, "connection ended");
         }
         connection.close();
+        // Whoever sees one connection less sees nothing of it left.
+        drop(connection);
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.context.counters.closed(violation);
     }
