@@ -126,11 +126,15 @@ fn the_quick_set_runs_whole() {
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     assert!(names.len() >= 21, "{list}");
-    for name in names {
+    let mut with_points = 0;
+    for name in &names {
         assert!(page.contains(name), "{name} is not in the report");
         let points = std::fs::read_to_string(folder.join(format!("{name}.csv"))).expect(name);
-        assert!(points.lines().count() > 2, "{name}: {points}");
+        assert!(points.starts_with("series,"), "{name}: {points}");
+        with_points += usize::from(points.lines().count() > 2);
     }
+    // One judges claims alone: the bare limits.
+    assert!(with_points + 1 >= names.len(), "{with_points}: {names:?}");
     std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 
