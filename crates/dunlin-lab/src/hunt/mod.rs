@@ -1,6 +1,6 @@
 //! The hunt: random loads over random clusters under random faults, from one seed, and the invariants that must hold whatever happens.
 //!
-//! A seed draws one of three loads: verbs ([`verbs`]), the RPC with any of its presets ([`calls`]), or rings of any design ([`rings`]). A seed that
+//! A seed draws one of three loads: verbs (`verbs`), the RPC with any of its presets (`calls`), or rings of any design (`rings`). A seed that
 //! fails is printed by its number; running it again fails in the same way. What is checked (design §8): each message is delivered exactly
 //! once and intact, or reported failed; each call ends once, with its own answer or an error, and no error comes without a cause; completions come
 //! once and in order, rings are first in first out; atomics and requests are carried out at most once, and exactly once when they
