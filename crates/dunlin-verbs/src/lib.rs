@@ -25,6 +25,7 @@ pub mod conformance;
 mod device;
 mod error;
 mod memory;
+mod prefetch;
 mod queue_pair;
 mod state;
 pub mod thread;
@@ -38,6 +39,7 @@ pub use completion::{
 pub use device::{AsyncEvent, Device};
 pub use error::{CompletionQueueError, PostError, PostErrorKind, VerbsError};
 pub use memory::{copy_in_order, Access, LocalKey, Memory, Region, RemoteAddress, RemoteKey};
+pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use queue_pair::{
     ConnectAttributes, EndpointAddress, QueuePair, QueuePairConfig, ReceiveQueue,
     SharedReceiveQueue, Transport, ENDPOINT_ADDRESS_BYTES,

@@ -218,14 +218,14 @@ mod raw {
         // SAFETY (whole body): every access is within `at .. at + step <= length` of both ranges. The assembly keeps
         // the compiler from reordering or merging the stores, and x86-64 makes stores visible in program order.
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: see above; SSE2 is part of every x86-64, and a prefetch may name any address.
+        // SAFETY: see above; SSE2 is part of every x86-64.
         unsafe {
-            use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_prefetch, _MM_HINT_ET0};
+            use std::arch::x86_64::{__m128i, _mm_loadu_si128};
             // Asks for all lines at once: the stores would ask for one after the other, and each belongs to another core.
             if length > 64 {
                 let mut line = 0;
                 while line < length.min(PREFETCHED_BYTES) {
-                    _mm_prefetch::<_MM_HINT_ET0>(target.add(line).cast());
+                    crate::prefetch_to_write(target.add(line));
                     line += 64;
                 }
             }

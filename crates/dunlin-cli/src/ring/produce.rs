@@ -93,7 +93,8 @@ fn send<D: Device, const VERIFY: bool>(
     number: u64,
     stamp: u64,
 ) -> Result<(), Failure> {
-    let fill = |place: &mut [u8]| match VERIFY {
+    // By value: what a closure refers to is stored for each message.
+    let fill = move |place: &mut [u8]| match VERIFY {
         true => pattern::fill(&mut place[..size], number, stamp),
         false => fill(place, size, number, stamp),
     };

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
-use dunlin_verbs::Region;
+use dunlin_verbs::{prefetch_to_read, Region};
 
 use super::Message;
 
@@ -83,13 +83,6 @@ impl<R: Region> Inbound<R> {
     /// Asks the processor for the line at `offset`, which will be read soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: inside; a prefetch changes nothing.
-        unsafe {
-            use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-            _mm_prefetch::<_MM_HINT_T0>(self.at(offset, 1).as_ptr().cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = offset;
+        prefetch_to_read(self.at(offset, 1).as_ptr());
     }
 }

@@ -11,9 +11,10 @@ pub(crate) struct Mirror<R: Region> {
     start: NonNull<u8>,
     first: usize,
     length: usize,
-    /// A run of places that are given out one after the other: the next one, how many are left, and the bytes of each.
+    /// A run of places that are given out one after the other: the next one, where they end, and the bytes of each. One word of
+    /// them changes with each place, for it is stored each time.
     run: NonNull<u8>,
-    left: u64,
+    run_end: NonNull<u8>,
     unit: usize,
     region: R,
 }
@@ -43,7 +44,7 @@ impl<R: Region> Mirror<R> {
             first,
             length,
             run: start,
-            left: 0,
+            run_end: start,
             unit: 0,
             region,
         }
@@ -54,36 +55,37 @@ impl<R: Region> Mirror<R> {
     /// # Panics
     /// When they are not inside.
     pub(crate) fn begin_run(&mut self, offset: usize, unit: usize, count: u64) {
-        self.run = self.at(offset, unit * count as usize);
-        (self.unit, self.left) = (unit, count);
+        let bytes = unit * count as usize;
+        self.run = self.at(offset, bytes);
+        self.run_end = self.at(offset + bytes, 0);
+        self.unit = unit;
     }
 
     /// Ends the run: nothing more is given out.
     pub(crate) fn end_run(&mut self) {
-        self.left = 0;
+        self.run_end = self.run;
     }
 
     /// Whether the run has a place left.
     #[inline(always)]
     pub(crate) fn is_running(&self) -> bool {
-        self.left > 0
+        self.run < self.run_end
     }
 
     /// The first `length` bytes of the run's next place; none when there is no further place, or it is shorter.
     #[inline(always)]
     pub(crate) fn next_of_run(&mut self, length: usize) -> Option<&mut [u8]> {
-        if self.left == 0 || length > self.unit {
+        if !self.is_running() || length > self.unit {
             return None;
         }
-        // SAFETY: `begin_run` checked that all places that are left are inside; for the rest see `bytes_mut`.
+        // SAFETY: `begin_run` checked that all places before `run_end`, whole ones, are inside; for the rest see `bytes_mut`.
         Some(unsafe { std::slice::from_raw_parts_mut(self.run.as_ptr(), length) })
     }
 
     /// The run's next place has been filled.
     #[inline(always)]
     pub(crate) fn filled(&mut self) {
-        if self.left > 0 {
-            self.left -= 1;
+        if self.is_running() {
             // SAFETY: behind a place of the run is the next one, or the end of them all, which is inside the array or right behind it.
             self.run = unsafe { self.run.add(self.unit) };
         }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dunlin_verbs::Memory;
+use dunlin_verbs::{prefetch_to_read, Memory};
 
 use super::batch::{self, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
 
@@ -58,14 +58,7 @@ impl<'a> Lines<'a> {
     /// Asks the processor for a line that will be read soon.
     #[inline]
     pub(super) fn prefetch(&self, position: u64) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: inside the ring; a prefetch changes nothing.
-        unsafe {
-            use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-            _mm_prefetch::<_MM_HINT_T0>(self.at(position).as_ptr().cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = position;
+        prefetch_to_read(self.at(position).as_ptr());
     }
 
     /// Copies the content of a sealed batch of `lines` lines out, and its commit word behind it.

@@ -81,6 +81,17 @@ pub(crate) struct Header {
 }
 
 impl Header {
+    /// The head of a message with `length` bytes of payload.
+    #[inline]
+    pub(crate) fn new(kind: Kind, handler: u16, call: u64, length: usize) -> Self {
+        Self {
+            length: length as u32,
+            handler,
+            kind,
+            call,
+        }
+    }
+
     /// The bytes in the ring.
     #[inline]
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {

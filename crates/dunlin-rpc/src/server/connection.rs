@@ -363,12 +363,7 @@ impl<D: Device> Connection<D> {
     ) -> Result<(), ChannelError> {
         match context.handlers.get(handler) {
             Some(Execution::Inline(function)) => {
-                let header = Header {
-                    length: 0,
-                    handler,
-                    kind: Kind::LongRequest,
-                    call,
-                };
+                let header = Header::new(Kind::LongRequest, handler, call, 0);
                 let eager = self.channel.eager_bytes();
                 let has_place = self.backlog.is_empty() && self.channel.make_room(eager)?;
                 self.run(function.as_ref(), header, Some(landed.bytes()), has_place)

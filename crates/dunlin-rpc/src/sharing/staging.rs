@@ -6,7 +6,7 @@ use super::combining::Run;
 use crate::channel::message::{self, Header, DESCRIPTOR_BYTES, HEADER_BYTES};
 use crate::channel::one_sided::OneSided;
 use crate::channel::outbox::copy;
-use crate::client::lane::{CallId, OPERATIONS_STAGED};
+use crate::client::lane::OPERATIONS_STAGED;
 
 /// Messages of a run: half of a renewal, so that a run never waits for more credits than there can be.
 const RUN_MESSAGES: u32 = crate::admission::credits::CREDITS / 2;
@@ -178,21 +178,5 @@ impl Staging {
         self.messages = 0;
         self.requests = 0;
         self.longs.clear();
-    }
-}
-
-/// A message of this kind for this call.
-#[inline]
-pub(super) fn header(
-    kind: message::Kind,
-    handler: crate::HandlerId,
-    call: CallId,
-    length: usize,
-) -> Header {
-    Header {
-        length: length as u32,
-        handler,
-        kind,
-        call,
     }
 }

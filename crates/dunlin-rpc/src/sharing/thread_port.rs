@@ -15,10 +15,10 @@ use super::combining::{Node, Outcome};
 use super::handle::{Handle, Placed};
 use super::lane::{Exported, SharedLane};
 use super::ports::{Mine, Port};
-use super::staging::{header, Staging};
+use super::staging::Staging;
 use super::status::Status;
 use crate::channel::buffers::BytesMut;
-use crate::channel::message::{Kind, DESCRIPTOR_BYTES};
+use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
 use crate::client::lane::{Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::client::region::{RegionKey, Wanted};
@@ -247,7 +247,7 @@ impl Lane for ThreadPort {
             return None;
         }
         let call = self.calls.begin(tag, &self.port)?;
-        let header = header(Kind::Request, handler, call, payload.len());
+        let header = Header::new(Kind::Request, handler, call, payload.len());
         self.staging.push_call(header, payload);
         self.port.counts.add(payload.len());
         Some(call)
@@ -302,7 +302,7 @@ impl Lane for ThreadPort {
             })?;
         let call = self.calls.begin(tag, &self.port).ok_or(full)?;
         self.port.keep(slot_of(call), export.buffer);
-        let header = header(Kind::LongRequest, handler, call, DESCRIPTOR_BYTES);
+        let header = Header::new(Kind::LongRequest, handler, call, DESCRIPTOR_BYTES);
         self.staging.push_long_call(header, &export.descriptor);
         self.port.counts.add(length);
         Ok(Some(call))
@@ -324,7 +324,7 @@ impl Lane for ThreadPort {
         let limit = self.calls.limit();
         let call = self.calls.begin(tag, &self.port);
         let call = call.ok_or(CallError::TooManyOutstanding { limit })?;
-        let header = header(Kind::Attach, 0, call, name.len());
+        let header = Header::new(Kind::Attach, 0, call, name.len());
         self.staging.push_call(header, name.as_bytes());
         Ok(Some(call))
     }
@@ -447,7 +447,8 @@ impl Lane for ThreadPort {
         }
         // Only a courtesy: when there is no room the server simply answers in vain.
         if self.has_room(0) {
-            self.staging.push(header(Kind::Cancel, 0, call, 0), &[]);
+            self.staging
+                .push(Header::new(Kind::Cancel, 0, call, 0), &[]);
             self.send();
         }
     }

@@ -15,16 +15,3 @@ pub use single::{spsc, Consumer, Message, Producer};
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Alone<T>(pub T);
-
-/// Asks for a line that will be written soon: the wait for it then overlaps with other work. It doubles the rate.
-#[inline]
-pub(super) fn claim<T>(line: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch neither reads nor writes as far as the program can tell.
-    unsafe {
-        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_ET0};
-        _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(line).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
-}

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::Arc;
 
-use super::claim;
+use dunlin_verbs::prefetch_to_write;
 
 /// The words of a ring slot beside its sequence word: together one cache line of 64 B.
 pub type Payload = [u64; 7];
@@ -111,7 +111,7 @@ impl Caller {
         }
         self.sent += count;
         for position in self.sent..self.sent + count {
-            claim(at(&self.rings.requests, position));
+            prefetch_to_write(at(&self.rings.requests, position));
         }
     }
 
@@ -165,7 +165,7 @@ impl Answerer {
         }
         self.served += count;
         for position in self.served..self.served + count {
-            claim(at(&self.rings.responses, position));
+            prefetch_to_write(at(&self.rings.responses, position));
         }
         count
     }

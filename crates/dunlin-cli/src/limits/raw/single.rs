@@ -4,7 +4,9 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::Arc;
 
-use super::{claim, Alone};
+use dunlin_verbs::prefetch_to_write;
+
+use super::Alone;
 
 /// A message of the single-producer single-consumer ring: one cache line.
 pub type Message = [u64; 8];
@@ -76,7 +78,7 @@ impl Producer {
             let line = &self.ring.lines[(position & (slots - 1)) as usize];
             // SAFETY: less than a ring's worth after `head`, so the consumer has let go of this line.
             unsafe { *line.0.get() = message(position) };
-            claim(&self.ring.lines[((position + count.max(8)) & (slots - 1)) as usize]);
+            prefetch_to_write(&self.ring.lines[((position + count.max(8)) & (slots - 1)) as usize]);
         }
         self.tail += count;
         self.ring.tail.0.store(self.tail, Release);

@@ -118,12 +118,13 @@ pub(crate) fn put_segment<D: Device>(
     space[..SEGMENT_HEAD_BYTES].copy_from_slice(&head.encode());
     space[SEGMENT_HEAD_BYTES..length].copy_from_slice(piece);
     D::charge(Work::Copy(length));
-    packet.commit(Header {
-        length: length as u32,
-        handler: transfer.handler,
-        kind: transfer.kind,
-        call: transfer.call,
-    });
+    let Transfer {
+        kind,
+        handler,
+        call,
+        ..
+    } = *transfer;
+    packet.commit(Header::new(kind, handler, call, length));
 }
 
 /// The count in a message about segments.

@@ -207,12 +207,7 @@ impl<D: Device> RingChannel<D> {
     /// Puts a message into the batch. The caller has made room and keeps to [`RingChannel::eager_bytes`].
     #[inline]
     pub(crate) fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
-        let header = Header {
-            length: payload.len() as u32,
-            handler,
-            kind,
-            call,
-        };
+        let header = Header::new(kind, handler, call, payload.len());
         D::charge(Work::Copy(payload.len()));
         self.outbox.push(header, payload);
     }
@@ -235,12 +230,7 @@ impl<D: Device> RingChannel<D> {
     /// Puts the message into the batch whose payload, of `length` bytes, was written where [`RingChannel::exchange`] said.
     #[inline]
     pub(crate) fn commit(&mut self, kind: Kind, call: u64, length: usize) {
-        let header = Header {
-            length: length as u32,
-            handler: 0,
-            kind,
-            call,
-        };
+        let header = Header::new(kind, 0, call, length);
         D::charge(Work::Copy(length));
         self.outbox.commit(header);
     }

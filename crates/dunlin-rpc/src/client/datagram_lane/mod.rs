@@ -158,12 +158,7 @@ impl<D: Device> DatagramLane<D> {
 
     #[inline]
     fn push(&mut self, kind: Kind, handler: HandlerId, call: CallId, payload: &[u8]) {
-        let header = Header {
-            length: payload.len() as u32,
-            handler,
-            kind,
-            call,
-        };
+        let header = Header::new(kind, handler, call, payload.len());
         D::charge(Work::Copy(payload.len()));
         self.packets[self.last].push(header, payload);
     }
@@ -199,13 +194,7 @@ impl<D: Device> DatagramLane<D> {
             if !self.packets[0].fits(0) {
                 break;
             }
-            let header = Header {
-                length: 0,
-                handler: 0,
-                kind: Kind::Cancel,
-                call,
-            };
-            self.packets[0].push(header, &[]);
+            self.packets[0].push(Header::new(Kind::Cancel, 0, call, 0), &[]);
             self.cancels.pop();
         }
         for packet in &mut self.packets[..count] {
@@ -484,21 +473,12 @@ impl<D: Device> DatagramLane<D> {
         // In a datagram of its own: what waits in the batch may wait for the very answer.
         let mut packet = Packet::new(self.packet_bytes);
         if let Some((call, count)) = self.last_whole {
-            let header = Header {
-                length: 4,
-                handler: 0,
-                kind: Kind::Segments,
-                call,
-            };
-            packet.push(header, &count.to_le_bytes());
+            packet.push(
+                Header::new(Kind::Segments, 0, call, 4),
+                &count.to_le_bytes(),
+            );
         }
-        let header = Header {
-            length: question.len() as u32,
-            handler: 0,
-            kind: Kind::Question,
-            call: 0,
-        };
-        packet.push(header, &question);
+        packet.push(Header::new(Kind::Question, 0, 0, question.len()), &question);
         packet.seal(self.to);
         self.endpoint()
             .send(std::iter::once((self.session, packet.bytes())))
@@ -706,13 +686,7 @@ impl<D: Device> Lane for DatagramLane<D> {
 impl<D: Device> Drop for DatagramLane<D> {
     fn drop(&mut self) {
         let mut packet = Packet::new(self.packet_bytes);
-        let header = Header {
-            length: 0,
-            handler: 0,
-            kind: Kind::Goodbye,
-            call: 0,
-        };
-        packet.push(header, &[]);
+        packet.push(Header::new(Kind::Goodbye, 0, 0, 0), &[]);
         packet.seal(self.to);
         // Of the last session nobody takes care of what is on its way.
         let is_last = Arc::strong_count(&self.endpoint) == 1;

@@ -290,7 +290,7 @@ impl Session {
         let ended = execute(function, &request, &mut responder);
         if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
             D::charge(Work::Copy(length));
-            packet.commit(answer(header.call, length));
+            packet.commit(Header::new(Kind::Response, 0, header.call, length));
             *tools.usual = length;
             self.slots[header.call as u32 as usize].working = false;
             return Ok(());
@@ -527,13 +527,7 @@ impl Session {
         } = tools;
         let packet = outgoing.packet(&mut self.spot, &self.target, payload.len(), endpoint)?;
         D::charge(Work::Copy(payload.len()));
-        packet.push(
-            Header {
-                kind,
-                ..answer(call, payload.len())
-            },
-            payload,
-        );
+        packet.push(Header::new(kind, 0, call, payload.len()), payload);
         Ok(())
     }
 
@@ -548,14 +542,5 @@ impl Session {
     /// Whether everything taken is answered.
     pub(super) fn is_quiet(&self) -> bool {
         self.on_workers == 0 && self.transfers.is_empty()
-    }
-}
-
-fn answer(call: u64, length: usize) -> Header {
-    Header {
-        length: length as u32,
-        handler: 0,
-        kind: Kind::Response,
-        call,
     }
 }

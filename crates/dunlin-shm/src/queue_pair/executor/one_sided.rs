@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 
-use dunlin_verbs::{copy_in_order, Access, CompletionStatus, Placement, RemoteAddress};
+use dunlin_verbs::{
+    copy_in_order, prefetch_to_write, Access, CompletionStatus, Placement, RemoteAddress,
+};
 
 use super::{unreliable_or, Executor, Reason, Step};
 use crate::control::Command;
@@ -55,14 +57,9 @@ impl Executor {
         let Some(start) = region.place(remote, length as u64, Access::REMOTE_WRITE) else {
             return;
         };
-        #[cfg(target_arch = "x86_64")]
         for line in (0..length).step_by(LINE_BYTES) {
-            use std::arch::x86_64::{_mm_prefetch, _MM_HINT_ET0};
-            // SAFETY: within the mapping; a prefetch changes nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(start.wrapping_add(line).cast()) };
+            prefetch_to_write(start.wrapping_add(line));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = start;
     }
 
     /// WRITE: the bytes, without a word to the peer.
