@@ -13,10 +13,12 @@ use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
 
 use crate::admission::{self, credits::CREDITS};
 use crate::channel::datagram::{Endpoint, Shared, UnconnectedSession};
-use crate::channel::ring::{Parameters, UnconnectedRing};
+use crate::channel::pool::UnconnectedPool;
+use crate::channel::ring::UnconnectedRing;
+use crate::channel::Parameters;
+use crate::client::channel_lane::ChannelLane;
 use crate::client::datagram_lane::DatagramLane;
 use crate::client::lane::{Lane, Sleeper};
-use crate::client::ring_lane::RingLane;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
 use crate::server::service::{DeviceService, Service, ServiceSetup};
@@ -29,6 +31,8 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     fn attributes(&self) -> &DeviceAttributes;
     /// The client's side of a new lane.
     fn open_lane(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    /// The client's side of a new lane over a message pool.
+    fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
     /// The client's side of a new datagram session.
     fn open_session(&self, setup: SessionSetup) -> Result<Box<dyn OpeningLane>, VerbsError>;
     /// What makes the lanes of a connection handle.
@@ -182,6 +186,11 @@ impl<D: Device> Fabric for RingFabric<D> {
         Ok(Box::new(UnconnectedRing::new(&self.0, &wake, config)?))
     }
 
+    fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
+        let wake = self.0.create_completion_channel()?;
+        Ok(Box::new(UnconnectedPool::new(&self.0, &wake, config)?))
+    }
+
     fn lane_maker(&self) -> Result<Arc<dyn LaneMaker>, VerbsError> {
         Ok(Arc::new(RingMaker {
             wake: self.0.create_completion_channel()?,
@@ -280,7 +289,26 @@ impl<D: Device> OpeningLane for UnconnectedRing<D> {
         parameters: &Parameters,
     ) -> Result<Box<dyn Lane>, VerbsError> {
         let channel = UnconnectedRing::connect(*self, peer, parameters)?;
-        Ok(Box::new(RingLane::new(channel)))
+        Ok(Box::new(ChannelLane::new(channel)))
+    }
+}
+
+impl<D: Device> OpeningLane for UnconnectedPool<D> {
+    fn address(&self) -> EndpointAddress {
+        self.address()
+    }
+
+    fn parameters(&self) -> Parameters {
+        self.parameters()
+    }
+
+    fn connect(
+        self: Box<Self>,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<Box<dyn Lane>, VerbsError> {
+        let channel = UnconnectedPool::connect(*self, peer, parameters)?;
+        Ok(Box::new(ChannelLane::new(channel)))
     }
 }
 

@@ -26,6 +26,10 @@ pub enum Preset {
     FlockNoScheduling,
     /// FaSST (OSDI'16): datagrams, one UD queue pair for each thread, nothing shared, everyone admitted.
     Fasst,
+    /// ScaleRPC (EuroSys'19): clients in groups that are served by turns, in message pools that all share.
+    ScaleRpc,
+    /// ScaleRPC's rival, FaRM's RPC: a message pool in which each client has a zone for good.
+    RawWrite,
 }
 
 /// How messages cross.
@@ -35,6 +39,8 @@ pub(crate) enum ChannelKind {
     Ring,
     /// Datagrams over one UD queue pair for all sessions of a thread.
     Datagram,
+    /// Blocks of a message pool over an RC queue pair for each connection; `fixed`: in a zone that is the client's for good.
+    Pool { fixed: bool },
 }
 
 impl Preset {
@@ -48,6 +54,8 @@ impl Preset {
         Preset::FlockNoCoalescing,
         Preset::FlockNoScheduling,
         Preset::Fasst,
+        Preset::ScaleRpc,
+        Preset::RawWrite,
     ];
 
     /// Its name on the command line and in the handshake.
@@ -61,6 +69,8 @@ impl Preset {
             Preset::FlockNoCoalescing => "flock-no-coalescing",
             Preset::FlockNoScheduling => "flock-no-scheduling",
             Preset::Fasst => "fasst",
+            Preset::ScaleRpc => "scalerpc",
+            Preset::RawWrite => "rawwrite",
         }
     }
 
@@ -68,6 +78,8 @@ impl Preset {
     pub(crate) fn channel(self) -> ChannelKind {
         match self {
             Preset::Fasst => ChannelKind::Datagram,
+            Preset::ScaleRpc => ChannelKind::Pool { fixed: false },
+            Preset::RawWrite => ChannelKind::Pool { fixed: true },
             _ => ChannelKind::Ring,
         }
     }
@@ -87,7 +99,11 @@ impl Preset {
             admitted: false,
         };
         match self {
-            Preset::Plain | Preset::QpPerThread | Preset::Fasst => None,
+            Preset::Plain
+            | Preset::QpPerThread
+            | Preset::Fasst
+            | Preset::ScaleRpc
+            | Preset::RawWrite => None,
             Preset::Flock => Some(flock),
             Preset::Spinlock2 => Some(spinlock(2)),
             Preset::Spinlock4 => Some(spinlock(4)),

@@ -1,9 +1,10 @@
-//! Who may send, and how much: FLOCK's receiver-side scheduling (§5.1).
+//! Who may send, and how much: FLOCK's receiver-side scheduling (§5.1), and ScaleRPC's groups ([`grouping`]).
 //!
 //! [`credits`] and [`scheduler`] are pure. [`lane`] is one lane's admission at the server, driven by the poller that serves it; the
 //! [`redistribution`] thread decides which lanes are active.
 
 pub(crate) mod credits;
+pub(crate) mod grouping;
 pub(crate) mod lane;
 pub(crate) mod redistribution;
 pub(crate) mod scheduler;

@@ -7,6 +7,7 @@ use dunlin_verbs::{Device, Placement};
 
 use super::message::Kind;
 use super::ring::{RingChannel, UnconnectedRing};
+use super::Channel;
 use crate::ChannelConfig;
 
 fn device(placement: Placement, writes_are_messages: bool) -> ShmDevice {

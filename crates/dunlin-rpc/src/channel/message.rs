@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Question = 13,
     /// What became of them.
     Fates = 14,
+    /// What a server says about a client's turn; see [`super::pool`].
+    Turn = 15,
 }
 
 impl Kind {
@@ -62,6 +64,7 @@ impl Kind {
             12 => Self::Segments,
             13 => Self::Question,
             14 => Self::Fates,
+            15 => Self::Turn,
             _ => return None,
         })
     }

@@ -1,12 +1,21 @@
 //! How bytes cross so that both sides agree on what is free and what is complete.
 //!
-//! The ring channel of the preset `plain`: each side has a ring in its own memory into which the peer WRITEs. A [`message`] crosses
-//! in a [`batch`] that carries its own arrival, so a reader polls the very line that it will read. An
-//! [`outbox::Outbox`] encodes, an [`inbox::Inbox`] finds and checks, and [`ring::RingChannel`] joins both to a queue pair.
-//! Payloads too long for the ring are fetched by READ from [`buffers`].
+//! A [`Channel`] carries messages over a connected queue pair; what all of them need of that is a [`carrier::Carrier`]. The ring channel of
+//! the preset `plain`: each side has a ring in its own memory into which the peer WRITEs. A [`message`] crosses in a [`batch`] that
+//! carries its own arrival, so a reader polls the very line that it will read. An [`outbox::Outbox`] encodes, an [`inbox::Inbox`]
+//! finds and checks, and [`ring::RingChannel`] joins both to a queue pair. Payloads too long for it are fetched by READ from
+//! [`buffers`]. The message pool ([`pool`]) gives each message a block of its own; [`datagram`]s need no connection.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::ops::DerefMut;
+use std::sync::Arc;
+
+use dunlin_verbs::{Device, Region};
 
 pub(crate) mod batch;
 pub(crate) mod buffers;
+pub(crate) mod carrier;
 pub(crate) mod datagram;
 #[cfg(all(test, not(loom)))]
 mod form_tests;
@@ -19,7 +28,86 @@ pub(crate) mod message;
 mod model_tests;
 pub(crate) mod one_sided;
 pub(crate) mod outbox;
+pub(crate) mod pool;
 pub(crate) mod ring;
+
+use buffers::{Buffer, BufferPool};
+use carrier::Carrier;
+use message::{Descriptor, Header, Kind};
+use ring::RingChannel;
+
+/// What two sides tell each other: numbers by name.
+pub(crate) type Parameters = BTreeMap<String, u64>;
+
+/// Messages both ways over one queue pair, as lanes and servers see them.
+pub(crate) trait Channel:
+    DerefMut<Target = Carrier<<Self as Channel>::Device>> + Debug + Send
+{
+    /// The device of the queue pair.
+    type Device: Device;
+
+    /// Longest payload that crosses with its message.
+    fn eager_bytes(&self) -> usize;
+
+    /// Calls that may be out at once, whatever the user allows.
+    fn most_calls(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Makes room for a message with `payload` bytes. `false`: not now.
+    fn make_room(&mut self, payload: usize) -> Result<bool, ChannelError>;
+
+    /// Puts a message on its way; it leaves with the next flush at the latest. The caller has made room and keeps to
+    /// [`Channel::eager_bytes`].
+    fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]);
+
+    /// Puts a message on its way that tells where the payload in `buffer` is.
+    fn push_long(&mut self, kind: Kind, handler: u16, call: u64, buffer: &Buffer<Self::Device>) {
+        let remote = buffer.region().remote();
+        let descriptor = Descriptor {
+            address: remote.address,
+            length: buffer.len() as u64,
+            key: remote.key.0,
+        };
+        self.push(kind, handler, call, &descriptor.encode());
+    }
+
+    /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the caller has made
+    /// room for it.
+    fn exchange(
+        &mut self,
+        header: Header,
+        has_room: bool,
+    ) -> (&[u8], &mut [u8], &Arc<BufferPool<Self::Device>>);
+
+    /// Puts the message on its way whose payload, of `length` bytes, was written where [`Channel::exchange`] said.
+    fn commit(&mut self, kind: Kind, call: u64, length: usize);
+
+    /// Hands to the device what is on its way, and wakes the peer if it sleeps.
+    fn flush(&mut self) -> Result<(), ChannelError>;
+
+    /// Takes the next message.
+    fn receive(&mut self) -> Result<Option<Header>, ChannelError>;
+
+    /// The payload of the message that was received last.
+    fn payload(&self, header: Header) -> &[u8];
+
+    /// Whether a message has begun to arrive.
+    fn has_arrival(&self) -> bool;
+
+    /// Tells the peer what was consumed, where that must be said apart from answers.
+    fn tell_consumed(&mut self) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    /// The channel as one over rings, which credits belong to.
+    fn ring(&mut self) -> Option<&mut RingChannel<Self::Device>> {
+        None
+    }
+
+    /// Ends the channel.
+    fn close(&mut self);
+}
 
 /// The peer broke the protocol, or the queue pair failed: the channel is of no more use. One word, because every step of a message
 /// may return it.

@@ -11,7 +11,7 @@ use super::report::Reporting;
 use super::{Client, ConnectionInfo};
 use crate::admission::{LANE_PARAMETER, SENDER_PARAMETER};
 use crate::bootstrap::{dial, Address, DialConfig, OpenRequest, Secret};
-use crate::channel::ring::Parameters;
+use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ConnectError;
@@ -244,6 +244,7 @@ impl Recipe {
             |fabric| {
                 let opening = match self.preset.channel() {
                     ChannelKind::Ring => fabric.open_lane(&self.channel)?,
+                    ChannelKind::Pool { .. } => fabric.open_pool(&self.channel)?,
                     ChannelKind::Datagram => fabric.open_session(SessionSetup {
                         config: self.channel.clone(),
                         owner,

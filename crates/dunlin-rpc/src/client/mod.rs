@@ -5,6 +5,7 @@
 
 mod batch;
 mod builder;
+pub(crate) mod channel_lane;
 pub(crate) mod datagram_lane;
 mod driver;
 pub(crate) mod lane;
@@ -12,7 +13,6 @@ mod pipeline;
 pub(crate) mod region;
 pub(crate) mod reply;
 mod report;
-pub(crate) mod ring_lane;
 mod slots;
 mod thread_lane;
 mod wait;

@@ -14,7 +14,7 @@ use super::{ECHO, LONG, ON_WORKERS, PATIENCE};
 use crate::bootstrap::{dial, DialConfig, OpenReply, OpenRequest};
 use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
 use crate::channel::message::{Descriptor, Header, Kind};
-use crate::channel::ring::Parameters;
+use crate::channel::Parameters;
 use crate::{devices, RunningServer};
 
 /// Offsets in an inlet, as an honest ring knows them.

@@ -16,8 +16,7 @@ use crate::admission::lane::Admitted;
 use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::Attached;
-use crate::channel::ring::RingChannel;
-use crate::channel::ChannelError;
+use crate::channel::{Channel, ChannelError};
 use crate::error::{FailureReason, WireFailure};
 use crate::HandlerId;
 
@@ -49,11 +48,11 @@ pub(super) struct Context {
 }
 
 /// A connection.
-pub(super) struct Connection<D: Device> {
+pub(super) struct Connection<C: Channel> {
     pub(super) id: u64,
-    channel: RingChannel<D>,
+    pub(super) channel: C,
     /// Long responses that the client has not released, by call.
-    exported: Vec<(u64, Buffer<D>)>,
+    exported: Vec<(u64, Buffer<C::Device>)>,
     exported_bytes: usize,
     /// Long requests under way: call and handler.
     fetching: Vec<(u64, HandlerId)>,
@@ -67,9 +66,9 @@ pub(super) struct Connection<D: Device> {
     poller: usize,
     /// Credits, when the client counts them.
     admitted: Option<Admitted>,
-    regions: Arc<ServedRegions<D>>,
+    regions: Arc<ServedRegions<C::Device>>,
     /// Those that this client has attached: their place in the list, and the registration that is its own.
-    attached: Vec<(usize, D::Region)>,
+    attached: Vec<(usize, <C::Device as Device>::Region)>,
 }
 
 impl<D: Device> Exporter for Arc<BufferPool<D>> {
@@ -111,13 +110,13 @@ pub(super) fn execute(
     catch_unwind(AssertUnwindSafe(|| function(request, responder)))
 }
 
-impl<D: Device> Connection<D> {
+impl<C: Channel> Connection<C> {
     pub(super) fn new(
         id: u64,
         poller: usize,
-        channel: RingChannel<D>,
+        channel: C,
         admitted: Option<Admitted>,
-        regions: Arc<ServedRegions<D>>,
+        regions: Arc<ServedRegions<C::Device>>,
     ) -> Self {
         Self {
             id,
@@ -161,8 +160,8 @@ impl<D: Device> Connection<D> {
             self.channel.tell_consumed()?;
             self.channel.flush()?;
         }
-        if let Some(admitted) = &mut self.admitted {
-            admitted.attend(&mut self.channel, taken)?;
+        if let Some((admitted, ring)) = self.admitted.as_mut().zip(self.channel.ring()) {
+            admitted.attend(ring, taken)?;
         }
         Ok(taken)
     }
@@ -180,8 +179,8 @@ impl<D: Device> Connection<D> {
     /// Looks for completions and failures.
     pub(super) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
         self.channel.progress()?;
-        if let Some(admitted) = &mut self.admitted {
-            admitted.decide(&mut self.channel)?;
+        if let Some((admitted, ring)) = self.admitted.as_mut().zip(self.channel.ring()) {
+            admitted.decide(ring)?;
         }
         let mut taken = 0;
         while let Some(fetched) = self.channel.take_fetched() {
@@ -228,7 +227,9 @@ impl<D: Device> Connection<D> {
             Kind::Response | Kind::Failure | Kind::LongResponse => {
                 Err(ChannelError::violation("a client that answers its server"))
             }
-            _ => Err(ChannelError::violation("a message of datagrams in a ring")),
+            _ => Err(ChannelError::violation(
+                "a message of another kind of channel",
+            )),
         }
     }
 
@@ -358,7 +359,7 @@ impl<D: Device> Connection<D> {
         &mut self,
         call: u64,
         handler: HandlerId,
-        landed: Landed<D>,
+        landed: Landed<C::Device>,
         context: &Context,
     ) -> Result<(), ChannelError> {
         match context.handlers.get(handler) {
@@ -467,7 +468,7 @@ impl<D: Device> Connection<D> {
                     self.push_failure(call, &failure);
                 }
             },
-            Outcome::Long(buffer) => match buffer.into_any().downcast::<Buffer<D>>() {
+            Outcome::Long(buffer) => match buffer.into_any().downcast::<Buffer<C::Device>>() {
                 Ok(buffer) => self.export(call, *buffer),
                 Err(_) => unreachable!("a connection keeps to one device"),
             },
@@ -482,7 +483,7 @@ impl<D: Device> Connection<D> {
         self.channel.push(Kind::Failure, 0, call, &bytes);
     }
 
-    fn export(&mut self, call: u64, buffer: Buffer<D>) {
+    fn export(&mut self, call: u64, buffer: Buffer<C::Device>) {
         if self.exported.len() >= MAX_EXPORTS {
             let words = format!("{MAX_EXPORTS} long responses are not read yet");
             return self.push_failure(call, &WireFailure::new(FailureReason::Overloaded, 0, words));
@@ -520,18 +521,23 @@ impl<D: Device> Connection<D> {
             && !self.channel.has_arrival()
     }
 
+    /// Whether long requests are being fetched.
+    pub(super) fn is_fetching(&self) -> bool {
+        !self.fetching.is_empty()
+    }
+
     /// Whether a message has begun to arrive.
     #[inline]
     pub(super) fn has_arrival(&self) -> bool {
         self.channel.has_arrival() || self.admitted.as_ref().is_some_and(Admitted::has_news)
     }
 
-    /// See [`RingChannel::probe`].
+    /// See [`crate::channel::carrier::Carrier::probe`].
     pub(super) fn probe(&mut self) -> Result<(), ChannelError> {
         self.channel.probe()
     }
 
-    /// See [`RingChannel::prepare_sleep`].
+    /// See [`crate::channel::carrier::Carrier::prepare_sleep`].
     pub(super) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         self.channel.prepare_sleep()
     }

@@ -5,7 +5,9 @@ mod datagram;
 mod desk;
 mod figures;
 mod handler;
+mod places;
 mod poller;
+mod pool;
 mod region;
 mod reports;
 mod rounds;
@@ -26,6 +28,7 @@ use service::ServiceSetup;
 pub use desk::{Desk, LocalServer};
 pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
+pub use pool::Grouping;
 pub use region::Region;
 pub use statistics::ServerStatistics;
 
@@ -80,6 +83,7 @@ impl Server {
             handshake_timeout: AcceptorConfig::default().handshake_timeout,
             affinity: None,
             most_active: MAX_ACTIVE,
+            grouping: Grouping::default(),
             regions: Vec::new(),
         }
     }
@@ -102,6 +106,7 @@ pub struct ServerBuilder {
     handshake_timeout: Duration,
     affinity: Option<usize>,
     most_active: usize,
+    grouping: Grouping,
     regions: Vec<Region>,
 }
 
@@ -190,6 +195,12 @@ impl ServerBuilder {
     /// one, however many there are. 256 by default.
     pub fn max_active_queue_pairs(mut self, count: usize) -> Self {
         self.most_active = count;
+        self
+    }
+
+    /// How clients of the preset `scalerpc` are served by turns.
+    pub fn grouping(mut self, grouping: Grouping) -> Self {
+        self.grouping = grouping;
         self
     }
 
@@ -308,6 +319,7 @@ impl ServerBuilder {
             max_connections: self.max_connections,
             affinity: self.affinity,
             most_active: self.most_active,
+            grouping: self.grouping,
             regions: self.regions,
         }
     }
@@ -317,6 +329,7 @@ impl ServerBuilder {
             return Err(refused);
         }
         self.channel.validate().map_err(ServeError::Setting)?;
+        self.grouping.validate().map_err(ServeError::Setting)?;
         for (name, count) in [("pollers", self.pollers), ("workers", self.workers)] {
             if count == 0 || count > 1024 {
                 let words = format!("{name} is {count}: it must be from 1 to 1024");

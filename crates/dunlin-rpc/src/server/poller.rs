@@ -6,12 +6,16 @@ use std::time::Instant;
 
 use dunlin_verbs::{thread, CompletionChannel, Device};
 
-use super::connection::{Connection, Context};
+use super::connection::{Connection as AnyConnection, Context};
 use super::rounds::{self, Rounds};
 use super::workers::Finished;
-use crate::channel::ring::PROBE_INTERVAL;
+use crate::channel::carrier::PROBE_INTERVAL;
+use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
 use crate::config::WaitMode;
+
+/// A client's connection over rings.
+pub(super) type Connection<D> = AnyConnection<RingChannel<D>>;
 
 /// What reaches a poller from other threads.
 pub(super) enum Mail<D: Device> {

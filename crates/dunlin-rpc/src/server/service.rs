@@ -1,4 +1,4 @@
-//! The service of one device: its pollers and workers, for rings and for datagrams.
+//! The service of one device: its pollers and workers, for rings, datagrams and message pools.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
-use super::connection::{Connection, Context};
+use super::connection::Context;
 use super::datagram::{DatagramService, Plan};
 use super::handler::HandlerTable;
-use super::poller::{Mail, Poller, PollerHandle};
+use super::poller::{Connection, Mail, Poller, PollerHandle};
+use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
 use super::statistics::{Counters, ServerStatistics};
 use super::workers;
@@ -17,7 +18,8 @@ use crate::admission::credits::CREDITS;
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::{Admission, SenderReport};
 use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
-use crate::channel::ring::{Parameters, UnconnectedRing};
+use crate::channel::ring::UnconnectedRing;
+use crate::channel::Parameters;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
 use crate::preset::ChannelKind;
@@ -32,6 +34,7 @@ pub(crate) struct ServiceSetup {
     pub(crate) max_connections: usize,
     pub(crate) affinity: Option<usize>,
     pub(super) most_active: usize,
+    pub(super) grouping: Grouping,
     pub(super) regions: Vec<Region>,
 }
 
@@ -62,6 +65,7 @@ pub(crate) trait Service: Send + Sync {
 pub(crate) struct DeviceService<D: Device> {
     rings: RingService<D>,
     datagrams: DatagramService<D>,
+    pools: PoolService<D>,
     max_connections: usize,
 }
 
@@ -72,11 +76,16 @@ impl<D: Device> DeviceService<D> {
             channel: setup.channel.clone(),
             pollers: setup.pollers,
             workers: setup.workers,
+            grouping: setup.grouping,
             affinity: setup.affinity,
         };
+        let max_connections = setup.max_connections;
+        let rings = RingService::start(device.clone(), setup)?;
+        let regions = Arc::clone(&rings.regions);
         Ok(Self {
-            max_connections: setup.max_connections,
-            rings: RingService::start(device.clone(), setup)?,
+            max_connections,
+            rings,
+            pools: PoolService::new(device.clone(), plan.clone(), regions),
             datagrams: DatagramService::new(device, plan),
         })
     }
@@ -100,6 +109,7 @@ impl<D: Device> Service for DeviceService<D> {
         match channel {
             ChannelKind::Ring => self.rings.accept(peer, parameters),
             ChannelKind::Datagram => self.datagrams.accept(peer, parameters),
+            ChannelKind::Pool { fixed } => self.pools.accept(fixed, peer, parameters),
         }
     }
 
@@ -108,26 +118,29 @@ impl<D: Device> Service for DeviceService<D> {
     }
 
     fn connections(&self) -> usize {
-        self.rings.connections() + self.datagrams.connections()
+        self.rings.connections() + self.datagrams.connections() + self.pools.connections()
     }
 
     fn count(&self, sum: &mut ServerStatistics) {
         self.rings.count(sum);
         self.datagrams.count(sum);
+        self.pools.count(sum);
     }
 
     fn drain(&self) {
         self.rings.drain();
         self.datagrams.drain();
+        self.pools.drain();
     }
 
     fn is_over(&self) -> bool {
-        self.rings.is_over() && self.datagrams.is_over()
+        self.rings.is_over() && self.datagrams.is_over() && self.pools.is_over()
     }
 
     fn end(&self) {
         self.rings.end();
         self.datagrams.end();
+        self.pools.end();
     }
 }
 

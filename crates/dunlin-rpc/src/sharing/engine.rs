@@ -9,10 +9,11 @@ use super::status::{LaneFigures, Status};
 use crate::admission::credits::Purse;
 use crate::channel::batch::MOST_MESSAGES;
 use crate::channel::buffers::Landed;
+use crate::channel::carrier::Finished;
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::outbox::copy;
-use crate::channel::ring::{Finished, RingChannel};
-use crate::channel::ChannelError;
+use crate::channel::ring::RingChannel;
+use crate::channel::{Channel, ChannelError};
 use crate::client::lane::{Answer, CallId};
 use crate::error::WireFailure;
 
@@ -295,7 +296,9 @@ impl<D: Device> Engine<D> {
             Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => {
                 Err(ChannelError::violation("a server that calls its client"))
             }
-            _ => Err(ChannelError::violation("a message of datagrams in a ring")),
+            _ => Err(ChannelError::violation(
+                "a message of another kind of channel",
+            )),
         }
     }
 
@@ -365,7 +368,7 @@ impl<D: Device> Engine<D> {
         progress
     }
 
-    /// See [`RingChannel::prepare_sleep`].
+    /// See [`crate::channel::carrier::Carrier::prepare_sleep`].
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         self.channel.prepare_sleep()
     }

@@ -14,7 +14,7 @@ use crate::channel::buffers::{Buffer, BufferPool, BytesMut};
 use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::Attached;
 use crate::channel::ring::RingChannel;
-use crate::channel::ChannelError;
+use crate::channel::{Channel, ChannelError};
 use crate::error::CallError;
 
 /// Tries to lead for something that is not a message, before it is put off.

@@ -15,7 +15,7 @@ mod receives;
 pub(crate) mod segments;
 mod sends;
 
-use crate::channel::ring::Parameters;
+use crate::channel::Parameters;
 
 pub(crate) use connect::{Greeting, UnconnectedSession};
 pub(crate) use endpoint::{Endpoint, Shared};

@@ -5,14 +5,9 @@ use std::sync::atomic::Ordering;
 
 use dunlin_verbs::{Device, Operation, Payload, Region, SendFlags, SendRequest};
 
-use super::{RingChannel, GRANT_AT, QUIET};
+use super::{RingChannel, GRANT_AT};
+use crate::channel::carrier::{ASKS, QUIET, REPORTS};
 use crate::channel::ChannelError;
-
-/// The bit of an immediate that tells a request for credits from a wake-up; the others are the median coalescing degree.
-pub(super) const ASKS: u32 = 1 << 31;
-
-/// The bit of an immediate that reports one-sided operations; the others are their median degree.
-pub(super) const REPORTS: u32 = 1 << 30;
 
 impl<D: Device> RingChannel<D> {
     /// Bytes that runs of whole messages may take now; looks at the peer's count when that is less than `wanted`.

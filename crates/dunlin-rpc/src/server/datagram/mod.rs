@@ -3,7 +3,6 @@
 //! A client's session stands on one poller for its life (FaSST's peer threads). The threads start with the first such client.
 
 mod outgoing;
-mod places;
 mod poller;
 mod session;
 
@@ -15,6 +14,7 @@ use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
 use super::connection::Context;
 use super::handler::HandlerTable;
+use super::pool::Grouping;
 use super::rounds;
 use super::statistics::{Counters, ServerStatistics};
 use super::workers;
@@ -22,7 +22,7 @@ use crate::channel::datagram::connect::{provision, route_in};
 use crate::channel::datagram::endpoint::{receives_of_session, FIRST_RECEIVES};
 use crate::channel::datagram::packet::Head;
 use crate::channel::datagram::{Greeting, CALLS};
-use crate::channel::ring::Parameters;
+use crate::channel::Parameters;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
 use poller::{Mail, Newcomer, Poller, PollerHandle};
@@ -34,6 +34,7 @@ pub(super) struct Plan {
     pub(super) channel: ChannelConfig,
     pub(super) pollers: usize,
     pub(super) workers: usize,
+    pub(super) grouping: Grouping,
     pub(super) affinity: Option<usize>,
 }
 

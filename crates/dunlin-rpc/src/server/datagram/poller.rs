@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::{thread, CompletionChannel, Device, EndpointAddress, VerbsError};
 
 use super::outgoing::Outgoing;
-use super::places::Places;
 use super::session::{Session, Tools};
 use crate::channel::datagram::connect::provision;
 use crate::channel::datagram::endpoint::{sessions_max, Block, Route, FIRST_RECEIVES};
 use crate::channel::datagram::{Endpoint, Greeting};
 use crate::channel::ChannelError;
 use crate::server::connection::Context;
+use crate::server::places::Places;
 use crate::server::rounds::Rounds;
 use crate::server::workers::Finished;
 

@@ -12,7 +12,7 @@ use dunlin_verbs::{
     SendRequest,
 };
 
-use super::{RingChannel, QUIET, SEND_REQUESTS};
+use super::{Carrier, QUIET, SEND_REQUESTS};
 use crate::channel::buffers::Buffer;
 use crate::channel::one_sided::{OneSided, Verb};
 use crate::channel::ChannelError;
@@ -46,7 +46,7 @@ enum Place<D: Device> {
 /// An operation that has succeeded.
 #[derive(Debug)]
 pub(crate) enum Finished<D: Device> {
-    /// With so many bytes, which stand in [`RingChannel::result`].
+    /// With so many bytes, which stand in [`Carrier::result`].
     Short(u64, usize),
     /// With the bytes of this buffer.
     Long(u64, Buffer<D>),
@@ -72,7 +72,7 @@ impl<D: Device> OneSidedWork<D> {
     }
 }
 
-impl<D: Device> RingChannel<D> {
+impl<D: Device> Carrier<D> {
     /// How many one-sided operations may be posted now.
     pub(crate) fn one_sided_room(&mut self) -> Result<usize, ChannelError> {
         let limit = SEND_REQUESTS - SPARE_ENTRIES;
@@ -85,7 +85,7 @@ impl<D: Device> RingChannel<D> {
         Ok(limit.saturating_sub(used))
     }
 
-    /// Posts operations, for which there is [`RingChannel::one_sided_room`], behind one another; the last of each list is signaled.
+    /// Posts operations, for which there is [`Carrier::one_sided_room`], behind one another; the last of each list is signaled.
     pub(crate) fn post_one_sided<'o>(
         &mut self,
         operations: impl Iterator<Item = &'o OneSided>,

@@ -6,17 +6,17 @@ use dunlin_verbs::{
     CompletionQueue, Device, Notify, Operation, Payload, Region, SendFlags, SendRequest,
 };
 
-use super::{RingChannel, QUIET, SLEEP_AT};
+use super::{Carrier, QUIET, SLEEP_AT};
 use crate::channel::ChannelError;
 
-impl<D: Device> RingChannel<D> {
+impl<D: Device> Carrier<D> {
     /// Wakes the peer if it announced a sleep that was not answered yet.
     #[inline]
-    pub(super) fn wake_if_asleep(&mut self) -> Result<(), ChannelError> {
+    pub(in crate::channel) fn wake_if_asleep(&mut self) -> Result<(), ChannelError> {
         let sleep = self
             .inlet
             .memory()
-            .atomic_u64(SLEEP_AT)
+            .atomic_u64(self.inlet_at + SLEEP_AT)
             .load(Ordering::Relaxed);
         if sleep != self.woken {
             self.wake_peer(sleep)?;
@@ -25,7 +25,7 @@ impl<D: Device> RingChannel<D> {
     }
 
     #[cold]
-    pub(super) fn wake_peer(&mut self, sleep: u64) -> Result<(), ChannelError> {
+    pub(in crate::channel) fn wake_peer(&mut self, sleep: u64) -> Result<(), ChannelError> {
         self.woken = sleep;
         let operation = Operation::Write {
             remote: self.peer_inlet,
@@ -43,7 +43,7 @@ impl<D: Device> RingChannel<D> {
     /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. `true` when the announcement
     /// is known to have reached the peer; until then this side may not sleep, because a peer that has not heard of it wakes nobody.
     /// Then the caller looks once more for messages, for longer than a store takes to become visible, and only then sleeps on
-    /// [`RingChannel::wake`].
+    /// [`Carrier::wake`].
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
         self.progress()?;

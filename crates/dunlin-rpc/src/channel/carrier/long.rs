@@ -1,13 +1,13 @@
-//! Messages too long for the ring: the sender exports them, the receiver fetches them by READ.
+//! Messages too long to cross with the others: the sender exports them, the receiver fetches them by READ.
 
 use dunlin_verbs::{
-    Device, Operation, Payload, PostErrorKind, QueuePair, Region, RemoteAddress, RemoteKey,
-    Segment, SendFlags, SendRequest,
+    Device, Operation, Payload, PostErrorKind, QueuePair, RemoteAddress, RemoteKey, Segment,
+    SendFlags, SendRequest,
 };
 
-use super::{RingChannel, QUIET};
+use super::{Carrier, QUIET};
 use crate::channel::buffers::Buffer;
-use crate::channel::message::{Descriptor, Kind};
+use crate::channel::message::Descriptor;
 use crate::channel::ChannelError;
 
 /// A READ that has completed.
@@ -28,19 +28,8 @@ pub(super) struct Fetch<D: Device> {
     pub(super) posted: bool,
 }
 
-impl<D: Device> RingChannel<D> {
-    /// Puts the descriptor of a payload in `buffer` into the batch.
-    pub(crate) fn push_long(&mut self, kind: Kind, handler: u16, call: u64, buffer: &Buffer<D>) {
-        let remote = buffer.region().remote();
-        let descriptor = Descriptor {
-            address: remote.address,
-            length: buffer.len() as u64,
-            key: remote.key.0,
-        };
-        self.push(kind, handler, call, &descriptor.encode());
-    }
-
-    /// Starts to fetch the payload that `descriptor` names; it is found in [`RingChannel::take_fetched`] under `id`.
+impl<D: Device> Carrier<D> {
+    /// Starts to fetch the payload that `descriptor` names; it is found in [`Carrier::take_fetched`] under `id`.
     ///
     /// # Errors
     /// When the descriptor is not one, or names more than this side takes.

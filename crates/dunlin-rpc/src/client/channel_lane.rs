@@ -1,16 +1,14 @@
-//! A lane over one ring channel of its own, and the calls that are out on it.
+//! A lane over one channel of its own, and the calls that are out on it.
 
 use std::sync::Arc;
-
-use dunlin_verbs::Device;
 
 use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted, OPERATIONS_STAGED};
 use super::region::{RegionKey, Wanted};
 use crate::channel::buffers::{Buffer, BytesMut, Landed};
+use crate::channel::carrier::Finished;
 use crate::channel::message::{Header, Kind};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
-use crate::channel::ring::{Finished, RingChannel};
-use crate::channel::ChannelError;
+use crate::channel::{Channel, ChannelError};
 use crate::error::{CallError, WireFailure};
 use crate::HandlerId;
 
@@ -36,14 +34,14 @@ struct Slot {
     exports: bool,
 }
 
-/// A lane over a ring channel.
+/// A lane over a channel.
 #[derive(Debug)]
-pub(crate) struct RingLane<D: Device> {
-    channel: RingChannel<D>,
+pub(crate) struct ChannelLane<C: Channel> {
+    channel: C,
     slots: Box<[Slot]>,
     free: Vec<u32>,
     /// Payloads of long requests while the server may still read them, by slot.
-    exports: Vec<(usize, Buffer<D>)>,
+    exports: Vec<(usize, Buffer<C::Device>)>,
     /// One-sided operations of the next flush.
     operations: Vec<OneSided>,
     attached: Vec<(u64, Attached)>,
@@ -57,9 +55,9 @@ pub(crate) struct RingLane<D: Device> {
     lost: bool,
 }
 
-impl<D: Device> RingLane<D> {
-    pub(crate) fn new(channel: RingChannel<D>) -> Self {
-        let most = channel.config().max_outstanding;
+impl<C: Channel> ChannelLane<C> {
+    pub(crate) fn new(channel: C) -> Self {
+        let most = channel.config().max_outstanding.min(channel.most_calls());
         let slots = (0..most)
             .map(|_| Slot {
                 tag: 0,
@@ -117,7 +115,16 @@ impl<D: Device> RingLane<D> {
         Some(u64::from(index) | u64::from(slot.generation) << 32)
     }
 
-    fn keep(&mut self, call: CallId, export: Buffer<D>) {
+    /// When no more calls may be out: an error where that is the user's limit, else there is only no room for now.
+    fn full(&self) -> Result<(), CallError> {
+        let limit = self.slots.len();
+        match limit < self.channel.most_calls() {
+            true => Err(CallError::TooManyOutstanding { limit }),
+            false => Ok(()),
+        }
+    }
+
+    fn keep(&mut self, call: CallId, export: Buffer<C::Device>) {
         let index = call as u32 as usize;
         self.slots[index].exports = true;
         self.exports.push((index, export));
@@ -229,7 +236,11 @@ impl<D: Device> RingLane<D> {
             Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => {
                 return Err(ChannelError::violation("a server that calls its client"));
             }
-            _ => return Err(ChannelError::violation("a message of datagrams in a ring")),
+            _ => {
+                return Err(ChannelError::violation(
+                    "a message of another kind of channel",
+                ))
+            }
         }
         Ok(())
     }
@@ -290,7 +301,7 @@ fn lost(error: ChannelError) -> CallError {
     }
 }
 
-impl<D: Device> Lane for RingLane<D> {
+impl<C: Channel> Lane for ChannelLane<C> {
     #[inline]
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
         if !self.open || payload.len() > self.channel.eager_bytes() {
@@ -332,14 +343,13 @@ impl<D: Device> Lane for RingLane<D> {
         if !self.channel.make_room(in_ring).map_err(lost)? {
             return Ok(None);
         }
-        let full = CallError::TooManyOutstanding {
-            limit: self.slots.len(),
-        };
         if self.free.is_empty() {
-            return Err(full);
+            return self.full().map(|()| None);
         }
         if length <= eager {
-            let call = self.begin(tag).ok_or(full)?;
+            let Some(call) = self.begin(tag) else {
+                return Ok(None);
+            };
             let bytes = match body {
                 Body::Bytes(bytes) => bytes,
                 Body::Buffer(buffer) => buffer.bytes_ref(),
@@ -354,7 +364,7 @@ impl<D: Device> Lane for RingLane<D> {
                 export.fill(bytes);
                 export
             }
-            Body::Buffer(buffer) => match buffer.into_any().downcast::<Buffer<D>>() {
+            Body::Buffer(buffer) => match buffer.into_any().downcast::<Buffer<C::Device>>() {
                 Ok(own) if self.channel.owns(&own) => *own,
                 Ok(foreign) => {
                     // Made by an earlier connection of this lane: its key means nothing here.
@@ -365,7 +375,9 @@ impl<D: Device> Lane for RingLane<D> {
                 Err(_) => unreachable!("a client keeps to one device"),
             },
         };
-        let call = self.begin(tag).ok_or(full)?;
+        let Some(call) = self.begin(tag) else {
+            return Ok(None);
+        };
         self.channel
             .push_long(Kind::LongRequest, handler, call, &export);
         self.keep(call, export);
@@ -386,9 +398,9 @@ impl<D: Device> Lane for RingLane<D> {
         if !room.map_err(lost)? {
             return Ok(None);
         }
-        let call = self.begin(tag).ok_or(CallError::TooManyOutstanding {
-            limit: self.slots.len(),
-        })?;
+        let Some(call) = self.begin(tag) else {
+            return self.full().map(|()| None);
+        };
         self.channel.push(Kind::Attach, 0, call, name.as_bytes());
         Ok(Some(call))
     }
@@ -424,9 +436,9 @@ impl<D: Device> Lane for RingLane<D> {
             export.fill(bytes);
             Ok(Arc::new(export))
         })?;
-        let call = self.begin(tag).ok_or(CallError::TooManyOutstanding {
-            limit: self.slots.len(),
-        })?;
+        let Some(call) = self.begin(tag) else {
+            return self.full().map(|()| Submitted::Full);
+        };
         self.operations.push(OneSided { call, remote, verb });
         Ok(Submitted::Call(call))
     }
@@ -512,7 +524,7 @@ impl<D: Device> Lane for RingLane<D> {
     }
 }
 
-impl<D: Device> Drop for RingLane<D> {
+impl<C: Channel> Drop for ChannelLane<C> {
     fn drop(&mut self) {
         self.channel.close();
     }

@@ -1,27 +1,27 @@
-//! The numbers of a poller's sessions: how many there may be, and which are free.
+//! The numbers of a poller's clients: how many there may be, and which are free.
 
 /// The numbers.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(in crate::server) struct Places {
     taken: Vec<bool>,
     limit: usize,
 }
 
 impl Places {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(in crate::server) fn new(limit: usize) -> Self {
         Self {
             taken: Vec::new(),
             limit,
         }
     }
 
-    /// Most sessions at once.
-    pub(super) fn limit(&self) -> usize {
+    /// Most clients at once.
+    pub(in crate::server) fn limit(&self) -> usize {
         self.limit
     }
 
     /// The lowest free number, and whether nobody had it before.
-    pub(super) fn take(&mut self) -> Option<(u32, bool)> {
+    pub(in crate::server) fn take(&mut self) -> Option<(u32, bool)> {
         if let Some(number) = self.taken.iter().position(|taken| !taken) {
             self.taken[number] = true;
             return Some((number as u32, false));
@@ -32,13 +32,13 @@ impl Places {
         })
     }
 
-    /// A session has ended.
-    pub(super) fn give_back(&mut self, number: u32) {
+    /// A client has left.
+    pub(in crate::server) fn give_back(&mut self, number: u32) {
         self.taken[number as usize] = false;
     }
 
-    /// The number was new, and there is no session for it after all.
-    pub(super) fn undo(&mut self) {
+    /// The number was new, and there is no client for it after all.
+    pub(in crate::server) fn undo(&mut self) {
         self.taken.pop();
     }
 }

@@ -7,9 +7,8 @@ use dunlin_verbs::{
     QueuePairState, ReceiveRequest, SendFlags, SendRequest,
 };
 
-use super::credits::{ASKS, REPORTS};
 use super::long::{Fetch, Fetched};
-use super::{RingChannel, QUIET, SEND_REQUESTS, SIGNAL_EVERY};
+use super::{Carrier, ASKS, QUIET, REPORTS, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::ChannelError;
 use crate::config::REST;
 
@@ -30,8 +29,8 @@ const LOOKS_PER_CLOCK: u32 = 16;
 /// How long the side that dialled has for its first word, as long as a handshake. After it the retries of a probe decide.
 const MEETING: Duration = Duration::from_secs(5);
 
-impl<D: Device> RingChannel<D> {
-    pub(super) fn post(
+impl<D: Device> Carrier<D> {
+    pub(in crate::channel) fn post(
         &mut self,
         request: SendRequest<'_, D::Region, D::AddressHandle>,
     ) -> Result<(), ChannelError> {
@@ -44,7 +43,7 @@ impl<D: Device> RingChannel<D> {
     }
 
     /// A signaled request was posted.
-    pub(super) fn note_signaled(&mut self) {
+    pub(in crate::channel) fn note_signaled(&mut self) {
         self.posted += 1;
         self.unsignaled = 0;
         self.signaled.push_back(self.posted);
@@ -52,14 +51,14 @@ impl<D: Device> RingChannel<D> {
 
     /// Whether `entries` more fit into the send queue.
     #[inline]
-    pub(super) fn has_entries(&self, entries: usize) -> bool {
+    pub(in crate::channel) fn has_entries(&self, entries: usize) -> bool {
         (self.posted - self.retired) as usize + entries <= SEND_REQUESTS
     }
 
     /// Makes sure that `entries` of the send queue are free. An RC peer that lives gives them back soon, so this waits for
     /// completions, within the retry time of the queue pair.
     #[inline]
-    pub(super) fn reserve(&mut self, entries: usize) -> Result<(), ChannelError> {
+    pub(in crate::channel) fn reserve(&mut self, entries: usize) -> Result<(), ChannelError> {
         if self.has_entries(entries) {
             return Ok(());
         }
@@ -67,7 +66,7 @@ impl<D: Device> RingChannel<D> {
     }
 
     #[cold]
-    pub(super) fn reclaim(&mut self, entries: usize) -> Result<(), ChannelError> {
+    pub(in crate::channel) fn reclaim(&mut self, entries: usize) -> Result<(), ChannelError> {
         let started = thread::now();
         loop {
             self.progress()?;
@@ -79,6 +78,11 @@ impl<D: Device> RingChannel<D> {
             }
             thread::idle(REST, false);
         }
+    }
+
+    /// Whether a signaled request is known to be done, by its number among all that were posted.
+    pub(in crate::channel) fn is_done(&self, number: u64) -> bool {
+        self.retired >= number
     }
 
     /// Takes completions: entries that came back, READs that are done, wake-ups, failures.
@@ -157,7 +161,7 @@ impl<D: Device> RingChannel<D> {
         Ok(())
     }
 
-    /// [`RingChannel::probe`], once in each [`PROBE_INTERVAL`]: for a side that waits. A server that has ended shows it only to who posts,
+    /// [`Carrier::probe`], once in each [`PROBE_INTERVAL`]: for a side that waits. A server that has ended shows it only to who posts,
     /// and so do requests that stay out.
     pub(crate) fn probe_at_intervals(&mut self) -> Result<(), ChannelError> {
         let now = thread::now();
@@ -168,11 +172,14 @@ impl<D: Device> RingChannel<D> {
         self.probe()
     }
 
-    pub(super) fn fail(&mut self, error: ChannelError) -> ChannelError {
+    pub(in crate::channel) fn fail(&mut self, error: ChannelError) -> ChannelError {
         self.broken.get_or_insert(error).clone()
     }
 
-    pub(super) fn complete(&mut self, completion: &Completion) -> Result<(), ChannelError> {
+    pub(in crate::channel) fn complete(
+        &mut self,
+        completion: &Completion,
+    ) -> Result<(), ChannelError> {
         if !completion.is_success() {
             let error = ChannelError::queue_pair(completion.status.to_string());
             return Err(self.fail(error));
@@ -218,7 +225,7 @@ impl<D: Device> RingChannel<D> {
     }
 
     /// WRITEs a word of the peer's inlet. `signaled`: its completion will be looked for.
-    pub(super) fn write_word(
+    pub(in crate::channel) fn write_word(
         &mut self,
         at: usize,
         word: &[u8],
@@ -244,7 +251,7 @@ impl<D: Device> RingChannel<D> {
 
     /// The flags of the next request whose completion nobody waits for (FaSST's selective signaling).
     #[inline]
-    pub(super) fn next_flags(&self) -> SendFlags {
+    pub(in crate::channel) fn next_flags(&self) -> SendFlags {
         match self.unsignaled + 1 >= SIGNAL_EVERY {
             true => SendFlags::SIGNALED,
             false => SendFlags::empty(),
@@ -253,7 +260,7 @@ impl<D: Device> RingChannel<D> {
 
     /// A request with these flags was posted.
     #[inline]
-    pub(super) fn note_posted(&mut self, flags: SendFlags) {
+    pub(in crate::channel) fn note_posted(&mut self, flags: SendFlags) {
         if flags.contains(SendFlags::SIGNALED) {
             self.note_signaled();
         } else {

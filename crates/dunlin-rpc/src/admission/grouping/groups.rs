@@ -1,0 +1,371 @@
+//! Who is in which group (ScaleRPC §3.2).
+//!
+//! Clients log in to the smallest group that has room and log out at any time. Groups are put in order lazily, between two rounds: when one
+//! is out of the legal range, from half to one and a half of the default size, or when more than a quarter of all clients are in a group
+//! of another class than their own. Then clients of one class come together, in groups as even as may be, and what is left of a class
+//! and too small joins the class below.
+
+use super::priority::{self, Class, Load};
+
+/// The settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Clients of a group, by default.
+    pub(crate) clients: usize,
+    /// How long a group is served, by default.
+    pub(crate) slice_ns: u64,
+    /// Whether size and slice follow the priorities of clients. Not: the paper's static mode.
+    pub(crate) by_priority: bool,
+}
+
+impl Rules {
+    /// Most clients of a group.
+    pub(crate) fn most(&self) -> usize {
+        self.clients + self.clients / 2
+    }
+
+    /// Fewest, if there are several groups.
+    fn fewest(&self) -> usize {
+        self.clients.div_ceil(2)
+    }
+}
+
+/// A group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    members: Vec<u32>,
+    class: Class,
+    slice_ns: u64,
+}
+
+/// All groups.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    rules: Rules,
+    groups: Vec<Group>,
+    /// By client.
+    classes: Vec<Class>,
+}
+
+impl Groups {
+    /// One group with nobody in it.
+    pub(crate) fn new(rules: Rules) -> Self {
+        let mut groups = Self {
+            rules,
+            groups: Vec::new(),
+            classes: Vec::new(),
+        };
+        groups.open();
+        groups
+    }
+
+    fn open(&mut self) -> usize {
+        self.groups.push(Group {
+            members: Vec::new(),
+            class: priority::UNKNOWN,
+            slice_ns: self.rules.slice_ns,
+        });
+        self.groups.len() - 1
+    }
+
+    /// How many groups there are; one at least.
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The clients of a group.
+    pub(crate) fn members(&self, group: usize) -> &[u32] {
+        &self.groups[group].members
+    }
+
+    /// How long a group is served.
+    pub(crate) fn slice_ns(&self, group: usize) -> u64 {
+        self.groups[group].slice_ns
+    }
+
+    /// The group of a client.
+    pub(crate) fn of(&self, client: u32) -> Option<usize> {
+        let has = |group: &Group| group.members.contains(&client);
+        self.groups.iter().position(has)
+    }
+
+    /// A client has come. Groups keep their numbers.
+    pub(crate) fn login(&mut self, client: u32) {
+        let index = client as usize;
+        if self.classes.len() <= index {
+            self.classes.resize(index + 1, priority::UNKNOWN);
+        }
+        self.classes[index] = priority::UNKNOWN;
+        let all = self.groups.iter().enumerate();
+        let open = all.filter(|(_, group)| group.members.len() < self.rules.most());
+        let smallest = open.min_by_key(|(_, group)| group.members.len());
+        let index = match smallest {
+            Some((index, _)) => index,
+            None => self.open(),
+        };
+        self.groups[index].members.push(client);
+    }
+
+    /// A client has left. Groups keep their numbers, also empty ones.
+    pub(crate) fn logout(&mut self, client: u32) {
+        for group in &mut self.groups {
+            group.members.retain(|&member| member != client);
+        }
+    }
+
+    /// What a client did in its turn. What its class is changes by one step at a time: one turn is little to judge by.
+    pub(crate) fn record(&mut self, client: u32, load: &Load) {
+        if !self.rules.by_priority {
+            return;
+        }
+        if let Some(known) = self.classes.get_mut(client as usize) {
+            let seen = priority::class(load);
+            *known = match seen.cmp(known) {
+                std::cmp::Ordering::Less => *known - 1,
+                std::cmp::Ordering::Equal => *known,
+                std::cmp::Ordering::Greater => *known + 1,
+            };
+        }
+    }
+
+    /// Puts the groups in order if they need it. `true`: they have other numbers and members than before.
+    pub(crate) fn put_in_order(&mut self) -> bool {
+        if !self.is_out_of_order() {
+            return false;
+        }
+        let before = std::mem::take(&mut self.groups);
+        let clients = before.iter().flat_map(|group| &group.members);
+        let clients = clients.map(|&client| (client, self.classes[client as usize]));
+        self.groups = arrange(clients.collect(), &self.rules);
+        if self.groups.is_empty() {
+            self.open();
+        }
+        self.groups != before
+    }
+
+    fn is_out_of_order(&self) -> bool {
+        let several = self.groups.len() > 1;
+        let illegal = |group: &Group| {
+            let clients = group.members.len();
+            clients > self.rules.most() || (several && clients < self.rules.fewest())
+        };
+        if self.groups.iter().any(illegal) {
+            return true;
+        }
+        let class = |&&client: &&u32| self.classes[client as usize];
+        let misplaced = |group: &Group| {
+            let others = group
+                .members
+                .iter()
+                .filter(|member| class(member) != group.class);
+            others.count()
+        };
+        let misplaced: usize = self.groups.iter().map(misplaced).sum();
+        let all: usize = self.groups.iter().map(|group| group.members.len()).sum();
+        misplaced * 4 > all
+    }
+}
+
+/// Groups for these clients with their classes, by falling class.
+fn arrange(mut clients: Vec<(u32, Class)>, rules: &Rules) -> Vec<Group> {
+    clients.sort_by_key(|&(client, class)| (std::cmp::Reverse(class), client));
+    let Some(&(_, middle)) = clients.get(clients.len() / 2) else {
+        return Vec::new();
+    };
+    let mut groups: Vec<Group> = Vec::new();
+    for alike in clients.chunk_by(|a, b| a.1 == b.1) {
+        let class = alike[0].1;
+        let size = priority::size(class, middle, rules.clients);
+        let count = ((alike.len() + size / 2) / size).max(1);
+        // A group more where rounding made them too large.
+        let count = count.max(alike.len().div_ceil(rules.most()));
+        let mut rest = alike;
+        for left in (1..=count).rev() {
+            let (now, later) = rest.split_at(rest.len().div_ceil(left));
+            rest = later;
+            groups.push(Group {
+                members: now.iter().map(|&(client, _)| client).collect(),
+                class,
+                slice_ns: priority::slice_ns(class, middle, rules.slice_ns),
+            });
+        }
+    }
+    merge(groups, rules)
+}
+
+/// Joins groups that are too small to the next, or to the one before, where both together are not too large.
+fn merge(groups: Vec<Group>, rules: &Rules) -> Vec<Group> {
+    let mut merged: Vec<Group> = Vec::new();
+    for group in groups {
+        if let Some(last) = merged.last_mut() {
+            let small = |group: &Group| group.members.len() < rules.fewest();
+            let together = last.members.len() + group.members.len();
+            if (small(last) || small(&group)) && together <= rules.most() {
+                // They are served as the most of them are.
+                if group.members.len() > last.members.len() {
+                    (last.class, last.slice_ns) = (group.class, group.slice_ns);
+                }
+                last.members.extend(group.members);
+                continue;
+            }
+        }
+        merged.push(group);
+    }
+    merged
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RULES: Rules = Rules {
+        clients: 40,
+        slice_ns: 100_000,
+        by_priority: true,
+    };
+
+    fn sizes(groups: &Groups) -> Vec<usize> {
+        let all = 0..groups.len();
+        all.map(|group| groups.members(group).len()).collect()
+    }
+
+    fn busy(requests: u64, size: u64) -> Load {
+        Load {
+            requests,
+            bytes: requests * size,
+            turn_ns: 100_000,
+        }
+    }
+
+    fn with(clients: u32, rules: Rules) -> Groups {
+        let mut groups = Groups::new(rules);
+        (0..clients).for_each(|client| groups.login(client));
+        groups
+    }
+
+    /// ScaleRPC §3.6: 400 clients alike, in groups of 40.
+    #[test]
+    fn four_hundred_alike_are_ten_groups() {
+        let mut groups = with(400, RULES);
+        // Logged in they filled groups up to the legal size.
+        assert_eq!(sizes(&groups), [60, 60, 60, 60, 60, 60, 40]);
+        assert!(!groups.put_in_order(), "all are legal");
+        groups.login(400);
+        (0..30).for_each(|client| groups.logout(client));
+        (60..101).for_each(|client| groups.logout(client));
+        assert!(groups.put_in_order(), "one is too small");
+        assert_eq!(sizes(&groups), [42, 42, 41, 41, 41, 41, 41, 41]);
+        assert!((0..8).all(|group| groups.slice_ns(group) == 100_000));
+    }
+
+    /// §3.2: a group is split or merged when its size is not within [1/2, 3/2] of the default.
+    #[test]
+    fn groups_split_and_merge_lazily() {
+        let mut groups = with(61, RULES);
+        assert_eq!(sizes(&groups), [60, 1]);
+        assert!(groups.put_in_order());
+        assert_eq!(sizes(&groups), [31, 30]);
+        (0..11).for_each(|client| groups.logout(client));
+        assert_eq!(sizes(&groups), [20, 30]);
+        assert!(!groups.put_in_order(), "half of the default is legal");
+        groups.logout(11);
+        assert!(groups.put_in_order());
+        assert_eq!(sizes(&groups), [49]);
+        (0..61).for_each(|client| groups.logout(client));
+        assert!(!groups.put_in_order() || sizes(&groups) == [0]);
+        assert_eq!(groups.len(), 1);
+    }
+
+    /// §3.2: clients of one class come together; the group with higher priority has fewer clients and a longer slice.
+    #[test]
+    fn the_busy_are_served_longer_in_smaller_groups() {
+        let mut groups = with(120, RULES);
+        for _ in 0..10 {
+            for client in 0..120 {
+                let load = if client % 6 == 0 {
+                    busy(100, 32)
+                } else {
+                    busy(1, 32)
+                };
+                groups.record(client, &load);
+            }
+        }
+        assert!(!groups.put_in_order(), "a sixth of them is not a quarter");
+        for _ in 0..10 {
+            for client in 0..120 {
+                let load = if client % 3 == 0 {
+                    busy(100, 32)
+                } else {
+                    busy(1, 32)
+                };
+                groups.record(client, &load);
+            }
+        }
+        assert!(groups.put_in_order());
+        assert_eq!(sizes(&groups), [20, 20, 40, 40]);
+        assert!(groups.members(0).iter().all(|client| client % 3 == 0));
+        let slices = [0, 1, 2, 3].map(|group| groups.slice_ns(group));
+        assert_eq!(slices, [200_000, 200_000, 100_000, 100_000]);
+        assert_eq!(groups.of(3), Some(0));
+        assert!(!groups.put_in_order());
+    }
+
+    #[test]
+    fn the_few_of_a_class_join_the_next() {
+        let mut groups = with(50, RULES);
+        for _ in 0..10 {
+            (0..20).for_each(|client| groups.record(client, &busy(100, 32)));
+            (20..25).for_each(|client| groups.record(client, &busy(100, 4096)));
+            (25..50).for_each(|client| groups.record(client, &Load::default()));
+        }
+        assert!(groups.put_in_order());
+        assert_eq!(sizes(&groups), [25, 25]);
+        assert_eq!(groups.members(0)[..3], [0, 1, 2]);
+    }
+
+    #[test]
+    fn static_mode_knows_no_priorities() {
+        let fixed = Rules {
+            by_priority: false,
+            ..RULES
+        };
+        let mut groups = with(80, fixed);
+        for _ in 0..10 {
+            (0..40).for_each(|client| groups.record(client, &busy(100, 32)));
+        }
+        assert!(!groups.put_in_order());
+        assert!((0..groups.len()).all(|group| groups.slice_ns(group) == 100_000));
+    }
+
+    proptest! {
+        /// Whatever clients do, each is in one group, and none is larger than there are zones for.
+        #[test]
+        fn everybody_is_somewhere(actions in prop::collection::vec((0u32..300, 0u8..4, 0u64..200, 0u64..5000), 1..600), clients in 1usize..50) {
+            let rules = Rules { clients, ..RULES };
+            let mut groups = Groups::new(rules);
+            let mut present = std::collections::BTreeSet::new();
+            for (client, action, requests, size) in actions {
+                match action {
+                    0 if !present.contains(&client) => {
+                        groups.login(client);
+                        present.insert(client);
+                    }
+                    1 => {
+                        groups.logout(client);
+                        present.remove(&client);
+                    }
+                    2 => groups.record(client, &busy(requests, size)),
+                    _ => {
+                        groups.put_in_order();
+                    }
+                }
+                let mut members: Vec<u32> = (0..groups.len()).flat_map(|group| groups.members(group).to_vec()).collect();
+                members.sort_unstable();
+                prop_assert_eq!(&members, &present.iter().copied().collect::<Vec<_>>());
+                prop_assert!(groups.len() >= 1);
+                prop_assert!(sizes(&groups).iter().all(|&size| size <= rules.most()));
+            }
+        }
+    }
+}

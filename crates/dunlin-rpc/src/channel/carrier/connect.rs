@@ -1,0 +1,203 @@
+//! Setting up a carrier: the objects of one side, before its peer is known, and joining both.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    thread, Access, ConnectAttributes, Device, EndpointAddress, QueuePair, QueuePairConfig,
+    ReceiveQueue, ReceiveRequest, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
+};
+
+use super::one_sided::OneSidedWork;
+use super::{Carrier, PROBE_INTERVAL, QUIET, RECEIVES, SEND_REQUESTS};
+use crate::channel::buffers::{BufferPool, Purpose};
+use crate::channel::Parameters;
+use crate::config::ChannelConfig;
+
+/// A carrier whose peer is not known yet.
+#[derive(Debug)]
+pub(in crate::channel) struct UnconnectedCarrier<D: Device> {
+    queue_pair: D::QueuePair,
+    completions: D::CompletionQueue,
+    wake: D::CompletionChannel,
+    exports: Arc<BufferPool<D>>,
+    landings: Arc<BufferPool<D>>,
+    pub(in crate::channel) device: D,
+    /// A domain for each connection: no key of another connection is of any use here.
+    pub(in crate::channel) domain: D::ProtectionDomain,
+    pub(in crate::channel) config: ChannelConfig,
+    pub(in crate::channel) inline_bytes: usize,
+}
+
+/// What the peer may write of ours.
+#[derive(Debug)]
+pub(in crate::channel) struct Inlet<D: Device> {
+    pub(in crate::channel) region: D::Region,
+    /// Where it begins in the region.
+    pub(in crate::channel) at: usize,
+}
+
+/// What the peer has said of itself.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::channel) struct Peer {
+    pub(in crate::channel) inlet: RemoteAddress,
+    /// Longest payload that it takes.
+    pub(in crate::channel) longest: usize,
+}
+
+impl<D: Device> UnconnectedCarrier<D> {
+    /// Makes the objects of one side, whose requests carry up to `inline_bytes` inside themselves if the device can. `wake` is raised when
+    /// the peer wakes this channel.
+    pub(in crate::channel) fn new(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+        inline_bytes: usize,
+    ) -> Result<Self, VerbsError> {
+        let attributes = device.attributes();
+        let domain = device.create_protection_domain()?;
+        let entries = SEND_REQUESTS + RECEIVES;
+        let completions = device.create_completion_queue(entries, Some(wake))?;
+        let inline_bytes = attributes.max_inline_bytes.min(inline_bytes);
+        let mut queue_pair = device.create_queue_pair(
+            &domain,
+            &QueuePairConfig {
+                transport: Transport::ReliableConnection,
+                send_completions: &completions,
+                receive_completions: &completions,
+                send_requests: SEND_REQUESTS,
+                receive_queue: ReceiveQueue::Own(RECEIVES),
+                segments: 1,
+                inline_bytes,
+            },
+        )?;
+        let mut access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        if attributes.transports.rc.contains(Verbs::ATOMIC) {
+            access |= Access::REMOTE_ATOMIC;
+        }
+        queue_pair.to_init(access)?;
+        Ok(Self {
+            queue_pair,
+            completions,
+            wake: wake.clone(),
+            exports: BufferPool::new(device, &domain, Purpose::Export),
+            landings: BufferPool::new(device, &domain, Purpose::Landing),
+            device: device.clone(),
+            domain,
+            config: config.clone(),
+            inline_bytes,
+        })
+    }
+
+    /// Where the peer reaches this side.
+    pub(in crate::channel) fn address(&self) -> EndpointAddress {
+        self.queue_pair.address()
+    }
+
+    /// Joins the side that was dialled, before its peer: this side posts nothing until it has heard from there, because a queue pair takes
+    /// requests only when its owner has come so far, and how long that takes no timeout of a request should bound.
+    pub(in crate::channel) fn join(
+        self,
+        address: &EndpointAddress,
+        inlet: Inlet<D>,
+        peer: Peer,
+    ) -> Result<Carrier<D>, VerbsError> {
+        let Self { mut queue_pair, .. } = self;
+        let timeouts = ConnectAttributes {
+            timeout_ns: 500_000_000,
+            // A side that announces a sleep has a RECEIVE for its wake-up. Waiting for one that has not would block our sends.
+            receiver_not_ready_retries: 0,
+            ..Default::default()
+        };
+        queue_pair.to_ready_to_receive(Some(address), timeouts)?;
+        queue_pair.to_ready_to_send()?;
+        for _ in 0..RECEIVES {
+            let wake_up = ReceiveRequest {
+                id: QUIET,
+                segments: &[],
+            };
+            queue_pair
+                .post_receive(&[wake_up])
+                .map_err(|e| VerbsError::Peer(e.to_string()))?;
+        }
+        Ok(Carrier {
+            queue_pair,
+            completions: self.completions,
+            wake: self.wake,
+            inlet: inlet.region,
+            inlet_at: inlet.at,
+            exports: self.exports,
+            landings: self.landings,
+            config: self.config,
+            inline_bytes: self.inline_bytes,
+            peer_inlet: peer.inlet,
+            peer_longest: peer.longest,
+            unsignaled: 0,
+            posted: 0,
+            retired: 0,
+            signaled: VecDeque::with_capacity(SEND_REQUESTS),
+            vain_looks: 0,
+            stalled_since: thread::now(),
+            fetches: Vec::new(),
+            fetched: Vec::new(),
+            woken: 0,
+            sleep: 0,
+            asleep: false,
+            announcement: 0,
+            unconfirmed: None,
+            broken: None,
+            asked: None,
+            reported: None,
+            one_sided: OneSidedWork::new(),
+            met: false,
+            waited_since: None,
+            dialled: false,
+            probe: None,
+            next_probe: thread::now() + PROBE_INTERVAL,
+            device: self.device,
+            domain: self.domain,
+        })
+    }
+}
+
+impl<D: Device> Carrier<D> {
+    /// This side has dialled: its peer is joined already, and is told that this side is.
+    pub(in crate::channel) fn greet(&mut self) -> Result<(), VerbsError> {
+        self.met = true;
+        self.dialled = true;
+        self.wake_peer(0)
+            .map_err(|error| VerbsError::Peer(error.to_string()))
+    }
+}
+
+/// A number that the peer has said, of `what` this is a part.
+pub(in crate::channel) fn number(
+    parameters: &Parameters,
+    what: &str,
+    name: &str,
+    most: usize,
+) -> Result<usize, VerbsError> {
+    let value = parameters.get(name).copied().ok_or_else(|| {
+        VerbsError::Peer(format!(
+            "it did not say its {name}: not {what} of this version"
+        ))
+    })?;
+    usize::try_from(value)
+        .ok()
+        .filter(|&value| value <= most)
+        .ok_or_else(|| VerbsError::Peer(format!("its {name} is {value}, more than {most}")))
+}
+
+/// A place in the peer's memory, from the parameters of these names.
+pub(in crate::channel) fn place(
+    parameters: &Parameters,
+    what: &str,
+    (address, key): (&str, &str),
+) -> Result<RemoteAddress, VerbsError> {
+    let key = number(parameters, what, key, u32::MAX as usize)?;
+    let address = number(parameters, what, address, usize::MAX)?;
+    Ok(RemoteAddress {
+        address: address as u64,
+        key: RemoteKey(key as u32),
+    })
+}

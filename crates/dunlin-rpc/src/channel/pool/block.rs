@@ -1,0 +1,270 @@
+//! A message in a block: right-aligned (ScaleRPC §3.1), so that its last word is the last of the block, whatever its length.
+//!
+//! ```text
+//! | free | payload, to 8 B | header 16 B | turn 8 B | seal 8 B |
+//! ```
+//!
+//! The paper's Valid byte says that all has come because a NIC writes in ascending order. The *seal* says so because it is a sum over the
+//! rest of the message.
+
+use std::sync::atomic::Ordering;
+
+use dunlin_verbs::Memory;
+
+use crate::channel::message::{Header, HEADER_BYTES};
+use crate::channel::outbox::copy;
+
+/// Bytes behind the payload.
+pub(super) const TAIL_BYTES: usize = HEADER_BYTES + 16;
+
+/// Blocks in a region, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks {
+    /// Byte offset of the first.
+    pub(super) start: usize,
+    /// Bytes of each.
+    pub(super) bytes: usize,
+}
+
+impl Blocks {
+    /// Where a block ends.
+    #[inline]
+    pub(super) fn end(&self, block: usize) -> usize {
+        self.start + (block + 1) * self.bytes
+    }
+
+    /// The seal of what a block holds. Zero: nothing was ever there.
+    #[inline]
+    pub(super) fn seal(&self, memory: &Memory, block: usize) -> u64 {
+        let word = memory.atomic_u64(self.end(block) - 8);
+        u64::from_le(word.load(Ordering::Acquire))
+    }
+
+    /// Copies the message of a block out and checks its seal: its header and turn, when it is whole and its payload is no longer than
+    /// `target` has room for.
+    #[inline]
+    pub(super) fn read(
+        &self,
+        memory: &Memory,
+        block: usize,
+        seals: &Seals,
+        target: &mut [u8],
+    ) -> Option<(Header, u64)> {
+        let end = self.end(block);
+        let mut tail = [0; TAIL_BYTES];
+        memory.read(end - TAIL_BYTES, &mut tail);
+        let (header, words) = tail.split_first_chunk()?;
+        let header = Header::read(header)?;
+        let padded = padded(header.length as usize)?;
+        let sealed = padded + TAIL_BYTES - 8;
+        if sealed > target.len() || padded + TAIL_BYTES > self.bytes {
+            return None;
+        }
+        memory.read(end - TAIL_BYTES - padded, &mut target[..padded]);
+        target[padded..sealed].copy_from_slice(&tail[..TAIL_BYTES - 8]);
+        let (turn, seal) = words.split_first_chunk()?;
+        let seal = u64::from_le_bytes(*seal.first_chunk()?);
+        (seals.seal(block, &target[..sealed]) == seal).then(|| (header, u64::from_le_bytes(*turn)))
+    }
+}
+
+/// A length as a multiple of eight; `None`: no message is so long.
+#[inline]
+fn padded(length: usize) -> Option<usize> {
+    (length < 1 << 30).then(|| (length + 7) & !7)
+}
+
+/// The seals of one direction of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Seals {
+    /// Random, chosen by the reader and told the writer alone.
+    secret: u64,
+}
+
+impl Seals {
+    pub(super) fn new(secret: u64) -> Self {
+        Self { secret }
+    }
+
+    /// A keyed sum over whole words, by folded multiplication as in wyhash. No cryptography: who cannot read a pool, and no client can, has
+    /// nothing to work on.
+    ///
+    /// # Panics
+    /// When `message` is not a multiple of eight.
+    #[inline]
+    pub(super) fn seal(&self, block: usize, message: &[u8]) -> u64 {
+        #[inline]
+        fn fold(a: u64, b: u64) -> u64 {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        }
+        #[inline]
+        fn word(bytes: &[u8]) -> u64 {
+            bytes
+                .first_chunk()
+                .map_or(0, |word| u64::from_le_bytes(*word))
+        }
+        const K: [u64; 3] = [
+            0xa076_1d64_78bd_642f,
+            0xe703_7ed1_a0b4_28db,
+            0x8ebc_6af0_9c88_c6e3,
+        ];
+        assert_eq!(message.len() % 8, 0, "messages are whole words");
+        let mut sum = fold(self.secret ^ K[0], K[1] ^ (block as u64 + 1));
+        let mut pairs = message.chunks_exact(16);
+        for pair in &mut pairs {
+            sum = fold(word(&pair[..8]) ^ sum, word(&pair[8..]) ^ K[1]);
+        }
+        if !pairs.remainder().is_empty() {
+            sum = fold(word(pairs.remainder()) ^ sum, K[2]);
+        }
+        fold(sum ^ message.len() as u64, self.secret ^ K[2]).max(1)
+    }
+}
+
+/// A message that is being made, in private memory.
+#[derive(Debug)]
+pub(super) struct Draft {
+    bytes: Box<[u8]>,
+}
+
+impl Draft {
+    /// For blocks of so many bytes.
+    pub(super) fn new(block_bytes: usize) -> Self {
+        Self {
+            bytes: vec![0; block_bytes].into(),
+        }
+    }
+
+    /// Where the payload will stand, for up to `most` bytes.
+    #[inline]
+    pub(super) fn space(&mut self, most: usize) -> &mut [u8] {
+        &mut self.bytes[..most]
+    }
+
+    /// Copies a payload in.
+    #[inline]
+    pub(super) fn fill(&mut self, payload: &[u8]) {
+        copy(&mut self.bytes[..payload.len()], payload);
+    }
+
+    /// Takes an earlier message of so many bytes back from where it was written, to be sealed again.
+    pub(super) fn take(&mut self, memory: &Memory, end: usize, bytes: usize) {
+        memory.read(end - bytes, &mut self.bytes[..bytes]);
+    }
+
+    /// The message whose payload stands in [`Draft::space`].
+    #[inline]
+    pub(super) fn finish(
+        &mut self,
+        header: Header,
+        turn: u64,
+        seals: &Seals,
+        block: usize,
+    ) -> &[u8] {
+        let length = header.length as usize;
+        let padded = (length + 7) & !7;
+        self.bytes[length..padded].fill(0);
+        self.bytes[padded..padded + HEADER_BYTES].copy_from_slice(&header.encode());
+        self.seal(padded + TAIL_BYTES, turn, seals, block)
+    }
+
+    /// The message of `bytes` bytes that is there already, in another turn.
+    #[inline]
+    pub(super) fn seal(&mut self, bytes: usize, turn: u64, seals: &Seals, block: usize) -> &[u8] {
+        self.bytes[bytes - 16..bytes - 8].copy_from_slice(&turn.to_le_bytes());
+        let seal = seals.seal(block, &self.bytes[..bytes - 8]);
+        self.bytes[bytes - 8..bytes].copy_from_slice(&seal.to_le_bytes());
+        &self.bytes[..bytes]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::channel::message::Kind;
+    use dunlin_verbs::{Access, Device, Region};
+    use proptest::prelude::*;
+
+    const BYTES: usize = 320;
+
+    fn region() -> <dunlin_shm::ShmDevice as Device>::Region {
+        let device = crate::devices::shared_memory().unwrap();
+        let domain = device.create_protection_domain().unwrap();
+        device
+            .allocate_region(&domain, 4096, Access::LOCAL_WRITE)
+            .unwrap()
+    }
+
+    const BLOCKS: Blocks = Blocks {
+        start: 64,
+        bytes: BYTES,
+    };
+
+    fn put(memory: &Memory, block: usize, message: &[u8]) {
+        memory.write(BLOCKS.end(block) - message.len(), message);
+    }
+
+    fn message(draft: &mut Draft, payload: &[u8], secret: u64, block: usize, turn: u64) -> Vec<u8> {
+        draft.fill(payload);
+        let header = Header::new(Kind::Request, 7, 3 << 32 | 5, payload.len());
+        let seals = Seals::new(secret);
+        draft.finish(header, turn, &seals, block).to_vec()
+    }
+
+    proptest! {
+        #[test]
+        fn messages_of_all_lengths_come_back_whole(length in 0usize..=BYTES - TAIL_BYTES, secret: u64, turn: u64, block in 0usize..4) {
+            let region = region();
+            let memory = region.memory();
+            let payload: Vec<u8> = (0..length).map(|i| i as u8 ^ secret as u8).collect();
+            let mut draft = Draft::new(BYTES);
+            put(memory, block, &message(&mut draft, &payload, secret, block, turn));
+            let mut target = vec![0; BYTES];
+            let (header, read) = BLOCKS.read(memory, block, &Seals::new(secret), &mut target).unwrap();
+            prop_assert_eq!((header.length as usize, header.handler, header.call), (length, 7, 3 << 32 | 5));
+            prop_assert_eq!(read, turn);
+            prop_assert_eq!(&target[..length], &payload[..]);
+            prop_assert!(BLOCKS.seal(memory, block) != 0);
+            // Of another connection, or in another block.
+            let other = Seals::new(secret.wrapping_add(1));
+            prop_assert!(BLOCKS.read(memory, block, &other, &mut target).is_none());
+            let elsewhere = (block + 1) % 4;
+            let copied = message(&mut draft, &payload, secret, block, turn);
+            put(memory, elsewhere, &copied);
+            prop_assert!(BLOCKS.read(memory, elsewhere, &Seals::new(secret), &mut target).is_none());
+        }
+
+        /// Any change of any bit, be it by a late message of another client or by half of one, is seen.
+        #[test]
+        fn a_message_that_was_touched_is_no_message(length in 0usize..200, at in 0usize..400, flip in 1u8..) {
+            let region = region();
+            let memory = region.memory();
+            let payload = vec![9; length];
+            let sealed = message(&mut Draft::new(BYTES), &payload, 1, 0, 2);
+            put(memory, 0, &sealed);
+            let at = at % sealed.len();
+            memory.write(BLOCKS.end(0) - sealed.len() + at, &[sealed[at] ^ flip]);
+            let mut target = vec![0; BYTES];
+            let read = BLOCKS.read(memory, 0, &Seals::new(1), &mut target);
+            // The bytes of a header that say nothing are kept by the seal as well.
+            prop_assert!(read.is_none());
+        }
+
+        #[test]
+        fn any_bytes_are_no_message(bytes in prop::collection::vec(any::<u8>(), BYTES)) {
+            let region = region();
+            put(region.memory(), 0, &bytes);
+            let mut target = vec![0; BYTES];
+            prop_assert!(BLOCKS.read(region.memory(), 0, &Seals::new(1), &mut target).is_none());
+        }
+    }
+
+    #[test]
+    fn memory_that_nobody_wrote_holds_no_message() {
+        let region = region();
+        assert_eq!(BLOCKS.seal(region.memory(), 0), 0);
+        let read = BLOCKS.read(region.memory(), 0, &Seals::new(0), &mut [0; BYTES]);
+        assert!(read.is_none());
+    }
+}

@@ -1,0 +1,336 @@
+//! Setting up a message pool between a client and a server: the objects of each side, what it tells the other, and what it makes of the
+//! answer.
+
+use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
+
+use super::block::{Blocks, Draft, Seals};
+use super::client::{Pool, State};
+use super::server::{Theirs, TurnLoad};
+use super::turn::Turn;
+use super::{
+    block_bytes, capacity, zone_bytes, PoolChannel, ServedPool, ANSWERS_AT, BLOCKS, CALLS,
+    ENTRY_BYTES, EVENT,
+};
+use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
+use crate::channel::message::DESCRIPTOR_BYTES;
+use crate::channel::Parameters;
+use crate::config::ChannelConfig;
+
+/// Names of the parameters that two sides exchange.
+mod parameter {
+    pub(super) const INLET: (&str, &str) = ("inlet-address", "inlet-key");
+    pub(super) const REQUESTS: (&str, &str) = ("requests-address", "requests-key");
+    pub(super) const ZONES: (&str, &str) = ("pool-address", "pool-key");
+    pub(super) const PLACES: &str = "pool-zones";
+    /// One: the zone is the client's for as long as it is connected.
+    pub(super) const FIXED: &str = "pool-fixed";
+    pub(super) const EAGER: &str = "eager-bytes";
+    pub(super) const LONGEST: &str = "max-message-bytes";
+    pub(super) const SECRET: &str = "pool-secret";
+}
+
+/// For messages about what a peer said.
+const WHAT: &str = "a message pool";
+
+/// What each side says of itself.
+struct Said {
+    inlet: dunlin_verbs::RemoteAddress,
+    eager: usize,
+    longest: usize,
+    seals: Seals,
+}
+
+impl Said {
+    fn read(parameters: &Parameters) -> Result<Self, VerbsError> {
+        let number = |name, most| carrier::number(parameters, WHAT, name, most);
+        let eager = number(parameter::EAGER, 1 << 30)?;
+        if eager < DESCRIPTOR_BYTES {
+            return Err(VerbsError::Peer(format!(
+                "its eager-bytes is {eager}: not even a descriptor fits"
+            )));
+        }
+        let longest = number(parameter::LONGEST, 1 << 30)?;
+        if longest < eager {
+            return Err(VerbsError::Peer(format!(
+                "its max-message-bytes is {longest}, less than its eager-bytes, {eager}"
+            )));
+        }
+        Ok(Self {
+            inlet: carrier::place(parameters, WHAT, parameter::INLET)?,
+            eager,
+            longest,
+            seals: Seals::new(number(parameter::SECRET, usize::MAX)? as u64),
+        })
+    }
+}
+
+fn told(
+    config: &ChannelConfig,
+    secret: u64,
+    places: &[((&str, &str), dunlin_verbs::RemoteAddress)],
+) -> Parameters {
+    let mut parameters: Parameters = [
+        (parameter::EAGER, config.eager_bytes as u64),
+        (parameter::LONGEST, config.max_message_bytes as u64),
+        (parameter::SECRET, secret),
+    ]
+    .map(|(name, value)| (name.to_string(), value))
+    .into();
+    for ((address, key), place) in places {
+        parameters.insert((*address).to_string(), place.address);
+        parameters.insert((*key).to_string(), u64::from(place.key.0));
+    }
+    parameters
+}
+
+/// A client's side whose server is not known yet.
+#[derive(Debug)]
+pub(crate) struct UnconnectedPool<D: Device> {
+    carrier: UnconnectedCarrier<D>,
+    inlet: D::Region,
+    requests: D::Region,
+    secret: u64,
+}
+
+impl<D: Device> UnconnectedPool<D> {
+    /// Makes the objects of one side. `wake` is raised when the server wakes it.
+    pub(crate) fn new(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+    ) -> Result<Self, VerbsError> {
+        let eager = config.eager_bytes;
+        let carrier = UnconnectedCarrier::new(device, wake, config, block_bytes(eager))?;
+        let answers = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let answers_bytes = ANSWERS_AT + (EVENT + 1) * block_bytes(eager);
+        let inlet = device.allocate_region(&carrier.domain, answers_bytes, answers)?;
+        let requests =
+            device.allocate_region(&carrier.domain, zone_bytes(eager), Access::REMOTE_READ)?;
+        Ok(Self {
+            carrier,
+            inlet,
+            requests,
+            secret: crate::fabric::random(device)?,
+        })
+    }
+
+    /// Where the server reaches this side.
+    pub(crate) fn address(&self) -> EndpointAddress {
+        self.carrier.address()
+    }
+
+    /// What the server must know beyond the address.
+    pub(crate) fn parameters(&self) -> Parameters {
+        let places = [
+            (parameter::INLET, self.inlet.remote()),
+            (parameter::REQUESTS, self.requests.remote()),
+        ];
+        told(&self.carrier.config, self.secret, &places)
+    }
+
+    /// Joins it to the server, which is joined already.
+    pub(crate) fn connect(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<PoolChannel<D>, VerbsError> {
+        let said = Said::read(parameters)?;
+        let places = carrier::number(parameters, WHAT, parameter::PLACES, 1 << 16)?;
+        let fixed = parameters.get(parameter::FIXED) == Some(&1);
+        let pool = Pool {
+            zones: carrier::place(parameters, WHAT, parameter::ZONES)?,
+            places,
+            zone_bytes: zone_bytes(said.eager),
+            block_bytes: block_bytes(said.eager),
+        };
+        let theirs = Peer {
+            inlet: said.inlet,
+            longest: said.longest,
+        };
+        let inlet = Inlet {
+            region: self.inlet,
+            at: 0,
+        };
+        let mut carrier = self.carrier.join(peer, inlet, theirs)?;
+        carrier.greet()?;
+        let eager = carrier.config.eager_bytes;
+        let bytes = block_bytes(eager);
+        Ok(PoolChannel {
+            carrier,
+            pool,
+            requests: self.requests,
+            request_blocks: Blocks { start: 0, bytes },
+            answers: Blocks {
+                start: ANSWERS_AT,
+                bytes,
+            },
+            capacity: capacity(said.eager).min(capacity(eager)),
+            reads: Seals::new(self.secret),
+            writes: said.seals,
+            state: if fixed { State::Process } else { State::Idle },
+            turn: Turn::default(),
+            out: 0,
+            waiting: 0,
+            taken: 0,
+            lengths: [0; EVENT],
+            seen: [0; EVENT + 1],
+            words: [0; EVENT - CALLS],
+            serial: 0,
+            draft: Draft::new(bytes),
+            scratch: vec![0; bytes].into(),
+            unflushed: false,
+            said_leaving: false,
+        })
+    }
+}
+
+/// Where a client's entry and zone are, at the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PoolMemory<'a, R> {
+    /// In memory of its own, for as long as it is connected (static mapping).
+    Own,
+    /// In memory that all clients share: its entry, the first of the zones, and how many they are.
+    Shared {
+        /// Entries and zones.
+        region: &'a R,
+        /// Offset of the client's entry.
+        entry_at: usize,
+        /// Offset of the first zone.
+        zones_at: usize,
+        /// Zones.
+        places: usize,
+    },
+}
+
+/// A server's side that is not joined to its client yet.
+#[derive(Debug)]
+pub(crate) struct UnconnectedServedPool<D: Device> {
+    carrier: UnconnectedCarrier<D>,
+    inlet: D::Region,
+    entry_at: usize,
+    zones_at: usize,
+    places: usize,
+    fixed: bool,
+    secret: u64,
+}
+
+impl<D: Device> UnconnectedServedPool<D> {
+    /// Makes the objects of one side. `wake` is raised when the client wakes it.
+    pub(crate) fn new(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+        memory: PoolMemory<'_, D::Region>,
+    ) -> Result<Self, VerbsError> {
+        let eager = config.eager_bytes;
+        let carrier = UnconnectedCarrier::new(device, wake, config, block_bytes(eager))?;
+        let fixed = matches!(memory, PoolMemory::Own);
+        let (inlet, entry_at, zones_at, places) = match memory {
+            PoolMemory::Own => {
+                let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+                let zones_at = 4096;
+                let bytes = zones_at + zone_bytes(eager);
+                let region = device.allocate_region(&carrier.domain, bytes, access)?;
+                (region, 0, zones_at, 1)
+            }
+            PoolMemory::Shared {
+                region,
+                entry_at,
+                zones_at,
+                places,
+            } => {
+                let own = device.register_again(&carrier.domain, region)?;
+                // What an earlier client has left.
+                own.memory().fill(entry_at, ENTRY_BYTES, 0);
+                (own, entry_at, zones_at, places)
+            }
+        };
+        Ok(Self {
+            carrier,
+            inlet,
+            entry_at,
+            zones_at,
+            places,
+            fixed,
+            secret: crate::fabric::random(device)?,
+        })
+    }
+
+    /// Where the client reaches this side.
+    pub(crate) fn address(&self) -> EndpointAddress {
+        self.carrier.address()
+    }
+
+    /// What the client must know beyond the address.
+    pub(crate) fn parameters(&self) -> Parameters {
+        let region = self.inlet.remote();
+        let places = [
+            (parameter::INLET, region.plus(self.entry_at as u64)),
+            (parameter::ZONES, region.plus(self.zones_at as u64)),
+        ];
+        let mut parameters = told(&self.carrier.config, self.secret, &places);
+        parameters.insert(parameter::PLACES.to_string(), self.places as u64);
+        parameters.insert(parameter::FIXED.to_string(), u64::from(self.fixed));
+        parameters
+    }
+
+    /// Joins it to the client.
+    pub(crate) fn join(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<ServedPool<D>, VerbsError> {
+        let said = Said::read(parameters)?;
+        let theirs = Theirs {
+            requests: carrier::place(parameters, WHAT, parameter::REQUESTS)?,
+            request_bytes: block_bytes(said.eager),
+            answers: said.inlet.plus(ANSWERS_AT as u64),
+            answer_bytes: block_bytes(said.eager),
+        };
+        let peer_said = Peer {
+            inlet: said.inlet,
+            longest: said.longest,
+        };
+        let inlet = Inlet {
+            region: self.inlet,
+            at: self.entry_at,
+        };
+        let carrier = self.carrier.join(peer, inlet, peer_said)?;
+        let eager = carrier.config.eager_bytes;
+        let bytes = block_bytes(eager);
+        Ok(ServedPool {
+            carrier,
+            theirs,
+            entry_at: self.entry_at,
+            zones_at: self.zones_at,
+            zone_bytes: zone_bytes(eager),
+            block_bytes: bytes,
+            capacity: capacity(said.eager).min(capacity(eager)),
+            reads: Seals::new(self.secret),
+            writes: said.seals,
+            place: self.fixed.then_some(0),
+            turn: 0,
+            active: self.fixed,
+            ending: false,
+            told_over: false,
+            told: self.fixed,
+            leaving: false,
+            served: 0,
+            fetch: None,
+            next: [0; CALLS],
+            words: [0; BLOCKS - CALLS],
+            working: 0,
+            seen: [0; BLOCKS],
+            parts: [0; BLOCKS],
+            spoilt: false,
+            known: 0,
+            left: 0,
+            looks: 0,
+            load: TurnLoad::default(),
+            draft: Draft::new(bytes),
+            scratch: vec![0; bytes].into(),
+            staging: None,
+            unflushed: false,
+        })
+    }
+}

@@ -1,0 +1,549 @@
+//! The server's side of a message pool, for one client: finds requests in the client's zone, answers them into the client's memory, and
+//! tells it about its turns.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, Device, Operation, Payload, QueuePair, Region, RemoteAddress, Segment, SendFlags,
+    SendRequest, Work,
+};
+
+use super::block::{Blocks, Draft, Seals};
+use super::turn::{Entry, Turn};
+use super::{bits, ALL, BLOCKS, CALLS, EVENT};
+use crate::channel::buffers::BufferPool;
+use crate::channel::carrier::{Carrier, QUIET};
+use crate::channel::message::{Header, Kind};
+use crate::channel::{Channel, ChannelError};
+
+/// Looks between two looks at every block of a zone; the others are at those where requests were found before.
+const LOOKS_PER_SCAN: u32 = 16;
+/// Looks at a block whose message does not become whole, before the turn ends so that it is fetched.
+const LOOKS_AT_PART: u8 = 200;
+
+/// Memory of the client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Theirs {
+    /// Its requests, and the bytes of each block of them.
+    pub(super) requests: RemoteAddress,
+    pub(super) request_bytes: usize,
+    /// Its answers, and the bytes of each block of them.
+    pub(super) answers: RemoteAddress,
+    pub(super) answer_bytes: usize,
+}
+
+/// What a client did in a turn (ScaleRPC §3.2's T and S are made of it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TurnLoad {
+    /// Requests taken.
+    pub(crate) requests: u64,
+    /// Bytes of their payloads.
+    pub(crate) bytes: u64,
+}
+
+/// The server's side of a message pool, for one client.
+#[derive(Debug)]
+pub(crate) struct ServedPool<D: Device> {
+    pub(super) carrier: Carrier<D>,
+    pub(super) theirs: Theirs,
+    /// Offset of the endpoint entry in the region, and of the first zone.
+    pub(super) entry_at: usize,
+    pub(super) zones_at: usize,
+    /// Bytes of a zone, and of a block in it.
+    pub(super) zone_bytes: usize,
+    pub(super) block_bytes: usize,
+    /// Longest payload in an answer.
+    pub(super) capacity: usize,
+    pub(super) reads: Seals,
+    pub(super) writes: Seals,
+    /// The zone that is the client's.
+    pub(super) place: Option<u16>,
+    pub(super) turn: u32,
+    /// It is the client's turn; it is about to end; and the client was told so, or of the turn at all.
+    pub(super) active: bool,
+    pub(super) ending: bool,
+    pub(super) told_over: bool,
+    pub(super) told: bool,
+    pub(super) leaving: bool,
+    /// The serial of the entry whose requests were fetched last, and the last of the READs, while it is not known to be done.
+    pub(super) served: u16,
+    pub(super) fetch: Option<u64>,
+    /// The generation of the next call in each block, and the number of the next word.
+    pub(super) next: [u32; CALLS],
+    pub(super) words: [u16; BLOCKS - CALLS],
+    /// Calls that were taken and are not answered.
+    pub(super) working: u32,
+    /// What stood at the end of each block of the zone when it was looked at last, and how often that was no whole message.
+    pub(super) seen: [u64; BLOCKS],
+    pub(super) parts: [u8; BLOCKS],
+    /// A message was hit by a late one.
+    pub(super) spoilt: bool,
+    /// Blocks that requests were ever found in, those that are still to be looked at in this look, and looks.
+    pub(super) known: u32,
+    pub(super) left: u32,
+    pub(super) looks: u32,
+    pub(super) load: TurnLoad,
+    pub(super) draft: Draft,
+    pub(super) scratch: Box<[u8]>,
+    /// Where answers stand that are too long to be inline; made when there is one.
+    pub(super) staging: Option<D::Region>,
+    pub(super) unflushed: bool,
+}
+
+impl<D: Device> Deref for ServedPool<D> {
+    type Target = Carrier<D>;
+
+    #[inline]
+    fn deref(&self) -> &Carrier<D> {
+        &self.carrier
+    }
+}
+
+impl<D: Device> DerefMut for ServedPool<D> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Carrier<D> {
+        &mut self.carrier
+    }
+}
+
+impl<D: Device> ServedPool<D> {
+    /// The blocks of the client's zone.
+    #[inline]
+    fn blocks(&self, place: u16) -> Blocks {
+        Blocks {
+            start: self.zones_at + usize::from(place) * self.zone_bytes,
+            bytes: self.block_bytes,
+        }
+    }
+
+    /// The endpoint entry, when it is a new one.
+    ///
+    /// # Errors
+    /// When the client has left.
+    #[inline]
+    fn new_entry(&self) -> Result<Option<Entry>, ChannelError> {
+        let word = self.carrier.inlet.memory().atomic_u64(self.entry_at);
+        let entry = Entry::decode(u64::from_le(word.load(Ordering::Acquire)));
+        if entry.serial == self.served {
+            return Ok(None);
+        }
+        if entry.lines == Entry::GOODBYE {
+            return Err(ChannelError::peer_gone());
+        }
+        Ok(Some(entry))
+    }
+
+    /// Whether the client has requests to be fetched.
+    ///
+    /// # Errors
+    /// When it has left.
+    #[inline]
+    pub(crate) fn wants_turn(&self) -> Result<bool, ChannelError> {
+        Ok(self.place.is_none() && self.new_entry()?.is_some())
+    }
+
+    /// The zone that is the client's for its turn.
+    pub(crate) fn place(&self) -> Option<u16> {
+        self.place
+    }
+
+    /// Whether the client's turn has to end because one of its messages was hit by another client's: it will be fetched again.
+    #[inline]
+    pub(crate) fn is_spoilt(&self) -> bool {
+        self.spoilt
+    }
+
+    /// Fetches the client's requests into a zone for its next turn (ScaleRPC §3.3's warm-up).
+    ///
+    /// # Errors
+    /// When the client has left, or the queue pair failed.
+    pub(crate) fn warm_up(&mut self, place: u16) -> Result<(), ChannelError> {
+        let Some(entry) = self.new_entry()? else {
+            return Ok(());
+        };
+        self.carrier.met = true;
+        self.served = entry.serial;
+        self.place = Some(place);
+        self.parts = [0; BLOCKS];
+        let blocks = self.blocks(place);
+        for (block, seen) in self.seen.iter_mut().enumerate() {
+            // What others have left there.
+            *seen = blocks.seal(self.carrier.inlet.memory(), block);
+        }
+        let length = usize::from(entry.lines) * 64;
+        let length = length.min(self.block_bytes).min(self.theirs.request_bytes);
+        self.known |= entry.blocks;
+        for block in bits(entry.blocks) {
+            self.carrier.reserve(1)?;
+            let theirs = (block + 1) * self.theirs.request_bytes - length;
+            let read = Operation::Read {
+                remote: self.theirs.requests.plus(theirs as u64),
+            };
+            let segment = [Segment {
+                region: &self.carrier.inlet,
+                offset: blocks.end(block) - length,
+                length,
+            }];
+            let last = entry.blocks >> block == 1;
+            let flags = match last {
+                true => SendFlags::SIGNALED,
+                false => self.carrier.next_flags(),
+            };
+            let request = SendRequest::new(QUIET, read, Payload::Segments(&segment), flags);
+            if let Err(error) = self.carrier.queue_pair.post_send(&[request]) {
+                let error = ChannelError::queue_pair(error.to_string());
+                return Err(self.carrier.fail(error));
+            }
+            self.carrier.note_posted(flags);
+            self.fetch = last.then_some(self.carrier.posted);
+        }
+        Ok(())
+    }
+
+    /// Whether the requests that were to be fetched are there.
+    ///
+    /// # Errors
+    /// When the queue pair failed.
+    pub(crate) fn is_warm(&mut self) -> Result<bool, ChannelError> {
+        let Some(fetch) = self.fetch else {
+            return Ok(true);
+        };
+        self.carrier.progress()?;
+        if self.carrier.is_done(fetch) {
+            self.fetch = None;
+        }
+        Ok(self.fetch.is_none())
+    }
+
+    /// The client's requests did not come in time: they will be fetched again.
+    pub(crate) fn give_up_warm_up(&mut self) {
+        self.place = None;
+        self.fetch = None;
+        self.served = self.served.wrapping_sub(1);
+    }
+
+    /// The client's turn begins, in the zone that its requests were fetched into.
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+        self.active = true;
+        self.ending = false;
+        self.spoilt = false;
+        self.told = false;
+        self.told_over = false;
+        self.left = 0;
+        self.looks = 0;
+        self.load = TurnLoad::default();
+    }
+
+    /// After a look: tells the client that it is its turn when no answer has.
+    #[inline]
+    pub(crate) fn tell_turn(&mut self) -> Result<(), ChannelError> {
+        if self.told || !self.active || (self.looks < 4 && self.working == 0) {
+            return Ok(());
+        }
+        self.write_event()?;
+        self.flush()
+    }
+
+    /// The turn is about to end: every block is looked at once more, and the last answer says that it is over.
+    pub(crate) fn end_soon(&mut self) {
+        self.ending = true;
+        self.left = ALL;
+    }
+
+    /// The turn ends; the zone is no longer the client's.
+    pub(crate) fn end_turn(&mut self) -> Result<TurnLoad, ChannelError> {
+        self.ending = true;
+        self.active = false;
+        self.place = None;
+        if !self.told_over {
+            self.write_event()?;
+        }
+        self.flush()?;
+        Ok(self.load)
+    }
+
+    /// What is said with everything that is written.
+    #[inline]
+    fn turn_word(&self, over: bool) -> u64 {
+        let turn = Turn {
+            number: self.turn,
+            place: self.place.filter(|_| self.active).unwrap_or(0),
+            over: over || !self.active,
+            leaving: self.leaving,
+        };
+        turn.encode()
+    }
+
+    /// Says what there is to say about the turn, by a WRITE of its own.
+    #[cold]
+    fn write_event(&mut self) -> Result<(), ChannelError> {
+        self.told = true;
+        self.told_over = self.ending;
+        self.draft.fill(&self.working.to_le_bytes());
+        let header = Header::new(Kind::Turn, 0, 0, 4);
+        self.write(EVENT, header, self.turn_word(self.ending))
+    }
+
+    /// WRITEs a message whose payload stands in the draft into a block of the client.
+    #[inline]
+    fn write(&mut self, block: usize, header: Header, turn: u64) -> Result<(), ChannelError> {
+        self.carrier.reserve(1)?;
+        let message = self.draft.finish(header, turn, &self.writes, block);
+        let length = message.len();
+        let at = (block + 1) * self.theirs.answer_bytes - length;
+        let write = Operation::Write {
+            remote: self.theirs.answers.plus(at as u64),
+            immediate: None,
+        };
+        let flags = self.carrier.next_flags();
+        let posted = if length <= self.carrier.inline_bytes {
+            let request = SendRequest::new(QUIET, write, Payload::Inline(message), flags);
+            self.carrier.queue_pair.post_send(&[request])
+        } else {
+            if self.staging.is_none() {
+                self.staging = Some(
+                    self.carrier
+                        .device
+                        .allocate_region(
+                            &self.carrier.domain,
+                            (EVENT + 1) * self.theirs.answer_bytes,
+                            Access::LOCAL_WRITE,
+                        )
+                        .map_err(|error| ChannelError::memory(error.to_string()))?,
+                );
+            }
+            let Some(staging) = &self.staging else {
+                return Ok(());
+            };
+            // An answer stands here until the client puts its next request into the block, which it does when it has the answer.
+            staging.memory().write(at, message);
+            D::charge(Work::Copy(length));
+            let segment = [Segment {
+                region: staging,
+                offset: at,
+                length,
+            }];
+            let request = SendRequest::new(QUIET, write, Payload::Segments(&segment), flags);
+            self.carrier.queue_pair.post_send(&[request])
+        };
+        if let Err(error) = posted {
+            let error = ChannelError::queue_pair(error.to_string());
+            return Err(self.carrier.fail(error));
+        }
+        self.carrier.note_posted(flags);
+        self.unflushed = true;
+        Ok(())
+    }
+
+    /// Answers, with a word about the turn.
+    #[inline]
+    fn answer(&mut self, block: usize, header: Header) -> Result<(), ChannelError> {
+        D::charge(Work::Copy(header.length as usize));
+        self.working &= !(1 << block);
+        // The last answer of a turn carries its end (§3.3), unless there is more to say than it has room for.
+        let over = self.ending && self.active && self.working == 0 && !self.has_message();
+        self.told = true;
+        self.told_over |= over;
+        self.write(block, header, self.turn_word(over))
+    }
+
+    /// Whether there is something in the zone that was not looked at.
+    fn has_message(&self) -> bool {
+        let Some(place) = self.place.filter(|_| self.active) else {
+            return false;
+        };
+        let (blocks, memory) = (self.blocks(place), self.carrier.inlet.memory());
+        (0..BLOCKS).any(|block| blocks.seal(memory, block) != self.seen[block])
+    }
+
+    /// Takes the request in a block, if a new one is there.
+    #[inline]
+    fn take(&mut self, place: u16, block: usize) -> Result<Option<Header>, ChannelError> {
+        let blocks = self.blocks(place);
+        let memory = self.carrier.inlet.memory();
+        let seal = blocks.seal(memory, block);
+        if seal == self.seen[block] {
+            return Ok(None);
+        }
+        let Some((header, turn)) = blocks.read(memory, block, &self.reads, &mut self.scratch)
+        else {
+            self.take_part(block);
+            return Ok(None);
+        };
+        self.seen[block] = seal;
+        self.parts[block] = 0;
+        if Turn::decode(turn).number != self.turn {
+            // Late: it was fetched, or will be.
+            return Ok(None);
+        }
+        D::charge(Work::SharedLine);
+        D::charge(Work::Copy(header.length as usize));
+        self.carrier.met = true;
+        self.known |= 1 << block;
+        match header.kind {
+            Kind::Request | Kind::LongRequest | Kind::Attach => self.begin(block, header),
+            Kind::Release | Kind::Cancel => self.take_word(block, header),
+            _ => Err(ChannelError::violation(
+                "a client that sends what clients do not",
+            )),
+        }
+    }
+
+    /// What stands in a block is no message: half of one, or what a late one has left of it. The second ends with the turn. A zone that is
+    /// the client's for good has no late ones.
+    #[cold]
+    fn take_part(&mut self, block: usize) {
+        self.parts[block] = self.parts[block].saturating_add(1);
+        self.spoilt |= self.turn != 0 && self.parts[block] >= LOOKS_AT_PART;
+    }
+
+    /// Takes a call that is new.
+    #[inline]
+    fn begin(&mut self, block: usize, header: Header) -> Result<Option<Header>, ChannelError> {
+        if block >= CALLS || header.call as u32 as usize != block {
+            return Err(ChannelError::violation("a call in another's block"));
+        }
+        let generation = (header.call >> 32) as u32;
+        if (generation.wrapping_sub(self.next[block]) as i32) < 0 {
+            // It was taken before: it came twice, by READ and by WRITE.
+            return Ok(None);
+        }
+        if self.working & 1 << block != 0 {
+            let words = "a call in the place of one that is not answered";
+            return Err(ChannelError::violation(words));
+        }
+        self.next[block] = generation.wrapping_add(1);
+        self.working |= 1 << block;
+        self.load.requests += 1;
+        self.load.bytes += u64::from(header.length);
+        Ok(Some(header))
+    }
+
+    /// Takes a word that is no call; it is answered here, which frees its block.
+    #[cold]
+    fn take_word(&mut self, block: usize, header: Header) -> Result<Option<Header>, ChannelError> {
+        let Some(last) = block
+            .checked_sub(CALLS)
+            .and_then(|index| self.words.get_mut(index))
+        else {
+            return Err(ChannelError::violation("a word in the place of a call"));
+        };
+        let is_new = (header.handler.wrapping_sub(*last) as i16) > 0;
+        if is_new {
+            *last = header.handler;
+        }
+        self.answer(
+            block,
+            Header {
+                length: 0,
+                ..header
+            },
+        )?;
+        Ok(is_new.then_some(header))
+    }
+}
+
+impl<D: Device> Channel for ServedPool<D> {
+    type Device = D;
+
+    #[inline]
+    fn eager_bytes(&self) -> usize {
+        self.capacity
+    }
+
+    /// Each answer has its block.
+    #[inline]
+    fn make_room(&mut self, _payload: usize) -> Result<bool, ChannelError> {
+        Ok(true)
+    }
+
+    fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
+        let pushed = if kind == Kind::Goodbye {
+            self.leaving = true;
+            self.write_event()
+        } else {
+            self.draft.fill(payload);
+            let header = Header::new(kind, handler, call, payload.len());
+            self.answer(call as u32 as usize % BLOCKS, header)
+        };
+        if let Err(error) = pushed {
+            // The flush says it.
+            self.carrier.fail(error);
+        }
+    }
+
+    #[inline]
+    fn exchange(
+        &mut self,
+        header: Header,
+        has_room: bool,
+    ) -> (&[u8], &mut [u8], &Arc<BufferPool<D>>) {
+        let most = if has_room { self.capacity } else { 0 };
+        let payload = &self.scratch[..header.length as usize];
+        (payload, self.draft.space(most), self.carrier.exports())
+    }
+
+    #[inline]
+    fn commit(&mut self, kind: Kind, call: u64, length: usize) {
+        let header = Header::new(kind, 0, call, length);
+        if let Err(error) = self.answer(call as u32 as usize % BLOCKS, header) {
+            self.carrier.fail(error);
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Result<(), ChannelError> {
+        if let Some(error) = &self.carrier.broken {
+            return Err(error.clone());
+        }
+        if std::mem::take(&mut self.unflushed) {
+            self.carrier.unconfirmed = Some(self.carrier.posted);
+            return self.carrier.wake_if_asleep();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
+        let Some(place) = self.place.filter(|_| self.active && !self.told_over) else {
+            return Ok(None);
+        };
+        if self.left == 0 {
+            self.looks = self.looks.wrapping_add(1);
+            self.left = match self.looks % LOOKS_PER_SCAN {
+                0 => ALL,
+                // And the first that was not used yet: clients use the lowest that is free.
+                _ => self.known | (self.known & (ALL >> (BLOCKS - CALLS))).wrapping_add(1),
+            };
+            if self.left == ALL {
+                // The only word of a client with static mapping that is not in its zone.
+                self.new_entry()?;
+            }
+        }
+        while self.left != 0 {
+            let block = self.left.trailing_zeros() as usize;
+            self.left &= self.left - 1;
+            if let Some(header) = self.take(place, block)? {
+                return Ok(Some(header));
+            }
+        }
+        D::charge(Work::Poll);
+        Ok(None)
+    }
+
+    #[inline]
+    fn payload(&self, header: Header) -> &[u8] {
+        &self.scratch[..header.length as usize]
+    }
+
+    fn has_arrival(&self) -> bool {
+        self.has_message() || !matches!(self.new_entry(), Ok(None))
+    }
+
+    fn close(&mut self) {
+        self.carrier.queue_pair.to_error();
+    }
+}

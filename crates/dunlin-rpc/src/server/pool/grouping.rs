@@ -1,0 +1,56 @@
+//! The settings of ScaleRPC's groups.
+
+use std::time::Duration;
+
+use crate::admission::grouping::groups::Rules;
+
+/// How clients of the preset `scalerpc` are served by turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grouping {
+    /// Clients of a group, from 1 to 1024; 40 by default, as in the paper (§3.6.1). Each poller has its share.
+    pub clients: usize,
+    /// How long a group is served while others wait, from 1 µs to a second; 100 µs by default (§3.6.1).
+    pub slice: Duration,
+    /// Whether groups and slices follow the priorities of clients (§3.2); they do by default. Not: all groups are of the default size,
+    /// within the legal range, and served alike.
+    pub by_priority: bool,
+}
+
+impl Default for Grouping {
+    fn default() -> Self {
+        Self {
+            clients: 40,
+            slice: Duration::from_micros(100),
+            by_priority: true,
+        }
+    }
+}
+
+impl Grouping {
+    /// Says what is wrong with it.
+    pub(in crate::server) fn validate(&self) -> Result<(), String> {
+        if !(1..=1024).contains(&self.clients) {
+            return Err(format!(
+                "grouping.clients is {}: it must be from 1 to 1024",
+                self.clients
+            ));
+        }
+        let slices = Duration::from_micros(1)..=Duration::from_secs(1);
+        if !slices.contains(&self.slice) {
+            return Err(format!(
+                "grouping.slice is {:?}: it must be from 1 µs to a second",
+                self.slice
+            ));
+        }
+        Ok(())
+    }
+
+    /// For a poller of so many.
+    pub(super) fn rules(&self, pollers: usize) -> Rules {
+        Rules {
+            clients: self.clients.div_ceil(pollers),
+            slice_ns: self.slice.as_nanos() as u64,
+            by_priority: self.by_priority,
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The thread that serves clients by message pools.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use dunlin_verbs::{thread, CompletionChannel, Device};
+
+use super::turns::{Failed, Turns};
+use crate::admission::grouping::groups::Rules;
+use crate::channel::carrier::PROBE_INTERVAL;
+use crate::channel::pool::ServedPool;
+use crate::channel::ChannelError;
+use crate::server::connection::{Connection, Context};
+use crate::server::places::Places;
+use crate::server::rounds::Rounds;
+use crate::server::workers::Finished;
+
+/// Passes between two looks at the endpoint entries, while there is other work.
+const PASSES_PER_FETCH: u32 = 4;
+
+/// A poller's clients, by number.
+pub(super) type Members<D> = Vec<Option<Connection<ServedPool<D>>>>;
+
+/// What reaches a poller from other threads.
+pub(super) enum Mail<D: Device> {
+    Adopt(Box<Newcomer<D>>),
+    Finished(Finished),
+}
+
+/// A client that was accepted.
+pub(super) struct Newcomer<D: Device> {
+    pub(super) number: u32,
+    /// Its zone is its own for good.
+    pub(super) fixed: bool,
+    pub(super) connection: Connection<ServedPool<D>>,
+}
+
+/// The outside of a poller.
+pub(super) struct PollerHandle<D: Device> {
+    mail: Mutex<Vec<Mail<D>>>,
+    has_mail: AtomicBool,
+    pub(super) numbers: Mutex<Places>,
+    /// Entries and zones of the clients whose turns come and go.
+    pub(super) memory: OnceLock<D::Region>,
+    pub(super) connections: AtomicUsize,
+    pub(super) draining: AtomicBool,
+    pub(super) ending: AtomicBool,
+    wake: D::CompletionChannel,
+}
+
+impl<D: Device> PollerHandle<D> {
+    pub(super) fn new(wake: D::CompletionChannel, clients: usize) -> Arc<Self> {
+        Arc::new(Self {
+            mail: Mutex::new(Vec::new()),
+            has_mail: AtomicBool::new(false),
+            numbers: Mutex::new(Places::new(clients)),
+            memory: OnceLock::new(),
+            connections: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            wake,
+        })
+    }
+
+    pub(super) fn send(&self, mail: Mail<D>) {
+        self.mail
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(mail);
+        self.has_mail.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    pub(super) fn wake(&self) -> &D::CompletionChannel {
+        &self.wake
+    }
+}
+
+/// The inside.
+pub(super) struct Poller<D: Device> {
+    handle: Arc<PollerHandle<D>>,
+    context: Context,
+    members: Members<D>,
+    turns: Turns,
+    /// Clients whose zones are their own.
+    fixed: Vec<u32>,
+    /// Clients whose turn is over, and whose long requests are still being fetched.
+    lingering: Vec<u32>,
+    failed: Vec<Failed>,
+    spoilt: Vec<u32>,
+    passes: u32,
+    next_probe: Option<Instant>,
+}
+
+impl<D: Device> Poller<D> {
+    pub(super) fn new(handle: Arc<PollerHandle<D>>, context: Context, rules: Rules) -> Self {
+        Self {
+            handle,
+            context,
+            members: Vec::new(),
+            turns: Turns::new(rules, thread::now()),
+            fixed: Vec::new(),
+            lingering: Vec::new(),
+            failed: Vec::new(),
+            spoilt: Vec::new(),
+            passes: 0,
+            next_probe: None,
+        }
+    }
+
+    #[cold]
+    fn take_mail(&mut self) -> usize {
+        self.handle.has_mail.store(false, Ordering::Relaxed);
+        let mail = {
+            let mut held = self.handle.mail.lock();
+            std::mem::take(&mut **held.as_mut().unwrap_or_else(|error| error.get_mut()))
+        };
+        let count = mail.len();
+        for letter in mail {
+            match letter {
+                Mail::Adopt(newcomer) => self.adopt(*newcomer),
+                Mail::Finished(Finished {
+                    connection,
+                    call,
+                    outcome,
+                }) => {
+                    let number = connection as u32;
+                    let client = self.members.get_mut(number as usize);
+                    let client = client.and_then(Option::as_mut);
+                    // A client that left does not need its answer.
+                    if let Some(client) = client.filter(|client| client.id == connection) {
+                        if let Err(error) = client.finished(call, outcome) {
+                            self.failed.push((number, error));
+                        }
+                    }
+                }
+            }
+        }
+        if self.handle.draining.load(Ordering::Acquire) {
+            self.each(Connection::drain);
+        }
+        count
+    }
+
+    fn adopt(&mut self, newcomer: Newcomer<D>) {
+        let index = newcomer.number as usize;
+        if self.members.len() <= index {
+            self.members.resize_with(index + 1, || None);
+        }
+        self.members[index] = Some(newcomer.connection);
+        if newcomer.fixed {
+            self.fixed.push(newcomer.number);
+        } else {
+            self.turns.groups.login(newcomer.number);
+        }
+    }
+
+    /// Ends the clients that have failed.
+    #[cold]
+    fn end_failed(&mut self) {
+        for (number, error) in std::mem::take(&mut self.failed) {
+            let Some(mut client) = self.members[number as usize].take() else {
+                continue;
+            };
+            let violation = error.is_violation();
+            if violation {
+                tracing::warn!(connection = client.id, %error, "connection ended");
+            } else {
+                tracing::debug!(connection = client.id, %error, "connection ended");
+            }
+            client.close();
+            let place = client.channel.place();
+            // Whoever sees one connection less sees nothing of it left.
+            drop(client);
+            if self.fixed.contains(&number) {
+                self.fixed.retain(|&other| other != number);
+            } else {
+                self.turns.leave(number, place);
+            }
+            self.lingering.retain(|&other| other != number);
+            let numbers = self.handle.numbers.lock();
+            numbers
+                .unwrap_or_else(PoisonError::into_inner)
+                .give_back(number);
+            self.handle.connections.fetch_sub(1, Ordering::Relaxed);
+            self.context.counters.closed(violation);
+        }
+    }
+
+    fn each(
+        &mut self,
+        mut action: impl FnMut(&mut Connection<ServedPool<D>>) -> Result<(), ChannelError>,
+    ) {
+        for (number, client) in self.members.iter_mut().enumerate() {
+            if let Some(Err(error)) = client.as_mut().map(&mut action) {
+                self.failed.push((number as u32, error));
+            }
+        }
+        if !self.failed.is_empty() {
+            self.end_failed();
+        }
+    }
+
+    /// Serves the clients whose turn it is, those with zones of their own, and those with long requests under way.
+    #[inline]
+    fn serve(&mut self) -> usize {
+        let mut work = 0;
+        let everybody = self.turns.active.iter().chain(&self.fixed);
+        for &number in everybody {
+            let Some(Some(client)) = self.members.get_mut(number as usize) else {
+                continue;
+            };
+            let polled = client.poll(&self.context);
+            let told = polled.and_then(|taken| client.channel.tell_turn().map(|()| taken));
+            match told {
+                Ok(taken) => work += taken,
+                Err(error) => self.failed.push((number, error)),
+            }
+            if client.channel.is_spoilt() {
+                self.spoilt.push(number);
+            }
+        }
+        if !self.spoilt.is_empty() {
+            self.end_spoilt();
+        }
+        if !self.lingering.is_empty() {
+            work += self.linger();
+        }
+        work
+    }
+
+    /// Ends the turns of clients whose messages were hit by late ones.
+    #[cold]
+    fn end_spoilt(&mut self) {
+        for number in std::mem::take(&mut self.spoilt) {
+            let Some(Some(client)) = self.members.get_mut(number as usize) else {
+                continue;
+            };
+            let place = client.channel.place();
+            match client.channel.end_turn() {
+                Ok(_) => self.turns.end_early(number, place),
+                Err(error) => self.failed.push((number, error)),
+            }
+            if client.is_fetching() {
+                self.lingering.push(number);
+            }
+        }
+    }
+
+    #[cold]
+    fn linger(&mut self) -> usize {
+        let mut work = 0;
+        let (members, failed, context) = (&mut self.members, &mut self.failed, &self.context);
+        self.lingering.retain(|&number| {
+            let Some(Some(client)) = members.get_mut(number as usize) else {
+                return false;
+            };
+            match client.poll(context) {
+                Ok(taken) => work += taken,
+                Err(error) => failed.push((number, error)),
+            }
+            client.is_fetching()
+        });
+        work
+    }
+
+    /// Fetches requests of those that wait for their turn, and changes turns.
+    #[inline]
+    fn schedule(&mut self, served: usize) -> usize {
+        let mut work = 0;
+        if served == 0 || self.passes % PASSES_PER_FETCH == 0 {
+            work += self.turns.fetch(&mut self.members, &mut self.failed);
+        }
+        if self.turns.warming.is_empty() && served == 0 {
+            return work;
+        }
+        let now = thread::now();
+        if served > 0 {
+            self.turns.taken_at = now;
+        }
+        if self.turns.is_due(now) {
+            let switched = self.turns.switch(
+                now,
+                &mut self.members,
+                &self.context,
+                &mut self.lingering,
+                &mut self.failed,
+            );
+            work += usize::from(switched);
+        }
+        work
+    }
+}
+
+impl<D: Device> Rounds for Poller<D> {
+    #[inline]
+    fn pass(&mut self) -> usize {
+        let mut work = 0;
+        if self.handle.has_mail.load(Ordering::Relaxed) {
+            work += self.take_mail();
+        }
+        self.passes = self.passes.wrapping_add(1);
+        let served = self.serve();
+        work += served + self.schedule(served);
+        if !self.failed.is_empty() {
+            self.end_failed();
+        }
+        work
+    }
+
+    fn check(&mut self) {
+        let now = thread::now();
+        if now >= *self.next_probe.get_or_insert(now + PROBE_INTERVAL) {
+            // A queue pair that its owner has ended without a word shows it only to who posts.
+            self.next_probe = Some(now + PROBE_INTERVAL);
+            self.each(Connection::probe);
+        }
+        let (members, failed, context) = (&mut self.members, &mut self.failed, &self.context);
+        for (number, client) in members.iter_mut().enumerate() {
+            if let Some(Err(error)) = client.as_mut().map(|client| client.progress(context)) {
+                failed.push((number as u32, error));
+            }
+        }
+        if !self.failed.is_empty() {
+            self.end_failed();
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        if self.is_ending() {
+            return true;
+        }
+        self.handle.draining.load(Ordering::Relaxed) && {
+            self.each(Connection::drain);
+            self.members.iter().flatten().all(Connection::is_quiet)
+                && !self.handle.has_mail.load(Ordering::Acquire)
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.handle.ending.load(Ordering::Acquire)
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.handle.has_mail.load(Ordering::Acquire)
+            || !self.turns.warming.is_empty()
+            || self.members.iter().flatten().any(Connection::has_arrival)
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        let mut known = true;
+        self.each(|client| {
+            known &= client.prepare_sleep()?;
+            Ok(())
+        });
+        known
+    }
+
+    fn close(&mut self) {
+        for client in self.members.iter_mut().flatten() {
+            client.close();
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Whose turn it is (ScaleRPC §3.2 to §3.4): the clients of the group that is served, those whose requests are being fetched for the next
+//! slice, and the zones of the two pools, which are swapped when a slice ends.
+
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::Device;
+
+use super::poller::Members;
+use crate::admission::grouping::groups::Rules;
+use crate::admission::grouping::{Groups, Load};
+use crate::channel::ChannelError;
+use crate::server::connection::Context;
+
+/// A group that sent nothing for this part of its slice makes room for one that waits.
+const IDLE_PART: u32 = 4;
+/// How long the end of a slice is put off for requests that are being fetched: longer than a READ takes on any network, so that none is
+/// fetched in vain for ever, and much less than a client that died is waited for.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// A client has to be ended.
+pub(super) type Failed = (u32, ChannelError);
+
+/// The turns of a poller's clients.
+#[derive(Debug)]
+pub(super) struct Turns {
+    pub(super) groups: Groups,
+    /// Free zones of each pool, of which `processing` is the one that is served.
+    free: [Vec<u16>; 2],
+    places: usize,
+    processing: usize,
+    /// The group that is served, and that whose requests are fetched.
+    current: usize,
+    next: Option<usize>,
+    /// Groups after the current one that were looked at for requests.
+    looked: usize,
+    /// Clients whose turn it is, and those that come next.
+    pub(super) active: Vec<u32>,
+    pub(super) warming: Vec<u32>,
+    began: Instant,
+    slice: Duration,
+    /// When a request was taken last.
+    pub(super) taken_at: Instant,
+    /// Since when the slice should be over.
+    due_since: Option<Instant>,
+    list: Vec<u32>,
+}
+
+impl Turns {
+    pub(super) fn new(rules: Rules, now: Instant) -> Self {
+        let places = rules.most();
+        let groups = Groups::new(rules);
+        let mut turns = Self {
+            free: [Vec::new(), Vec::new()],
+            places,
+            processing: 0,
+            current: 0,
+            next: None,
+            looked: 0,
+            active: Vec::new(),
+            warming: Vec::new(),
+            began: now,
+            slice: Duration::from_nanos(groups.slice_ns(0)),
+            taken_at: now,
+            due_since: None,
+            list: Vec::new(),
+            groups,
+        };
+        turns.refill(0);
+        turns.refill(1);
+        turns
+    }
+
+    /// All zones of a pool are free.
+    fn refill(&mut self, pool: usize) {
+        let first = pool * self.places;
+        self.free[pool].clear();
+        let zones = (first..first + self.places).rev();
+        self.free[pool].extend(zones.map(|place| place as u16));
+    }
+
+    /// A client is gone.
+    pub(super) fn leave(&mut self, client: u32, place: Option<u16>) {
+        self.groups.logout(client);
+        self.warming.retain(|&other| other != client);
+        self.end_early(client, place);
+    }
+
+    /// A client's turn has ended before the slice; its zone is free.
+    pub(super) fn end_early(&mut self, client: u32, place: Option<u16>) {
+        self.active.retain(|&other| other != client);
+        if let Some(place) = place {
+            self.free[usize::from(place) / self.places].push(place);
+        }
+    }
+
+    /// Fetches the requests of clients that have some: those of the group that is served, whose turn begins at once, and those of the next
+    /// that has any. Says how many clients that were.
+    pub(super) fn fetch<D: Device>(
+        &mut self,
+        members: &mut Members<D>,
+        failed: &mut Vec<Failed>,
+    ) -> usize {
+        let before = self.active.len();
+        self.fetch_from(self.current, members, failed);
+        for at in before..self.active.len() {
+            if let Some(Some(client)) = members.get_mut(self.active[at] as usize) {
+                client.channel.begin_turn();
+            }
+        }
+        let late = self.active.len() - before;
+        let groups = self.groups.len();
+        if groups == 1 {
+            return late;
+        }
+        let candidate = self.next.unwrap_or_else(|| {
+            self.looked = self.looked % (groups - 1) + 1;
+            (self.current + self.looked) % groups
+        });
+        let warmed = self.fetch_from(candidate, members, failed);
+        if warmed > 0 {
+            self.next = Some(candidate);
+        }
+        late + warmed
+    }
+
+    fn fetch_from<D: Device>(
+        &mut self,
+        group: usize,
+        members: &mut Members<D>,
+        failed: &mut Vec<Failed>,
+    ) -> usize {
+        let (pool, list) = match group == self.current {
+            true => (self.processing, &mut self.active),
+            false => (1 - self.processing, &mut self.warming),
+        };
+        let before = list.len();
+        for &number in self.groups.members(group) {
+            let Some(Some(client)) = members.get_mut(number as usize) else {
+                continue;
+            };
+            let warmed = client.channel.wants_turn().and_then(|wants| {
+                match self.free[pool].last().filter(|_| wants) {
+                    None => Ok(false),
+                    Some(&place) => client.channel.warm_up(place).map(|()| true),
+                }
+            });
+            match warmed {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.free[pool].pop();
+                    list.push(number);
+                }
+                Err(error) => failed.push((number, error)),
+            }
+        }
+        list.len() - before
+    }
+
+    /// Whether the slice should end now: it is over, or nobody uses it, and others wait.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        !self.warming.is_empty()
+            && (self.active.is_empty()
+                || now.saturating_duration_since(self.began) >= self.slice
+                || now.saturating_duration_since(self.taken_at.max(self.began))
+                    >= self.slice / IDLE_PART)
+    }
+
+    /// Ends the slice and begins the next (ScaleRPC §3.3's context switch), unless requests are still on their way. `true`: it did. Clients
+    /// that have long requests under way are added to `lingering`.
+    pub(super) fn switch<D: Device>(
+        &mut self,
+        now: Instant,
+        members: &mut Members<D>,
+        context: &Context,
+        lingering: &mut Vec<u32>,
+        failed: &mut Vec<Failed>,
+    ) -> bool {
+        let due_since = *self.due_since.get_or_insert(now);
+        let patient = now.saturating_duration_since(due_since) < PATIENCE;
+        self.list.clear();
+        for &number in self.active.iter().chain(&self.warming) {
+            let Some(Some(client)) = members.get_mut(number as usize) else {
+                continue;
+            };
+            match client.channel.is_warm() {
+                Ok(true) => {}
+                Ok(false) if patient => return false,
+                Ok(false) => self.list.push(number),
+                Err(error) => failed.push((number, error)),
+            }
+        }
+        self.due_since = None;
+        let turn_ns = now.saturating_duration_since(self.began).as_nanos() as u64;
+        for number in self.active.drain(..) {
+            let Some(Some(client)) = members.get_mut(number as usize) else {
+                continue;
+            };
+            // Each working thread processes and clears the suspended requests (§3.3).
+            client.channel.end_soon();
+            let ended = client.poll(context).and_then(|_| client.channel.end_turn());
+            match ended {
+                Ok(load) => {
+                    let load = Load {
+                        requests: load.requests,
+                        bytes: load.bytes,
+                        turn_ns,
+                    };
+                    self.groups.record(number, &load);
+                    if client.is_fetching() && !lingering.contains(&number) {
+                        lingering.push(number);
+                    }
+                }
+                Err(error) => failed.push((number, error)),
+            }
+        }
+        self.refill(self.processing);
+        self.processing = 1 - self.processing;
+        for number in std::mem::take(&mut self.warming) {
+            let Some(Some(client)) = members.get_mut(number as usize) else {
+                continue;
+            };
+            if self.list.contains(&number) {
+                client.channel.give_up_warm_up();
+                continue;
+            }
+            client.channel.begin_turn();
+            self.active.push(number);
+        }
+        self.next_group();
+        self.began = now;
+        self.taken_at = now;
+        true
+    }
+
+    /// The group whose requests were fetched is served now.
+    fn next_group(&mut self) {
+        let next = self.next.take().unwrap_or(self.current);
+        // Groups are put in order between two rounds.
+        let round_ends = next <= self.current;
+        self.current = next.min(self.groups.len() - 1);
+        self.looked = 0;
+        if round_ends && self.groups.put_in_order() {
+            let first = self.active.first();
+            let of = first.and_then(|&client| self.groups.of(client));
+            self.current = of.unwrap_or(0);
+        }
+        self.slice = Duration::from_nanos(self.groups.slice_ns(self.current));
+    }
+}
