@@ -124,7 +124,7 @@ fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result
         devices().map(|(label, device)| (label, ConstGauge::new(device.connections as u64))),
     )?;
     type Read = fn(&dunlin_rpc::ServerStatistics) -> u64;
-    let counted: [(&str, &str, Read); 4] = [
+    let counted: [(&str, &str, Read); 6] = [
         ("dunlin_server_requests", "Requests taken", |s| s.requests),
         (
             "dunlin_server_connections_accepted",
@@ -140,6 +140,16 @@ fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result
             "dunlin_server_violations",
             "Connections that ended because the client broke the protocol",
             |s| s.violations,
+        ),
+        (
+            "dunlin_server_switches",
+            "Slices that ended because another group of clients waited",
+            |s| s.switches,
+        ),
+        (
+            "dunlin_server_late_requests",
+            "Requests that came after their client's turn",
+            |s| s.late,
         ),
     ];
     for (name, help, read) in counted {

@@ -15,7 +15,7 @@ pub struct Options {
     #[arg(long)]
     device: Option<String>,
     /// Composition of transport, channel, sharing and admission: plain, flock, or a rival of flock's (qp-per-thread, spinlock-2,
-    /// spinlock-4, flock-no-coalescing, flock-no-scheduling, fasst)
+    /// spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst, scalerpc, or a rival of scalerpc's (rawwrite)
     #[arg(long, default_value = "plain")]
     preset: String,
     /// File whose bytes the server must prove to have

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::{Client, ClientBuilder, LocalServer, Pipeline, Preset, RunningServer, Server};
-use crate::{HandlerId, ServerBuilder};
+use crate::{Grouping, HandlerId, ServerBuilder};
 
 pub use calls::{payloads_of_all_sizes_come_back, requests_filled_in_place_arrive};
 pub use errors::{
@@ -148,7 +148,14 @@ impl Stage<'_> {
     }
 
     fn server(&self) -> ServerBuilder {
-        Server::unbound().handle(ECHO, |request, reply| reply.write(request.payload()))
+        // So that turns change even between two clients.
+        let grouping = Grouping {
+            clients: 1,
+            ..Grouping::default()
+        };
+        Server::unbound()
+            .grouping(grouping)
+            .handle(ECHO, |request, reply| reply.write(request.payload()))
     }
 
     fn serve(&self, server: ServerBuilder) -> Serving {

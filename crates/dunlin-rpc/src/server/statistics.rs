@@ -11,6 +11,8 @@ pub(super) struct Counters {
     accepted: AtomicU64,
     closed: AtomicU64,
     violations: AtomicU64,
+    switches: AtomicU64,
+    late: AtomicU64,
 }
 
 /// A snapshot of a server's counters.
@@ -25,6 +27,10 @@ pub struct ServerStatistics {
     pub closed: u64,
     /// Of these, the ones that ended because the client broke the protocol.
     pub violations: u64,
+    /// Slices that ended because another group of clients waited (preset `scalerpc`).
+    pub switches: u64,
+    /// Requests that came after their client's turn, or were hit by one that did; they were fetched again.
+    pub late: u64,
 }
 
 impl Counters {
@@ -45,10 +51,22 @@ impl Counters {
             .fetch_add(u64::from(violation), Ordering::Relaxed);
     }
 
+    /// Another group's turn begins.
+    pub(super) fn switched(&self) {
+        self.switches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A client's turn has ended, and so many of its requests were late.
+    pub(super) fn late(&self, requests: u64) {
+        self.late.fetch_add(requests, Ordering::Relaxed);
+    }
+
     pub(super) fn add_to(&self, sum: &mut ServerStatistics) {
         sum.requests += self.requests.load(Ordering::Relaxed);
         sum.accepted += self.accepted.load(Ordering::Relaxed);
         sum.closed += self.closed.load(Ordering::Relaxed);
         sum.violations += self.violations.load(Ordering::Relaxed);
+        sum.switches += self.switches.load(Ordering::Relaxed);
+        sum.late += self.late.load(Ordering::Relaxed);
     }
 }

@@ -40,6 +40,15 @@ impl Blocks {
         u64::from_le(word.load(Ordering::Acquire))
     }
 
+    /// Leaves nothing in a block that could be taken for a message.
+    #[inline]
+    pub(super) fn clear(&self, memory: &Memory, block: usize) {
+        let word = memory.atomic_u64(self.end(block) - 8);
+        if word.load(Ordering::Relaxed) != 0 {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Copies the message of a block out and checks its seal: its header and turn, when it is whole and its payload is no longer than
     /// `target` has room for.
     #[inline]

@@ -21,6 +21,8 @@ mod block;
 mod client;
 mod connect;
 mod server;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod turn;
 
 pub(crate) use client::PoolChannel;

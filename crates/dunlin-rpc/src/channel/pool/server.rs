@@ -41,6 +41,8 @@ pub(crate) struct TurnLoad {
     pub(crate) requests: u64,
     /// Bytes of their payloads.
     pub(crate) bytes: u64,
+    /// Requests that were found in the zone and were of another turn, or no longer whole.
+    pub(crate) late: u64,
 }
 
 /// The server's side of a message pool, for one client.
@@ -169,8 +171,9 @@ impl<D: Device> ServedPool<D> {
         self.parts = [0; BLOCKS];
         let blocks = self.blocks(place);
         for (block, seen) in self.seen.iter_mut().enumerate() {
-            // What others have left there.
-            *seen = blocks.seal(self.carrier.inlet.memory(), block);
+            // What others have left there is not taken for something new, and what stands there again is.
+            blocks.clear(self.carrier.inlet.memory(), block);
+            *seen = 0;
         }
         let length = usize::from(entry.lines) * 64;
         let length = length.min(self.block_bytes).min(self.theirs.request_bytes);
@@ -376,7 +379,8 @@ impl<D: Device> ServedPool<D> {
         self.seen[block] = seal;
         self.parts[block] = 0;
         if Turn::decode(turn).number != self.turn {
-            // Late: it was fetched, or will be.
+            // It was fetched, or will be.
+            self.load.late += 1;
             return Ok(None);
         }
         D::charge(Work::SharedLine);
@@ -397,7 +401,10 @@ impl<D: Device> ServedPool<D> {
     #[cold]
     fn take_part(&mut self, block: usize) {
         self.parts[block] = self.parts[block].saturating_add(1);
-        self.spoilt |= self.turn != 0 && self.parts[block] >= LOOKS_AT_PART;
+        if self.turn != 0 && !self.spoilt && self.parts[block] >= LOOKS_AT_PART {
+            self.spoilt = true;
+            self.load.late += 1;
+        }
     }
 
     /// Takes a call that is new.

@@ -239,7 +239,10 @@ impl<D: Device> Poller<D> {
             };
             let place = client.channel.place();
             match client.channel.end_turn() {
-                Ok(_) => self.turns.end_early(number, place),
+                Ok(load) => {
+                    self.context.counters.late(load.late);
+                    self.turns.end_early(number, place);
+                }
                 Err(error) => self.failed.push((number, error)),
             }
             if client.is_fetching() {

@@ -82,12 +82,19 @@ impl Turns {
     pub(super) fn leave(&mut self, client: u32, place: Option<u16>) {
         self.groups.logout(client);
         self.warming.retain(|&other| other != client);
+        if self.warming.is_empty() {
+            self.next = None;
+        }
         self.end_early(client, place);
     }
 
     /// A client's turn has ended before the slice; its zone is free.
     pub(super) fn end_early(&mut self, client: u32, place: Option<u16>) {
         self.active.retain(|&other| other != client);
+        self.give_back(place);
+    }
+
+    fn give_back(&mut self, place: Option<u16>) {
         if let Some(place) = place {
             self.free[usize::from(place) / self.places].push(place);
         }
@@ -190,6 +197,7 @@ impl Turns {
             }
         }
         self.due_since = None;
+        context.counters.switched();
         let turn_ns = now.saturating_duration_since(self.began).as_nanos() as u64;
         for number in self.active.drain(..) {
             let Some(Some(client)) = members.get_mut(number as usize) else {
@@ -200,6 +208,7 @@ impl Turns {
             let ended = client.poll(context).and_then(|_| client.channel.end_turn());
             match ended {
                 Ok(load) => {
+                    context.counters.late(load.late);
                     let load = Load {
                         requests: load.requests,
                         bytes: load.bytes,
@@ -220,7 +229,9 @@ impl Turns {
                 continue;
             };
             if self.list.contains(&number) {
+                let place = client.channel.place();
                 client.channel.give_up_warm_up();
+                self.give_back(place);
                 continue;
             }
             client.channel.begin_turn();

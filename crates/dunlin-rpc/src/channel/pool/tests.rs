@@ -1,0 +1,382 @@
+//! A client and a server of a message pool on one thread, step by step: turns, and what comes late.
+
+use dunlin_shm::ShmDevice;
+use dunlin_verbs::{Access, Device, Memory, Region};
+use proptest::prelude::*;
+
+use super::client::State;
+use super::server::TurnLoad;
+use super::{
+    bits, block_bytes, zone_bytes, PoolChannel, PoolMemory, ServedPool, UnconnectedPool,
+    UnconnectedServedPool, BLOCKS, ENTRY_BYTES,
+};
+use crate::channel::carrier::Carrier;
+use crate::channel::message::{Header, Kind};
+use crate::channel::{Channel, ChannelError};
+use crate::ChannelConfig;
+
+const ZONES_AT: usize = 4096;
+const PLACES: usize = 2;
+
+type Shm = ShmDevice;
+
+/// What a server's clients share.
+struct Pools {
+    device: Shm,
+    region: <Shm as Device>::Region,
+}
+
+fn config() -> ChannelConfig {
+    ChannelConfig {
+        eager_bytes: 256,
+        ..ChannelConfig::default()
+    }
+}
+
+impl Pools {
+    fn new() -> Self {
+        let device = crate::devices::shared_memory().unwrap();
+        let domain = device.create_protection_domain().unwrap();
+        let bytes = ZONES_AT + PLACES * zone_bytes(config().eager_bytes);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = device.allocate_region(&domain, bytes, access).unwrap();
+        Self { device, region }
+    }
+
+    fn memory(&self) -> &Memory {
+        self.region.memory()
+    }
+
+    /// Where a block of a zone ends.
+    fn end(&self, place: u16, block: usize) -> usize {
+        let bytes = block_bytes(config().eager_bytes);
+        ZONES_AT + usize::from(place) * BLOCKS * bytes + (block + 1) * bytes
+    }
+
+    fn join(&self, number: usize) -> (PoolChannel<Shm>, ServedPool<Shm>) {
+        let memory = PoolMemory::Shared {
+            region: &self.region,
+            entry_at: number * ENTRY_BYTES,
+            zones_at: ZONES_AT,
+            places: PLACES,
+        };
+        self.join_in(memory)
+    }
+
+    fn join_in(
+        &self,
+        memory: PoolMemory<'_, <Shm as Device>::Region>,
+    ) -> (PoolChannel<Shm>, ServedPool<Shm>) {
+        let wake = || self.device.create_completion_channel().unwrap();
+        let client = UnconnectedPool::new(&self.device, &wake(), &config()).unwrap();
+        let served = UnconnectedServedPool::new(&self.device, &wake(), &config(), memory).unwrap();
+        let told = (client.address(), client.parameters());
+        let answer = (served.address(), served.parameters());
+        let mut served = served.join(&told.0, &told.1).unwrap();
+        let mut client = client.connect(&answer.0, &answer.1).unwrap();
+        served.carrier.met = true;
+        settle(&mut client);
+        settle(&mut served);
+        (client, served)
+    }
+}
+
+/// Waits until all that was posted has arrived: memory of a peer is mapped when it is first written.
+fn settle(carrier: &mut Carrier<Shm>) {
+    carrier.probe().unwrap();
+    while !carrier.is_done(carrier.posted) {
+        carrier.progress().unwrap();
+        std::thread::yield_now();
+    }
+}
+
+fn call(slot: u32, generation: u32) -> u64 {
+    u64::from(slot) | u64::from(generation) << 32
+}
+
+fn request(client: &mut PoolChannel<Shm>, call: u64, payload: &[u8]) {
+    assert!(client.make_room(payload.len()).unwrap());
+    client.push(Kind::Request, 1, call, payload);
+    client.flush().unwrap();
+    settle(client);
+}
+
+/// Fetches the client's requests and begins its turn.
+fn begin_turn(served: &mut ServedPool<Shm>, place: u16) {
+    assert!(served.wants_turn().unwrap());
+    served.warm_up(place).unwrap();
+    while !served.is_warm().unwrap() {
+        std::thread::yield_now();
+    }
+    assert!(served.receive().unwrap().is_none(), "it is not its turn");
+    served.begin_turn();
+}
+
+fn taken(served: &mut ServedPool<Shm>) -> Vec<(u64, Vec<u8>)> {
+    let mut all = Vec::new();
+    // More looks than there are between two at every block.
+    for _ in 0..40 {
+        while let Some(header) = served.receive().unwrap() {
+            all.push((header.call, served.payload(header).to_vec()));
+        }
+    }
+    all
+}
+
+fn answer(served: &mut ServedPool<Shm>, call: u64, payload: &[u8]) {
+    served.push(Kind::Response, 0, call, payload);
+    served.flush().unwrap();
+    settle(served);
+}
+
+/// Ends the client's turn.
+fn end_turn(served: &mut ServedPool<Shm>) -> TurnLoad {
+    let load = served.end_turn().unwrap();
+    settle(served);
+    load
+}
+
+fn answers(client: &mut PoolChannel<Shm>) -> Vec<(u64, Vec<u8>)> {
+    let mut all = Vec::new();
+    while let Some(header) = client.receive().unwrap() {
+        assert_eq!(header.kind, Kind::Response);
+        all.push((header.call, client.payload(header).to_vec()));
+    }
+    // It may have written what waited.
+    settle(client);
+    all
+}
+
+/// ScaleRPC Fig. 7: IDLE, WARMUP with the entry, PROCESS with the first answer, IDLE with the end of the turn.
+#[test]
+fn a_client_goes_through_its_states() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join(0);
+    assert_eq!(client.state, State::Idle);
+    assert!(!served.wants_turn().unwrap());
+    request(&mut client, call(0, 0), b"fetched");
+    assert_eq!(client.state, State::Warmup);
+    // It is not told of another before its turn has begun.
+    request(&mut client, call(1, 0), b"waits");
+    begin_turn(&mut served, 0);
+    assert_eq!(taken(&mut served), [(call(0, 0), b"fetched".to_vec())]);
+    answer(&mut served, call(0, 0), b"one");
+    assert_eq!(answers(&mut client), [(call(0, 0), b"one".to_vec())]);
+    assert_eq!(client.state, State::Process);
+    request(&mut client, call(0, 1), b"written");
+    let both = [
+        (call(0, 1), b"written".to_vec()),
+        (call(1, 0), b"waits".to_vec()),
+    ];
+    assert_eq!(taken(&mut served), both);
+    answer(&mut served, call(1, 0), b"two");
+    // The last answer of the turn carries its end.
+    served.end_soon();
+    assert!(taken(&mut served).is_empty());
+    answer(&mut served, call(0, 1), b"three");
+    let load = end_turn(&mut served);
+    assert_eq!((load.requests, load.bytes, load.late), (3, 19, 0));
+    assert_eq!(answers(&mut client).len(), 2);
+    assert_eq!(client.state, State::Idle);
+    assert!(!served.wants_turn().unwrap(), "nothing is out");
+    request(&mut client, call(0, 2), b"again");
+    begin_turn(&mut served, 1);
+    assert_eq!(taken(&mut served), [(call(0, 2), b"again".to_vec())]);
+}
+
+/// A client without requests in its turn is told of the end by a WRITE of its own.
+#[test]
+fn the_end_of_a_turn_is_told_without_answers() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join(0);
+    request(&mut client, call(0, 0), b"slow");
+    begin_turn(&mut served, 0);
+    assert_eq!(taken(&mut served).len(), 1);
+    // Its worker takes its time: the turn is told without it, and so is its end.
+    served.tell_turn().unwrap();
+    settle(&mut served);
+    assert!(answers(&mut client).is_empty());
+    assert_eq!(client.state, State::Process);
+    served.end_soon();
+    end_turn(&mut served);
+    assert!(answers(&mut client).is_empty());
+    assert_eq!(client.state, State::Idle);
+    assert!(!served.wants_turn().unwrap(), "the server has the call");
+    answer(&mut served, call(0, 0), b"done");
+    assert_eq!(answers(&mut client), [(call(0, 0), b"done".to_vec())]);
+    assert_eq!(client.state, State::Idle);
+}
+
+/// A request that is written when the turn is over is executed in the next, once, and is not taken for that of who has the zone now.
+#[test]
+fn a_late_request_is_fetched_and_is_nobody_elses() {
+    let pools = Pools::new();
+    let (mut first, mut served_first) = pools.join(0);
+    let (mut second, mut served_second) = pools.join(1);
+    request(&mut first, call(0, 0), b"on time");
+    begin_turn(&mut served_first, 0);
+    assert_eq!(taken(&mut served_first).len(), 1);
+    answer(&mut served_first, call(0, 0), b"");
+    assert_eq!(answers(&mut first).len(), 1);
+    served_first.end_soon();
+    assert!(taken(&mut served_first).is_empty());
+    // The server has looked for the last time, and has not said so yet.
+    request(&mut first, call(3, 0), b"late");
+    assert_eq!(first.state, State::Process);
+    end_turn(&mut served_first);
+    request(&mut second, call(0, 0), b"second");
+    begin_turn(&mut served_second, 0);
+    let seconds = [(call(0, 0), b"second".to_vec())];
+    assert_eq!(taken(&mut served_second), seconds);
+    assert!(answers(&mut first).is_empty());
+    assert_eq!(first.state, State::Warmup);
+    begin_turn(&mut served_first, 1);
+    let late = [(call(3, 0), b"late".to_vec())];
+    assert_eq!(taken(&mut served_first), late);
+    answer(&mut served_first, call(3, 0), b"done");
+    assert_eq!(answers(&mut first), [(call(3, 0), b"done".to_vec())]);
+}
+
+/// A late request that lands on top of another client's message costs that one its turn, and no more.
+#[test]
+fn a_message_that_a_late_one_has_hit_is_fetched_again() {
+    let pools = Pools::new();
+    let (mut first, mut served_first) = pools.join(0);
+    let (mut second, mut served_second) = pools.join(1);
+    request(&mut first, call(0, 0), b"first");
+    begin_turn(&mut served_first, 0);
+    // What the first client has written arrives once more, when the zone is the second's.
+    let mut late = [0; 40];
+    let end = pools.end(0, 0);
+    pools.memory().read(end - late.len(), &mut late);
+    assert_eq!(taken(&mut served_first).len(), 1);
+    answer(&mut served_first, call(0, 0), b"");
+    served_first.end_soon();
+    end_turn(&mut served_first);
+    for part in [40, 16, 8] {
+        let generation = second.turn.number;
+        request(&mut second, call(0, generation), b"the second's");
+        begin_turn(&mut served_second, 0);
+        pools.memory().write(end - part, &late[40 - part..]);
+        assert!(taken(&mut served_second).is_empty());
+        while !served_second.is_spoilt() {
+            assert!(served_second.receive().unwrap().is_none());
+        }
+        assert_eq!(end_turn(&mut served_second).late, 1);
+        assert!(answers(&mut second).is_empty());
+        assert_eq!(second.state, State::Warmup);
+        begin_turn(&mut served_second, 0);
+        let seconds = [(call(0, generation), b"the second's".to_vec())];
+        assert_eq!(taken(&mut served_second), seconds);
+        answer(&mut served_second, call(0, generation), b"");
+        served_second.end_soon();
+        end_turn(&mut served_second);
+        assert_eq!(answers(&mut second).len(), 1);
+        assert_eq!(second.state, State::Idle);
+    }
+}
+
+/// A request that was taken and is fetched again, because its client could not know, is executed once.
+#[test]
+fn what_is_fetched_twice_is_taken_once() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join(0);
+    request(&mut client, call(0, 0), b"twice");
+    begin_turn(&mut served, 0);
+    assert_eq!(taken(&mut served).len(), 1);
+    // As if the words about the calls in workers' hands had not been said.
+    let working = std::mem::take(&mut served.working);
+    served.end_soon();
+    end_turn(&mut served);
+    served.working = working;
+    assert!(answers(&mut client).is_empty());
+    assert_eq!(client.state, State::Warmup);
+    begin_turn(&mut served, 1);
+    assert!(taken(&mut served).is_empty());
+    answer(&mut served, call(0, 0), b"once");
+    assert_eq!(answers(&mut client), [(call(0, 0), b"once".to_vec())]);
+}
+
+/// Words that are no calls have blocks of their own, which are free when they are answered.
+#[test]
+fn words_are_answered_and_wait_for_room() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join_in(PoolMemory::Own);
+    for word in 0..8u64 {
+        assert!(client.make_room(0).unwrap());
+        client.push(Kind::Release, 0, word, &[]);
+    }
+    client.flush().unwrap();
+    settle(&mut client);
+    assert!(!client.make_room(0).unwrap());
+    let released: Vec<u64> = taken(&mut served).iter().map(|(call, _)| *call).collect();
+    assert_eq!(released, (0..8).collect::<Vec<_>>());
+    served.flush().unwrap();
+    settle(&mut served);
+    assert!(client.make_room(0).unwrap());
+    client.push(Kind::Cancel, 0, 9, &[]);
+    client.flush().unwrap();
+    settle(&mut client);
+    assert_eq!(taken(&mut served).len(), 1);
+}
+
+/// Static mapping: the zone is the client's from the beginning, and it says goodbye by its entry.
+#[test]
+fn a_client_with_a_zone_for_good_needs_no_turns() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join_in(PoolMemory::Own);
+    for generation in 0..100 {
+        let calls = [call(0, generation), call(23, generation)];
+        for call in calls {
+            request(&mut client, call, &generation.to_le_bytes());
+        }
+        for (call, payload) in taken(&mut served) {
+            answer(&mut served, call, &payload);
+        }
+        assert_eq!(answers(&mut client).len(), 2);
+        assert_eq!(client.state, State::Process);
+    }
+    client.close();
+    let ended: ChannelError = (0..100)
+        .find_map(|_| served.receive().err())
+        .expect("it has left");
+    assert!(!ended.is_violation());
+}
+
+#[test]
+fn bits_come_in_order() {
+    assert_eq!(bits(0b1001_0010).collect::<Vec<_>>(), [1, 4, 7]);
+    assert_eq!(bits(0).count(), 0);
+    assert_eq!(bits(u32::MAX).count(), 32);
+}
+
+fn header_is_of_block(header: Header) -> bool {
+    (header.call as u32) < 24
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever a client, or another one, writes into entries and zones: it is refused, ignored, or a violation.
+    #[test]
+    fn any_bytes_are_no_request(entry: u64, lengths in prop::collection::vec((0usize..BLOCKS, 1usize..300, any::<u8>()), 0..20)) {
+        let pools = Pools::new();
+        let (mut client, mut served) = pools.join(0);
+        request(&mut client, call(0, 0), b"honest");
+        begin_turn(&mut served, 0);
+        pools.memory().atomic_u64(0).store(entry, std::sync::atomic::Ordering::Release);
+        for (block, length, byte) in lengths {
+            pools.memory().write(pools.end(0, block) - length, &vec![byte; length]);
+        }
+        for _ in 0..400 {
+            match served.receive() {
+                Ok(Some(header)) => prop_assert!(header_is_of_block(header) && served.payload(header) == b"honest"),
+                Ok(None) => {}
+                Err(_) => break,
+            }
+        }
+        let _ = served.end_turn();
+        if matches!(served.wants_turn(), Ok(true)) {
+            let _ = served.warm_up(1);
+        }
+    }
+}
