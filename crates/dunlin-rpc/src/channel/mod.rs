@@ -39,6 +39,9 @@ use ring::RingChannel;
 /// What two sides tell each other: numbers by name.
 pub(crate) type Parameters = BTreeMap<String, u64>;
 
+/// A request's payload, the place of its answer, and where the memory for a long one comes from.
+pub(crate) type Exchange<'a, D> = (&'a [u8], &'a mut [u8], &'a Arc<BufferPool<D>>);
+
 /// Messages both ways over one queue pair, as lanes and servers see them.
 pub(crate) trait Channel:
     DerefMut<Target = Carrier<<Self as Channel>::Device>> + Debug + Send
@@ -74,11 +77,7 @@ pub(crate) trait Channel:
 
     /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the caller has made
     /// room for it.
-    fn exchange(
-        &mut self,
-        header: Header,
-        has_room: bool,
-    ) -> (&[u8], &mut [u8], &Arc<BufferPool<Self::Device>>);
+    fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, Self::Device>;
 
     /// Puts the message on its way whose payload, of `length` bytes, was written where [`Channel::exchange`] said.
     fn commit(&mut self, kind: Kind, call: u64, length: usize);

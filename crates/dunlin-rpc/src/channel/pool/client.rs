@@ -4,7 +4,6 @@
 //! written, it can be fetched.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 
 use dunlin_verbs::{
     Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment,
@@ -14,10 +13,9 @@ use dunlin_verbs::{
 use super::block::{Blocks, Draft, Seals};
 use super::turn::{Entry, Turn};
 use super::{bits, ALL, CALLS, ENTRY_AT, EVENT};
-use crate::channel::buffers::BufferPool;
 use crate::channel::carrier::{Carrier, QUIET};
 use crate::channel::message::{Header, Kind};
-use crate::channel::{Channel, ChannelError};
+use crate::channel::{Channel, ChannelError, Exchange};
 
 /// Whether this client may write into the pool (ScaleRPC §3.4, Fig. 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -374,11 +372,7 @@ impl<D: Device> Channel for PoolChannel<D> {
         }
     }
 
-    fn exchange(
-        &mut self,
-        header: Header,
-        has_room: bool,
-    ) -> (&[u8], &mut [u8], &Arc<BufferPool<D>>) {
+    fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
         let most = if has_room { self.capacity } else { 0 };
         let payload = &self.scratch[..header.length as usize];
         (payload, self.draft.space(most), self.carrier.exports())

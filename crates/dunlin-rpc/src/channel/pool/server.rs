@@ -3,7 +3,6 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 
 use dunlin_verbs::{
     Access, Device, Operation, Payload, QueuePair, Region, RemoteAddress, Segment, SendFlags,
@@ -13,10 +12,9 @@ use dunlin_verbs::{
 use super::block::{Blocks, Draft, Seals};
 use super::turn::{Entry, Turn};
 use super::{bits, ALL, BLOCKS, CALLS, EVENT};
-use crate::channel::buffers::BufferPool;
 use crate::channel::carrier::{Carrier, QUIET};
 use crate::channel::message::{Header, Kind};
-use crate::channel::{Channel, ChannelError};
+use crate::channel::{Channel, ChannelError, Exchange};
 
 /// Looks between two looks at every block of a zone; the others are at those where requests were found before.
 const LOOKS_PER_SCAN: u32 = 16;
@@ -483,11 +481,7 @@ impl<D: Device> Channel for ServedPool<D> {
     }
 
     #[inline]
-    fn exchange(
-        &mut self,
-        header: Header,
-        has_room: bool,
-    ) -> (&[u8], &mut [u8], &Arc<BufferPool<D>>) {
+    fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
         let most = if has_room { self.capacity } else { 0 };
         let payload = &self.scratch[..header.length as usize];
         (payload, self.draft.space(most), self.carrier.exports())

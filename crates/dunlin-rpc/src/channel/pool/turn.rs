@@ -20,8 +20,9 @@ impl Turn {
     /// As it travels.
     #[inline]
     pub(super) fn encode(self) -> u64 {
-        let flags = u64::from(self.over) * OVER | u64::from(self.leaving) * LEAVING;
-        u64::from(self.number) | u64::from(self.place) << 32 | flags
+        let over = if self.over { OVER } else { 0 };
+        let leaving = if self.leaving { LEAVING } else { 0 };
+        u64::from(self.number) | u64::from(self.place) << 32 | over | leaving
     }
 
     /// Reads what a server wrote.

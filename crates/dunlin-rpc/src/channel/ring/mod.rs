@@ -6,19 +6,17 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 
 use dunlin_verbs::{
     Device, Operation, Payload, QueuePair, QueuePairState, Region, Segment, SendRequest, Work,
 };
 
 use super::batch::LINE_BYTES;
-use super::buffers::BufferPool;
 use super::carrier::{Carrier, QUIET};
 use super::inbox::Inbox;
 use super::message::{Header, Kind};
 use super::outbox::{Outbox, Piece};
-use super::{Channel, ChannelError};
+use super::{Channel, ChannelError, Exchange};
 
 mod connect;
 mod credits;
@@ -131,11 +129,7 @@ impl<D: Device> Channel for RingChannel<D> {
     /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the
     /// caller has made room for it.
     #[inline]
-    fn exchange(
-        &mut self,
-        header: Header,
-        has_room: bool,
-    ) -> (&[u8], &mut [u8], &Arc<BufferPool<D>>) {
+    fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
         let place = match has_room {
             true => self.outbox.space(self.peer_eager_bytes),
             false => &mut [],
