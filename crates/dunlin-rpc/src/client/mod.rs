@@ -13,7 +13,7 @@ mod pipeline;
 pub(crate) mod region;
 pub(crate) mod reply;
 mod report;
-mod slots;
+pub(crate) mod slots;
 mod thread_lane;
 mod wait;
 

@@ -9,7 +9,8 @@ use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 use super::connection::Context;
 use super::datagram::{DatagramService, Plan};
 use super::handler::HandlerTable;
-use super::poller::{Connection, Mail, Poller, PollerHandle};
+use super::mailbox::Mail;
+use super::poller::{Connection, Poller, PollerHandle};
 use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
 use super::statistics::{Counters, ServerStatistics};
@@ -177,7 +178,11 @@ impl<D: Device> RingService<D> {
         } = setup;
         let regions = Arc::new(ServedRegions::allocate(&device, &regions)?);
         let handles = (0..pollers)
-            .map(|_| Ok(PollerHandle::new(device.create_completion_channel()?)))
+            .map(|_| {
+                Ok(Arc::new(PollerHandle::new(
+                    device.create_completion_channel()?,
+                )))
+            })
             .collect::<Result<Vec<_>, VerbsError>>()?;
         let mut threads = Vec::new();
         let mut queue = None;
@@ -283,8 +288,7 @@ impl<D: Device> RingService<D> {
 
     fn drain(&self) {
         for poller in &self.pollers {
-            poller.draining.store(true, Ordering::Release);
-            poller.wake().wake();
+            poller.drain();
         }
     }
 
@@ -295,8 +299,7 @@ impl<D: Device> RingService<D> {
     fn end(&self) {
         self.admission.end();
         for poller in &self.pollers {
-            poller.ending.store(true, Ordering::Release);
-            poller.wake().wake();
+            poller.end();
         }
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));

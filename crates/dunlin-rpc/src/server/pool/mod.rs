@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dunlin_verbs::thread::{self, Running};
-use dunlin_verbs::{Access, CompletionChannel, Device, EndpointAddress, VerbsError};
+use dunlin_verbs::{Access, Device, EndpointAddress, VerbsError};
 
 use super::connection::{Connection, Context};
+use super::mailbox::Mail;
 use super::region::ServedRegions;
 use super::rounds;
 use super::statistics::{Counters, ServerStatistics};
@@ -23,7 +24,7 @@ use crate::channel::Parameters;
 use crate::error::ServeError;
 use crate::server::datagram::Plan;
 pub use grouping::Grouping;
-use poller::{Mail, Newcomer, Poller, PollerHandle};
+use poller::{Newcomer, Poller, PollerHandle};
 
 /// Set in the ids of connections, so that they are no ring's.
 const OF_POOLS: u64 = 1 << 62;
@@ -89,7 +90,7 @@ impl<D: Device> PoolService<D> {
         if self.plan.handlers.needs_workers() {
             let targets = pollers.clone();
             let deliver = move |poller: usize, finished| {
-                targets[poller].send(Mail::Finished(finished));
+                targets[poller].mailbox.send(Mail::Finished(finished));
             };
             let (jobs, workers) = workers::start(self.plan.workers, deliver)?;
             queue = Some(jobs);
@@ -113,7 +114,7 @@ impl<D: Device> PoolService<D> {
                 if let Some(core) = core.filter(|_| !thread::is_simulated()) {
                     super::pin(core);
                 }
-                let wake = handle.wake().clone();
+                let wake = handle.mailbox.wake().clone();
                 rounds::run(Poller::new(handle, context, rules), wait, &wake);
                 running.fetch_sub(1, Ordering::Release);
             };
@@ -152,7 +153,8 @@ impl<D: Device> PoolService<D> {
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.started()?;
         let all = started.pollers.iter().enumerate();
-        let least = all.min_by_key(|(_, poller)| poller.connections.load(Ordering::Relaxed));
+        let least =
+            all.min_by_key(|(_, poller)| poller.mailbox.connections.load(Ordering::Relaxed));
         let Some((index, poller)) = least else {
             return Err(VerbsError::Peer("the server has no pollers".into()));
         };
@@ -174,9 +176,9 @@ impl<D: Device> PoolService<D> {
             false => numbers.give_back(number),
         })?;
         drop(numbers);
-        poller.connections.fetch_add(1, Ordering::Relaxed);
+        poller.mailbox.connections.fetch_add(1, Ordering::Relaxed);
         started.counters[index].accepted();
-        poller.send(Mail::Adopt(Box::new(newcomer)));
+        poller.mailbox.send(Mail::Adopt(Box::new(newcomer)));
         Ok(answer)
     }
 
@@ -201,7 +203,7 @@ impl<D: Device> PoolService<D> {
             }
         };
         let config = &self.plan.channel;
-        let pool = UnconnectedServedPool::new(&self.device, poller.wake(), config, memory)?;
+        let pool = UnconnectedServedPool::new(&self.device, poller.mailbox.wake(), config, memory)?;
         let answer = (pool.address(), pool.parameters());
         let channel = pool.join(peer, parameters)?;
         let serial = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x3fff_ffff;
@@ -222,7 +224,7 @@ impl<D: Device> PoolService<D> {
     pub(super) fn connections(&self) -> usize {
         let counts = self
             .pollers()
-            .map(|p| p.connections.load(Ordering::Relaxed));
+            .map(|p| p.mailbox.connections.load(Ordering::Relaxed));
         counts.sum()
     }
 
@@ -234,8 +236,7 @@ impl<D: Device> PoolService<D> {
 
     pub(super) fn drain(&self) {
         for poller in self.pollers() {
-            poller.draining.store(true, Ordering::Release);
-            poller.wake().wake();
+            poller.mailbox.drain();
         }
     }
 
@@ -245,8 +246,7 @@ impl<D: Device> PoolService<D> {
 
     pub(super) fn end(&self) {
         for poller in self.pollers() {
-            poller.ending.store(true, Ordering::Release);
-            poller.wake().wake();
+            poller.mailbox.end();
         }
         let threads = {
             let mut held = self.starting.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
 //! The thread that serves clients by message pools.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use dunlin_verbs::{thread, CompletionChannel, Device};
+use dunlin_verbs::{thread, Device};
 
 use super::turns::{Failed, Turns};
 use crate::admission::grouping::groups::Rules;
@@ -12,6 +12,7 @@ use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::pool::ServedPool;
 use crate::channel::ChannelError;
 use crate::server::connection::{Connection, Context};
+use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
 use crate::server::rounds::Rounds;
 use crate::server::workers::Finished;
@@ -21,12 +22,6 @@ const PASSES_PER_FETCH: u32 = 4;
 
 /// A poller's clients, by number.
 pub(super) type Members<D> = Vec<Option<Connection<ServedPool<D>>>>;
-
-/// What reaches a poller from other threads.
-pub(super) enum Mail<D: Device> {
-    Adopt(Box<Newcomer<D>>),
-    Finished(Finished),
-}
 
 /// A client that was accepted.
 pub(super) struct Newcomer<D: Device> {
@@ -38,42 +33,19 @@ pub(super) struct Newcomer<D: Device> {
 
 /// The outside of a poller.
 pub(super) struct PollerHandle<D: Device> {
-    mail: Mutex<Vec<Mail<D>>>,
-    has_mail: AtomicBool,
+    pub(super) mailbox: Mailbox<Newcomer<D>, D::CompletionChannel>,
     pub(super) numbers: Mutex<Places>,
     /// Entries and zones of the clients whose turns come and go.
     pub(super) memory: OnceLock<D::Region>,
-    pub(super) connections: AtomicUsize,
-    pub(super) draining: AtomicBool,
-    pub(super) ending: AtomicBool,
-    wake: D::CompletionChannel,
 }
 
 impl<D: Device> PollerHandle<D> {
     pub(super) fn new(wake: D::CompletionChannel, clients: usize) -> Arc<Self> {
         Arc::new(Self {
-            mail: Mutex::new(Vec::new()),
-            has_mail: AtomicBool::new(false),
+            mailbox: Mailbox::new(wake),
             numbers: Mutex::new(Places::new(clients)),
             memory: OnceLock::new(),
-            connections: AtomicUsize::new(0),
-            draining: AtomicBool::new(false),
-            ending: AtomicBool::new(false),
-            wake,
         })
-    }
-
-    pub(super) fn send(&self, mail: Mail<D>) {
-        self.mail
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(mail);
-        self.has_mail.store(true, Ordering::Release);
-        self.wake.wake();
-    }
-
-    pub(super) fn wake(&self) -> &D::CompletionChannel {
-        &self.wake
     }
 }
 
@@ -111,11 +83,7 @@ impl<D: Device> Poller<D> {
 
     #[cold]
     fn take_mail(&mut self) -> usize {
-        self.handle.has_mail.store(false, Ordering::Relaxed);
-        let mail = {
-            let mut held = self.handle.mail.lock();
-            std::mem::take(&mut **held.as_mut().unwrap_or_else(|error| error.get_mut()))
-        };
+        let mail = self.handle.mailbox.take();
         let count = mail.len();
         for letter in mail {
             match letter {
@@ -137,7 +105,7 @@ impl<D: Device> Poller<D> {
                 }
             }
         }
-        if self.handle.draining.load(Ordering::Acquire) {
+        if self.handle.mailbox.is_draining() {
             self.each(Connection::drain);
         }
         count
@@ -183,7 +151,10 @@ impl<D: Device> Poller<D> {
             numbers
                 .unwrap_or_else(PoisonError::into_inner)
                 .give_back(number);
-            self.handle.connections.fetch_sub(1, Ordering::Relaxed);
+            self.handle
+                .mailbox
+                .connections
+                .fetch_sub(1, Ordering::Relaxed);
             self.context.counters.closed(violation);
         }
     }
@@ -300,7 +271,7 @@ impl<D: Device> Rounds for Poller<D> {
     #[inline]
     fn pass(&mut self) -> usize {
         let mut work = 0;
-        if self.handle.has_mail.load(Ordering::Relaxed) {
+        if self.handle.mailbox.has_mail() {
             work += self.take_mail();
         }
         self.passes = self.passes.wrapping_add(1);
@@ -334,19 +305,19 @@ impl<D: Device> Rounds for Poller<D> {
         if self.is_ending() {
             return true;
         }
-        self.handle.draining.load(Ordering::Relaxed) && {
+        self.handle.mailbox.is_draining() && {
             self.each(Connection::drain);
             self.members.iter().flatten().all(Connection::is_quiet)
-                && !self.handle.has_mail.load(Ordering::Acquire)
+                && !self.handle.mailbox.has_mail()
         }
     }
 
     fn is_ending(&self) -> bool {
-        self.handle.ending.load(Ordering::Acquire)
+        self.handle.mailbox.is_ending()
     }
 
     fn has_work(&mut self) -> bool {
-        self.handle.has_mail.load(Ordering::Acquire)
+        self.handle.mailbox.has_mail()
             || !self.turns.warming.is_empty()
             || self.members.iter().flatten().any(Connection::has_arrival)
     }
