@@ -166,6 +166,24 @@ impl<C: Channel> Connection<C> {
         Ok(taken)
     }
 
+    /// As [`Connection::poll`], for one message; says for which handler, if it was a short request.
+    #[cold]
+    pub(super) fn poll_one(
+        &mut self,
+        context: &Context,
+    ) -> Result<(usize, Option<HandlerId>), ChannelError> {
+        if self.is_full() || self.channel.is_fetching() {
+            return Ok((self.poll(context)?, None));
+        }
+        let Some(header) = self.channel.receive()? else {
+            return Ok((0, None));
+        };
+        self.dispatch(header, context)?;
+        self.channel.flush()?;
+        let handler = (header.kind == Kind::Request).then_some(header.handler);
+        Ok((1, handler))
+    }
+
     /// Whether requests have to wait in the ring: for answers that have no room, or for memory.
     #[inline]
     fn is_full(&self) -> bool {

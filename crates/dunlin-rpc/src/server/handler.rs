@@ -246,6 +246,18 @@ impl HandlerTable {
         self.reserved.push((id, execution));
     }
 
+    /// From now on a handler that ran on the polling thread runs on workers. `false`: it is none of those.
+    pub(super) fn run_apart(&mut self, id: HandlerId) -> bool {
+        let Some(Some(execution)) = self.by_id.get_mut(usize::from(id)) else {
+            return false;
+        };
+        let Execution::Inline(function) = execution else {
+            return false;
+        };
+        *execution = Execution::Worker(Arc::clone(function));
+        true
+    }
+
     #[cold]
     fn get_reserved(&self, id: HandlerId) -> Option<&Execution> {
         let found = self.reserved.iter().find(|(own, _)| *own == id);

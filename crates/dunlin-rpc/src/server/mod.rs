@@ -180,7 +180,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Threads for handlers on the worker pool. 4 by default; none are started when there is no such handler.
+    /// Threads for handlers on the worker pool. 4 by default; none are started when there is no such handler, nor a client of the preset
+    /// `scalerpc`, whose long calls they run.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = count;
         self

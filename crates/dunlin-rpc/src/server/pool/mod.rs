@@ -4,6 +4,7 @@
 //! A client stands on one poller for its life; each poller schedules its own. The threads start with the first such client.
 
 mod grouping;
+mod long_calls;
 mod poller;
 mod turns;
 
@@ -87,7 +88,8 @@ impl<D: Device> PoolService<D> {
             })
             .collect::<Result<Vec<_>, VerbsError>>()?;
         let mut queue = None;
-        if self.plan.handlers.needs_workers() {
+        // Long calls are run apart (§3.5); workers are not for simulated hosts, unless a handler is there for them.
+        if self.plan.handlers.needs_workers() || self.device.seed().is_none() {
             let targets = pollers.clone();
             let deliver = move |poller: usize, finished| {
                 targets[poller].mailbox.send(Mail::Finished(finished));

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::{thread, Device};
 
+use super::long_calls::LongCalls;
 use super::turns::{Failed, Turns};
 use crate::admission::grouping::groups::Rules;
 use crate::channel::carrier::PROBE_INTERVAL;
@@ -16,6 +17,7 @@ use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
 use crate::server::rounds::Rounds;
 use crate::server::workers::Finished;
+use crate::HandlerId;
 
 /// Passes between two looks at the endpoint entries, while there is other work.
 const PASSES_PER_FETCH: u32 = 4;
@@ -61,6 +63,7 @@ pub(super) struct Poller<D: Device> {
     lingering: Vec<u32>,
     failed: Vec<Failed>,
     spoilt: Vec<u32>,
+    long_calls: LongCalls,
     passes: u32,
     next_probe: Option<Instant>,
 }
@@ -76,6 +79,7 @@ impl<D: Device> Poller<D> {
             lingering: Vec::new(),
             failed: Vec::new(),
             spoilt: Vec::new(),
+            long_calls: LongCalls::new(Duration::from_nanos(rules.slice_ns)),
             passes: 0,
             next_probe: None,
         }
@@ -177,12 +181,16 @@ impl<D: Device> Poller<D> {
     #[inline]
     fn serve(&mut self) -> usize {
         let mut work = 0;
+        let mut long = None;
         let everybody = self.turns.active.iter().chain(&self.fixed);
         for &number in everybody {
             let Some(Some(client)) = self.members.get_mut(number as usize) else {
                 continue;
             };
-            let polled = client.poll(&self.context);
+            let polled = match self.long_calls.is_watching() {
+                false => client.poll(&self.context),
+                true => watch(client, &self.context, &mut self.long_calls, &mut long),
+            };
             let told = polled.and_then(|taken| client.channel.tell_turn().map(|()| taken));
             match told {
                 Ok(taken) => work += taken,
@@ -190,6 +198,15 @@ impl<D: Device> Poller<D> {
             }
             if client.channel.is_spoilt() {
                 self.spoilt.push(number);
+            }
+        }
+        if work > 0 && self.long_calls.is_watching() {
+            self.long_calls.watched();
+            if long.is_some_and(|handler| self.context.handlers.run_apart(handler)) {
+                tracing::info!(
+                    handler = long,
+                    "its calls are longer than a slice: workers run them"
+                );
             }
         }
         if !self.spoilt.is_empty() {
@@ -267,6 +284,25 @@ impl<D: Device> Poller<D> {
     }
 }
 
+/// Takes one request of a client, and finds out whether it is a long call.
+#[cold]
+fn watch<D: Device>(
+    client: &mut Connection<ServedPool<D>>,
+    context: &Context,
+    calls: &mut LongCalls,
+    long: &mut Option<HandlerId>,
+) -> Result<usize, ChannelError> {
+    let began = thread::now();
+    let (taken, handler) = client.poll_one(context)?;
+    if let Some(handler) = handler {
+        let took = thread::now().saturating_duration_since(began);
+        if calls.ran(handler, took) {
+            *long = Some(handler);
+        }
+    }
+    Ok(taken)
+}
+
 impl<D: Device> Rounds for Poller<D> {
     #[inline]
     fn pass(&mut self) -> usize {
@@ -275,7 +311,17 @@ impl<D: Device> Rounds for Poller<D> {
             work += self.take_mail();
         }
         self.passes = self.passes.wrapping_add(1);
-        let served = self.serve();
+        let served = if self.context.workers.is_some() {
+            let began = thread::now();
+            let served = self.serve();
+            if served > 0 {
+                let took = thread::now().saturating_duration_since(began);
+                self.long_calls.passed(took);
+            }
+            served
+        } else {
+            self.serve()
+        };
         work += served + self.schedule(served);
         if !self.failed.is_empty() {
             self.end_failed();
