@@ -50,6 +50,37 @@ pub(crate) struct ReceiveQueueState {
     pub(crate) domain: u32,
     pub(crate) host: u16,
     pub(crate) alive: bool,
+    /// How many of the first entries the NIC has fetched.
+    pub(crate) fetched: u32,
+}
+
+/// Elements of RECEIVEs that one DMA read brings: those of a cache line, with one segment of 16 bytes each.
+const FETCHED: usize = 4;
+
+impl ReceiveQueueState {
+    /// The next entry, and whether the NIC has to fetch it: with it come those of its line that are posted.
+    pub(crate) fn take(&mut self) -> Option<(Receive, bool)> {
+        let posted = self.entries.len();
+        let receive = self.entries.pop_front()?;
+        let fetches = self.fetched == 0;
+        if fetches {
+            self.fetched = posted.min(FETCHED) as u32;
+        }
+        self.fetched -= 1;
+        Some((receive, fetches))
+    }
+
+    /// An entry that was taken serves the next message.
+    pub(crate) fn give_back(&mut self, receive: Receive) {
+        self.entries.push_front(receive);
+        self.fetched += 1;
+    }
+
+    /// Takes all entries away.
+    pub(crate) fn clear(&mut self) -> VecDeque<Receive> {
+        self.fetched = 0;
+        std::mem::take(&mut self.entries)
+    }
 }
 
 /// A queue pair.
