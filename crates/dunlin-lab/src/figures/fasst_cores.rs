@@ -85,7 +85,6 @@ fn run(effort: Effort) -> Findings {
             bytes: 32,
             window: 20,
             batch,
-            receives: 1,
             coroutines: true,
             handler_ns: 20,
         };

@@ -40,7 +40,6 @@ fn point(threads: usize, effort: Effort) -> (f64, f64) {
         bytes: 16,
         window: 8,
         batch: false,
-        receives: 1,
         coroutines: false,
         handler_ns: HANDLER_NS,
     };

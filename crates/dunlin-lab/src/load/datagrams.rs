@@ -22,8 +22,6 @@ pub struct Datagrams {
     pub window: usize,
     /// Whether requests, and responses, that are ready together go with one doorbell.
     pub batch: bool,
-    /// RECEIVEs that are posted again together, 1 to 64: eRPC gathers 32 (`kRecvSlack`).
-    pub receives: usize,
     /// User-level threads: a switch for each response.
     pub coroutines: bool,
     /// What a handler computes, in nanoseconds.
@@ -286,9 +284,7 @@ impl dunlin_sim::Step for Worker {
                 send.push((immediate as usize, self.number | RESPONSE));
             }
         }
-        if self.free.len() >= self.plan.receives {
-            self.post_receives();
-        }
+        self.post_receives();
         if !self.others.is_empty() {
             // Not all at once, so that a step stays short.
             for _ in self.outstanding..self.plan.window.min(self.outstanding + 8) {
