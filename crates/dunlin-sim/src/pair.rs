@@ -275,3 +275,35 @@ impl Pair {
         self.cursor_packet = psn.saturating_sub(element.first_psn) as u32;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receives_are_fetched_by_lines_of_what_is_posted() {
+        let mut queue = ReceiveQueueState::default();
+        let post = |queue: &mut ReceiveQueueState, count: u64| {
+            for id in 0..count {
+                let segs = Default::default();
+                queue.entries.push_back(Receive { id, segs });
+            }
+        };
+        let fetches = |queue: &mut ReceiveQueueState, count: usize| -> Vec<bool> {
+            (0..count).map_while(|_| Some(queue.take()?.1)).collect()
+        };
+        post(&mut queue, 6);
+        assert_eq!(fetches(&mut queue, 5), [true, false, false, false, true]);
+        // What is posted behind a fetch was not part of it, but for one that was given back.
+        let (receive, fetched) = queue.take().expect("the sixth");
+        assert!(!fetched);
+        queue.give_back(receive);
+        post(&mut queue, 1);
+        assert_eq!(fetches(&mut queue, 3), [false, true]);
+        post(&mut queue, 3);
+        assert_eq!(fetches(&mut queue, 1), [true]);
+        assert_eq!(queue.clear().len(), 2);
+        post(&mut queue, 1);
+        assert_eq!(fetches(&mut queue, 1), [true]);
+    }
+}

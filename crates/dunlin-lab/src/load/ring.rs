@@ -426,6 +426,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_computed_for_a_message_delays_it() {
+        let round_trip = |second_ns, served_bytes| {
+            let config = RingConfig::for_records(Design::RB2_LATENCY, 1024);
+            let plan = Dialogue {
+                there: config,
+                back: config,
+                bytes: (1024, 1024),
+                outstanding: 1,
+                requests: 100,
+                threads: 1,
+                compute: Compute {
+                    second_ns,
+                    served_bytes,
+                    ..NOTHING
+                },
+            };
+            dialogue(&hosts(), plan).mean_us()
+        };
+        let plain = round_trip(5, 0);
+        let computed = round_trip(1_005, 0) - plain;
+        assert!((0.99..1.01).contains(&computed), "{computed}");
+        // 5 ns and a tenth of a nanosecond a byte.
+        let copied = round_trip(5, 1024) - plain;
+        assert!((0.1..0.12).contains(&copied), "{copied}");
+    }
+
+    #[test]
     fn a_copy_costs_virtual_time() {
         let window = Window {
             warm_ns: 100_000,
