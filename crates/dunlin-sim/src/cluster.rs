@@ -291,6 +291,20 @@ impl Cluster {
         }
     }
 
+    /// All queue pairs that a host has go to error, as after a failure of its NIC.
+    pub fn fail_queue_pairs(&self, host: HostId) {
+        let numbers: Vec<u32> = {
+            let world = self.inner().world();
+            let own = world.pairs.iter();
+            own.filter(|pair| pair.alive && pair.host == host.0)
+                .map(|pair| pair.number)
+                .collect()
+        };
+        for number in numbers {
+            self.fail_queue_pair(host, number);
+        }
+    }
+
     /// A queue pair of a host goes to error, as after a failure of the NIC.
     pub fn fail_queue_pair(&self, host: HostId, number: u32) {
         let mut world = self.inner().world();

@@ -71,8 +71,9 @@ pub fn fill(place: &mut [u8], size: usize, number: u64, stamp: u64) {
     if size == 64 {
         if let Some(line) = place.first_chunk_mut::<64>() {
             let (words, _) = line.as_chunks_mut::<8>();
-            words.fill(number.to_le_bytes());
-            words[1] = stamp.to_le_bytes();
+            let (head, rest) = words.split_at_mut(2);
+            rest.fill(number.to_le_bytes());
+            head.copy_from_slice(&[number.to_le_bytes(), stamp.to_le_bytes()]);
             return;
         }
     }

@@ -11,6 +11,9 @@ use crate::policy::Due;
 /// So far ahead of the tail the device is told where WRITEs will go: as many lines as can be on their way from one core to another.
 const EXPECTED_BYTES: usize = 64 * crate::LINE_BYTES;
 
+/// The tail is one word.
+const TAIL_BYTES: usize = 8;
+
 impl<D: Device> Producer<D> {
     /// Slot transmission and pointer advancement, if they are due (Algorithm 1, lines 6 to 15).
     #[inline(always)]
@@ -63,6 +66,11 @@ impl<D: Device> Producer<D> {
                 length,
             }]
         });
+        // Behind a batch the tail's line is fetched while the slots are copied. A message alone would only take it from the consumer that
+        // is looking at it.
+        if advance && count > 1 {
+            self.link.expect_write(self.places.tail, TAIL_BYTES);
+        }
         let tail = to.to_le_bytes();
         let immediate = (advance && self.design.tail_sync == TailSync::CompletionQueue)
             .then_some((to - self.sender.synced_tail()) as u32);

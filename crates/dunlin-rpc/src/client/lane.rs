@@ -27,6 +27,34 @@ pub(crate) enum Body<'a> {
     Buffer(Box<dyn BytesMut>),
 }
 
+impl Body<'_> {
+    /// The bytes, whoever has them.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Body::Bytes(bytes) => bytes,
+            Body::Buffer(buffer) => buffer.bytes_ref(),
+        }
+    }
+
+    /// Takes what is to be sent; nothing is left.
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Body::Bytes(&[]))
+    }
+}
+
+/// Whether a message of this length is one that the other side takes.
+///
+/// # Errors
+/// [`CallError::TooLong`] when it is not.
+#[inline]
+pub(crate) fn check_length(bytes: usize, limit: usize) -> Result<(), CallError> {
+    match bytes <= limit {
+        true => Ok(()),
+        false => Err(CallError::TooLong { bytes, limit }),
+    }
+}
+
 /// What came back.
 pub(crate) enum Answer<'a> {
     /// In private memory of the lane until the next message.

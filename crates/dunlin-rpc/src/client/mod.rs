@@ -13,7 +13,7 @@ pub(crate) mod region;
 pub(crate) mod reply;
 mod report;
 pub(crate) mod ring_lane;
-mod slots;
+pub(crate) mod slots;
 mod thread_lane;
 mod wait;
 

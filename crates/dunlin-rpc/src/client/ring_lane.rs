@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use dunlin_verbs::Device;
 
-use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted, OPERATIONS_STAGED};
+use super::lane::{
+    check_length, Answer, Body, CallId, Lane, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
+};
 use super::region::{RegionKey, Wanted};
+use super::slots::Slots;
 use crate::channel::buffers::{Buffer, BytesMut, Landed};
 use crate::channel::message::{Header, Kind};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
@@ -17,19 +20,9 @@ use crate::HandlerId;
 /// Messages taken in one poll: bounds the time that a poll holds its caller.
 const POLL_BUDGET: usize = 64;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Free,
-    Waiting,
-    Abandoned,
-}
-
-/// A call that may be out. Small, because every call touches one.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    tag: u64,
-    generation: u32,
-    state: State,
+/// What a lane knows of a call besides.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traits {
     /// The response is being fetched.
     fetching: bool,
     /// An entry of `exports` is this call's.
@@ -40,10 +33,9 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct RingLane<D: Device> {
     channel: RingChannel<D>,
-    slots: Box<[Slot]>,
-    free: Vec<u32>,
-    /// Payloads of long requests while the server may still read them, by slot.
-    exports: Vec<(usize, Buffer<D>)>,
+    calls: Slots<Traits>,
+    /// Payloads of long requests while the server may still read them.
+    exports: Vec<(CallId, Buffer<D>)>,
     /// One-sided operations of the next flush.
     operations: Vec<OneSided>,
     attached: Vec<(u64, Attached)>,
@@ -59,21 +51,9 @@ pub(crate) struct RingLane<D: Device> {
 
 impl<D: Device> RingLane<D> {
     pub(crate) fn new(channel: RingChannel<D>) -> Self {
-        let most = channel.config().max_outstanding;
-        let slots = (0..most)
-            .map(|_| Slot {
-                tag: 0,
-                generation: 0,
-                state: State::Free,
-                fetching: false,
-                exports: false,
-            })
-            .collect();
-        let free = (0..most as u32).rev().collect();
         Self {
+            calls: Slots::new(channel.config().max_outstanding),
             channel,
-            slots,
-            free,
             exports: Vec::new(),
             operations: Vec::with_capacity(OPERATIONS_STAGED),
             attached: Vec::new(),
@@ -84,43 +64,33 @@ impl<D: Device> RingLane<D> {
         }
     }
 
+    /// The call has ended: says whose it was, unless nobody wants the answer.
     #[inline]
-    fn slot_of(&self, call: CallId) -> Option<usize> {
-        let index = call as u32 as usize;
-        let slot = self.slots.get(index)?;
-        let open = slot.generation == (call >> 32) as u32 && slot.state != State::Free;
-        open.then_some(index)
-    }
-
-    /// Frees the slot and says whose call it was, unless nobody wants the answer.
-    #[inline]
-    fn finish(&mut self, index: usize) -> Option<u64> {
-        let slot = &mut self.slots[index];
-        let wanted = slot.state == State::Waiting;
-        if std::mem::take(&mut slot.exports) {
-            self.exports.retain(|(owner, _)| *owner != index);
+    fn finish(&mut self, call: CallId) -> Result<Option<u64>, ChannelError> {
+        let ended = self.calls.finish(call).ok_or_else(no_such_call)?;
+        if ended.extra.exports {
+            self.exports.retain(|(owner, _)| *owner != call);
         }
-        slot.state = State::Free;
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.fetching = false;
-        self.free.push(index as u32);
-        wanted.then_some(slot.tag)
+        Ok(ended.tag)
     }
 
-    /// Takes a free slot and names its call.
-    #[inline]
-    fn begin(&mut self, tag: u64) -> Option<CallId> {
-        let index = self.free.pop()?;
-        let slot = &mut self.slots[index as usize];
-        slot.state = State::Waiting;
-        slot.tag = tag;
-        Some(u64::from(index) | u64::from(slot.generation) << 32)
+    /// The call has ended well, with a response that has a buffer of its own.
+    fn finish_long(
+        &mut self,
+        call: CallId,
+        buffer: Buffer<D>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ChannelError> {
+        if let Some(tag) = self.finish(call)? {
+            let landed = Landed::after_completion(buffer);
+            sink.complete(tag, Ok(Answer::Long(Box::new(landed))));
+        }
+        Ok(())
     }
 
-    fn keep(&mut self, call: CallId, export: Buffer<D>) {
-        let index = call as u32 as usize;
-        self.slots[index].exports = true;
-        self.exports.push((index, export));
+    fn too_many(&self) -> CallError {
+        let limit = self.calls.limit();
+        CallError::TooManyOutstanding { limit }
     }
 
     fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
@@ -131,11 +101,10 @@ impl<D: Device> RingLane<D> {
             self.lost = true;
             self.open = false;
             self.channel.close();
-            for index in 0..self.slots.len() {
-                if self.slots[index].state != State::Free {
-                    if let Some(tag) = self.finish(index) {
-                        sink.complete(tag, Err(error.clone()));
-                    }
+            let out: Vec<CallId> = self.calls.out().map(|(call, _)| call).collect();
+            for call in out {
+                if let Ok(Some(tag)) = self.finish(call) {
+                    sink.complete(tag, Err(error.clone()));
                 }
             }
         }
@@ -187,8 +156,7 @@ impl<D: Device> RingLane<D> {
 
     #[inline]
     fn answer(&mut self, header: Header, sink: &mut dyn Sink) -> Result<(), ChannelError> {
-        let index = self.answered(header.call)?;
-        if let Some(tag) = self.finish(index) {
+        if let Some(tag) = self.finish(header.call)? {
             sink.answer(tag, self.channel.payload(header));
         }
         Ok(())
@@ -199,17 +167,16 @@ impl<D: Device> RingLane<D> {
         match header.kind {
             Kind::Response => self.answer(header, sink)?,
             Kind::Failure => {
-                let index = self.answered(header.call)?;
                 let failure = WireFailure::decode(self.channel.payload(header))
                     .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
-                if let Some(tag) = self.finish(index) {
+                if let Some(tag) = self.finish(header.call)? {
                     sink.complete(tag, Err(failure.into_call_error()));
                 }
             }
             Kind::LongResponse => {
-                let index = self.answered(header.call)?;
+                let call = self.calls.extra(header.call).ok_or_else(no_such_call)?;
                 // Else one call of ours could make us fetch any number of times.
-                if std::mem::replace(&mut self.slots[index].fetching, true) {
+                if std::mem::replace(&mut call.fetching, true) {
                     return Err(ChannelError::violation("two answers to one call"));
                 }
                 let mut descriptor = [0; crate::channel::message::DESCRIPTOR_BYTES];
@@ -234,40 +201,23 @@ impl<D: Device> RingLane<D> {
         Ok(())
     }
 
-    #[inline]
-    fn answered(&self, call: CallId) -> Result<usize, ChannelError> {
-        self.slot_of(call)
-            .ok_or_else(|| ChannelError::violation("an answer to no call of ours"))
-    }
-
     fn take_fetched(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
         let mut taken = 0;
         while let Some(finished) = self.channel.take_one_sided() {
             taken += 1;
             match finished {
                 Finished::Short(call, length) => {
-                    let index = self.answered(call)?;
-                    if let Some(tag) = self.finish(index) {
+                    if let Some(tag) = self.finish(call)? {
                         sink.answer(tag, self.channel.result(length));
                     }
                 }
-                Finished::Long(call, buffer) => {
-                    let index = self.answered(call)?;
-                    if let Some(tag) = self.finish(index) {
-                        let landed = Landed::after_completion(buffer);
-                        sink.complete(tag, Ok(Answer::Long(Box::new(landed))));
-                    }
-                }
+                Finished::Long(call, buffer) => self.finish_long(call, buffer, sink)?,
             }
         }
         while let Some(fetched) = self.channel.take_fetched() {
             taken += 1;
-            let index = self.answered(fetched.id)?;
             self.releases.push(fetched.id);
-            if let Some(tag) = self.finish(index) {
-                let landed = Landed::after_completion(fetched.buffer);
-                sink.complete(tag, Ok(Answer::Long(Box::new(landed))));
-            }
+            self.finish_long(fetched.id, fetched.buffer, sink)?;
         }
         let due = !self.releases.is_empty();
         while let Some(&call) = self.releases.last() {
@@ -282,6 +232,11 @@ impl<D: Device> RingLane<D> {
         }
         Ok(taken)
     }
+}
+
+#[cold]
+fn no_such_call() -> ChannelError {
+    ChannelError::violation("an answer to no call of ours")
 }
 
 fn lost(error: ChannelError) -> CallError {
@@ -299,7 +254,7 @@ impl<D: Device> Lane for RingLane<D> {
         if !matches!(self.channel.make_room(payload.len()), Ok(true)) {
             return None;
         }
-        let call = self.begin(tag)?;
+        let call = self.calls.begin(tag, Traits::default())?;
         self.channel.push(Kind::Request, handler, call, payload);
         Some(call)
     }
@@ -313,42 +268,29 @@ impl<D: Device> Lane for RingLane<D> {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
-        let length = match body {
-            Body::Bytes(bytes) => bytes.len(),
-            Body::Buffer(buffer) => buffer.bytes_ref().len(),
-        };
+        let length = body.bytes().len();
+        check_length(length, self.channel.longest())?;
         let eager = self.channel.eager_bytes();
         let in_ring = if length <= eager {
             length
         } else {
             crate::channel::message::DESCRIPTOR_BYTES
         };
-        if length > self.channel.longest() {
-            return Err(CallError::TooLong {
-                bytes: length,
-                limit: self.channel.longest(),
-            });
-        }
         if !self.channel.make_room(in_ring).map_err(lost)? {
             return Ok(None);
         }
-        let full = CallError::TooManyOutstanding {
-            limit: self.slots.len(),
-        };
-        if self.free.is_empty() {
-            return Err(full);
+        if self.calls.is_full() {
+            return Err(self.too_many());
         }
         if length <= eager {
-            let call = self.begin(tag).ok_or(full)?;
-            let bytes = match body {
-                Body::Bytes(bytes) => bytes,
-                Body::Buffer(buffer) => buffer.bytes_ref(),
-            };
-            self.channel.push(Kind::Request, handler, call, bytes);
+            let begun = self.calls.begin(tag, Traits::default());
+            let call = begun.ok_or_else(|| self.too_many())?;
+            self.channel
+                .push(Kind::Request, handler, call, body.bytes());
             return Ok(Some(call));
         }
         // Whatever may fail comes before the call exists.
-        let export = match std::mem::replace(body, Body::Bytes(&[])) {
+        let export = match body.take() {
             Body::Bytes(bytes) => {
                 let export = self.channel.export(length).map_err(lost)?;
                 export.fill(bytes);
@@ -365,10 +307,15 @@ impl<D: Device> Lane for RingLane<D> {
                 Err(_) => unreachable!("a client keeps to one device"),
             },
         };
-        let call = self.begin(tag).ok_or(full)?;
+        let traits = Traits {
+            exports: true,
+            ..Traits::default()
+        };
+        let begun = self.calls.begin(tag, traits);
+        let call = begun.ok_or_else(|| self.too_many())?;
         self.channel
             .push_long(Kind::LongRequest, handler, call, &export);
-        self.keep(call, export);
+        self.exports.push((call, export));
         Ok(Some(call))
     }
 
@@ -376,19 +323,13 @@ impl<D: Device> Lane for RingLane<D> {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
-        if name.len() > NAME_BYTES_MAX {
-            return Err(CallError::TooLong {
-                bytes: name.len(),
-                limit: NAME_BYTES_MAX,
-            });
-        }
+        check_length(name.len(), NAME_BYTES_MAX)?;
         let room = self.channel.make_room(name.len());
         if !room.map_err(lost)? {
             return Ok(None);
         }
-        let call = self.begin(tag).ok_or(CallError::TooManyOutstanding {
-            limit: self.slots.len(),
-        })?;
+        let begun = self.calls.begin(tag, Traits::default());
+        let call = begun.ok_or_else(|| self.too_many())?;
         self.channel.push(Kind::Attach, 0, call, name.as_bytes());
         Ok(Some(call))
     }
@@ -424,9 +365,8 @@ impl<D: Device> Lane for RingLane<D> {
             export.fill(bytes);
             Ok(Arc::new(export))
         })?;
-        let call = self.begin(tag).ok_or(CallError::TooManyOutstanding {
-            limit: self.slots.len(),
-        })?;
+        let begun = self.calls.begin(tag, Traits::default());
+        let call = begun.ok_or_else(|| self.too_many())?;
         self.operations.push(OneSided { call, remote, verb });
         Ok(Submitted::Call(call))
     }
@@ -447,24 +387,15 @@ impl<D: Device> Lane for RingLane<D> {
     }
 
     fn abandon(&mut self, call: CallId) {
-        let Some(index) = self.slot_of(call) else {
-            return;
-        };
-        self.slots[index].state = State::Abandoned;
         // Only a courtesy: when there is no room the server simply answers in vain.
-        if matches!(self.channel.make_room(0), Ok(true)) {
+        if self.calls.abandon(call) && matches!(self.channel.make_room(0), Ok(true)) {
             self.channel.push(Kind::Cancel, 0, call, &[]);
             let _ = self.channel.flush();
         }
     }
 
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
-        if length > self.channel.longest() {
-            return Err(CallError::TooLong {
-                bytes: length,
-                limit: self.channel.longest(),
-            });
-        }
+        check_length(length, self.channel.longest())?;
         let buffer = self
             .channel
             .export(length)
@@ -473,7 +404,7 @@ impl<D: Device> Lane for RingLane<D> {
     }
 
     fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.calls.outstanding()
     }
 
     #[inline]

@@ -5,6 +5,7 @@ mod datagram;
 mod desk;
 mod figures;
 mod handler;
+mod mailbox;
 mod poller;
 mod region;
 mod reports;

@@ -1,61 +1,21 @@
 //! A poller: the thread that serves some of the connections of one device.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin_verbs::{thread, CompletionChannel, Device};
+use dunlin_verbs::{thread, Device};
 
 use super::connection::{Connection, Context};
+use super::mailbox::{Mail, Mailbox};
 use super::rounds::{self, Rounds};
 use super::workers::Finished;
 use crate::channel::ring::PROBE_INTERVAL;
 use crate::channel::ChannelError;
 use crate::config::WaitMode;
 
-/// What reaches a poller from other threads.
-pub(super) enum Mail<D: Device> {
-    Adopt(Box<Connection<D>>),
-    Finished(Finished),
-}
-
 /// The outside of a poller.
-pub(super) struct PollerHandle<D: Device> {
-    mail: Mutex<Vec<Mail<D>>>,
-    has_mail: AtomicBool,
-    /// Connections that it has or will have.
-    pub(super) connections: AtomicUsize,
-    /// Set when the server drains, and when it must end at once.
-    pub(super) draining: AtomicBool,
-    pub(super) ending: AtomicBool,
-    wake: D::CompletionChannel,
-}
-
-impl<D: Device> PollerHandle<D> {
-    pub(super) fn new(wake: D::CompletionChannel) -> Arc<Self> {
-        Arc::new(Self {
-            mail: Mutex::new(Vec::new()),
-            has_mail: AtomicBool::new(false),
-            connections: AtomicUsize::new(0),
-            draining: AtomicBool::new(false),
-            ending: AtomicBool::new(false),
-            wake,
-        })
-    }
-
-    pub(super) fn send(&self, mail: Mail<D>) {
-        self.mail
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(mail);
-        self.has_mail.store(true, Ordering::Release);
-        self.wake.wake();
-    }
-
-    pub(super) fn wake(&self) -> &D::CompletionChannel {
-        &self.wake
-    }
-}
+pub(super) type PollerHandle<D> = Mailbox<Connection<D>, <D as Device>::CompletionChannel>;
 
 /// The inside.
 pub(super) struct Poller<D: Device> {
@@ -80,20 +40,13 @@ impl<D: Device> Poller<D> {
 
     /// Serves until the server ends.
     pub(super) fn run(self) {
-        let (wait, wake) = (self.wait, self.handle.wake.clone());
+        let (wait, wake) = (self.wait, self.handle.wake().clone());
         rounds::run(self, wait, &wake);
     }
 
     #[cold]
     fn take_mail(&mut self) -> usize {
-        self.handle.has_mail.store(false, Ordering::Relaxed);
-        let mail = std::mem::take(
-            &mut *self
-                .handle
-                .mail
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let mail = self.handle.take();
         let count = mail.len();
         for letter in mail {
             match letter {
@@ -112,7 +65,7 @@ impl<D: Device> Poller<D> {
                 }
             }
         }
-        if self.handle.draining.load(Ordering::Acquire) {
+        if self.handle.is_draining() {
             self.each(Connection::drain);
         }
         count
@@ -150,7 +103,7 @@ impl<D: Device> Rounds for Poller<D> {
     #[inline]
     fn pass(&mut self) -> usize {
         let mut work = 0;
-        if self.handle.has_mail.load(Ordering::Relaxed) {
+        if self.handle.has_mail() {
             work += self.take_mail();
         }
         let mut index = 0;
@@ -183,23 +136,21 @@ impl<D: Device> Rounds for Poller<D> {
     }
 
     fn is_over(&mut self) -> bool {
-        if self.handle.ending.load(Ordering::Relaxed) {
+        if self.handle.is_ending() {
             return true;
         }
-        self.handle.draining.load(Ordering::Relaxed) && {
+        self.handle.is_draining() && {
             self.each(Connection::drain);
-            self.connections.iter().all(Connection::is_quiet)
-                && !self.handle.has_mail.load(Ordering::Acquire)
+            self.connections.iter().all(Connection::is_quiet) && !self.handle.has_mail()
         }
     }
 
     fn is_ending(&self) -> bool {
-        self.handle.ending.load(Ordering::Acquire)
+        self.handle.is_ending()
     }
 
     fn has_work(&mut self) -> bool {
-        self.handle.has_mail.load(Ordering::Acquire)
-            || self.connections.iter().any(Connection::has_arrival)
+        self.handle.has_mail() || self.connections.iter().any(Connection::has_arrival)
     }
 
     fn prepare_sleep(&mut self) -> bool {

@@ -9,7 +9,8 @@ use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 use super::connection::{Connection, Context};
 use super::datagram::{DatagramService, Plan};
 use super::handler::HandlerTable;
-use super::poller::{Mail, Poller, PollerHandle};
+use super::mailbox::Mail;
+use super::poller::{Poller, PollerHandle};
 use super::region::{Region, ServedRegions};
 use super::statistics::{Counters, ServerStatistics};
 use super::workers;
@@ -164,7 +165,11 @@ impl<D: Device> RingService<D> {
         } = setup;
         let regions = Arc::new(ServedRegions::allocate(&device, &regions)?);
         let handles = (0..pollers)
-            .map(|_| Ok(PollerHandle::new(device.create_completion_channel()?)))
+            .map(|_| {
+                Ok(Arc::new(PollerHandle::new(
+                    device.create_completion_channel()?,
+                )))
+            })
             .collect::<Result<Vec<_>, VerbsError>>()?;
         let mut threads = Vec::new();
         let mut queue = None;
@@ -270,8 +275,7 @@ impl<D: Device> RingService<D> {
 
     fn drain(&self) {
         for poller in &self.pollers {
-            poller.draining.store(true, Ordering::Release);
-            poller.wake().wake();
+            poller.drain();
         }
     }
 
@@ -282,8 +286,7 @@ impl<D: Device> RingService<D> {
     fn end(&self) {
         self.admission.end();
         for poller in &self.pollers {
-            poller.ending.store(true, Ordering::Release);
-            poller.wake().wake();
+            poller.end();
         }
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));

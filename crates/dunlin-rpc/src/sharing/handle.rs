@@ -224,12 +224,13 @@ impl Handle {
             .wrapping_add(1_442_695_040_888_963_407);
         let random = (lanes.random >> 33) as usize;
         let usable = usable(&lanes.entries);
-        if self.sharing.scheduled {
-            usable[random % usable.len()]
+        let chosen = if self.sharing.scheduled {
+            usable.get(random % usable.len().max(1))
         } else {
-            let fewest = usable.iter().min_by_key(|&&i| lanes.entries[i].threads);
-            fewest.copied().unwrap_or(0)
-        }
+            usable.iter().min_by_key(|&&i| lanes.entries[i].threads)
+        };
+        // All may have failed since they were counted: the thread hears it from one of them, and asks again.
+        chosen.copied().unwrap_or(0)
     }
 
     /// A thread has gone.

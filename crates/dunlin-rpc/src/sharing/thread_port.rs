@@ -4,6 +4,7 @@
 //! Requests are encoded into a private run; the run goes into the coalesced message when it is flushed, copied in place. A thread that
 //! waits for answers looks for them itself, and hands to others what is theirs.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +21,16 @@ use super::status::Status;
 use crate::channel::buffers::BytesMut;
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
-use crate::client::lane::{Body, CallId, Lane, Sink, Sleeper, Submitted};
+use crate::client::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::client::region::{RegionKey, Wanted};
 use crate::error::CallError;
 use crate::HandlerId;
 
 /// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a lane of its own.
 const LOOKS: u32 = 32;
-/// Looks in vain before a thread of a crowded handle gives its core to another.
-const LOOKS_PER_YIELD: u32 = 4;
+/// Looks in vain before a thread of a crowded handle gives its core to another: as many as have paid lately. Where the server runs beside
+/// us an answer comes sooner than another thread; where it waits for a core of ours it cannot.
+const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
 
 /// See the module.
 pub(crate) struct ThreadPort {
@@ -44,7 +46,10 @@ pub(crate) struct ThreadPort {
     staging: Staging,
     /// Regions that are attached on the lane.
     attached: Vec<(u64, Attached)>,
+    /// Looks in vain since the last answer or yield.
     looks: u32,
+    /// How many there are to be before the next yield.
+    looks_per_yield: u32,
     /// The last poll looked itself: nobody else led.
     looked: bool,
 }
@@ -63,6 +68,7 @@ impl ThreadPort {
             staging: Staging::new(),
             attached: Vec::new(),
             looks: 0,
+            looks_per_yield: *LOOKS_PER_YIELD.start(),
             looked: false,
         };
         this.settle(placed);
@@ -156,6 +162,14 @@ impl ThreadPort {
         let ports = self.handle.ports();
         let outcome = self.lane.send(&self.node, self.staging.run(), ports);
         self.sent(outcome);
+    }
+
+    /// Looking did not pay: another thread's turn.
+    #[cold]
+    fn give_way(&mut self) {
+        self.looks_per_yield = (self.looks_per_yield / 2).max(*LOOKS_PER_YIELD.start());
+        self.looks = 0;
+        thread::yield_now();
     }
 
     /// What the server granted of a region on this lane.
@@ -266,16 +280,8 @@ impl Lane for ThreadPort {
             return Ok(None);
         }
         let (eager, longest) = self.lane.limits();
-        let length = match body {
-            Body::Bytes(bytes) => bytes.len(),
-            Body::Buffer(buffer) => buffer.bytes_ref().len(),
-        };
-        if length > longest {
-            return Err(CallError::TooLong {
-                bytes: length,
-                limit: longest,
-            });
-        }
+        let length = body.bytes().len();
+        check_length(length, longest)?;
         let full = CallError::TooManyOutstanding {
             limit: self.calls.limit(),
         };
@@ -284,22 +290,16 @@ impl Lane for ThreadPort {
             return Err(full);
         }
         if length <= eager {
-            let bytes = match body {
-                Body::Bytes(bytes) => bytes,
-                Body::Buffer(buffer) => buffer.bytes_ref(),
-            };
-            return Ok(self.submit_short(handler, bytes, tag));
+            return Ok(self.submit_short(handler, body.bytes(), tag));
         }
         if !self.has_room(DESCRIPTOR_BYTES) {
             return Ok(None);
         }
         // Whatever may fail comes before the call exists.
-        let export = self
-            .lane
-            .export(match std::mem::replace(body, Body::Bytes(&[])) {
-                Body::Bytes(bytes) => Exported::Bytes(bytes),
-                Body::Buffer(buffer) => Exported::Buffer(buffer),
-            })?;
+        let export = self.lane.export(match body.take() {
+            Body::Bytes(bytes) => Exported::Bytes(bytes),
+            Body::Buffer(buffer) => Exported::Buffer(buffer),
+        })?;
         let call = self.calls.begin(tag, &self.port).ok_or(full)?;
         self.port.keep(slot_of(call), export.buffer);
         let header = Header::new(Kind::LongRequest, handler, call, DESCRIPTOR_BYTES);
@@ -312,12 +312,7 @@ impl Lane for ThreadPort {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
-        if name.len() > NAME_BYTES_MAX {
-            return Err(CallError::TooLong {
-                bytes: name.len(),
-                limit: NAME_BYTES_MAX,
-            });
-        }
+        check_length(name.len(), NAME_BYTES_MAX)?;
         if !self.is_in_place() && !self.migrate() || !self.has_room(name.len()) {
             return Ok(None);
         }
@@ -430,13 +425,16 @@ impl Lane for ThreadPort {
         if self.status.is_lost() {
             return Err(self.lose(sink));
         }
-        if taken > 0 {
-            self.looks = 0;
-        } else {
+        if taken == 0 {
             self.looks += 1;
-            if crowded && self.looks % LOOKS_PER_YIELD == 0 {
-                thread::yield_now();
+            if crowded && self.looks >= self.looks_per_yield {
+                self.give_way();
             }
+        } else {
+            if self.looks > 0 {
+                self.looks_per_yield = (self.looks_per_yield * 2).min(*LOOKS_PER_YIELD.end());
+            }
+            self.looks = 0;
         }
         Ok(taken)
     }

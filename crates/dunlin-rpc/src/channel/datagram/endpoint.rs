@@ -83,6 +83,33 @@ pub(crate) fn packet_bytes<D: Device>(device: &D) -> usize {
     device.attributes().mtu_bytes.min(PACKET_BYTES_MAX) & !7
 }
 
+/// A queue pair that is ready to send, and where its completions go.
+fn queue_pair<D: Device>(
+    device: &D,
+    domain: &D::ProtectionDomain,
+    wake: &D::CompletionChannel,
+    packet_bytes: usize,
+) -> Result<(D::QueuePair, D::CompletionQueue), VerbsError> {
+    let receives = FIRST_RECEIVES + sessions_max(device) * receives_of_session();
+    let completions = device.create_completion_queue(receives + sends::ENTRIES, Some(wake))?;
+    let mut queue_pair = device.create_queue_pair(
+        domain,
+        &QueuePairConfig {
+            transport: Transport::UnreliableDatagram,
+            send_completions: &completions,
+            receive_completions: &completions,
+            send_requests: sends::ENTRIES,
+            receive_queue: ReceiveQueue::Own(receives),
+            segments: 1,
+            inline_bytes: sends::inline_bytes(device, packet_bytes),
+        },
+    )?;
+    queue_pair.to_init(Access::empty())?;
+    queue_pair.to_ready_to_receive(None, ConnectAttributes::default())?;
+    queue_pair.to_ready_to_send()?;
+    Ok((queue_pair, completions))
+}
+
 impl<D: Device> Endpoint<D> {
     /// Makes one, ready to send. `wake` is raised when a datagram comes to who has asked for that.
     ///
@@ -100,24 +127,8 @@ impl<D: Device> Endpoint<D> {
                 ),
             });
         }
-        let receives = FIRST_RECEIVES + sessions_max(device) * receives_of_session();
         let domain = device.create_protection_domain()?;
-        let completions = device.create_completion_queue(receives + sends::ENTRIES, Some(wake))?;
-        let mut queue_pair = device.create_queue_pair(
-            &domain,
-            &QueuePairConfig {
-                transport: Transport::UnreliableDatagram,
-                send_completions: &completions,
-                receive_completions: &completions,
-                send_requests: sends::ENTRIES,
-                receive_queue: ReceiveQueue::Own(receives),
-                segments: 1,
-                inline_bytes: sends::inline_bytes(device, packet_bytes),
-            },
-        )?;
-        queue_pair.to_init(Access::empty())?;
-        queue_pair.to_ready_to_receive(None, ConnectAttributes::default())?;
-        queue_pair.to_ready_to_send()?;
+        let (queue_pair, completions) = queue_pair(device, &domain, wake, packet_bytes)?;
         Ok(Self {
             sends: Sends::new(device, &domain, packet_bytes)?,
             receives: Receives::new(packet_bytes),
@@ -224,6 +235,9 @@ impl<D: Device> Endpoint<D> {
     /// When the queue pair has failed: all its sessions are lost.
     #[inline]
     pub(crate) fn poll(&mut self, mut news: impl FnMut(u32)) -> Result<usize, ChannelError> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
         let mut completions = [Completion::EMPTY; 8];
         let mut arrived = 0;
         while let Some(session) = self.missed.pop() {
@@ -409,6 +423,24 @@ impl<D: Device> Endpoint<D> {
     fn fail(&mut self, why: String) -> ChannelError {
         let error = ChannelError::queue_pair(why);
         self.broken.get_or_insert(error).clone()
+    }
+
+    /// Another queue pair in the place of one that failed, with the same RECEIVEs: its address is another. Sessions must have left.
+    ///
+    /// # Errors
+    /// When the device does not make it; the endpoint is as broken as before.
+    pub(crate) fn renew(&mut self) -> Result<(), VerbsError> {
+        let (queue_pair, completions) =
+            queue_pair(&self.device, &self.domain, &self.wake, self.packet_bytes)?;
+        self.queue_pair = queue_pair;
+        self.completions = completions;
+        self.sends.forget();
+        self.missed.clear();
+        self.unclaimed.clear();
+        self.receives.reclaim();
+        let posted = self.receives.post_all(&mut self.queue_pair);
+        self.broken = posted.as_ref().err().cloned();
+        posted.map_err(|error| VerbsError::Peer(error.to_string()))
     }
 
     /// Whether it has failed.

@@ -57,11 +57,23 @@ impl<D: Device> Receives<D> {
 
     /// Adds a block; its places are posted by [`Receives::post_all`].
     pub(super) fn add(&mut self, block: Block<D>) {
-        let places = block.0.memory().len() / place_bytes(self.packet_bytes);
-        let number = self.blocks.len() as u64;
         self.blocks.push(block.0);
-        self.idle
-            .extend((0..places as u64).map(|place| number << 32 | place));
+        self.idle_block(self.blocks.len() - 1);
+    }
+
+    /// All places of a block may be posted.
+    fn idle_block(&mut self, number: usize) {
+        let places = self.blocks[number].memory().len() / place_bytes(self.packet_bytes);
+        let ids = (0..places as u64).map(|place| (number as u64) << 32 | place);
+        self.idle.extend(ids);
+    }
+
+    /// All places are idle again: the queue pair that had them is gone.
+    pub(super) fn reclaim(&mut self) {
+        self.idle.clear();
+        for number in 0..self.blocks.len() {
+            self.idle_block(number);
+        }
     }
 
     fn at(&self, id: u64) -> (&D::Region, usize) {

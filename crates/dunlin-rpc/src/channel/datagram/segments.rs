@@ -137,9 +137,9 @@ pub(crate) fn count_in(payload: &[u8]) -> Result<u32, ChannelError> {
 
 /// A long message on its way in.
 #[derive(Debug)]
-pub(crate) struct Reassembly {
-    pub(crate) call: u64,
-    pub(crate) handler: u16,
+struct Reassembly {
+    call: u64,
+    handler: u16,
     transfer: u32,
     piece: usize,
     bytes: Vec<u8>,
@@ -151,7 +151,7 @@ pub(crate) struct Reassembly {
 
 /// What became of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+enum Taken {
     /// It was not new, or one of many.
     Nothing,
     /// The sender is due to hear how many there are.
@@ -162,7 +162,7 @@ pub(crate) enum Taken {
 
 impl Reassembly {
     /// For the message that `head` belongs to, in pieces of `piece` bytes. `None`: nothing of this kind is sent honestly.
-    pub(crate) fn new(head: SegmentHead, handler: u16, call: u64, piece: usize) -> Option<Self> {
+    fn new(head: SegmentHead, handler: u16, call: u64, piece: usize) -> Option<Self> {
         let total = head.total as usize;
         (total > 0 && piece > 0).then(|| Self {
             call,
@@ -177,12 +177,12 @@ impl Reassembly {
     }
 
     /// How a transfer stands to this one: of the same number, later or earlier.
-    pub(crate) fn compare(&self, head: SegmentHead) -> std::cmp::Ordering {
+    fn compare(&self, head: SegmentHead) -> std::cmp::Ordering {
         (head.transfer.wrapping_sub(self.transfer) as i32).cmp(&0)
     }
 
     /// Takes a segment of this transfer. `None`: an honest peer sends no such piece.
-    pub(crate) fn take(&mut self, head: SegmentHead, call: u64, piece: &[u8]) -> Option<Taken> {
+    fn take(&mut self, head: SegmentHead, call: u64, piece: &[u8]) -> Option<Taken> {
         let offset = head.offset as usize;
         let total = self.bytes.len();
         let sound = call == self.call
@@ -213,8 +213,89 @@ impl Reassembly {
     }
 
     /// The message.
-    pub(crate) fn into_bytes(self) -> Box<[u8]> {
+    fn into_bytes(self) -> Box<[u8]> {
         self.bytes.into()
+    }
+}
+
+/// The long messages of one direction that are on their way in, one at a time.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    current: Option<Reassembly>,
+    piece: usize,
+    longest: usize,
+}
+
+/// What a segment has brought about.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    Nothing,
+    /// The sender is due to hear that so many segments are here.
+    Tell(u32),
+    /// The message is whole, and its sender is due to hear that; the handler is its first segment's.
+    Whole(u32, u16, Box<[u8]>),
+}
+
+impl Incoming {
+    /// For messages of up to `longest` bytes in segments whose payloads have `piece` bytes each.
+    pub(crate) fn new(piece: usize, longest: usize) -> Self {
+        Self {
+            current: None,
+            piece,
+            longest,
+        }
+    }
+
+    /// Takes a segment, unless it is late: of an earlier message, or of a call that is not `wanted`.
+    ///
+    /// # Errors
+    /// When no honest peer sends it, or `wanted` fails.
+    pub(crate) fn take<D: Device>(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        wanted: impl FnOnce() -> Result<bool, ChannelError>,
+    ) -> Result<Arrived, ChannelError> {
+        let (head, piece) = SegmentHead::read(payload)
+            .ok_or_else(|| ChannelError::violation("a segment without a head"))?;
+        if head.total as usize > self.longest {
+            let words = "a message that is longer than its receiver takes";
+            return Err(ChannelError::violation(words));
+        }
+        let order = self.current.as_ref().map(|here| here.compare(head));
+        if order == Some(std::cmp::Ordering::Less) || !wanted()? {
+            return Ok(Arrived::Nothing);
+        }
+        let known = self
+            .current
+            .take_if(|_| order == Some(std::cmp::Ordering::Equal));
+        let begun = || Reassembly::new(head, header.handler, header.call, self.piece);
+        let mut reassembly = known
+            .or_else(begun)
+            .ok_or_else(|| ChannelError::violation("a segment of nothing"))?;
+        let taken = reassembly
+            .take(head, header.call, piece)
+            .ok_or_else(|| ChannelError::violation("a segment that does not fit"))?;
+        D::charge(Work::Copy(piece.len()));
+        let arrived = match taken {
+            Taken::Nothing => Arrived::Nothing,
+            Taken::Tell(count) => Arrived::Tell(count as u32),
+            Taken::Whole(count) => {
+                let handler = reassembly.handler;
+                return Ok(Arrived::Whole(
+                    count as u32,
+                    handler,
+                    reassembly.into_bytes(),
+                ));
+            }
+        };
+        self.current = Some(reassembly);
+        Ok(arrived)
+    }
+
+    /// The message of this call will not be wanted any more.
+    pub(crate) fn forget(&mut self, call: u64) {
+        self.current.take_if(|begun| begun.call == call);
     }
 }
 

@@ -34,6 +34,15 @@ struct Ledger {
 }
 
 impl Ledger {
+    fn new() -> Self {
+        Self {
+            unsignaled: 0,
+            posted: 0,
+            retired: 0,
+            signaled: VecDeque::with_capacity(ENTRIES),
+        }
+    }
+
     /// The flags of the next SEND.
     #[inline]
     fn next(&mut self) -> SendFlags {
@@ -72,12 +81,7 @@ impl<D: Device> Sends<D> {
             staging: staging.transpose()?,
             packet_bytes,
             inline_bytes,
-            ledger: Ledger {
-                unsignaled: 0,
-                posted: 0,
-                retired: 0,
-                signaled: VecDeque::with_capacity(ENTRIES),
-            },
+            ledger: Ledger::new(),
         })
     }
 
@@ -98,6 +102,11 @@ impl<D: Device> Sends<D> {
     /// The next SEND is signaled.
     pub(super) fn signal_next(&mut self) {
         self.ledger.unsignaled = SIGNAL_EVERY;
+    }
+
+    /// What was posted went with its queue pair.
+    pub(super) fn forget(&mut self) {
+        self.ledger = Ledger::new();
     }
 
     /// Whether every SEND is known to be done.

@@ -15,6 +15,7 @@ use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
 use super::connection::Context;
 use super::handler::HandlerTable;
+use super::mailbox::Mail;
 use super::rounds;
 use super::statistics::{Counters, ServerStatistics};
 use super::workers;
@@ -25,7 +26,7 @@ use crate::channel::datagram::{Greeting, CALLS};
 use crate::channel::ring::Parameters;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
-use poller::{Mail, Newcomer, Poller, PollerHandle};
+use poller::{Newcomer, Poller, PollerHandle};
 
 /// What the threads are made of, when the first client comes.
 #[derive(Clone)]
@@ -95,7 +96,7 @@ impl<D: Device> DatagramService<D> {
         if self.plan.handlers.needs_workers() {
             let targets = pollers.clone();
             let deliver = move |poller: usize, finished| {
-                targets[poller].send(Mail::Finished(finished));
+                targets[poller].mailbox.send(Mail::Finished(finished));
             };
             let (jobs, workers) = workers::start(self.plan.workers, deliver)?;
             queue = Some(jobs);
@@ -121,7 +122,7 @@ impl<D: Device> DatagramService<D> {
                 if let Some(core) = core.filter(|_| !thread::is_simulated()) {
                     super::pin(core);
                 }
-                let wake = handle.wake().clone();
+                let wake = handle.mailbox.wake().clone();
                 let poller = Poller::new(handle, index, context, endpoint, max_message_bytes);
                 rounds::run(poller, wait, &wake);
                 running.fetch_sub(1, Ordering::Release);
@@ -144,7 +145,8 @@ impl<D: Device> DatagramService<D> {
         let theirs = Greeting::read(parameters)?;
         let started = self.started()?;
         let all = started.pollers.iter().enumerate();
-        let least = all.min_by_key(|(_, poller)| poller.connections.load(Ordering::Relaxed));
+        let least =
+            all.min_by_key(|(_, poller)| poller.mailbox.connections.load(Ordering::Relaxed));
         let Some((index, poller)) = least else {
             return Err(VerbsError::Peer("the server has no pollers".into()));
         };
@@ -172,10 +174,11 @@ impl<D: Device> DatagramService<D> {
             longest: self.plan.channel.max_message_bytes,
             calls: theirs.calls.min(CALLS),
         };
-        poller.connections.fetch_add(1, Ordering::Relaxed);
+        let told = newcomer.told;
+        poller.mailbox.connections.fetch_add(1, Ordering::Relaxed);
         started.counters[index].accepted();
-        poller.send(Mail::Adopt(Box::new(newcomer)));
-        Ok((poller.address, ours.parameters()))
+        poller.mailbox.send(Mail::Adopt(Box::new(newcomer)));
+        Ok((told, ours.parameters()))
     }
 
     fn newcomer(
@@ -185,11 +188,16 @@ impl<D: Device> DatagramService<D> {
         theirs: Greeting,
     ) -> Result<Newcomer<D>, VerbsError> {
         let cookie = crate::fabric::random(&self.device)?;
+        let told = poller.address().ok_or_else(|| {
+            VerbsError::Peer(
+                "the server's datagram queue pair failed and is made anew: connect again".into(),
+            )
+        })?;
         let route = route_in(&self.device, &poller.domain, peer)?;
         let mut places = poller.places.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((number, is_new)) = places.take() else {
             poller.crowded.store(true, Ordering::Relaxed);
-            poller.wake().wake();
+            poller.mailbox.wake().wake();
             return Err(VerbsError::Limit {
                 resource: "sessions of a datagram queue pair (more pollers have more)",
                 asked: 1,
@@ -208,6 +216,7 @@ impl<D: Device> DatagramService<D> {
             id: OF_SESSIONS | serial << 32 | u64::from(number),
             number,
             cookie,
+            told,
             theirs,
             route,
             block,
@@ -221,7 +230,7 @@ impl<D: Device> DatagramService<D> {
     pub(super) fn connections(&self) -> usize {
         let counts = self
             .pollers()
-            .map(|p| p.connections.load(Ordering::Relaxed));
+            .map(|p| p.mailbox.connections.load(Ordering::Relaxed));
         counts.sum()
     }
 
@@ -233,8 +242,7 @@ impl<D: Device> DatagramService<D> {
 
     pub(super) fn drain(&self) {
         for poller in self.pollers() {
-            poller.draining.store(true, Ordering::Release);
-            poller.wake().wake();
+            poller.mailbox.drain();
         }
     }
 
@@ -244,8 +252,7 @@ impl<D: Device> DatagramService<D> {
 
     pub(super) fn end(&self) {
         for poller in self.pollers() {
-            poller.ending.store(true, Ordering::Release);
-            poller.wake().wake();
+            poller.mailbox.end();
         }
         let threads = {
             let mut held = self.starting.lock().unwrap_or_else(PoisonError::into_inner);

@@ -89,6 +89,12 @@ impl Outgoing {
         Ok(packet)
     }
 
+    /// Throws all away.
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.batch += 1;
+    }
+
     /// Hands all to the device, with one doorbell for many.
     #[inline]
     pub(super) fn flush<D: Device>(

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::{thread, CompletionChannel, Device, EndpointAddress, VerbsError};
+use dunlin_verbs::{thread, Device, EndpointAddress, VerbsError};
 
 use super::outgoing::Outgoing;
 use super::places::Places;
@@ -15,6 +15,7 @@ use crate::channel::datagram::endpoint::{sessions_max, Block, Route, FIRST_RECEI
 use crate::channel::datagram::{Endpoint, Greeting};
 use crate::channel::ChannelError;
 use crate::server::connection::Context;
+use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::rounds::Rounds;
 use crate::server::workers::Finished;
 
@@ -22,18 +23,16 @@ use crate::server::workers::Finished;
 const POLL_BUDGET: usize = 64;
 /// A session that was silent for so long gives its place to a newcomer when there is no other: a client that died says no goodbye.
 const SILENCE: Duration = Duration::from_secs(60);
-
-/// What reaches a poller from other threads.
-pub(super) enum Mail<D: Device> {
-    Adopt(Box<Newcomer<D>>),
-    Finished(Finished),
-}
+/// Between the failure of a queue pair and the next one, and between attempts: most likely the port is down.
+const RENEWAL: Duration = Duration::from_millis(100);
 
 /// A session that was accepted.
 pub(super) struct Newcomer<D: Device> {
     pub(super) id: u64,
     pub(super) number: u32,
     pub(super) cookie: u64,
+    /// The queue pair that it was told of.
+    pub(super) told: EndpointAddress,
     pub(super) theirs: Greeting,
     pub(super) route: Route<D>,
     /// RECEIVEs, unless those of an earlier session at the same place are there.
@@ -42,51 +41,38 @@ pub(super) struct Newcomer<D: Device> {
 
 /// The outside of a poller.
 pub(super) struct PollerHandle<D: Device> {
-    mail: Mutex<Vec<Mail<D>>>,
-    has_mail: AtomicBool,
+    pub(super) mailbox: Mailbox<Newcomer<D>, D::CompletionChannel>,
     pub(super) places: Mutex<Places>,
-    pub(super) connections: AtomicUsize,
     /// Accepted and not adopted yet.
     pub(super) waiting: AtomicUsize,
     /// A newcomer found no place.
     pub(super) crowded: AtomicBool,
-    pub(super) draining: AtomicBool,
-    pub(super) ending: AtomicBool,
-    pub(super) address: EndpointAddress,
+    /// Where clients reach the queue pair; nowhere between its failure and the next one.
+    address: Mutex<Option<EndpointAddress>>,
     pub(super) packet_bytes: usize,
     pub(super) domain: D::ProtectionDomain,
-    wake: D::CompletionChannel,
 }
 
 impl<D: Device> PollerHandle<D> {
     pub(super) fn new(endpoint: &Endpoint<D>) -> Arc<Self> {
         Arc::new(Self {
-            mail: Mutex::new(Vec::new()),
-            has_mail: AtomicBool::new(false),
+            mailbox: Mailbox::new(endpoint.wake().clone()),
             places: Mutex::new(Places::new(sessions_max(endpoint.device()))),
-            connections: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
-            ending: AtomicBool::new(false),
-            address: endpoint.address(),
+            address: Mutex::new(Some(endpoint.address())),
             packet_bytes: endpoint.packet_bytes(),
             domain: endpoint.domain().clone(),
-            wake: endpoint.wake().clone(),
         })
     }
 
-    pub(super) fn send(&self, mail: Mail<D>) {
-        self.mail
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(mail);
-        self.has_mail.store(true, Ordering::Release);
-        self.wake.wake();
+    /// Where clients reach the queue pair; `None` while it is made anew.
+    pub(super) fn address(&self) -> Option<EndpointAddress> {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn wake(&self) -> &D::CompletionChannel {
-        &self.wake
+    fn set_address(&self, address: Option<EndpointAddress>) {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 }
 
@@ -106,6 +92,8 @@ pub(super) struct Poller<D: Device> {
     /// The time of the last check.
     now: Instant,
     said_goodbye: bool,
+    /// When another queue pair is made; the one there is has failed.
+    renewal: Option<Instant>,
 }
 
 impl<D: Device> Poller<D> {
@@ -144,6 +132,7 @@ impl<D: Device> Poller<D> {
             usual: 64,
             now: thread::now(),
             said_goodbye: false,
+            renewal: None,
         }
     }
 
@@ -172,11 +161,7 @@ impl<D: Device> Poller<D> {
 
     #[cold]
     fn take_mail(&mut self) -> usize {
-        self.handle.has_mail.store(false, Ordering::Relaxed);
-        let mail = {
-            let mut held = self.handle.mail.lock();
-            std::mem::take(&mut **held.as_mut().unwrap_or_else(|error| error.get_mut()))
-        };
+        let mail = self.handle.mailbox.take();
         let count = mail.len();
         for letter in mail {
             match letter {
@@ -206,6 +191,7 @@ impl<D: Device> Poller<D> {
             id,
             number,
             cookie,
+            told,
             theirs,
             route,
             block,
@@ -221,7 +207,11 @@ impl<D: Device> Poller<D> {
         self.endpoint.join(number, route);
         let posted = block.map_or(Ok(()), |block| self.endpoint.provide(block));
         self.handle.waiting.fetch_sub(1, Ordering::Relaxed);
-        if let Err(error) = posted {
+        let known = posted.and_then(|()| match told == self.endpoint.address() {
+            true => Ok(()),
+            false => Err(ChannelError::queue_pair("it failed meanwhile".to_owned())),
+        });
+        if let Err(error) = known {
             self.end(number, &error);
         } else if self.said_goodbye {
             self.with(number, |session, tools, _| session.say_goodbye(tools));
@@ -244,13 +234,49 @@ impl<D: Device> Poller<D> {
         places
             .unwrap_or_else(PoisonError::into_inner)
             .give_back(number);
-        self.handle.connections.fetch_sub(1, Ordering::Relaxed);
+        self.handle
+            .mailbox
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
         self.context.counters.closed(violation);
     }
 
     fn end_all(&mut self, error: &ChannelError) {
         for number in 0..self.sessions.len() as u32 {
             self.end(number, error);
+        }
+    }
+
+    /// The queue pair has failed, as one does whose port went down while it sent. All sessions are lost with it; newcomers are sent away
+    /// until there is another.
+    #[cold]
+    fn fail(&mut self, error: &ChannelError) {
+        self.end_all(error);
+        if self.renewal.is_none() {
+            tracing::warn!(%error, "the datagram queue pair failed and is made anew");
+            self.handle.set_address(None);
+            self.renewal = Some(thread::now() + RENEWAL);
+        }
+    }
+
+    /// Makes the queue pair anew when it is time.
+    #[cold]
+    fn renew(&mut self) {
+        let now = thread::now();
+        if !self.renewal.is_some_and(|due| now >= due) {
+            return;
+        }
+        self.ready.clear();
+        self.outgoing.clear();
+        match self.endpoint.renew() {
+            Ok(()) => {
+                self.renewal = None;
+                self.handle.set_address(Some(self.endpoint.address()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no new datagram queue pair yet");
+                self.renewal = Some(now + RENEWAL);
+            }
         }
     }
 
@@ -301,15 +327,19 @@ impl<D: Device> Rounds for Poller<D> {
     #[inline]
     fn pass(&mut self) -> usize {
         let mut work = 0;
-        if self.handle.has_mail.load(Ordering::Relaxed) {
+        if self.handle.mailbox.has_mail() {
             work += self.take_mail();
+        }
+        if self.renewal.is_some() {
+            self.renew();
+            return work;
         }
         let served = self.serve();
         let sent = self.outgoing.flush(&mut self.endpoint);
         match served.and_then(|taken| sent.map(|()| taken)) {
             Ok(taken) => work + taken,
             Err(error) => {
-                self.end_all(&error);
+                self.fail(&error);
                 work
             }
         }
@@ -326,7 +356,7 @@ impl<D: Device> Rounds for Poller<D> {
         if self.is_ending() {
             return true;
         }
-        if !self.handle.draining.load(Ordering::Relaxed) {
+        if !self.handle.mailbox.is_draining() {
             return false;
         }
         if !self.said_goodbye {
@@ -335,7 +365,7 @@ impl<D: Device> Rounds for Poller<D> {
                 self.with(number, |session, tools, _| session.say_goodbye(tools));
             }
             if let Err(error) = self.outgoing.flush(&mut self.endpoint) {
-                self.end_all(&error);
+                self.fail(&error);
             }
         }
         let quiet = self.sessions.iter().flatten().all(Session::is_quiet);
@@ -343,25 +373,31 @@ impl<D: Device> Rounds for Poller<D> {
     }
 
     fn is_ending(&self) -> bool {
-        self.handle.ending.load(Ordering::Acquire)
+        self.handle.mailbox.is_ending()
     }
 
     fn has_work(&mut self) -> bool {
-        if self.handle.has_mail.load(Ordering::Acquire) || !self.ready.is_empty() {
+        if self.handle.mailbox.has_mail() || !self.ready.is_empty() {
             return true;
         }
         let ready = &mut self.ready;
         let polled = self.endpoint.poll(|session| ready.push_back(session));
         if let Err(error) = &polled {
             let error = error.clone();
-            self.end_all(&error);
+            self.fail(&error);
         }
         matches!(polled, Ok(arrived) if arrived > 0) || self.endpoint.has_unclaimed()
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        if let Err(error) = self.endpoint.prepare_sleep() {
-            self.end_all(&error);
+        match self.renewal {
+            // Only for a moment.
+            Some(_) => return false,
+            None => {
+                if let Err(error) = self.endpoint.prepare_sleep() {
+                    self.fail(&error);
+                }
+            }
         }
         true
     }

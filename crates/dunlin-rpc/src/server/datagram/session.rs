@@ -15,7 +15,7 @@ use crate::channel::buffers::{Bytes, BytesMut};
 use crate::channel::datagram::fate::{self, Fate};
 use crate::channel::datagram::packet::{Cursor, Head};
 use crate::channel::datagram::segments::{
-    count_in, put_segment, Reassembly, SegmentHead, Taken, Transfer, SEGMENT_HEAD_BYTES,
+    count_in, put_segment, Arrived, Incoming, SegmentHead, Transfer, SEGMENT_HEAD_BYTES,
 };
 use crate::channel::datagram::{Endpoint, Greeting};
 use crate::channel::message::{Header, Kind};
@@ -43,10 +43,9 @@ struct Slot {
 pub(super) struct Session {
     pub(super) id: u64,
     target: Target,
-    /// Longest payload in one datagram, and at all, to the client; and from it.
+    /// Longest payload in one datagram, and at all, to the client.
     capacity: usize,
     longest: usize,
-    longest_request: usize,
     slots: Box<[Slot]>,
     spot: Spot,
     /// Long responses: the first is on its way.
@@ -54,7 +53,7 @@ pub(super) struct Session {
     transfer: u32,
     transfer_bytes: usize,
     /// The long request that is on its way.
-    reassembly: Option<Reassembly>,
+    incoming: Incoming,
     on_workers: usize,
     cancelled: Vec<u64>,
     /// Its first datagram was answered, which tells it that its RECEIVEs are posted.
@@ -95,6 +94,7 @@ impl Session {
             next: 0,
             working: false,
         };
+        let capacity = theirs.capacity(own_packet);
         Self {
             id,
             target: Target {
@@ -102,15 +102,14 @@ impl Session {
                 to: theirs.to,
                 packet_bytes: theirs.packet_bytes.min(own_packet),
             },
-            capacity: theirs.capacity(own_packet),
+            capacity,
             longest: theirs.longest,
-            longest_request,
             slots: vec![slot; theirs.calls].into(),
             spot: Spot::default(),
             transfers: VecDeque::new(),
             transfer: 0,
             transfer_bytes: 0,
-            reassembly: None,
+            incoming: Incoming::new(capacity - SEGMENT_HEAD_BYTES, longest_request),
             on_workers: 0,
             cancelled: Vec::new(),
             greeted: false,
@@ -192,16 +191,6 @@ impl Session {
         }
     }
 
-    /// Whether a call was never seen, and is not given up.
-    #[inline]
-    fn is_new(&self, call: u64) -> Result<bool, ChannelError> {
-        let slot = self
-            .slots
-            .get(call as u32 as usize)
-            .ok_or_else(|| ChannelError::violation("more calls than the session allows"))?;
-        Ok(((call >> 32) as u32).wrapping_sub(slot.next) as i32 >= 0)
-    }
-
     /// Takes a call that is new: from now on it is not.
     #[inline]
     fn begin(&mut self, call: u64) -> Result<(), ChannelError> {
@@ -217,10 +206,10 @@ impl Session {
 
     /// What became of a call. One that did not come will not be executed any more.
     fn fate(&mut self, call: u64) -> Result<Fate, ChannelError> {
-        if self.is_new(call)? {
+        if is_new(&self.slots, call)? {
             let slot = &mut self.slots[call as u32 as usize];
             slot.next = ((call >> 32) as u32).wrapping_add(1);
-            self.reassembly.take_if(|begun| begun.call == call);
+            self.incoming.forget(call);
             return Ok(Fate::Unknown);
         }
         let slot = self.slots[call as u32 as usize];
@@ -246,7 +235,7 @@ impl Session {
         payload: &[u8],
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        if !self.is_new(header.call)? {
+        if !is_new(&self.slots, header.call)? {
             // It came twice, or so late that its caller was told that it is lost.
             return Ok(());
         }
@@ -358,40 +347,21 @@ impl Session {
         payload: &[u8],
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        let piece_bytes = self.piece();
-        let (head, piece) = SegmentHead::read(payload)
-            .ok_or_else(|| ChannelError::violation("a segment without a head"))?;
-        if head.total as usize > self.longest_request {
-            let words = "a request that is longer than the server takes";
-            return Err(ChannelError::violation(words));
-        }
-        let current = self.reassembly.as_ref().map(|here| here.compare(head));
-        let late = current == Some(std::cmp::Ordering::Less);
-        if late || !self.is_new(header.call)? {
-            return Ok(());
-        }
-        if current != Some(std::cmp::Ordering::Equal) {
-            let begun = Reassembly::new(head, header.handler, header.call, piece_bytes);
-            self.reassembly =
-                Some(begun.ok_or_else(|| ChannelError::violation("a segment of nothing"))?);
-        }
-        let Some(reassembly) = &mut self.reassembly else {
-            return Ok(());
-        };
-        let taken = reassembly
-            .take(head, header.call, piece)
-            .ok_or_else(|| ChannelError::violation("a segment that does not fit"))?;
-        D::charge(Work::Copy(piece.len()));
-        let count = match taken {
-            Taken::Nothing => return Ok(()),
-            Taken::Tell(count) | Taken::Whole(count) => count as u32,
+        let Self {
+            incoming, slots, ..
+        } = self;
+        let arrived = incoming.take::<D>(header, payload, || is_new(slots, header.call))?;
+        let (count, whole) = match arrived {
+            Arrived::Nothing => return Ok(()),
+            Arrived::Tell(count) => (count, None),
+            Arrived::Whole(count, handler, bytes) => (count, Some((handler, bytes))),
         };
         self.push(Kind::Segments, header.call, &count.to_le_bytes(), tools)?;
-        match self
-            .reassembly
-            .take_if(|_| matches!(taken, Taken::Whole(_)))
-        {
-            Some(whole) => self.take_whole(header, whole, tools),
+        match whole {
+            Some((handler, bytes)) => {
+                let header = Header { handler, ..header };
+                self.take_whole(header, bytes, tools)
+            }
             None => Ok(()),
         }
     }
@@ -399,10 +369,10 @@ impl Session {
     fn take_whole<D: Device>(
         &mut self,
         header: Header,
-        whole: Reassembly,
+        payload: Box<[u8]>,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        let (call, handler) = (header.call, whole.handler);
+        let Header { call, handler, .. } = header;
         self.begin(call)?;
         tools.context.counters.request();
         if tools.draining {
@@ -410,13 +380,9 @@ impl Session {
         }
         match tools.context.handlers.get(handler) {
             Some(Execution::Inline(function)) => {
-                let payload = whole.into_bytes();
-                let header = Header { handler, ..header };
                 self.run(function.as_ref(), header, &payload, tools)
             }
-            Some(Execution::Worker(_)) => {
-                self.hand_out(call, handler, Box::new(whole.into_bytes()), tools)
-            }
+            Some(Execution::Worker(_)) => self.hand_out(call, handler, Box::new(payload), tools),
             None => self.fail_unknown(call, handler, tools),
         }
     }
@@ -543,4 +509,13 @@ impl Session {
     pub(super) fn is_quiet(&self) -> bool {
         self.on_workers == 0 && self.transfers.is_empty()
     }
+}
+
+/// Whether a call was never seen, and is not given up.
+#[inline]
+fn is_new(slots: &[Slot], call: u64) -> Result<bool, ChannelError> {
+    let slot = slots
+        .get(call as u32 as usize)
+        .ok_or_else(|| ChannelError::violation("more calls than the session allows"))?;
+    Ok(((call >> 32) as u32).wrapping_sub(slot.next) as i32 >= 0)
 }

@@ -1,0 +1,184 @@
+//! What comes: answers, words about segments and about calls that were asked for.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
+
+use dunlin_verbs::Device;
+
+use super::DatagramLane;
+use crate::channel::datagram::fate::{self, Fate};
+use crate::channel::datagram::packet::{Cursor, Head, HEAD_BYTES};
+use crate::channel::datagram::segments::{count_in, Arrived};
+use crate::channel::message::{Header, Kind};
+use crate::channel::ChannelError;
+use crate::client::lane::{Answer, CallId, Sink};
+use crate::config::PacketLoss;
+use crate::error::{CallError, WireFailure};
+
+/// Datagrams taken in one poll: bounds the time that a poll holds its caller.
+const POLL_BUDGET: usize = 64;
+
+impl<D: Device> DatagramLane<D> {
+    pub(super) fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
+        if self.lost {
+            return Err(ChannelError::peer_gone());
+        }
+        let mut taken = 0;
+        let mut looked = false;
+        for _ in 0..POLL_BUDGET {
+            let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+            if !looked && !held.has_arrival(self.session) {
+                looked = true;
+                held.poll(|_| {})?;
+            }
+            let Some(length) = held.take(self.session, &mut self.scratch)? else {
+                break;
+            };
+            drop(held);
+            taken += self.read(length, sink)?;
+        }
+        if taken > 0 {
+            self.watch.heard();
+            if !self.met {
+                self.met = true;
+                self.send()?;
+            }
+        }
+        if self.watch.looked() {
+            taken += self.look()?;
+        }
+        Ok(taken)
+    }
+
+    /// Takes the messages of the datagram in `scratch`.
+    #[inline]
+    fn read(&mut self, length: usize, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
+        let Some(head) = self.scratch.first_chunk().and_then(Head::read) else {
+            return Ok(0);
+        };
+        debug_assert!(length >= HEAD_BYTES);
+        let mut cursor = Cursor::new(head);
+        let mut taken = 0;
+        loop {
+            let next = cursor.take(&self.scratch[..length]);
+            let Some((header, payload)) = next.map_err(ChannelError::violation)? else {
+                return Ok(taken);
+            };
+            taken += 1;
+            if header.kind == Kind::Response {
+                // A late one, of a call that was given up as lost, is nobody's.
+                if let Some(tag) = self.finish(header.call) {
+                    sink.answer(tag, &self.scratch[payload]);
+                }
+            } else {
+                self.dispatch(header, payload, sink)?;
+            }
+        }
+    }
+
+    #[cold]
+    fn dispatch(
+        &mut self,
+        header: Header,
+        payload: Range<usize>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ChannelError> {
+        match header.kind {
+            Kind::Failure => {
+                let failure = WireFailure::decode(&self.scratch[payload])
+                    .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
+                if let Some(tag) = self.finish(header.call) {
+                    sink.complete(tag, Err(failure.into_call_error()));
+                }
+            }
+            Kind::ResponseSegment => return self.take_segment(header, payload, sink),
+            Kind::Segments => {
+                let count = count_in(&self.scratch[payload])?;
+                let piece = self.piece();
+                if let Some(transfer) = self.transfers.front_mut() {
+                    if transfer.call == header.call {
+                        let has = transfer.has(count as usize, piece);
+                        self.touch(header.call);
+                        if has {
+                            self.transfers.pop_front();
+                            self.transfer = self.transfer.wrapping_add(1);
+                        }
+                    }
+                }
+                return self.send();
+            }
+            Kind::Fates => {
+                let told: Vec<_> = fate::told(&self.scratch[payload]).collect();
+                for (call, fate) in told {
+                    self.learn(call, fate, sink);
+                }
+            }
+            Kind::Goodbye => {
+                self.leaving = true;
+                self.open = false;
+            }
+            _ => return Err(ChannelError::violation("a server that calls its client")),
+        }
+        Ok(())
+    }
+
+    /// What the server says became of a call.
+    fn learn(&mut self, call: CallId, fate: Fate, sink: &mut dyn Sink) {
+        match fate {
+            Fate::Working => {
+                self.touch(call);
+                // It is there, whole, whatever became of the word about its segments.
+                let front = self.transfers.front();
+                if front.is_some_and(|transfer| transfer.call == call) {
+                    self.transfers.pop_front();
+                    self.transfer = self.transfer.wrapping_add(1);
+                }
+            }
+            Fate::Unknown | Fate::Answered if self.calls.is_out(call) => {
+                if self.on_loss == PacketLoss::EndClient {
+                    self.fatal.store(true, Ordering::Relaxed);
+                }
+                let error = CallError::PacketLost {
+                    executed: fate == Fate::Answered,
+                };
+                tracing::warn!(call, ?fate, "a packet was lost");
+                if let Some(tag) = self.finish(call) {
+                    sink.complete(tag, Err(error));
+                }
+            }
+            Fate::Unknown | Fate::Answered => {}
+        }
+    }
+
+    fn take_segment(
+        &mut self,
+        header: Header,
+        payload: Range<usize>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ChannelError> {
+        let call = header.call;
+        let Self {
+            incoming, calls, ..
+        } = self;
+        // Late ones are of a call that was given up as lost.
+        let wanted = || Ok(calls.is_out(call));
+        let arrived = incoming.take::<D>(header, &self.scratch[payload], wanted)?;
+        self.touch(call);
+        let count = match arrived {
+            Arrived::Nothing => return Ok(()),
+            Arrived::Tell(count) => count,
+            Arrived::Whole(count, _, bytes) => {
+                self.last_whole = Some((call, count));
+                if let Some(tag) = self.finish(call) {
+                    sink.complete(tag, Ok(Answer::Long(Box::new(bytes))));
+                }
+                count
+            }
+        };
+        if self.make_room(4)? {
+            self.push(Kind::Segments, 0, call, &count.to_le_bytes());
+        }
+        self.send()
+    }
+}

@@ -1,0 +1,64 @@
+//! Questions about calls that are overdue (FaSST §4.3: a lost packet is found by its call's timer).
+
+use dunlin_verbs::{thread, Device};
+
+use super::watch::Due;
+use super::DatagramLane;
+use crate::channel::datagram::fate;
+use crate::channel::datagram::packet::Packet;
+use crate::channel::message::{Header, Kind};
+use crate::channel::ChannelError;
+
+/// Calls in one question: it is one datagram on any device.
+const QUESTION_CALLS: usize = 24;
+
+impl<D: Device> DatagramLane<D> {
+    /// Looks at the clock, and asks about calls that are overdue.
+    #[cold]
+    pub(super) fn look(&mut self) -> Result<usize, ChannelError> {
+        match self.watch.pass(thread::now()) {
+            Due::Nothing => Ok(0),
+            Due::Gone => Err(ChannelError::queue_pair(
+                "the server answers nothing, not even what became of calls".to_owned(),
+            )),
+            Due::Question => self.ask().map(|()| 0),
+        }
+    }
+
+    fn ask(&mut self) -> Result<(), ChannelError> {
+        // What is asked about must have been sent, or the server would say that it did not come.
+        self.send()?;
+        let mut question = Vec::with_capacity(QUESTION_CALLS * fate::ASKED_BYTES);
+        let waiting = |call| {
+            let mut all = self.transfers.iter();
+            all.any(|transfer| transfer.call == call && !transfer.has_begun())
+        };
+        let mut overdue = false;
+        for (call, since) in self.calls.out() {
+            if !self.watch.is_overdue(since) || waiting(call) {
+                continue;
+            }
+            overdue = true;
+            // Before the server was heard of most calls are not sent: then the question is only whether it is there.
+            if self.met && question.len() < QUESTION_CALLS * fate::ASKED_BYTES {
+                question.extend_from_slice(&call.to_le_bytes());
+            }
+        }
+        if !overdue {
+            return Ok(());
+        }
+        self.watch.asked();
+        // In a datagram of its own: what waits in the batch may wait for the very answer.
+        let mut packet = Packet::new(self.packet_bytes);
+        if let Some((call, count)) = self.last_whole {
+            packet.push(
+                Header::new(Kind::Segments, 0, call, 4),
+                &count.to_le_bytes(),
+            );
+        }
+        packet.push(Header::new(Kind::Question, 0, 0, question.len()), &question);
+        packet.seal(self.to);
+        self.endpoint()
+            .send(std::iter::once((self.session, packet.bytes())))
+    }
+}

@@ -1,0 +1,146 @@
+//! What leaves: packets of messages that wait for a flush, and segments of long requests.
+
+use std::sync::PoisonError;
+
+use dunlin_verbs::{Device, Work};
+
+use super::{DatagramLane, PACKETS};
+use crate::channel::datagram::packet::Packet;
+use crate::channel::datagram::segments::{put_segment, SegmentHead, SEGMENT_HEAD_BYTES};
+use crate::channel::message::{Header, Kind};
+use crate::channel::ChannelError;
+use crate::client::lane::CallId;
+use crate::HandlerId;
+
+impl<D: Device> DatagramLane<D> {
+    /// Bytes of a segment.
+    pub(super) fn piece(&self) -> usize {
+        self.capacity - SEGMENT_HEAD_BYTES
+    }
+
+    /// Makes the open packet one that a message with `payload` bytes fits into, if the batch has such.
+    #[inline]
+    pub(super) fn make_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
+        if self.packets[self.last].fits(payload) {
+            return Ok(true);
+        }
+        self.next_packet()
+    }
+
+    #[cold]
+    pub(super) fn next_packet(&mut self) -> Result<bool, ChannelError> {
+        if self.last + 1 == PACKETS {
+            self.send()?;
+        }
+        if !self.packets[self.last].is_empty() {
+            if self.last + 1 == PACKETS {
+                return Ok(false);
+            }
+            self.last += 1;
+            if self.last == self.packets.len() {
+                self.packets.push(Packet::new(self.packet_bytes));
+            }
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, kind: Kind, handler: HandlerId, call: CallId, payload: &[u8]) {
+        let header = Header::new(kind, handler, call, payload.len());
+        D::charge(Work::Copy(payload.len()));
+        self.packets[self.last].push(header, payload);
+    }
+
+    /// Hands the batch to the device, and as many segments of long requests as may be on their way.
+    #[inline]
+    pub(super) fn send(&mut self) -> Result<(), ChannelError> {
+        loop {
+            if !self.transfers.is_empty() {
+                self.continue_transfers()?;
+            }
+            if self.packets[0].is_empty() {
+                return Ok(());
+            }
+            let mut count = self.last + usize::from(!self.packets[self.last].is_empty());
+            if !self.met {
+                if self.introduced {
+                    return Ok(());
+                }
+                count = 1;
+                self.introduced = true;
+            }
+            self.send_packets(count)?;
+            if self.transfers.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn send_packets(&mut self, count: usize) -> Result<(), ChannelError> {
+        while let Some(&call) = self.cancels.last() {
+            if !self.packets[0].fits(0) {
+                break;
+            }
+            self.packets[0].push(Header::new(Kind::Cancel, 0, call, 0), &[]);
+            self.cancels.pop();
+        }
+        for packet in &mut self.packets[..count] {
+            packet.seal(self.to);
+        }
+        let session = self.session;
+        let datagrams = self.packets[..count].iter();
+        let sent = self
+            .endpoint
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .send(datagrams.map(|packet| (session, packet.bytes())));
+        for packet in &mut self.packets[..count] {
+            packet.clear();
+        }
+        if count <= self.last {
+            // Only before the server was heard of.
+            self.packets[..=self.last].rotate_left(count);
+        }
+        self.last -= count.min(self.last);
+        sent
+    }
+
+    /// Puts segments of long requests into the batch, as many as may be on their way.
+    #[cold]
+    pub(super) fn continue_transfers(&mut self) -> Result<(), ChannelError> {
+        let piece = self.piece();
+        loop {
+            let Some(transfer) = self.transfers.front() else {
+                return Ok(());
+            };
+            if !self.calls.is_out(transfer.call) {
+                // Lost, or answered before all of it was sent.
+                self.transfers.pop_front();
+                self.transfer = self.transfer.wrapping_add(1);
+                continue;
+            }
+            let full = !self.packets[self.last].is_empty() && self.last + 1 == PACKETS;
+            if full || (!self.met && !self.packets[0].is_empty()) {
+                return Ok(());
+            }
+            if !self.packets[self.last].is_empty() {
+                self.next_packet()?;
+            }
+            let Some(transfer) = self.transfers.front_mut() else {
+                return Ok(());
+            };
+            let Some(range) = transfer.next(piece) else {
+                return Ok(());
+            };
+            let head = SegmentHead {
+                total: transfer.bytes.len() as u32,
+                offset: range.start as u32,
+                transfer: self.transfer,
+            };
+            put_segment::<D>(&mut self.packets[self.last], transfer, head, range);
+            let call = transfer.call;
+            self.touch(call);
+        }
+    }
+}

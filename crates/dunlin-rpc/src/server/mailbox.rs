@@ -1,0 +1,89 @@
+//! What reaches a polling thread from other threads: new clients, what workers have done, and that the server ends.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use dunlin_verbs::CompletionChannel;
+
+use super::workers::Finished;
+
+/// A letter.
+pub(super) enum Mail<N> {
+    /// A client was accepted.
+    Adopt(Box<N>),
+    Finished(Finished),
+}
+
+/// The outside of a polling thread. `N` is a client that was accepted; `W` is what the thread sleeps on.
+pub(super) struct Mailbox<N, W> {
+    mail: Mutex<Vec<Mail<N>>>,
+    has_mail: AtomicBool,
+    /// Clients that it has or will have.
+    pub(super) connections: AtomicUsize,
+    /// Set when the server drains, and when it must end at once.
+    draining: AtomicBool,
+    ending: AtomicBool,
+    wake: W,
+}
+
+impl<N, W: CompletionChannel> Mailbox<N, W> {
+    pub(super) fn new(wake: W) -> Self {
+        Self {
+            mail: Mutex::new(Vec::new()),
+            has_mail: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            wake,
+        }
+    }
+
+    pub(super) fn send(&self, mail: Mail<N>) {
+        self.mail
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(mail);
+        self.has_mail.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    /// Whether there is any.
+    #[inline]
+    pub(super) fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Acquire)
+    }
+
+    /// All of it.
+    #[cold]
+    pub(super) fn take(&self) -> Vec<Mail<N>> {
+        self.has_mail.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the thread sleeps on.
+    pub(super) fn wake(&self) -> &W {
+        &self.wake
+    }
+
+    /// No more calls are to be taken.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    #[inline]
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// The thread is to end at once.
+    pub(super) fn end(&self) {
+        self.ending.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    #[inline]
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+}
