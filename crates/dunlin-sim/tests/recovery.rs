@@ -1,10 +1,10 @@
-//! All queue pairs of a server's NIC go to error: clients of every preset are told, and are served again.
+//! All queue pairs of a server's NIC go to error: its clients are told, and are served again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_rpc::{Client, Preset, Server};
+use dunlin_rpc::{ChannelConfig, Client, Preset, Server};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::thread;
 
@@ -43,9 +43,11 @@ fn fails_and_comes_back(preset: Preset) {
         .serve_on(cluster.device(at))
         .expect("a server");
     // Virtual time in which threads poll is not cheap.
-    let client = Client::builder()
-        .preset(preset)
-        .loss_timeout(Duration::from_millis(10));
+    let config = ChannelConfig {
+        loss_timeout: Duration::from_millis(10),
+        ..ChannelConfig::default()
+    };
+    let client = Client::builder().preset(preset).channel(config);
     let client = client
         .connect_on(cluster.device(from), &server.desk())
         .expect("a client");
@@ -97,8 +99,10 @@ fn fails_and_comes_back(preset: Preset) {
 }
 
 #[test]
-fn a_server_whose_queue_pairs_fail_is_served_again_by_every_preset() {
-    for &preset in Preset::ALL {
+fn a_server_whose_queue_pairs_fail_serves_its_clients_again() {
+    // Seconds of virtual time pass before a reliable connection gives up. Threads that share one look all the while, which is many
+    // events: `lab hunt` has those presets.
+    for preset in [Preset::Plain, Preset::QpPerThread, Preset::Fasst] {
         fails_and_comes_back(preset);
     }
 }
