@@ -24,11 +24,12 @@ pub(crate) struct Prices {
 
 impl Prices {
     /// On a host with so many registered bytes. A copy names no addresses, so the share of its lines that are not in the last-level
-    /// cache is taken to be the share of the registered bytes that do not fit there.
+    /// cache is taken to be the share of the registered bytes that do not fit there. That is of the one side that is registered memory:
+    /// the other is a buffer of one message, the application's or the engine's, which is used again and again and stays in the cache.
     pub(crate) fn of(host: &HostParameters, registered: usize) -> Self {
         let cache = host.llc_slices * host.llc_sets * host.llc_ways * LINE as f64;
         let missing = (1.0 - cache / (registered as f64).max(1.0)).max(0.0);
-        let copy_miss_byte = (host.copy_miss_byte as f64 * missing) as Ps;
+        let copy_miss_byte = (host.copy_miss_byte as f64 * missing / 2.0) as Ps;
         Self {
             poll_memory: host.poll_memory,
             copy: host.copy,

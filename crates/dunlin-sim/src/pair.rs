@@ -50,6 +50,37 @@ pub(crate) struct ReceiveQueueState {
     pub(crate) domain: u32,
     pub(crate) host: u16,
     pub(crate) alive: bool,
+    /// How many of the first entries the NIC has fetched.
+    pub(crate) fetched: u32,
+}
+
+/// Elements of RECEIVEs that one DMA read brings: those of a cache line, with one segment of 16 bytes each.
+const FETCHED: usize = 4;
+
+impl ReceiveQueueState {
+    /// The next entry, and whether the NIC has to fetch it: with it come those of its line that are posted.
+    pub(crate) fn take(&mut self) -> Option<(Receive, bool)> {
+        let posted = self.entries.len();
+        let receive = self.entries.pop_front()?;
+        let fetches = self.fetched == 0;
+        if fetches {
+            self.fetched = posted.min(FETCHED) as u32;
+        }
+        self.fetched -= 1;
+        Some((receive, fetches))
+    }
+
+    /// An entry that was taken serves the next message.
+    pub(crate) fn give_back(&mut self, receive: Receive) {
+        self.entries.push_front(receive);
+        self.fetched += 1;
+    }
+
+    /// Takes all entries away.
+    pub(crate) fn clear(&mut self) -> VecDeque<Receive> {
+        self.fetched = 0;
+        std::mem::take(&mut self.entries)
+    }
 }
 
 /// A queue pair.
@@ -242,5 +273,37 @@ impl Pair {
         };
         self.cursor = element.index;
         self.cursor_packet = psn.saturating_sub(element.first_psn) as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receives_are_fetched_by_lines_of_what_is_posted() {
+        let mut queue = ReceiveQueueState::default();
+        let post = |queue: &mut ReceiveQueueState, count: u64| {
+            for id in 0..count {
+                let segs = Default::default();
+                queue.entries.push_back(Receive { id, segs });
+            }
+        };
+        let fetches = |queue: &mut ReceiveQueueState, count: usize| -> Vec<bool> {
+            (0..count).map_while(|_| Some(queue.take()?.1)).collect()
+        };
+        post(&mut queue, 6);
+        assert_eq!(fetches(&mut queue, 5), [true, false, false, false, true]);
+        // What is posted behind a fetch was not part of it, but for one that was given back.
+        let (receive, fetched) = queue.take().expect("the sixth");
+        assert!(!fetched);
+        queue.give_back(receive);
+        post(&mut queue, 1);
+        assert_eq!(fetches(&mut queue, 3), [false, true]);
+        post(&mut queue, 3);
+        assert_eq!(fetches(&mut queue, 1), [true]);
+        assert_eq!(queue.clear().len(), 2);
+        post(&mut queue, 1);
+        assert_eq!(fetches(&mut queue, 1), [true]);
     }
 }

@@ -88,7 +88,8 @@ fn run(effort: Effort) -> Findings {
             coroutines: true,
             handler_ns: 20,
         };
-        let count = datagram_rpc(&cluster, &both, &both, plan);
+        let answers = datagram_rpc(&cluster, &both, &both, plan);
+        let count = &answers.count;
         cluster.run_for(100_000);
         let before = count.load(std::sync::atomic::Ordering::Relaxed);
         cluster.run_for(500_000);

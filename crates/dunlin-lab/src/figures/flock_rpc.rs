@@ -38,8 +38,10 @@ pub(super) fn settled_point(plan: RpcPlan) -> RpcResult {
     RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, 500_000)
 }
 
-/// What stands for eRPC: RPC by datagrams at verbs level, each thread with a queue pair of its own; millions of calls a second.
-pub(super) fn datagrams(threads: usize, outstanding: usize, effort: Effort) -> f64 {
+/// What stands for eRPC: RPC by datagrams at verbs level, each thread with a queue pair of its own. As in
+/// eRPC's transport what is ready together goes with one doorbell (`kPostlist`). Its RECEIVEs are posted again by 32 (`kRecvSlack`), here
+/// one by one: their price was fitted to single ones (FL-012), and 32 of it at once would hold a thread up for 15 us.
+pub(super) fn datagrams(threads: usize, outstanding: usize, effort: Effort) -> RpcResult {
     let cluster = cluster(MACHINES);
     let hosts = cluster.hosts();
     let servers: Vec<_> = (0..32).map(|core| (hosts[0], core)).collect();
@@ -50,14 +52,23 @@ pub(super) fn datagrams(threads: usize, outstanding: usize, effort: Effort) -> f
     let plan = Datagrams {
         bytes: 64,
         window: outstanding,
-        batch: false,
+        batch: true,
         coroutines: false,
         handler_ns: 10,
     };
-    datagram_rpc(&cluster, &clients, &servers, plan);
+    let answers = datagram_rpc(&cluster, &clients, &servers, plan);
+    // A server posts its RECEIVEs first, which takes a quarter of a millisecond at these prices.
+    cluster.run_for(500_000);
+    answers.time();
     let window = Window {
-        warm_ns: 500_000,
+        warm_ns: 0,
         measured_ns: if effort.quick { 50_000 } else { 150_000 },
     };
-    rate(&cluster, &hosts[..1], window)[0].mops(|c| c.messages_received)
+    let server = rate(&cluster, &hosts[..1], window)[0];
+    RpcResult {
+        mops: server.mops(|c| c.messages_received),
+        median_us: answers.quantile_us(0.5),
+        p99_us: answers.quantile_us(0.99),
+        ..RpcResult::default()
+    }
 }

@@ -1,7 +1,8 @@
 //! RPC by datagrams: request and response are SENDs on one UD queue pair a thread (FaSST §4, HERD's and eRPC's way too).
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use dunlin_sim::{
     Cluster, HostId, Next, SimAddressHandle, SimCompletionQueue, SimDevice, SimQueuePair, SimRegion,
@@ -36,6 +37,34 @@ const SIGNAL_EVERY: u64 = 64;
 /// Set in the immediate of a response.
 const RESPONSE: u32 = 1 << 31;
 
+/// What requesters and who measures them share.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Responses that have come.
+    pub count: AtomicU64,
+    /// Whether the time of each is kept.
+    timing: AtomicBool,
+    times_ns: Mutex<Vec<u32>>,
+}
+
+impl Answers {
+    /// From now on the time of each response is kept.
+    pub fn time(&self) {
+        self.timing.store(true, Ordering::Relaxed);
+    }
+
+    /// The time from request to response that this share of the responses did not exceed, in microseconds; zero without any.
+    ///
+    /// # Panics
+    /// When a requester has panicked.
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        let mut times = self.times_ns.lock().expect("steps do not panic");
+        times.sort_unstable();
+        let place = (times.len() as f64 * share) as usize;
+        times.get(place).map_or(0.0, |&ns| f64::from(ns) / 1e3)
+    }
+}
+
 /// A thread on a host.
 struct Member {
     device: SimDevice,
@@ -45,7 +74,7 @@ struct Member {
 }
 
 /// Starts threads that request (`requesters`: host and core) of threads that answer (`servers`); a thread in both lists does both.
-/// Gives the count of responses that have come.
+/// Gives what is known of the responses.
 ///
 /// # Panics
 /// When a device refuses.
@@ -54,7 +83,7 @@ pub fn datagram_rpc(
     requesters: &[(HostId, usize)],
     servers: &[(HostId, usize)],
     plan: Datagrams,
-) -> Arc<AtomicU64> {
+) -> Arc<Answers> {
     let mut places: Vec<(HostId, usize)> = servers.to_vec();
     places.extend(requesters.iter().filter(|place| !servers.contains(place)));
     let mut members = Vec::new();
@@ -71,7 +100,7 @@ pub fn datagram_rpc(
         members.push(member);
     }
     let addresses = Arc::new(addresses);
-    let responses = Arc::new(AtomicU64::new(0));
+    let answers = Arc::new(Answers::default());
     for (number, (member, &(host, core))) in members.into_iter().zip(&places).enumerate() {
         let requests = requesters.contains(&(host, core));
         let others: Vec<usize> = (0..servers.len())
@@ -82,7 +111,8 @@ pub fn datagram_rpc(
             others: if requests { others } else { Vec::new() },
             plan,
             addresses: Arc::clone(&addresses),
-            responses: Arc::clone(&responses),
+            answers: Arc::clone(&answers),
+            begun: vec![VecDeque::new(); if requests { servers.len() } else { 0 }],
             member,
             outstanding: 0,
             sent: 0,
@@ -91,7 +121,7 @@ pub fn datagram_rpc(
         };
         cluster.spawn(host, core, worker);
     }
-    responses
+    answers
 }
 
 fn member(cluster: &Cluster, host: HostId) -> Member {
@@ -133,7 +163,9 @@ struct Worker {
     others: Vec<usize>,
     plan: Datagrams,
     addresses: Arc<Vec<(SimAddressHandle, EndpointAddress)>>,
-    responses: Arc<AtomicU64>,
+    answers: Arc<Answers>,
+    /// When each request that is out began, by server: a server answers in the order of arrival.
+    begun: Vec<VecDeque<u64>>,
     member: Member,
     outstanding: usize,
     sent: u64,
@@ -148,6 +180,36 @@ impl Worker {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         self.others[(self.random >> 11) as usize % self.others.len()]
+    }
+
+    /// A response has come from this server.
+    fn answered(&mut self, server: usize, now_ns: u64) {
+        self.answers.count.fetch_add(1, Ordering::Relaxed);
+        let begun = self.begun[server].pop_front();
+        if self.answers.timing.load(Ordering::Relaxed) {
+            let took = now_ns - begun.expect("it was asked");
+            let mut times = self.answers.times_ns.lock().expect("steps do not panic");
+            times.push(took.min(u64::from(u32::MAX)) as u32);
+        }
+    }
+
+    /// Posts a RECEIVE to each free place.
+    fn post_receives(&mut self) {
+        while let Some(place) = self.free.pop() {
+            let segments = [Segment {
+                region: &self.member.region,
+                offset: place as usize * 4160,
+                length: GRH_BYTES + self.plan.bytes,
+            }];
+            let request = ReceiveRequest {
+                id: place,
+                segments: &segments,
+            };
+            self.member
+                .pair
+                .post_receive(&[request])
+                .expect("as many as fit");
+        }
     }
 
     /// Sends to each `(member, immediate)`, with one doorbell or one each.
@@ -197,7 +259,7 @@ impl Worker {
 }
 
 impl dunlin_sim::Step for Worker {
-    fn step(&mut self, _now_ns: u64) -> Next {
+    fn step(&mut self, now_ns: u64) -> Next {
         let mut some = [Completion::EMPTY; 16];
         let count = self
             .member
@@ -213,7 +275,7 @@ impl dunlin_sim::Step for Worker {
             let immediate = completion.immediate.expect("each has one");
             if immediate & RESPONSE != 0 {
                 self.outstanding -= 1;
-                self.responses.fetch_add(1, Ordering::Relaxed);
+                self.answered((immediate & !RESPONSE) as usize, now_ns);
                 if self.plan.coroutines {
                     SimDevice::charge(Work::Switch);
                 }
@@ -222,25 +284,12 @@ impl dunlin_sim::Step for Worker {
                 send.push((immediate as usize, self.number | RESPONSE));
             }
         }
-        while let Some(place) = self.free.pop() {
-            let segments = [Segment {
-                region: &self.member.region,
-                offset: place as usize * 4160,
-                length: GRH_BYTES + self.plan.bytes,
-            }];
-            let request = ReceiveRequest {
-                id: place,
-                segments: &segments,
-            };
-            self.member
-                .pair
-                .post_receive(&[request])
-                .expect("as many as fit");
-        }
+        self.post_receives();
         if !self.others.is_empty() {
             // Not all at once, so that a step stays short.
             for _ in self.outstanding..self.plan.window.min(self.outstanding + 8) {
                 let server = self.next_server();
+                self.begun[server].push_back(now_ns);
                 send.push((server, self.number));
                 self.outstanding += 1;
             }

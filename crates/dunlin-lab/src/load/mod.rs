@@ -11,7 +11,7 @@ mod sharing;
 mod swarm;
 
 pub use connect::{connect, pair_config, Cable, End};
-pub use datagrams::{datagram_rpc, Datagrams};
+pub use datagrams::{datagram_rpc, Answers, Datagrams};
 pub use measure::{rate, Rate, Window};
 pub use ping_pong::{one_read, ping_pong};
 pub use requester::{Choice, Plan, Requester};

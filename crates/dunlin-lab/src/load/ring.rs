@@ -39,6 +39,8 @@ pub struct Compute {
     pub first_ns: u64,
     /// Who receives, or who answers.
     pub second_ns: u64,
+    /// Bytes that who answers copies into each answer, from what it serves.
+    pub served_bytes: usize,
 }
 
 impl Hosts {
@@ -147,6 +149,7 @@ pub fn stream(
                 let result = producer.try_send_with(bytes, |place| {
                     let used = stamp.len().min(place.len());
                     place[..used].copy_from_slice(&stamp[..used]);
+                    SimDevice::charge(Work::Compute(compute.first_ns));
                 });
                 match result {
                     Ok(()) => sent += 1,
@@ -156,7 +159,6 @@ pub fn stream(
                     }
                     Err(error) => panic!("{error}"),
                 }
-                SimDevice::charge(Work::Compute(compute.first_ns));
             }
             Next::Again
         });
@@ -241,16 +243,23 @@ impl Answered {
     }
 }
 
-/// Sends one message; `false` when the ring is full. Whoever waits for an answer tells of what it has sent at once.
-fn say(producer: &mut Producer<SimDevice>, bytes: usize, number: u64, compute_ns: u64) -> bool {
+/// Sends one message; `false` when the ring is full. What is computed for a message is computed before it goes.
+fn say(
+    producer: &mut Producer<SimDevice>,
+    bytes: usize,
+    number: u64,
+    compute_ns: u64,
+    copied: usize,
+) -> bool {
     let result = producer.try_send_with(bytes, |place| {
         place[..8].copy_from_slice(&number.to_le_bytes());
+        SimDevice::charge(Work::Compute(compute_ns));
+        if copied > 0 {
+            SimDevice::charge(Work::Copy(copied));
+        }
     });
     match result {
-        Ok(()) => {
-            SimDevice::charge(Work::Compute(compute_ns));
-            true
-        }
+        Ok(()) => true,
         Err(SendError::Full) => false,
         Err(error) => panic!("{error}"),
     }
@@ -272,6 +281,7 @@ pub fn dialogue(hosts: &Hosts, dialogue: Dialogue) -> Answered {
     let Compute {
         first_ns,
         second_ns,
+        served_bytes,
     } = dialogue.compute;
     for thread in 0..dialogue.threads {
         let (mut asking, mut asked) = ring(&asks, &answers, &dialogue.there);
@@ -305,7 +315,7 @@ pub fn dialogue(hosts: &Hosts, dialogue: Dialogue) -> Answered {
                     break;
                 }
                 began[(sent % dialogue.outstanding) as usize] = now_ns;
-                if !say(&mut asking, there, sent, first_ns) {
+                if !say(&mut asking, there, sent, first_ns, 0) {
                     break;
                 }
                 sent += 1;
@@ -324,7 +334,7 @@ pub fn dialogue(hosts: &Hosts, dialogue: Dialogue) -> Answered {
                 assert_eq!(message.u64_at(0), number + waiting, "in order and whole");
                 waiting += 1;
             });
-            while waiting > 0 && say(&mut answering, back, number, second_ns) {
+            while waiting > 0 && say(&mut answering, back, number, second_ns, served_bytes) {
                 number += 1;
                 waiting -= 1;
                 moved += 1;
@@ -377,6 +387,7 @@ mod tests {
     const NOTHING: Compute = Compute {
         first_ns: 5,
         second_ns: 5,
+        served_bytes: 0,
     };
 
     #[test]
@@ -412,6 +423,33 @@ mod tests {
                 assert!(answered.mean_us() > 1.0, "{}", answered.mean_us());
             }
         }
+    }
+
+    #[test]
+    fn what_is_computed_for_a_message_delays_it() {
+        let round_trip = |second_ns, served_bytes| {
+            let config = RingConfig::for_records(Design::RB2_LATENCY, 1024);
+            let plan = Dialogue {
+                there: config,
+                back: config,
+                bytes: (1024, 1024),
+                outstanding: 1,
+                requests: 100,
+                threads: 1,
+                compute: Compute {
+                    second_ns,
+                    served_bytes,
+                    ..NOTHING
+                },
+            };
+            dialogue(&hosts(), plan).mean_us()
+        };
+        let plain = round_trip(5, 0);
+        let computed = round_trip(1_005, 0) - plain;
+        assert!((0.99..1.01).contains(&computed), "{computed}");
+        // 5 ns and a tenth of a nanosecond a byte.
+        let copied = round_trip(5, 1024) - plain;
+        assert!((0.1..0.12).contains(&copied), "{copied}");
     }
 
     #[test]

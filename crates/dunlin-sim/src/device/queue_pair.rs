@@ -138,7 +138,7 @@ impl SimQueuePair {
         let (receives, shared) = (pair.receives, pair.shared);
         pair.reset();
         if !shared {
-            world.receives[receives].entries.clear();
+            world.receives[receives].clear();
         }
     }
 }

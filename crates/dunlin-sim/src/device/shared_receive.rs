@@ -72,6 +72,7 @@ pub(super) fn create(
         domain,
         host,
         alive: true,
+        fetched: 0,
     };
     number
 }

@@ -234,7 +234,7 @@ impl World {
         let own = if shared {
             Default::default()
         } else {
-            std::mem::take(&mut self.receives[queue].entries)
+            self.receives[queue].clear()
         };
         for Receive { id, .. } in filling.into_iter().chain(own) {
             self.fail_receive(qp, id, CompletionStatus::Flushed);

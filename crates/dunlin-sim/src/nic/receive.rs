@@ -5,7 +5,9 @@ use dunlin_verbs::{
 };
 
 use crate::event::{Event, Ps};
+use crate::memory::LINE;
 use crate::packet::{Kind, Place};
+use crate::work::Receive;
 use crate::world::World;
 
 use super::RECEIVER;
@@ -103,8 +105,9 @@ impl World {
         let right_key = entry.key == pair.queue_key;
         let (immediate, solicited) = (entry.immediate, entry.solicited);
         let source = self.pairs[entry.from_qp as usize].number;
-        let queue = &mut self.receives[pair.receives].entries;
-        let fits = queue
+        let queue = pair.receives;
+        let fits = self.receives[queue]
+            .entries
             .front()
             .is_some_and(|receive| receive.segs.length() >= total);
         let nic = &mut self.hosts[usize::from(host)].nic;
@@ -116,7 +119,10 @@ impl World {
             return cost.engine;
         }
         nic.counters.messages_received += 1;
-        let receive = queue.pop_front().expect("there is one that fits");
+        let (receive, fetch) = self
+            .take_receive(host, queue)
+            .expect("there is one that fits");
+        cost.latency += fetch;
         let alive = self.segs_alive(host, &receive.segs);
         let placed = self.price_of_segs(host, &receive.segs, 0, total);
         cost += placed;
@@ -146,6 +152,18 @@ impl World {
         let written = self.completion_latency(host);
         self.complete_receive(qp, completion, solicited, at + written);
         cost.engine
+    }
+
+    /// Takes the next RECEIVE of a queue; gives the time of fetching its element, where the NIC does not have it yet.
+    pub(super) fn take_receive(&mut self, host: u16, queue: u32) -> Option<(Receive, Ps)> {
+        let state = &mut self.receives[queue];
+        let (receive, fetches) = state.take()?;
+        let fetch = if fetches {
+            self.dma_read(host, LINE)
+        } else {
+            0
+        };
+        Some((receive, fetch))
     }
 
     /// Moves a placement behind those before it on the queue pair.

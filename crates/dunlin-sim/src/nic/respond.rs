@@ -48,7 +48,10 @@ impl World {
         }
         let before = self.pairs[qp as usize].incoming.is_none();
         match self.admit(host, qp, packet) {
-            Ok(()) => self.carry_out(host, qp, packet, cost, before),
+            Ok(fetch) => {
+                cost.latency += fetch;
+                self.carry_out(host, qp, packet, cost, before)
+            }
             Err(obstacle) => {
                 self.obstruct(host, qp, packet, obstacle);
                 cost.engine
@@ -126,12 +129,12 @@ impl World {
         self.hosts[usize::from(host)].nic.counters.receiver_drops += 1;
         if let Some(receive) = receive {
             let queue = self.pairs[qp as usize].receives;
-            self.receives[queue].entries.push_front(receive);
+            self.receives[queue].give_back(receive);
         }
     }
 
-    /// Checks what the packet needs, and takes the RECEIVE.
-    fn admit(&mut self, host: u16, qp: u32, packet: u32) -> Result<(), Obstacle> {
+    /// Checks what the packet needs, and takes the RECEIVE; gives the time of fetching its element.
+    fn admit(&mut self, host: u16, qp: u32, packet: u32) -> Result<Ps, Obstacle> {
         let entry = &self.packets[packet];
         let pair = &self.pairs[qp as usize];
         let needed = match entry.kind {
@@ -171,26 +174,25 @@ impl World {
             }
         }
         if entry.kind == Kind::Write && entry.last && entry.immediate.is_some() {
-            let queue = &mut self.receives[pair.receives].entries;
-            let receive = queue.pop_front().ok_or(Obstacle::NoReceive)?;
-            self.pairs[qp as usize].incoming = Some(Incoming {
-                receive: Some(receive),
-                bytes: 0,
-            });
+            return self.take_for(host, qp);
         }
-        Ok(())
+        Ok(0)
     }
 
-    fn admit_send(&mut self, host: u16, qp: u32, end: u64, first: bool) -> Result<(), Obstacle> {
-        let pair = &mut self.pairs[qp as usize];
-        if first {
-            let queue = &mut self.receives[pair.receives].entries;
-            let receive = queue.pop_front().ok_or(Obstacle::NoReceive)?;
-            pair.incoming = Some(Incoming {
-                receive: Some(receive),
-                bytes: 0,
-            });
-        }
+    /// Takes a RECEIVE for the message that begins.
+    fn take_for(&mut self, host: u16, qp: u32) -> Result<Ps, Obstacle> {
+        let queue = self.pairs[qp as usize].receives;
+        let (receive, fetch) = self.take_receive(host, queue).ok_or(Obstacle::NoReceive)?;
+        self.pairs[qp as usize].incoming = Some(Incoming {
+            receive: Some(receive),
+            bytes: 0,
+        });
+        Ok(fetch)
+    }
+
+    fn admit_send(&mut self, host: u16, qp: u32, end: u64, first: bool) -> Result<Ps, Obstacle> {
+        let fetch = if first { self.take_for(host, qp)? } else { 0 };
+        let pair = &self.pairs[qp as usize];
         let Some(Incoming {
             receive: Some(receive),
             ..
@@ -206,7 +208,7 @@ impl World {
         if !self.segs_alive(host, &segs) {
             return Err(Obstacle::Gone(id));
         }
-        Ok(())
+        Ok(fetch)
     }
 
     /// Refuses a request, as the transport does.

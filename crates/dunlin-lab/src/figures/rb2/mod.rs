@@ -17,7 +17,7 @@ pub(super) use switched_off::FIGURE as SWITCHED_OFF;
 pub(super) use threads::FIGURE as THREADS;
 pub(super) use throughput::FIGURE as THROUGHPUT;
 
-use dunlin_ring::{Design, RingConfig};
+use dunlin_ring::{Design, HeadSync, RingConfig, TailSync};
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
 use crate::figure::Effort;
@@ -28,13 +28,27 @@ use crate::load::{
 /// What making or reading a message takes beside verbs, copies and empty polls, in nanoseconds: this engine moves 65.1 M messages
 /// a second over shared memory (`docs/rb2.md`), so its slower end takes 15. Declared before any figure was run.
 const MESSAGE_NS: u64 = 15;
-const MESSAGES: Compute = Compute {
-    first_ns: MESSAGE_NS,
-    second_ns: MESSAGE_NS,
+
+/// What a copy to `volatile` bytes costs beyond `copy_byte_ns`. Compilers make a loop of five fused operations a byte of it (load, two
+/// additions, store, compare and branch), of which Skylake renames four a cycle, at 2.3 GHz. The same loop took 2.0 cycles where it
+/// could be measured, on a Zen 3.
+const VOLATILE_BYTE_NS: f64 = 1.25 / 2.3 - 0.1;
+
+/// What a pointer takes inline.
+const POINTER_BYTES: f64 = 8.0;
+
+/// L5 as its open source has it, which is what the paper measured (§V-A); Table I says lazy push and a tail instead. `sendParanoid` of
+/// `VirtualRDMARingBuffer` WRITEs the data and then the length, which the receiver polls and zeroes; a sender without room READs the
+/// position that the receiver stores after every message.
+const L5: Design = Design {
+    head_sync: HeadSync::LazyPull,
+    push_slots: 1,
+    tail_sync: TailSync::PollLength,
+    ..Design::L5
 };
 
 /// The rivals of RB² in the paper's figures.
-const RIVALS: [Design; 3] = [Design::FARM_UNORDERED, Design::SOCKSDIRECT, Design::L5];
+const RIVALS: [Design; 3] = [Design::FARM_UNORDERED, Design::SOCKSDIRECT, L5];
 
 /// N (§V-A): the ring is 128 messages long, whatever their size.
 const SLOTS: usize = 128;
@@ -59,6 +73,44 @@ fn testbed(effort: Effort) -> Hosts {
     }
 }
 
+/// The testbed as `design` uses it, as far as its source or the paper tells.
+///
+/// Inline: L5 asks for it up to the limit of the queue pair (`setInline` of its WRITEs). SocksDirect's `post_rdma_write` names a segment
+/// and sets no such flag. RB² WRITEs its slots from a registered array (§III-B, Algorithm 1 lines 7 and 14), and the paper does not
+/// mention inline data at all; its pointers are left inline. Huge pages: RB² and FaRM (Table I).
+fn testbed_of(design: &Design, effort: Effort) -> Hosts {
+    let mut hosts = testbed(effort);
+    let rival = RIVALS.map(|rival| rival.name == design.name);
+    let [farm, socks, l5] = rival;
+    if !(l5 || farm) {
+        hosts.nic.max_inline_bytes = POINTER_BYTES;
+    }
+    if socks || l5 {
+        hosts.host.page_bytes = 4096.0;
+    }
+    hosts
+}
+
+/// What making a message takes: [`MESSAGE_NS`], and for L5 its copy, which is to `volatile` bytes and so goes byte by byte; the ring has
+/// charged it as an ordinary one.
+fn making_ns(design: &Design, bytes: usize) -> u64 {
+    let by_bytes = if design.name == L5.name {
+        (bytes as f64 * VOLATILE_BYTE_NS) as u64
+    } else {
+        0
+    };
+    MESSAGE_NS + by_bytes
+}
+
+/// Both ends of a ring of `design` with messages of `bytes`.
+fn messages(design: &Design, bytes: usize) -> Compute {
+    Compute {
+        first_ns: making_ns(design, bytes),
+        second_ns: MESSAGE_NS,
+        served_bytes: 0,
+    }
+}
+
 /// Long enough to write the whole ring before and several times during the measurement, as messages are told of in bursts; at least a
 /// fifth of a millisecond. Quickly it is once before and once during it.
 fn window(bytes: usize, effort: Effort) -> Window {
@@ -75,7 +127,9 @@ fn window(bytes: usize, effort: Effort) -> Window {
 fn streamed(design: Design, bytes: usize, threads: usize, effort: Effort) -> Streamed {
     let config = records(design, bytes);
     let window = window(bytes, effort);
-    stream(&testbed(effort), &config, bytes, threads, MESSAGES, window)
+    let compute = messages(&design, bytes);
+    let hosts = testbed_of(&design, effort);
+    stream(&hosts, &config, bytes, threads, compute, window)
 }
 
 /// Ping-pong of messages of `bytes` on the testbed (§V-A: one thread, or as many).
@@ -94,9 +148,13 @@ fn ping_pong(design: Design, bytes: usize, threads: usize, effort: Effort) -> An
         outstanding: 1,
         requests,
         threads,
-        compute: MESSAGES,
+        // Both ends make messages.
+        compute: Compute {
+            second_ns: making_ns(&design, bytes),
+            ..messages(&design, bytes)
+        },
     };
-    dialogue(&testbed(effort), plan)
+    dialogue(&testbed_of(&design, effort), plan)
 }
 
 /// Raw WRITEs as perftest's `ib_write_bw` makes them: one at a time, 128 under way, few completions. Millions a second.

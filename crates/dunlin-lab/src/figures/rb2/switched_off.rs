@@ -2,7 +2,7 @@
 
 use dunlin_ring::{Batching, Design, Optimisation};
 
-use super::{streamed, testbed, window, MESSAGES};
+use super::{messages, streamed, testbed, testbed_of, window};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::{stream, Hosts, Streamed};
 use crate::parallel;
@@ -60,17 +60,18 @@ fn point(version: Version, bytes: usize, effort: Effort) -> Streamed {
     let on = |hosts: &Hosts| {
         let config = super::records(Design::RB2, bytes);
         let window = window(bytes, effort);
-        stream(hosts, &config, bytes, 1, MESSAGES, window)
+        let compute = messages(&Design::RB2, bytes);
+        stream(hosts, &config, bytes, 1, compute, window)
     };
     match version {
         Version::Full => streamed(Design::RB2, bytes, 1, effort),
         Version::Without(one) => streamed(Design::RB2.without(one), bytes, 1, effort),
         Version::SmallPages => {
-            let mut hosts = testbed(effort);
+            let mut hosts = testbed_of(&Design::RB2, effort);
             hosts.host.page_bytes = 4096.0;
             on(&hosts)
         }
-        Version::WrongSocket => on(&across(testbed(effort))),
+        Version::WrongSocket => on(&across(testbed_of(&Design::RB2, effort))),
     }
 }
 
