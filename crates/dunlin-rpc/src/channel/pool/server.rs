@@ -135,17 +135,13 @@ impl<D: Device> ServedPool<D> {
         Ok(Some(entry))
     }
 
-    /// Whether the client has requests to be fetched. Not before those that were fetched in vain have landed after all: a client that is
-    /// gone is waited for once, until its queue pair says so.
+    /// Whether the client has requests to be fetched.
     ///
     /// # Errors
-    /// When it has left, or the queue pair failed.
+    /// When it has left.
     #[inline]
-    pub(crate) fn wants_turn(&mut self) -> Result<bool, ChannelError> {
-        if self.place.is_some() || self.new_entry()?.is_none() {
-            return Ok(false);
-        }
-        self.is_warm()
+    pub(crate) fn wants_turn(&self) -> Result<bool, ChannelError> {
+        Ok(self.place.is_none() && self.new_entry()?.is_some())
     }
 
     /// The zone that is the client's for its turn.
@@ -225,6 +221,7 @@ impl<D: Device> ServedPool<D> {
     /// The client's requests did not come in time: they will be fetched again.
     pub(crate) fn give_up_warm_up(&mut self) {
         self.place = None;
+        self.fetch = None;
         self.served = self.served.wrapping_sub(1);
     }
 
