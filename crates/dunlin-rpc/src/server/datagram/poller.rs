@@ -263,7 +263,7 @@ impl<D: Device> Poller<D> {
     #[cold]
     fn renew(&mut self) {
         let now = thread::now();
-        if !self.renewal.is_some_and(|due| now >= due) {
+        if self.renewal.is_none_or(|due| now < due) {
             return;
         }
         self.ready.clear();
