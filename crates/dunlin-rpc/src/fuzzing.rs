@@ -5,7 +5,7 @@ use dunlin_verbs::{Access, Device, Memory, Region};
 use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
 use crate::channel::datagram::fate;
 use crate::channel::datagram::packet::{Cursor, Head, HEAD_BYTES};
-use crate::channel::datagram::segments::{Reassembly, SegmentHead};
+use crate::channel::datagram::segments::Incoming;
 use crate::channel::inbox::Inbox;
 use crate::channel::message::{Descriptor, Header, HEADER_BYTES};
 use crate::channel::outbox::Outbox;
@@ -135,24 +135,15 @@ pub fn datagram(bytes: &[u8]) {
     let known = |bytes: &[u8]| bytes[..HEAD_BYTES - 1].to_vec();
     assert_eq!(known(&head.encode()), known(bytes));
     let mut cursor = Cursor::new(head);
-    let mut reassembly: Option<Reassembly> = None;
+    // As a server bounds it.
+    let mut incoming = Incoming::new(100, 1 << 20);
     while let Ok(Some((header, payload))) = cursor.take(bytes) {
         assert!(payload.end <= bytes.len());
         let payload = &bytes[payload];
         assert_eq!(fate::asked(payload).count(), payload.len() / 8);
         assert!(fate::told(payload).count() <= payload.len() / 9);
         failure(payload);
-        if let Some((head, piece)) = SegmentHead::read(payload) {
-            // As a server bounds it.
-            if head.total as usize <= 1 << 20 {
-                if reassembly.is_none() {
-                    reassembly = Reassembly::new(head, header.handler, header.call, 100);
-                }
-                if let Some(reassembly) = &mut reassembly {
-                    let _ = reassembly.take(head, header.call, piece);
-                }
-            }
-        }
+        let _ = incoming.take(header, payload, || Ok(true));
     }
 }
 

@@ -250,7 +250,7 @@ impl Incoming {
     ///
     /// # Errors
     /// When no honest peer sends it, or `wanted` fails.
-    pub(crate) fn take<D: Device>(
+    pub(crate) fn take(
         &mut self,
         header: Header,
         payload: &[u8],
@@ -276,7 +276,6 @@ impl Incoming {
         let taken = reassembly
             .take(head, header.call, piece)
             .ok_or_else(|| ChannelError::violation("a segment that does not fit"))?;
-        D::charge(Work::Copy(piece.len()));
         let arrived = match taken {
             Taken::Nothing => Arrived::Nothing,
             Taken::Tell(count) => Arrived::Tell(count as u32),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::PoisonError;
 
-use dunlin_verbs::Device;
+use dunlin_verbs::{Device, Work};
 
 use super::DatagramLane;
 use crate::channel::datagram::fate::{self, Fate};
@@ -163,7 +163,9 @@ impl<D: Device> DatagramLane<D> {
         } = self;
         // Late ones are of a call that was given up as lost.
         let wanted = || Ok(calls.is_out(call));
-        let arrived = incoming.take::<D>(header, &self.scratch[payload], wanted)?;
+        let payload = &self.scratch[payload];
+        let arrived = incoming.take(header, payload, wanted)?;
+        D::charge(Work::Copy(payload.len()));
         self.touch(call);
         let count = match arrived {
             Arrived::Nothing => return Ok(()),

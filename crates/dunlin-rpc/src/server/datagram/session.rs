@@ -350,7 +350,8 @@ impl Session {
         let Self {
             incoming, slots, ..
         } = self;
-        let arrived = incoming.take::<D>(header, payload, || is_new(slots, header.call))?;
+        let arrived = incoming.take(header, payload, || is_new(slots, header.call))?;
+        D::charge(Work::Copy(payload.len()));
         let (count, whole) = match arrived {
             Arrived::Nothing => return Ok(()),
             Arrived::Tell(count) => (count, None),
