@@ -1,6 +1,7 @@
 //! The server: a port, handlers by id, and threads that serve.
 
 mod connection;
+mod crew;
 mod datagram;
 mod desk;
 mod figures;

@@ -8,12 +8,11 @@ use dunlin_verbs::{thread, Device};
 
 use super::connection::{Connection as AnyConnection, Context};
 use super::mailbox::{Mail, Mailbox};
-use super::rounds::{self, Rounds};
+use super::rounds::Rounds;
 use super::workers::Finished;
 use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
-use crate::config::WaitMode;
 
 /// A client's connection over rings.
 pub(super) type Connection<D> = AnyConnection<RingChannel<D>>;
@@ -26,26 +25,18 @@ pub(super) struct Poller<D: Device> {
     handle: Arc<PollerHandle<D>>,
     context: Context,
     connections: Vec<Connection<D>>,
-    wait: WaitMode,
     /// When clients are probed again; by the clock of the thread that polls.
     next_probe: Option<Instant>,
 }
 
 impl<D: Device> Poller<D> {
-    pub(super) fn new(handle: Arc<PollerHandle<D>>, context: Context, wait: WaitMode) -> Self {
+    pub(super) fn new(handle: Arc<PollerHandle<D>>, context: Context) -> Self {
         Self {
             handle,
             context,
             connections: Vec::new(),
-            wait,
             next_probe: None,
         }
-    }
-
-    /// Serves until the server ends.
-    pub(super) fn run(self) {
-        let (wait, wake) = (self.wait, self.handle.wake().clone());
-        rounds::run(self, wait, &wake);
     }
 
     #[cold]

@@ -1,20 +1,17 @@
 //! The service of one device: its pollers and workers, for rings, datagrams and message pools.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
-use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
-use super::connection::Context;
-use super::datagram::{DatagramService, Plan};
+use super::crew::{Crew, Plan, Recruit, Threads};
+use super::datagram::DatagramService;
 use super::handler::HandlerTable;
-use super::mailbox::Mail;
 use super::poller::{Connection, Poller, PollerHandle};
 use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
-use super::statistics::{Counters, ServerStatistics};
-use super::workers;
+use super::statistics::ServerStatistics;
 use crate::admission::credits::CREDITS;
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::{Admission, SenderReport};
@@ -80,8 +77,13 @@ impl<D: Device> DeviceService<D> {
             grouping: setup.grouping,
             affinity: setup.affinity,
         };
-        let max_connections = setup.max_connections;
-        let rings = RingService::start(device.clone(), setup)?;
+        let ServiceSetup {
+            max_connections,
+            most_active,
+            regions,
+            ..
+        } = setup;
+        let rings = RingService::start(device.clone(), plan.clone(), most_active, &regions)?;
         let regions = Arc::clone(&rings.regions);
         Ok(Self {
             max_connections,
@@ -89,6 +91,11 @@ impl<D: Device> DeviceService<D> {
             pools: PoolService::new(device.clone(), plan.clone(), regions),
             datagrams: DatagramService::new(device, plan),
         })
+    }
+
+    fn threads(&self) -> impl Iterator<Item = &dyn Threads> {
+        let rings: &dyn Threads = &self.rings.crew;
+        [rings, self.datagrams.threads(), self.pools.threads()].into_iter()
     }
 }
 
@@ -119,29 +126,24 @@ impl<D: Device> Service for DeviceService<D> {
     }
 
     fn connections(&self) -> usize {
-        self.rings.connections() + self.datagrams.connections() + self.pools.connections()
+        self.threads().map(|crew| crew.connections()).sum()
     }
 
     fn count(&self, sum: &mut ServerStatistics) {
-        self.rings.count(sum);
-        self.datagrams.count(sum);
-        self.pools.count(sum);
+        self.threads().for_each(|crew| crew.count(sum));
     }
 
     fn drain(&self) {
-        self.rings.drain();
-        self.datagrams.drain();
-        self.pools.drain();
+        self.threads().for_each(Threads::drain);
     }
 
     fn is_over(&self) -> bool {
-        self.rings.is_over() && self.datagrams.is_over() && self.pools.is_over()
+        self.threads().all(Threads::is_over)
     }
 
     fn end(&self) {
-        self.rings.end();
-        self.datagrams.end();
-        self.pools.end();
+        self.rings.admission.end();
+        self.threads().for_each(Threads::end);
     }
 }
 
@@ -154,70 +156,31 @@ impl<D: Device> Drop for DeviceService<D> {
 /// The service over ring channels.
 struct RingService<D: Device> {
     device: D,
-    channel: ChannelConfig,
-    pollers: Vec<Arc<PollerHandle<D>>>,
-    counters: Vec<Arc<Counters>>,
-    threads: Mutex<Vec<Running>>,
-    running: Arc<AtomicUsize>,
+    crew: Crew<PollerHandle<D>>,
     next_id: AtomicU64,
     admission: Arc<Admission>,
     regions: Arc<ServedRegions<D>>,
 }
 
 impl<D: Device> RingService<D> {
-    fn start(device: D, setup: ServiceSetup) -> Result<Self, ServeError> {
-        let ServiceSetup {
-            handlers,
-            channel,
-            pollers,
-            workers,
-            affinity,
-            most_active,
-            regions,
-            ..
-        } = setup;
-        let regions = Arc::new(ServedRegions::allocate(&device, &regions)?);
-        let handles = (0..pollers)
-            .map(|_| {
-                Ok(Arc::new(PollerHandle::new(
-                    device.create_completion_channel()?,
-                )))
-            })
-            .collect::<Result<Vec<_>, VerbsError>>()?;
-        let mut threads = Vec::new();
-        let mut queue = None;
-        if handlers.needs_workers() {
-            let targets = handles.clone();
-            let (jobs, workers) = workers::start(workers, move |poller: usize, finished| {
-                targets[poller].send(Mail::Finished(finished));
-            })?;
-            queue = Some(jobs);
-            threads.extend(workers);
-        }
-        let running = Arc::new(AtomicUsize::new(pollers));
-        let counters: Vec<_> = (0..pollers)
-            .map(|_| Arc::new(Counters::default()))
-            .collect();
-        for (i, handle) in handles.iter().enumerate() {
-            let context = Context {
-                handlers: handlers.clone(),
-                workers: queue.clone(),
-                counters: Arc::clone(&counters[i]),
-            };
-            let poller = Poller::new(Arc::clone(handle), context, channel.wait);
-            let running = Arc::clone(&running);
-            let core = affinity.map(|first| first + i);
-            let run = move || {
-                if let Some(core) = core.filter(|_| !thread::is_simulated()) {
-                    super::pin(core);
-                }
-                poller.run();
-                running.fetch_sub(1, Ordering::Release);
-            };
-            let name = format!("dunlin-poller-{i}");
-            threads.push(device.spawn(name, core, Box::new(run))?);
-        }
-        let woken: Vec<Arc<PollerHandle<D>>> = handles.clone();
+    fn start(
+        device: D,
+        plan: Plan,
+        most_active: usize,
+        regions: &[Region],
+    ) -> Result<Self, ServeError> {
+        let regions = Arc::new(ServedRegions::allocate(&device, regions)?);
+        let crew = Crew::new(plan);
+        let recruit = |_| -> Result<Recruit<PollerHandle<D>, Poller<D>>, VerbsError> {
+            let handle = Arc::new(PollerHandle::new(device.create_completion_channel()?));
+            let outside = Arc::clone(&handle);
+            let inside = move |context| Poller::new(outside, context);
+            Ok((handle, Box::new(inside)))
+        };
+        let works = crew.plan.handlers.needs_workers();
+        let recruits = || (0..crew.plan.pollers).map(recruit).collect();
+        let started = crew.started(&device, "dunlin-poller", works, recruits)?;
+        let woken = started.pollers.clone();
         let wake = move || {
             for poller in &woken {
                 poller.wake().wake();
@@ -231,31 +194,19 @@ impl<D: Device> RingService<D> {
             admission: Admission::new(most_active, Box::new(spawn), Box::new(wake)),
             regions,
             device,
-            channel,
-            pollers: handles,
-            counters,
-            threads: Mutex::new(threads),
-            running,
+            crew,
             next_id: AtomicU64::new(1),
         })
     }
-}
 
-impl<D: Device> RingService<D> {
     fn accept(
         &self,
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
-        let least = self
-            .pollers
-            .iter()
-            .enumerate()
-            .min_by_key(|(_, poller)| poller.connections.load(Ordering::Relaxed));
-        let Some((index, poller)) = least else {
-            return Err(VerbsError::Peer("the server has no pollers".into()));
-        };
-        let ring = UnconnectedRing::new(&self.device, poller.wake(), &self.channel)?;
+        let started = self.crew.get()?;
+        let (index, poller) = started.least()?;
+        let ring = UnconnectedRing::new(&self.device, poller.wake(), &self.crew.plan.channel)?;
         let mut answer = (ring.address(), ring.parameters());
         let channel = ring.join(peer, parameters)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -266,48 +217,8 @@ impl<D: Device> RingService<D> {
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
             Admitted::new(&self.admission, sender, number)
         });
-        poller.connections.fetch_add(1, Ordering::Relaxed);
-        self.counters[index].accepted();
         let connection = Connection::new(id, index, channel, admitted, Arc::clone(&self.regions));
-        poller.send(Mail::Adopt(Box::new(connection)));
+        started.adopt(index, connection);
         Ok(answer)
-    }
-
-    fn connections(&self) -> usize {
-        self.pollers
-            .iter()
-            .map(|poller| poller.connections.load(Ordering::Relaxed))
-            .sum()
-    }
-
-    fn count(&self, sum: &mut ServerStatistics) {
-        for counters in &self.counters {
-            counters.add_to(sum);
-        }
-    }
-
-    fn drain(&self) {
-        for poller in &self.pollers {
-            poller.drain();
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.running.load(Ordering::Acquire) == 0
-    }
-
-    fn end(&self) {
-        self.admission.end();
-        for poller in &self.pollers {
-            poller.end();
-        }
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        // Pollers first in effect: workers end when the pollers' queues are gone.
-        for thread in threads.into_iter().rev() {
-            if thread.join().is_err() {
-                tracing::error!("a server thread panicked");
-            }
-        }
     }
 }

@@ -14,6 +14,7 @@ use crate::channel::datagram::endpoint::{sessions_max, Block, Route, FIRST_RECEI
 use crate::channel::datagram::{Endpoint, Greeting};
 use crate::channel::ChannelError;
 use crate::server::connection::Context;
+use crate::server::crew::Outside;
 use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
 use crate::server::rounds::Rounds;
@@ -73,6 +74,15 @@ impl<D: Device> PollerHandle<D> {
 
     fn set_address(&self, address: Option<EndpointAddress>) {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+}
+
+impl<D: Device> Outside for PollerHandle<D> {
+    type Newcomer = Newcomer<D>;
+    type Wake = D::CompletionChannel;
+
+    fn mailbox(&self) -> &Mailbox<Newcomer<D>, D::CompletionChannel> {
+        &self.mailbox
     }
 }
 

@@ -8,22 +8,16 @@ mod long_calls;
 mod poller;
 mod turns;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
-use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{Access, Device, EndpointAddress, VerbsError};
 
-use super::connection::{Connection, Context};
-use super::mailbox::Mail;
+use super::connection::Connection;
+use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
 use super::region::ServedRegions;
-use super::rounds;
-use super::statistics::{Counters, ServerStatistics};
-use super::workers;
 use crate::channel::pool::{zone_bytes, PoolMemory, UnconnectedServedPool, ENTRY_BYTES};
 use crate::channel::Parameters;
-use crate::error::ServeError;
-use crate::server::datagram::Plan;
 pub use grouping::Grouping;
 use poller::{Newcomer, Poller, PollerHandle};
 
@@ -38,95 +32,44 @@ const ZONES_AT: usize = CLIENTS_MAX * ENTRY_BYTES;
 /// The service over message pools.
 pub(super) struct PoolService<D: Device> {
     device: D,
-    plan: Plan,
     regions: Arc<ServedRegions<D>>,
-    started: OnceLock<Started<D>>,
-    /// Held while the threads are started.
-    starting: Mutex<Vec<Running>>,
-    running: Arc<AtomicUsize>,
+    crew: Crew<PollerHandle<D>>,
     next_id: AtomicU64,
-}
-
-struct Started<D: Device> {
-    pollers: Vec<Arc<PollerHandle<D>>>,
-    counters: Vec<Arc<Counters>>,
 }
 
 impl<D: Device> PoolService<D> {
     pub(super) fn new(device: D, plan: Plan, regions: Arc<ServedRegions<D>>) -> Self {
         Self {
             device,
-            plan,
             regions,
-            started: OnceLock::new(),
-            starting: Mutex::new(Vec::new()),
-            running: Arc::default(),
+            crew: Crew::new(plan),
             next_id: AtomicU64::new(0),
         }
     }
 
-    fn started(&self) -> Result<&Started<D>, VerbsError> {
-        if let Some(started) = self.started.get() {
-            return Ok(started);
-        }
-        let mut threads = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(started) = self.started.get() {
-            return Ok(started);
-        }
-        let started = self.start(&mut threads).map_err(|error| match error {
-            ServeError::Device(error) => error,
-            other => VerbsError::Peer(other.to_string()),
-        })?;
-        Ok(self.started.get_or_init(|| started))
+    /// Its threads.
+    pub(super) fn threads(&self) -> &dyn Threads {
+        &self.crew
     }
 
-    fn start(&self, threads: &mut Vec<Running>) -> Result<Started<D>, ServeError> {
-        let pollers = (0..self.plan.pollers)
-            .map(|_| {
-                let wake = self.device.create_completion_channel()?;
-                Ok(PollerHandle::new(wake, CLIENTS_MAX))
-            })
-            .collect::<Result<Vec<_>, VerbsError>>()?;
-        let mut queue = None;
-        // Long calls are run apart (§3.5); workers are not for simulated hosts, unless a handler is there for them.
-        if self.plan.handlers.needs_workers() || self.device.seed().is_none() {
-            let targets = pollers.clone();
-            let deliver = move |poller: usize, finished| {
-                targets[poller].mailbox.send(Mail::Finished(finished));
-            };
-            let (jobs, workers) = workers::start(self.plan.workers, deliver)?;
-            queue = Some(jobs);
-            threads.extend(workers);
-        }
-        let counters: Vec<_> = pollers.iter().map(|_| Arc::default()).collect();
+    fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
+        let plan = &self.crew.plan;
         // Together the pollers serve as many clients at a time as one alone would.
-        let rules = self.plan.grouping.rules(pollers.len());
-        for (index, handle) in pollers.iter().enumerate() {
-            let context = Context {
-                handlers: self.plan.handlers.clone(),
-                workers: queue.clone(),
-                counters: Arc::clone(&counters[index]),
-            };
-            let wait = self.plan.channel.wait;
-            let core = self.plan.affinity.map(|first| first + index);
-            let running = Arc::clone(&self.running);
-            running.fetch_add(1, Ordering::Release);
-            let handle: Arc<PollerHandle<D>> = Arc::clone(handle);
-            let run = move || {
-                if let Some(core) = core.filter(|_| !thread::is_simulated()) {
-                    super::pin(core);
-                }
-                let wake = handle.mailbox.wake().clone();
-                rounds::run(Poller::new(handle, context, rules), wait, &wake);
-                running.fetch_sub(1, Ordering::Release);
-            };
-            let name = format!("dunlin-pool-{index}");
-            let spawned = self.device.spawn(name, core, Box::new(run));
-            threads.push(spawned.inspect_err(|_| {
-                self.running.fetch_sub(1, Ordering::Release);
-            })?);
-        }
-        Ok(Started { pollers, counters })
+        let rules = plan.grouping.rules(plan.pollers);
+        let recruit = |_| -> Result<Recruit<PollerHandle<D>, Poller<D>>, VerbsError> {
+            let wake = self.device.create_completion_channel()?;
+            let handle = PollerHandle::new(wake, CLIENTS_MAX);
+            let outside = Arc::clone(&handle);
+            let inside = move |context| Poller::new(outside, context, rules);
+            Ok((handle, Box::new(inside)))
+        };
+        // Long calls are run apart (§3.5); workers are not for simulated hosts, unless a handler is there for them.
+        let works = plan.handlers.needs_workers() || self.device.seed().is_none();
+        let recruits = || (0..plan.pollers).map(recruit).collect();
+        let started = self
+            .crew
+            .started(&self.device, "dunlin-pool", works, recruits);
+        started.map_err(crew::to_client)
     }
 
     /// The memory that a poller's clients share, made when the first of them comes.
@@ -140,7 +83,7 @@ impl<D: Device> PoolService<D> {
         }
         // Nobody but this process reaches it by this registration: each connection has its own.
         let domain = self.device.create_protection_domain()?;
-        let bytes = ZONES_AT + 2 * places * zone_bytes(self.plan.channel.eager_bytes);
+        let bytes = ZONES_AT + 2 * places * zone_bytes(self.crew.plan.channel.eager_bytes);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let memory = self.device.allocate_region(&domain, bytes, access)?;
         Ok(poller.memory.get_or_init(|| memory))
@@ -154,12 +97,7 @@ impl<D: Device> PoolService<D> {
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.started()?;
-        let all = started.pollers.iter().enumerate();
-        let least =
-            all.min_by_key(|(_, poller)| poller.mailbox.connections.load(Ordering::Relaxed));
-        let Some((index, poller)) = least else {
-            return Err(VerbsError::Peer("the server has no pollers".into()));
-        };
+        let (index, poller) = started.least()?;
         let mut numbers = poller
             .numbers
             .lock()
@@ -178,15 +116,13 @@ impl<D: Device> PoolService<D> {
             false => numbers.give_back(number),
         })?;
         drop(numbers);
-        poller.mailbox.connections.fetch_add(1, Ordering::Relaxed);
-        started.counters[index].accepted();
-        poller.mailbox.send(Mail::Adopt(Box::new(newcomer)));
+        started.adopt(index, newcomer);
         Ok(answer)
     }
 
     fn join(
         &self,
-        (index, started): (usize, &Started<D>),
+        (index, started): (usize, &Started<PollerHandle<D>>),
         number: u32,
         fixed: bool,
         (peer, parameters): (&EndpointAddress, &Parameters),
@@ -196,7 +132,7 @@ impl<D: Device> PoolService<D> {
             PoolMemory::Own
         } else {
             // As many zones in each of two pools as a group has clients.
-            let places = self.plan.grouping.rules(started.pollers.len()).most();
+            let places = self.crew.plan.grouping.rules(started.pollers.len()).most();
             PoolMemory::Shared {
                 region: self.memory(poller, places)?,
                 entry_at: number as usize * ENTRY_BYTES,
@@ -204,7 +140,7 @@ impl<D: Device> PoolService<D> {
                 places: 2 * places,
             }
         };
-        let config = &self.plan.channel;
+        let config = &self.crew.plan.channel;
         let pool = UnconnectedServedPool::new(&self.device, poller.mailbox.wake(), config, memory)?;
         let answer = (pool.address(), pool.parameters());
         let channel = pool.join(peer, parameters)?;
@@ -217,48 +153,5 @@ impl<D: Device> PoolService<D> {
             connection: Connection::new(id, index, channel, None, regions),
         };
         Ok((newcomer, answer))
-    }
-
-    fn pollers(&self) -> impl Iterator<Item = &Arc<PollerHandle<D>>> {
-        self.started.get().into_iter().flat_map(|s| &s.pollers)
-    }
-
-    pub(super) fn connections(&self) -> usize {
-        let counts = self
-            .pollers()
-            .map(|p| p.mailbox.connections.load(Ordering::Relaxed));
-        counts.sum()
-    }
-
-    pub(super) fn count(&self, sum: &mut ServerStatistics) {
-        for counters in self.started.get().into_iter().flat_map(|s| &s.counters) {
-            counters.add_to(sum);
-        }
-    }
-
-    pub(super) fn drain(&self) {
-        for poller in self.pollers() {
-            poller.mailbox.drain();
-        }
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.running.load(Ordering::Acquire) == 0
-    }
-
-    pub(super) fn end(&self) {
-        for poller in self.pollers() {
-            poller.mailbox.end();
-        }
-        let threads = {
-            let mut held = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *held)
-        };
-        // Pollers first in effect: workers end when the pollers' queues are gone.
-        for thread in threads.into_iter().rev() {
-            if thread.join().is_err() {
-                tracing::error!("a server thread panicked");
-            }
-        }
     }
 }

@@ -13,6 +13,7 @@ use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::pool::ServedPool;
 use crate::channel::ChannelError;
 use crate::server::connection::{Connection, Context};
+use crate::server::crew::Outside;
 use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
 use crate::server::rounds::Rounds;
@@ -48,6 +49,15 @@ impl<D: Device> PollerHandle<D> {
             numbers: Mutex::new(Places::new(clients)),
             memory: OnceLock::new(),
         })
+    }
+}
+
+impl<D: Device> Outside for PollerHandle<D> {
+    type Newcomer = Newcomer<D>;
+    type Wake = D::CompletionChannel;
+
+    fn mailbox(&self) -> &Mailbox<Newcomer<D>, D::CompletionChannel> {
+        &self.mailbox
     }
 }
 

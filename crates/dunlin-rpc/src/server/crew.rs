@@ -1,0 +1,232 @@
+//! The threads of a service: pollers, each of which has clients of its own, and the workers beside them. Those of rings start with the
+//! server, those of datagrams and pools with the first such client.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use dunlin_verbs::thread::{self, Running};
+use dunlin_verbs::{CompletionChannel, Device, VerbsError};
+
+use super::connection::Context;
+use super::handler::HandlerTable;
+use super::mailbox::{Mail, Mailbox};
+use super::pool::Grouping;
+use super::rounds::{self, Rounds};
+use super::statistics::{Counters, ServerStatistics};
+use super::workers;
+use crate::config::ChannelConfig;
+use crate::error::ServeError;
+
+/// What the threads are made of.
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) handlers: HandlerTable,
+    pub(super) channel: ChannelConfig,
+    pub(super) pollers: usize,
+    pub(super) workers: usize,
+    pub(super) grouping: Grouping,
+    pub(super) affinity: Option<usize>,
+}
+
+/// The outside of a poller.
+pub(super) trait Outside: Send + Sync + 'static {
+    /// A client that was accepted.
+    type Newcomer: Send + 'static;
+    /// What the poller sleeps on.
+    type Wake: CompletionChannel;
+    /// Where its mail goes.
+    fn mailbox(&self) -> &Mailbox<Self::Newcomer, Self::Wake>;
+}
+
+impl<N: Send + 'static, W: CompletionChannel> Outside for Mailbox<N, W> {
+    type Newcomer = N;
+    type Wake = W;
+
+    fn mailbox(&self) -> &Self {
+        self
+    }
+}
+
+/// The threads of a service, whatever its clients stand on.
+pub(super) trait Threads {
+    /// Clients now.
+    fn connections(&self) -> usize;
+    /// Adds their counters.
+    fn count(&self, sum: &mut ServerStatistics);
+    /// No new requests are taken; the pollers end when what was taken is answered.
+    fn drain(&self);
+    /// Whether all pollers have ended.
+    fn is_over(&self) -> bool;
+    /// Ends all without waiting for answers, and waits for the threads.
+    fn end(&self);
+}
+
+/// A poller that is to start: its outside, and what makes its inside, on its thread.
+pub(super) type Recruit<H, R> = (Arc<H>, Box<dyn FnOnce(Context) -> R + Send>);
+
+/// All threads of a service.
+pub(super) struct Crew<H> {
+    pub(super) plan: Plan,
+    started: OnceLock<Started<H>>,
+    /// Held while the threads are started.
+    starting: Mutex<Vec<Running>>,
+    running: Arc<AtomicUsize>,
+}
+
+/// Those that run.
+pub(super) struct Started<H> {
+    pub(super) pollers: Vec<Arc<H>>,
+    counters: Vec<Arc<Counters>>,
+}
+
+impl<H: Outside> Started<H> {
+    /// The poller with the fewest clients, and its number.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn least(&self) -> Result<(usize, &Arc<H>), VerbsError> {
+        let all = self.pollers.iter().enumerate();
+        all.min_by_key(|(_, poller)| poller.mailbox().connections.load(Ordering::Relaxed))
+            .ok_or_else(|| VerbsError::Peer("the server has no pollers".into()))
+    }
+
+    /// Gives a client that was accepted to the poller of this number.
+    pub(super) fn adopt(&self, poller: usize, newcomer: H::Newcomer) {
+        self.counters[poller].accepted();
+        let mailbox = self.pollers[poller].mailbox();
+        mailbox.connections.fetch_add(1, Ordering::Relaxed);
+        mailbox.send(Mail::Adopt(Box::new(newcomer)));
+    }
+}
+
+impl<H: Outside> Crew<H> {
+    pub(super) fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            started: OnceLock::new(),
+            starting: Mutex::new(Vec::new()),
+            running: Arc::default(),
+        }
+    }
+
+    /// The threads, started if they are not yet: one for each of the pollers that `recruit` makes, called by `name` and number, and
+    /// workers if `works`.
+    ///
+    /// # Errors
+    /// When one of them cannot be made.
+    pub(super) fn started<D: Device, R: Rounds + 'static>(
+        &self,
+        device: &D,
+        name: &str,
+        works: bool,
+        recruit: impl FnOnce() -> Result<Vec<Recruit<H, R>>, VerbsError>,
+    ) -> Result<&Started<H>, ServeError> {
+        if let Some(started) = self.started.get() {
+            return Ok(started);
+        }
+        let mut threads = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(started) = self.started.get() {
+            return Ok(started);
+        }
+        let recruits = recruit()?;
+        let pollers: Vec<Arc<H>> = recruits.iter().map(|(h, _)| Arc::clone(h)).collect();
+        let mut queue = None;
+        if works {
+            let targets = pollers.clone();
+            let deliver = move |poller: usize, finished| {
+                targets[poller].mailbox().send(Mail::Finished(finished));
+            };
+            let (jobs, workers) = workers::start(self.plan.workers, deliver)?;
+            queue = Some(jobs);
+            threads.extend(workers);
+        }
+        let counters: Vec<Arc<Counters>> = pollers.iter().map(|_| Arc::default()).collect();
+        for (index, (handle, inside)) in recruits.into_iter().enumerate() {
+            let context = Context {
+                handlers: self.plan.handlers.clone(),
+                workers: queue.clone(),
+                counters: Arc::clone(&counters[index]),
+            };
+            let wait = self.plan.channel.wait;
+            let core = self.plan.affinity.map(|first| first + index);
+            let running = Arc::clone(&self.running);
+            running.fetch_add(1, Ordering::Release);
+            let run = move || {
+                if let Some(core) = core.filter(|_| !thread::is_simulated()) {
+                    super::pin(core);
+                }
+                let wake = handle.mailbox().wake();
+                rounds::run(inside(context), wait, wake);
+                running.fetch_sub(1, Ordering::Release);
+            };
+            let spawned = device.spawn(format!("{name}-{index}"), core, Box::new(run));
+            threads.push(spawned.inspect_err(|_| {
+                self.running.fetch_sub(1, Ordering::Release);
+            })?);
+        }
+        Ok(self.started.get_or_init(|| Started { pollers, counters }))
+    }
+
+    /// The threads.
+    ///
+    /// # Errors
+    /// When none were started.
+    pub(super) fn get(&self) -> Result<&Started<H>, VerbsError> {
+        let none = || VerbsError::Peer("the server has no pollers".into());
+        self.started.get().ok_or_else(none)
+    }
+
+    /// Those that run; none before the first client.
+    fn pollers(&self) -> impl Iterator<Item = &Arc<H>> {
+        self.started.get().into_iter().flat_map(|s| &s.pollers)
+    }
+}
+
+impl<H: Outside> Threads for Crew<H> {
+    fn connections(&self) -> usize {
+        let counts = self
+            .pollers()
+            .map(|poller| poller.mailbox().connections.load(Ordering::Relaxed));
+        counts.sum()
+    }
+
+    fn count(&self, sum: &mut ServerStatistics) {
+        for counters in self.started.get().into_iter().flat_map(|s| &s.counters) {
+            counters.add_to(sum);
+        }
+    }
+
+    fn drain(&self) {
+        for poller in self.pollers() {
+            poller.mailbox().drain();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0
+    }
+
+    fn end(&self) {
+        for poller in self.pollers() {
+            poller.mailbox().end();
+        }
+        let threads = {
+            let mut held = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *held)
+        };
+        // Pollers first in effect: workers end when the pollers' queues are gone.
+        for thread in threads.into_iter().rev() {
+            if thread.join().is_err() {
+                tracing::error!("a server thread panicked");
+            }
+        }
+    }
+}
+
+/// A server that could not be started, as a client that caused it hears of it.
+pub(super) fn to_client(error: ServeError) -> VerbsError {
+    match error {
+        ServeError::Device(error) => error,
+        other => VerbsError::Peer(other.to_string()),
+    }
+}
