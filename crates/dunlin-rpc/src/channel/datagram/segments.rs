@@ -63,6 +63,8 @@ pub(crate) struct Transfer<B> {
     /// Segments sent, and of these the ones that the receiver has.
     sent: usize,
     taken: usize,
+    /// How many these were when the receiver asked last.
+    asked: Option<(usize, usize)>,
 }
 
 impl<B: AsRef<[u8]>> Transfer<B> {
@@ -74,11 +76,19 @@ impl<B: AsRef<[u8]>> Transfer<B> {
             bytes,
             sent: 0,
             taken: 0,
+            asked: None,
         }
     }
 
     fn segments(&self, piece: usize) -> usize {
         self.bytes.as_ref().len().div_ceil(piece)
+    }
+
+    /// The receiver asks what has become of it. Whether nothing has moved since it asked before: then a segment is lost. One question shows
+    /// only that it waits, and may have crossed the segments of a sender that stood still.
+    pub(crate) fn is_stuck(&mut self) -> bool {
+        let now = (self.sent, self.taken);
+        self.asked.replace(now) == Some(now)
     }
 
     /// Whether a segment was sent.

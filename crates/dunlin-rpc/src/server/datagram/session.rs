@@ -219,7 +219,7 @@ impl Session {
         }
         match self.transfers.iter().position(|one| one.call == call) {
             // The client waits for segments in vain.
-            Some(0) => {
+            Some(0) if self.transfers[0].is_stuck() => {
                 self.end_transfer();
                 Ok(Fate::Answered)
             }
