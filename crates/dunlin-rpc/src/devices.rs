@@ -10,7 +10,7 @@ use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
 use crate::bootstrap::{Address, Capability, HostId, Reach};
-use crate::fabric::{Fabric, Fabrics, RingFabric};
+use crate::fabric::{DeviceFabric, Fabric, Fabrics};
 
 /// A device of this machine, or why it cannot be used.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ type Opened = (String, Result<Arc<dyn Fabric>, VerbsError>);
 
 fn open_all(local: Option<IpAddr>) -> Vec<Opened> {
     fn fabric<D: Device>(device: D) -> Arc<dyn Fabric> {
-        Arc::new(RingFabric(device))
+        Arc::new(DeviceFabric(device))
     }
     let mut all: Vec<Opened> = vec![("shm".to_string(), shared_memory().map(fabric))];
     let hardware = verbs_hardware(local).into_iter();

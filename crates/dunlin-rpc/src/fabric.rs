@@ -174,9 +174,9 @@ impl<D: Device> OpeningShared for UnconnectedRing<D> {
 
 /// Any device with the verbs that ring channels need.
 #[derive(Debug)]
-pub(crate) struct RingFabric<D: Device>(pub(crate) D);
+pub(crate) struct DeviceFabric<D: Device>(pub(crate) D);
 
-impl<D: Device> Fabric for RingFabric<D> {
+impl<D: Device> Fabric for DeviceFabric<D> {
     fn attributes(&self) -> &DeviceAttributes {
         self.0.attributes()
     }

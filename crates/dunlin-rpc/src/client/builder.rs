@@ -15,7 +15,7 @@ use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ConnectError;
-use crate::fabric::{Fabric, Fabrics, LaneMaker, Owner, RingFabric, SessionSetup};
+use crate::fabric::{DeviceFabric, Fabric, Fabrics, LaneMaker, Owner, SessionSetup};
 use crate::preset::{ChannelKind, Preset};
 use crate::server::Desk;
 use crate::sharing::dispatcher;
@@ -152,7 +152,7 @@ impl ClientBuilder {
     pub fn connect_on<D: Device>(self, device: D, desk: &Desk) -> Result<Client, ConnectError> {
         self.validate()?;
         let way = Way::Desk(desk.clone());
-        Client::start(self.recipe(way, vec![Arc::new(RingFabric(device))]))
+        Client::start(self.recipe(way, vec![Arc::new(DeviceFabric(device))]))
     }
 
     fn validate(&self) -> Result<(), ConnectError> {

@@ -40,7 +40,7 @@ use crate::client::REPORT;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ServeError;
-use crate::fabric::{Fabric, RingFabric};
+use crate::fabric::{DeviceFabric, Fabric};
 use crate::HandlerId;
 
 /// Runs the calling thread on `core`; only a wish, so failures are silent.
@@ -309,7 +309,7 @@ impl ServerBuilder {
     pub fn serve_on<D: Device>(mut self, device: D) -> Result<LocalServer, ServeError> {
         self.validate()?;
         let name = device.attributes().name.clone();
-        let service = RingFabric(device).serve(self.setup())?;
+        let service = DeviceFabric(device).serve(self.setup())?;
         Ok(LocalServer::new(Desk::new(vec![(name, service)])))
     }
 
