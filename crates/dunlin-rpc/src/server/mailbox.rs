@@ -60,6 +60,11 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         std::mem::take(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// A client is gone, and nothing of it is left.
+    pub(super) fn left(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// What the thread sleeps on.
     pub(super) fn wake(&self) -> &W {
         &self.wake
