@@ -30,6 +30,9 @@ pub enum Preset {
     ScaleRpc,
     /// ScaleRPC's rival, FaRM's RPC: a message pool in which each client has a zone for good.
     RawWrite,
+    /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with few lanes, so that requests coalesce before a NIC is
+    /// at its limit; on a device without RC what goes over datagrams.
+    Auto,
 }
 
 /// How messages cross.
@@ -42,6 +45,10 @@ pub(crate) enum ChannelKind {
     /// Blocks of a message pool over an RC queue pair for each connection; `fixed`: in a zone that is the client's for good.
     Pool { fixed: bool },
 }
+
+/// Most lanes of a handle with the preset `auto`. On simulated ConnectX-3 and ConnectX-5 four carry what threads without neighbours would
+/// send, and beyond that fewer lanes mean more requests in a message (docs/auto.md).
+const AUTO_LANES: usize = 4;
 
 impl Preset {
     /// Every preset there is.
@@ -56,6 +63,7 @@ impl Preset {
         Preset::Fasst,
         Preset::ScaleRpc,
         Preset::RawWrite,
+        Preset::Auto,
     ];
 
     /// Its name on the command line and in the handshake.
@@ -71,6 +79,7 @@ impl Preset {
             Preset::Fasst => "fasst",
             Preset::ScaleRpc => "scalerpc",
             Preset::RawWrite => "rawwrite",
+            Preset::Auto => "auto",
         }
     }
 
@@ -105,6 +114,10 @@ impl Preset {
             | Preset::ScaleRpc
             | Preset::RawWrite => None,
             Preset::Flock => Some(flock),
+            Preset::Auto => Some(Sharing {
+                lanes: Lanes::UpTo(lanes.min(AUTO_LANES)),
+                ..flock
+            }),
             Preset::Spinlock2 => Some(spinlock(2)),
             Preset::Spinlock4 => Some(spinlock(4)),
             Preset::FlockNoCoalescing => Some(Sharing {
