@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::channel::pool::Mapping;
 use crate::sharing::{Discipline, Lanes, Sharing};
 
 /// A composition.
@@ -30,6 +31,8 @@ pub enum Preset {
     ScaleRpc,
     /// ScaleRPC's rival, FaRM's RPC: a message pool in which each client has a zone for good.
     RawWrite,
+    /// ScaleRPC's rival, Octopus's self-identified RPC: as `rawwrite`, but each request comes with a number that says where it is.
+    SelfRpc,
 }
 
 /// How messages cross.
@@ -39,8 +42,8 @@ pub(crate) enum ChannelKind {
     Ring,
     /// Datagrams over one UD queue pair for all sessions of a thread.
     Datagram,
-    /// Blocks of a message pool over an RC queue pair for each connection; `fixed`: in a zone that is the client's for good.
-    Pool { fixed: bool },
+    /// Blocks of a message pool over an RC queue pair for each connection.
+    Pool(Mapping),
 }
 
 impl Preset {
@@ -56,6 +59,7 @@ impl Preset {
         Preset::Fasst,
         Preset::ScaleRpc,
         Preset::RawWrite,
+        Preset::SelfRpc,
     ];
 
     /// Its name on the command line and in the handshake.
@@ -71,6 +75,7 @@ impl Preset {
             Preset::Fasst => "fasst",
             Preset::ScaleRpc => "scalerpc",
             Preset::RawWrite => "rawwrite",
+            Preset::SelfRpc => "selfrpc",
         }
     }
 
@@ -78,8 +83,9 @@ impl Preset {
     pub(crate) fn channel(self) -> ChannelKind {
         match self {
             Preset::Fasst => ChannelKind::Datagram,
-            Preset::ScaleRpc => ChannelKind::Pool { fixed: false },
-            Preset::RawWrite => ChannelKind::Pool { fixed: true },
+            Preset::ScaleRpc => ChannelKind::Pool(Mapping::ByTurns),
+            Preset::RawWrite => ChannelKind::Pool(Mapping::Polled),
+            Preset::SelfRpc => ChannelKind::Pool(Mapping::Rung),
             _ => ChannelKind::Ring,
         }
     }
@@ -103,7 +109,8 @@ impl Preset {
             | Preset::QpPerThread
             | Preset::Fasst
             | Preset::ScaleRpc
-            | Preset::RawWrite => None,
+            | Preset::RawWrite
+            | Preset::SelfRpc => None,
             Preset::Flock => Some(flock),
             Preset::Spinlock2 => Some(spinlock(2)),
             Preset::Spinlock4 => Some(spinlock(4)),

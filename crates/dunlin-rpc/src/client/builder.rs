@@ -244,7 +244,7 @@ impl Recipe {
             |fabric| {
                 let opening = match self.preset.channel() {
                     ChannelKind::Ring => fabric.open_lane(&self.channel)?,
-                    ChannelKind::Pool { .. } => fabric.open_pool(&self.channel)?,
+                    ChannelKind::Pool(_) => fabric.open_pool(&self.channel)?,
                     ChannelKind::Datagram => fabric.open_session(SessionSetup {
                         config: self.channel.clone(),
                         owner,

@@ -9,7 +9,6 @@ use super::*;
 use crate::bootstrap::{dial, DialConfig, OpenRequest};
 use crate::channel::datagram::packet::{Head, Packet};
 use crate::channel::datagram::Greeting;
-use crate::Preset;
 
 /// A datagram queue pair without manners.
 struct Sender {
