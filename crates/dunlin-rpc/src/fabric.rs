@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
 
 use crate::admission::{self, credits::CREDITS};
-use crate::channel::datagram::{Endpoint, Shared, UnconnectedSession};
+use crate::channel::datagram::{Endpoint, Protocol, Shared, UnconnectedSession};
 use crate::channel::pool::UnconnectedPool;
 use crate::channel::ring::UnconnectedRing;
 use crate::channel::Parameters;
@@ -53,6 +53,7 @@ pub(crate) enum Owner {
 /// How a datagram session is made.
 pub(crate) struct SessionSetup {
     pub(crate) config: ChannelConfig,
+    pub(crate) protocol: Protocol,
     pub(crate) owner: Owner,
     /// A packet was lost, and that ends the client.
     pub(crate) fatal: Arc<AtomicBool>,
@@ -268,8 +269,7 @@ impl<D: Device> OpeningLane for OpeningSession<D> {
         parameters: &Parameters,
     ) -> Result<Box<dyn Lane>, VerbsError> {
         let theirs = self.session.join(peer, parameters)?;
-        let SessionSetup { config, fatal, .. } = &self.setup;
-        let lane = DatagramLane::new(&self.session, &theirs, config, fatal);
+        let lane = DatagramLane::new(&self.session, &theirs, &self.setup);
         Ok(Box::new(lane))
     }
 }

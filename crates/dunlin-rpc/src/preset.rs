@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::channel::datagram::Protocol;
 use crate::channel::pool::Mapping;
 use crate::sharing::{Discipline, Lanes, Sharing};
 
@@ -33,6 +34,8 @@ pub enum Preset {
     RawWrite,
     /// ScaleRPC's rival, Octopus's self-identified RPC: as `rawwrite`, but each request comes with a number that says where it is.
     SelfRpc,
+    /// eRPC (NSDI'19): datagrams under credits and a rate, lost ones sent again; one UD queue pair for each thread.
+    Erpc,
 }
 
 /// How messages cross.
@@ -41,7 +44,7 @@ pub(crate) enum ChannelKind {
     /// A ring each way over an RC queue pair for each connection.
     Ring,
     /// Datagrams over one UD queue pair for all sessions of a thread.
-    Datagram,
+    Datagram(Protocol),
     /// Blocks of a message pool over an RC queue pair for each connection.
     Pool(Mapping),
 }
@@ -60,6 +63,7 @@ impl Preset {
         Preset::ScaleRpc,
         Preset::RawWrite,
         Preset::SelfRpc,
+        Preset::Erpc,
     ];
 
     /// Its name on the command line and in the handshake.
@@ -76,13 +80,15 @@ impl Preset {
             Preset::ScaleRpc => "scalerpc",
             Preset::RawWrite => "rawwrite",
             Preset::SelfRpc => "selfrpc",
+            Preset::Erpc => "erpc",
         }
     }
 
     /// How messages cross.
     pub(crate) fn channel(self) -> ChannelKind {
         match self {
-            Preset::Fasst => ChannelKind::Datagram,
+            Preset::Fasst => ChannelKind::Datagram(Protocol::Bare),
+            Preset::Erpc => ChannelKind::Datagram(Protocol::Driven),
             Preset::ScaleRpc => ChannelKind::Pool(Mapping::ByTurns),
             Preset::RawWrite => ChannelKind::Pool(Mapping::Polled),
             Preset::SelfRpc => ChannelKind::Pool(Mapping::Rung),
@@ -110,7 +116,8 @@ impl Preset {
             | Preset::Fasst
             | Preset::ScaleRpc
             | Preset::RawWrite
-            | Preset::SelfRpc => None,
+            | Preset::SelfRpc
+            | Preset::Erpc => None,
             Preset::Flock => Some(flock),
             Preset::Spinlock2 => Some(spinlock(2)),
             Preset::Spinlock4 => Some(spinlock(4)),

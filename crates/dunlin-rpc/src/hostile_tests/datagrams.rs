@@ -23,6 +23,10 @@ struct Sender {
 impl Sender {
     /// Makes the handshake of a client.
     fn dial(device: &ShmDevice, server: &RunningServer) -> Self {
+        Self::dial_as(Preset::Fasst, device, server)
+    }
+
+    fn dial_as(preset: Preset, device: &ShmDevice, server: &RunningServer) -> Self {
         let domain = device.create_protection_domain().unwrap();
         let completions = device.create_completion_queue(256, None).unwrap();
         let config = QueuePairConfig {
@@ -57,7 +61,7 @@ impl Sender {
         };
         let request = OpenRequest {
             device: String::new(),
-            preset: "fasst".into(),
+            preset: preset.name().into(),
             endpoint: queue_pair.address(),
             parameters: ours.parameters(),
         };
@@ -256,6 +260,92 @@ fn each_breach_of_a_session_ends_it() {
     eventually("it has left", || server.connections() == 0);
     assert_eq!(server.statistics().requests, 2);
     assert_eq!(server.statistics().violations, breaches.len() as u64);
+    assert!(server.shutdown());
+}
+
+/// A part of a request of `total` bytes, as an honest client would send it.
+fn part(total: u32, number: u32, bytes: usize) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for word in [total, number, 0] {
+        payload.extend_from_slice(&word.to_le_bytes());
+    }
+    payload.resize(12 + bytes, 1);
+    payload
+}
+
+#[test]
+fn each_breach_of_a_driven_session_ends_it() {
+    let server = serve();
+    let device = hostile_device();
+    // What fits into a datagram of 4096 bytes with its heads.
+    let piece = 4096 - 16 - 16 - 12;
+    let breaches: Vec<(&str, Kind, u64, Vec<u8>)> = vec![
+        ("a response", Kind::ResponsePart, 0, part(4, 0, 4)),
+        ("a credit", Kind::CreditReturn, 0, vec![0; 4]),
+        ("a request of the other protocol", Kind::Request, 0, vec![]),
+        ("its segment", Kind::RequestSegment, 0, part(5000, 0, 10)),
+        ("its question", Kind::Question, 0, vec![0; 8]),
+        (
+            "a call beyond the limit",
+            Kind::RequestPart,
+            16,
+            part(4, 0, 4),
+        ),
+        ("a part without a head", Kind::RequestPart, 0, vec![1; 5]),
+        (
+            "a request beyond the limit",
+            Kind::RequestPart,
+            0,
+            part((16 << 20) + 1, 0, piece),
+        ),
+        (
+            "a part beyond its message",
+            Kind::RequestPart,
+            0,
+            part(5000, 2, 10),
+        ),
+        (
+            "a part that is too short",
+            Kind::RequestPart,
+            0,
+            part(5000, 0, 10),
+        ),
+        ("half a number", Kind::ResponseRequest, 0, vec![1, 2]),
+    ];
+    for (index, (name, kind, call, payload)) in breaches.iter().enumerate() {
+        let mut sender = Sender::dial_as(Preset::Erpc, &device, &server);
+        sender.message(*kind, *call, payload);
+        eventually(name, || server.statistics().violations == index as u64 + 1);
+    }
+    let mut sender = Sender::dial_as(Preset::Erpc, &device, &server);
+    sender.message(Kind::RequestPart, 1, &part(5000, 0, piece));
+    sender.message(Kind::RequestPart, 1, &part(4900, 1, 4900 - piece));
+    let known = breaches.len() as u64 + 1;
+    eventually("a request that changes its length", || {
+        server.statistics().violations == known
+    });
+    eventually("all sessions have ended", || server.connections() == 0);
+    // Parts that come twice or before others are executed once, in their order, or not at all.
+    let mut sender = Sender::dial_as(Preset::Erpc, &device, &server);
+    sender.message(Kind::RequestPart, 3, &part(4, 0, 4));
+    sender.message(Kind::RequestPart, 3, &part(4, 0, 4));
+    sender.message(Kind::RequestPart, 4, &part(5000, 1, 5000 - piece));
+    sender.message(Kind::RequestPart, 4, &part(5000, 0, piece));
+    sender.message(Kind::RequestPart, 4, &part(5000, 0, piece));
+    sender.message(Kind::RequestPart, 4, &part(5000, 1, 5000 - piece));
+    sender.message(Kind::RequestPart, 4, &part(5000, 1, 5000 - piece));
+    // Never the whole of it, and parts of responses that are not there.
+    sender.message(Kind::RequestPart, 5, &part(5000, 1, 5000 - piece));
+    sender.message(Kind::ResponseRequest, 5, &[0; 4]);
+    sender.message(Kind::ResponseRequest, 77, &[9; 4]);
+    sender.message(Kind::Release, 3, &[]);
+    sender.message(Kind::Release, 99, &[]);
+    sender.message(Kind::RequestPart, 6, &part(0, 0, 0));
+    eventually("the last is taken", || server.statistics().requests >= 3);
+    sender.message(Kind::Goodbye, 0, &[]);
+    eventually("it has left", || server.connections() == 0);
+    assert_eq!(server.statistics().requests, 3);
+    assert_eq!(server.statistics().violations, known);
     assert!(server.shutdown());
 }
 

@@ -116,7 +116,7 @@ impl<D: Device> Service for DeviceService<D> {
         }
         match channel {
             ChannelKind::Ring => self.rings.accept(peer, parameters),
-            ChannelKind::Datagram => self.datagrams.accept(peer, parameters),
+            ChannelKind::Datagram(protocol) => self.datagrams.accept(protocol, peer, parameters),
             ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters),
         }
     }

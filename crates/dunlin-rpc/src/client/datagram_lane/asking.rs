@@ -21,7 +21,16 @@ impl<D: Device> DatagramLane<D> {
             Due::Gone => Err(ChannelError::queue_pair(
                 "the server answers nothing, not even what became of calls".to_owned(),
             )),
-            Due::Question => self.ask().map(|()| 0),
+            Due::Question => match &self.driving {
+                None => self.ask().map(|()| 0),
+                Some(driving) => {
+                    // Packets that are sent again are questions enough.
+                    if driving.driver.is_busy() {
+                        self.watch.asked();
+                    }
+                    self.keep_time().map(|()| 0)
+                }
+            },
         }
     }
 

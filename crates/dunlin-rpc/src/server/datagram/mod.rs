@@ -15,7 +15,7 @@ use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
 use crate::channel::datagram::connect::{provision, route_in};
 use crate::channel::datagram::endpoint::{receives_of_session, FIRST_RECEIVES};
 use crate::channel::datagram::packet::Head;
-use crate::channel::datagram::{Greeting, CALLS};
+use crate::channel::datagram::{Greeting, Protocol, CALLS};
 use crate::channel::Parameters;
 use poller::{Newcomer, Poller, PollerHandle};
 
@@ -65,6 +65,7 @@ impl<D: Device> DatagramService<D> {
     /// Joins a new client to the poller with the fewest.
     pub(super) fn accept(
         &self,
+        protocol: Protocol,
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
@@ -74,7 +75,7 @@ impl<D: Device> DatagramService<D> {
         // Each of them may send one datagram before its own RECEIVEs are posted.
         let waiting = poller.waiting.fetch_add(1, Ordering::Relaxed);
         let newcomer = match waiting < FIRST_RECEIVES / 2 {
-            true => self.newcomer(poller, peer, theirs),
+            true => self.newcomer(poller, protocol, peer, theirs),
             false => Err(VerbsError::Limit {
                 resource: "sessions that a poller has not adopted yet",
                 asked: 1,
@@ -103,6 +104,7 @@ impl<D: Device> DatagramService<D> {
     fn newcomer(
         &self,
         poller: &PollerHandle<D>,
+        protocol: Protocol,
         peer: &EndpointAddress,
         theirs: Greeting,
     ) -> Result<Newcomer<D>, VerbsError> {
@@ -134,6 +136,7 @@ impl<D: Device> DatagramService<D> {
         Ok(Newcomer {
             id: OF_SESSIONS | serial << 32 | u64::from(number),
             number,
+            protocol,
             cookie,
             told,
             theirs,

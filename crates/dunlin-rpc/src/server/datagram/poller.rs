@@ -11,7 +11,7 @@ use super::outgoing::Outgoing;
 use super::session::{Session, Tools};
 use crate::channel::datagram::connect::provision;
 use crate::channel::datagram::endpoint::{sessions_max, Block, Route, FIRST_RECEIVES};
-use crate::channel::datagram::{Endpoint, Greeting};
+use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::ChannelError;
 use crate::server::connection::Context;
 use crate::server::crew::Outside;
@@ -31,6 +31,7 @@ const RENEWAL: Duration = Duration::from_millis(100);
 pub(super) struct Newcomer<D: Device> {
     pub(super) id: u64,
     pub(super) number: u32,
+    pub(super) protocol: Protocol,
     pub(super) cookie: u64,
     /// The queue pair that it was told of.
     pub(super) told: EndpointAddress,
@@ -200,6 +201,7 @@ impl<D: Device> Poller<D> {
         let Newcomer {
             id,
             number,
+            protocol,
             cookie,
             told,
             theirs,
@@ -207,7 +209,7 @@ impl<D: Device> Poller<D> {
             block,
         } = newcomer;
         let limits = (self.endpoint.packet_bytes(), self.longest);
-        let session = Session::new(id, number, &theirs, limits, self.now);
+        let session = Session::new((id, number), protocol, &theirs, limits, self.now);
         let index = number as usize;
         if self.sessions.len() <= index {
             self.sessions.resize_with(index + 1, || None);
