@@ -36,6 +36,8 @@ pub enum Preset {
     SelfRpc,
     /// eRPC (NSDI'19): datagrams under credits and a rate, lost ones sent again; one UD queue pair for each thread.
     Erpc,
+    /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
+    Herd,
 }
 
 /// How messages cross.
@@ -64,6 +66,7 @@ impl Preset {
         Preset::RawWrite,
         Preset::SelfRpc,
         Preset::Erpc,
+        Preset::Herd,
     ];
 
     /// Its name on the command line and in the handshake.
@@ -81,6 +84,7 @@ impl Preset {
             Preset::RawWrite => "rawwrite",
             Preset::SelfRpc => "selfrpc",
             Preset::Erpc => "erpc",
+            Preset::Herd => "herd",
         }
     }
 
@@ -89,6 +93,7 @@ impl Preset {
         match self {
             Preset::Fasst => ChannelKind::Datagram(Protocol::Bare),
             Preset::Erpc => ChannelKind::Datagram(Protocol::Driven),
+            Preset::Herd => ChannelKind::Datagram(Protocol::Written),
             Preset::ScaleRpc => ChannelKind::Pool(Mapping::ByTurns),
             Preset::RawWrite => ChannelKind::Pool(Mapping::Polled),
             Preset::SelfRpc => ChannelKind::Pool(Mapping::Rung),
@@ -117,7 +122,8 @@ impl Preset {
             | Preset::ScaleRpc
             | Preset::RawWrite
             | Preset::SelfRpc
-            | Preset::Erpc => None,
+            | Preset::Erpc
+            | Preset::Herd => None,
             Preset::Flock => Some(flock),
             Preset::Spinlock2 => Some(spinlock(2)),
             Preset::Spinlock4 => Some(spinlock(4)),

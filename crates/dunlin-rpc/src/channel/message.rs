@@ -53,6 +53,8 @@ pub(crate) enum Kind {
     ResponseRequest = 18,
     /// A part of a response.
     ResponsePart = 19,
+    /// The server goes to sleep; see [`super::datagram::written`].
+    Asleep = 20,
 }
 
 impl Kind {
@@ -77,6 +79,7 @@ impl Kind {
             17 => Self::CreditReturn,
             18 => Self::ResponseRequest,
             19 => Self::ResponsePart,
+            20 => Self::Asleep,
             _ => return None,
         })
     }

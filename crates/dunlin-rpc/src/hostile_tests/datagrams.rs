@@ -8,6 +8,7 @@ use dunlin_verbs::{
 use super::*;
 use crate::bootstrap::{dial, DialConfig, OpenRequest};
 use crate::channel::datagram::packet::{Head, Packet};
+use crate::channel::datagram::written::{UnconnectedUplink, Uplink};
 use crate::channel::datagram::Greeting;
 
 /// A datagram queue pair without manners.
@@ -18,6 +19,8 @@ struct Sender {
     to: EndpointAddress,
     /// What the server was told to be known by.
     theirs: Greeting,
+    /// Where requests are written, with `herd`.
+    uplink: Option<Uplink<ShmDevice>>,
 }
 
 impl Sender {
@@ -59,11 +62,16 @@ impl Sender {
             capabilities: devices::capabilities(&fabrics).unwrap(),
             ..DialConfig::default()
         };
+        let mut parameters = ours.parameters();
+        let uplink = (preset == Preset::Herd).then(|| UnconnectedUplink::new(device).unwrap());
+        if let Some(uplink) = &uplink {
+            uplink.tell(&mut parameters);
+        }
         let request = OpenRequest {
             device: String::new(),
             preset: preset.name().into(),
             endpoint: queue_pair.address(),
-            parameters: ours.parameters(),
+            parameters,
         };
         let reply = dial(&server.address(), &config)
             .unwrap()
@@ -77,6 +85,7 @@ impl Sender {
             completions,
             to: reply.endpoint,
             theirs: Greeting::read(&reply.parameters).unwrap(),
+            uplink: uplink.map(|uplink| uplink.join(&reply.parameters).unwrap()),
         }
     }
 
@@ -346,6 +355,46 @@ fn each_breach_of_a_driven_session_ends_it() {
     eventually("it has left", || server.connections() == 0);
     assert_eq!(server.statistics().requests, 3);
     assert_eq!(server.statistics().violations, known);
+    assert!(server.shutdown());
+}
+
+#[test]
+fn each_breach_of_a_zone_ends_its_session() {
+    let server = serve();
+    let device = hostile_device();
+    let breaches = [
+        ("a response", Kind::Response, 0, 0),
+        ("a long request of a pool", Kind::LongRequest, 0, 0),
+        ("a call in another's block", Kind::Request, 3, 2),
+        ("a call beyond the limit", Kind::Request, 16, 16),
+    ];
+    for (index, (name, kind, block, call)) in breaches.into_iter().enumerate() {
+        let mut sender = Sender::dial_as(Preset::Herd, &device, &server);
+        let uplink = sender.uplink.as_mut().unwrap();
+        uplink.put(block, Header::new(kind, ECHO, call, 4), b"evil");
+        eventually(name, || server.statistics().violations == index as u64 + 1);
+    }
+    eventually("all sessions have ended", || server.connections() == 0);
+    // A request that is written twice, or told by a datagram as well, is executed once; one that was given up not at all.
+    let mut sender = Sender::dial_as(Preset::Herd, &device, &server);
+    sender.message(Kind::Question, 0, &4u64.to_le_bytes());
+    sender.message(Kind::Request, 5, b"by datagram");
+    eventually("the datagrams are taken", || {
+        server.statistics().requests == 1
+    });
+    let uplink = sender.uplink.as_mut().unwrap();
+    for call in [3, 3, 4, 5] {
+        uplink.write(ECHO, call, b"written");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Half of a message is none, and harms no other.
+    uplink.tear(6, b"half of a message, and never the other");
+    uplink.write(ECHO, 7, b"the last");
+    eventually("the last is taken", || server.statistics().requests >= 3);
+    sender.message(Kind::Goodbye, 0, &[]);
+    eventually("it has left", || server.connections() == 0);
+    assert_eq!(server.statistics().requests, 3);
+    assert_eq!(server.statistics().violations, breaches.len() as u64);
     assert!(server.shutdown());
 }
 

@@ -17,6 +17,7 @@ pub(crate) mod packet;
 mod receives;
 pub(crate) mod segments;
 mod sends;
+pub(crate) mod written;
 
 use crate::channel::Parameters;
 
@@ -30,6 +31,8 @@ pub(crate) enum Protocol {
     Bare,
     /// They are sent again, under credits and a rate (`erpc`).
     Driven,
+    /// As [`Protocol::Bare`], but short requests are WRITTEN over UC (`herd`).
+    Written,
 }
 
 /// Calls of a session that are out at most: its credits.

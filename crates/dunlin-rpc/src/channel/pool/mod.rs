@@ -23,7 +23,7 @@
 pub(crate) mod block;
 mod client;
 mod connect;
-mod scan;
+pub(crate) mod scan;
 mod server;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -73,7 +73,7 @@ pub(crate) fn block_bytes(eager: usize) -> usize {
 }
 
 /// Longest payload in a block of a side with this setting.
-fn capacity(eager: usize) -> usize {
+pub(crate) fn capacity(eager: usize) -> usize {
     eager.min(CAPACITY_MAX)
 }
 

@@ -124,6 +124,13 @@ impl<D: Device> DatagramLane<D> {
                     self.learn(call, fate, sink);
                 }
             }
+            Kind::Asleep if self.uplink.is_some() => {
+                self.asleep = true;
+                if self.calls.outstanding() > 0 {
+                    // What was written last it may have missed.
+                    self.rouse()?;
+                }
+            }
             Kind::Goodbye => {
                 self.leaving = true;
                 self.open = false;

@@ -34,6 +34,17 @@ impl<D: Device> DatagramLane<D> {
         }
     }
 
+    /// Wakes a server that sleeps: a question about nothing is heard as every datagram is.
+    #[cold]
+    pub(super) fn rouse(&mut self) -> Result<(), ChannelError> {
+        self.asleep = false;
+        let mut packet = Packet::new(self.packet_bytes);
+        packet.push(Header::new(Kind::Question, 0, 0, 0), &[]);
+        packet.seal(self.to);
+        self.endpoint()
+            .send(std::iter::once((self.session, packet.bytes())))
+    }
+
     fn ask(&mut self) -> Result<(), ChannelError> {
         // What is asked about must have been sent, or the server would say that it did not come.
         self.send()?;

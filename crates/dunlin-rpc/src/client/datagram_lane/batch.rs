@@ -57,6 +57,12 @@ impl<D: Device> DatagramLane<D> {
         if self.driving.is_some() {
             return self.drive();
         }
+        if let Some(uplink) = &mut self.uplink {
+            uplink.check()?;
+            if std::mem::take(&mut self.written) && self.asleep {
+                self.rouse()?;
+            }
+        }
         loop {
             if !self.transfers.is_empty() {
                 self.continue_transfers()?;

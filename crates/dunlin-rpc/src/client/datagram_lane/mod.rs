@@ -23,6 +23,7 @@ use crate::channel::datagram::driven::client::Driver;
 use crate::channel::datagram::driven::PART_BYTES;
 use crate::channel::datagram::packet::{Head, Packet};
 use crate::channel::datagram::segments::{Incoming, Transfer, SEGMENT_HEAD_BYTES};
+use crate::channel::datagram::written::Uplink;
 use crate::channel::datagram::{Endpoint, Greeting, Protocol, Shared, UnconnectedSession};
 use crate::channel::message::{Header, Kind};
 use crate::channel::one_sided::Attached;
@@ -67,6 +68,11 @@ pub(crate) struct DatagramLane<D: Device> {
     releases: Vec<CallId>,
     /// What sends, in place of all that is above, where packets are sent again.
     driving: Option<Box<Driving>>,
+    /// Where short requests leave, if not in packets.
+    uplink: Option<Box<Uplink<D>>>,
+    /// The server said that it sleeps, and hears nothing that is written. Something was written since the last flush.
+    asleep: bool,
+    written: bool,
     watch: Watch,
     /// The server was heard of: until then one datagram of ours may be on its way, because its RECEIVEs may not be posted yet.
     met: bool,
@@ -84,6 +90,7 @@ impl<D: Device> DatagramLane<D> {
     pub(crate) fn new(
         opened: &UnconnectedSession<D>,
         theirs: &Greeting,
+        uplink: Option<Uplink<D>>,
         setup: &SessionSetup,
     ) -> Self {
         let config = &setup.config;
@@ -122,6 +129,9 @@ impl<D: Device> DatagramLane<D> {
             cancels: Vec::new(),
             releases: Vec::new(),
             driving,
+            uplink: uplink.map(Box::new),
+            asleep: false,
+            written: false,
             watch: Watch::new(config.loss_timeout),
             met: false,
             introduced: false,
@@ -206,6 +216,15 @@ impl<D: Device> Lane for DatagramLane<D> {
             driving.driver.begin(call, handler, payload);
             return Some(call);
         }
+        if let Some(uplink) = &mut self.uplink {
+            if payload.len() > uplink.capacity() || !matches!(uplink.make_room(), Ok(true)) {
+                return None;
+            }
+            let call = self.calls.begin(tag, self.watch.tick())?;
+            uplink.write(handler, call, payload);
+            self.written = true;
+            return Some(call);
+        }
         if !matches!(self.make_room(payload.len()), Ok(true)) {
             return None;
         }
@@ -234,6 +253,19 @@ impl<D: Device> Lane for DatagramLane<D> {
             };
             driving.driver.begin(call, handler, body.bytes());
             return Ok(Some(call));
+        }
+        if let Some(uplink) = &mut self.uplink {
+            if length <= uplink.capacity() {
+                if !uplink.make_room()? {
+                    return Ok(None);
+                }
+                let Some(call) = self.calls.begin(tag, self.watch.tick()) else {
+                    return Ok(None);
+                };
+                uplink.write(handler, call, body.bytes());
+                self.written = true;
+                return Ok(Some(call));
+            }
         }
         if length <= self.capacity {
             if !self.make_room(length)? {

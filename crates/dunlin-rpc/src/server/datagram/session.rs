@@ -63,6 +63,8 @@ pub(super) struct Session {
     cancelled: Vec<u64>,
     /// Its first datagram was answered, which tells it that its RECEIVEs are posted.
     greeted: bool,
+    /// It knows that the server sleeps, and has not been heard of since.
+    knows_of_sleep: bool,
     /// When it was last heard of.
     pub(super) heard: Instant,
 }
@@ -122,6 +124,7 @@ impl Session {
             on_workers: 0,
             cancelled: Vec::new(),
             greeted: false,
+            knows_of_sleep: false,
             heard: now,
         }
     }
@@ -141,10 +144,7 @@ impl Session {
         let Some(head) = bytes.first_chunk().and_then(Head::read) else {
             return Ok(());
         };
-        if !self.greeted {
-            self.greeted = true;
-            self.push(Kind::Fates, 0, &[], tools)?;
-        }
+        self.greet(tools)?;
         let mut cursor = Cursor::new(head);
         loop {
             let next = cursor.take(bytes).map_err(ChannelError::violation)?;
@@ -160,6 +160,45 @@ impl Session {
                 _ => self.dispatch(header, &bytes[payload], tools)?,
             }
         }
+    }
+
+    /// Takes a request that was written; its payload is at the beginning of `bytes`.
+    #[inline]
+    pub(super) fn take_written<D: Device>(
+        &mut self,
+        block: usize,
+        header: Header,
+        bytes: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.greet(tools)?;
+        if header.kind != Kind::Request || header.call as u32 as usize != block {
+            let words = "something in a zone that is not the request of its block";
+            return Err(ChannelError::violation(words));
+        }
+        self.request(header, &bytes[..header.length as usize], tools)
+    }
+
+    /// The client was heard of: the first time it is told that its RECEIVEs are posted.
+    #[inline]
+    fn greet<D: Device>(&mut self, tools: &mut Tools<'_, D>) -> Result<(), ChannelError> {
+        self.knows_of_sleep = false;
+        if self.greeted {
+            return Ok(());
+        }
+        self.greeted = true;
+        self.push(Kind::Fates, 0, &[], tools)
+    }
+
+    /// Tells the client that the server sleeps, unless it knows.
+    pub(super) fn say_asleep<D: Device>(
+        &mut self,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        if std::mem::replace(&mut self.knows_of_sleep, true) {
+            return Ok(());
+        }
+        self.push(Kind::Asleep, 0, &[], tools)
     }
 
     #[cold]
