@@ -39,6 +39,8 @@ const MAX_TRANSFER_BYTES: usize = 64 << 20;
 struct Slot {
     next: u32,
     working: bool,
+    /// The last one was not executed, and will not be: the client was told so, whether it heard it or not.
+    given_up: bool,
 }
 
 /// A session.
@@ -100,6 +102,7 @@ impl Session {
         let slot = Slot {
             next: 0,
             working: false,
+            given_up: false,
         };
         let capacity = theirs.capacity(own_packet);
         Self {
@@ -269,6 +272,7 @@ impl Session {
         }
         slot.next = ((call >> 32) as u32).wrapping_add(1);
         slot.working = true;
+        slot.given_up = false;
         Ok(())
     }
 
@@ -277,6 +281,7 @@ impl Session {
         if is_new(&self.slots, call)? {
             let slot = &mut self.slots[call as u32 as usize];
             slot.next = ((call >> 32) as u32).wrapping_add(1);
+            slot.given_up = true;
             self.incoming.forget(call);
             return Ok(Fate::Unknown);
         }
@@ -284,6 +289,9 @@ impl Session {
         let latest = slot.next.wrapping_sub(1) == (call >> 32) as u32;
         if latest && slot.working {
             return Ok(Fate::Working);
+        }
+        if latest && slot.given_up {
+            return Ok(Fate::Unknown);
         }
         match self.transfers.iter().position(|one| one.call == call) {
             // The client waits for segments in vain.

@@ -126,7 +126,8 @@ impl Driver {
         let index = call as u32;
         let slot = &mut self.slots[index as usize];
         slot.request.clear();
-        if slot.request.capacity() > self.piece {
+        if slot.request.capacity() > 2 * self.piece {
+            // After a long one.
             slot.request.shrink_to(self.piece);
         }
         slot.request.extend_from_slice(request);

@@ -59,7 +59,12 @@ pub(crate) struct Answerer {
     longest: usize,
     /// Bytes of responses of more than one part.
     kept: usize,
+    /// Bytes of requests of more than one part that are coming, as far as they will come.
+    coming: usize,
 }
+
+/// Bytes of requests that come at once; one that is alone comes however long it is.
+const COMING_MAX: usize = 64 << 20;
 
 impl Answerer {
     /// For as many calls, with requests of up to `longest` bytes in pieces of `piece`.
@@ -69,6 +74,7 @@ impl Answerer {
             piece,
             longest,
             kept: 0,
+            coming: 0,
         }
     }
 
@@ -124,7 +130,12 @@ impl Answerer {
                 let words = "a call in the place of one that is not answered";
                 return Err(ChannelError::violation(words));
             }
+            if last > 0 && self.coming > 0 && self.coming + part.total as usize > COMING_MAX {
+                // It is sent again, and taken when others are whole.
+                return Ok(Step::Nothing);
+            }
             self.kept -= kept_of(slot, self.piece);
+            self.coming -= coming_of(slot);
             forget(slot, header.call, self.piece);
             slot.total = part.total;
         }
@@ -142,10 +153,14 @@ impl Answerer {
         if last > 0 {
             // What it says of its length costs memory only as its bytes come.
             slot.request.extend_from_slice(body);
+            if part.number == 0 {
+                self.coming += part.total as usize;
+            }
         }
         if part.number < last {
             return Ok(Step::Credit(part.number));
         }
+        self.coming -= coming_of(slot);
         slot.stage = Stage::Working;
         let whole = (last > 0).then(|| std::mem::take(&mut slot.request).into());
         Ok(Step::Run(whole))
@@ -217,6 +232,14 @@ impl Answerer {
                 slot.length = 0;
             }
         }
+    }
+}
+
+/// Bytes of a slot's request that count: it comes in parts, of which the first is here.
+fn coming_of(slot: &Slot) -> usize {
+    match slot.stage == Stage::Coming && !slot.request.is_empty() {
+        true => slot.total as usize,
+        false => 0,
     }
 }
 
