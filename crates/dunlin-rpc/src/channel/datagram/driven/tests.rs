@@ -186,7 +186,8 @@ fn run(
             "an hour of virtual time, and calls are out"
         );
         while let (Some(&length), Some(&slot)) = (waiting.last(), free.last()) {
-            (waiting.pop(), free.pop());
+            waiting.pop();
+            free.pop();
             let call = slot as u64 | u64::from(generations[slot]) << 32;
             driver.begin(call, 1, &request_of(call, length));
             out.insert(call, length);

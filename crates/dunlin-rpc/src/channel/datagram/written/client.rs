@@ -172,7 +172,7 @@ impl<D: Device> Uplink<D> {
     }
 
     /// WRITEs what is no message into a block.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn tear(&mut self, block: usize, bytes: &[u8]) {
         let at = (block + 1) * self.bytes - bytes.len();
         let write = Operation::Write {
