@@ -123,6 +123,10 @@ impl<D: Device> Rounds for Poller<D> {
         }
     }
 
+    fn has_clients(&self) -> bool {
+        self.handle.has_clients()
+    }
+
     fn is_over(&mut self) -> bool {
         if self.handle.is_ending() {
             return true;

@@ -391,6 +391,10 @@ impl<D: Device> Rounds for Poller<D> {
         }
     }
 
+    fn has_clients(&self) -> bool {
+        self.handle.mailbox.has_clients() || self.renewal.is_some()
+    }
+
     fn is_over(&mut self) -> bool {
         if self.is_ending() {
             return true;

@@ -367,15 +367,18 @@ impl<D: Device> Poller<D> {
     #[inline]
     fn schedule(&mut self, served: usize, served_at: Option<Instant>) -> usize {
         let mut work = 0;
-        if served == 0 || self.passes % PASSES_PER_FETCH == 0 {
-            work += self.turns.fetch(&mut self.members, &mut self.failed);
-        }
-        if self.turns.warming.is_empty() && served == 0 {
-            return work;
+        if served == 0 && self.turns.are_one_group() {
+            return self.turns.fetch_late(&mut self.members, &mut self.failed);
         }
         let now = served_at.unwrap_or_else(thread::now);
         if served > 0 {
             self.turns.taken_at = now;
+        }
+        if served == 0 || self.passes % PASSES_PER_FETCH == 0 {
+            work += self.turns.fetch_late(&mut self.members, &mut self.failed);
+            if self.turns.is_near_end(now) {
+                work += self.turns.warm_up(&mut self.members, &mut self.failed);
+            }
         }
         if self.turns.is_due(now) {
             let switched = self.turns.switch(
@@ -454,6 +457,10 @@ impl<D: Device> Rounds for Poller<D> {
         if !self.failed.is_empty() {
             self.end_failed();
         }
+    }
+
+    fn has_clients(&self) -> bool {
+        self.handle.mailbox.has_clients()
     }
 
     fn is_over(&mut self) -> bool {
