@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::channel::datagram::Protocol;
+use crate::channel::pool::Mapping;
 use crate::sharing::{Discipline, Lanes, Sharing};
 
 /// A composition.
@@ -30,6 +32,12 @@ pub enum Preset {
     ScaleRpc,
     /// ScaleRPC's rival, FaRM's RPC: a message pool in which each client has a zone for good.
     RawWrite,
+    /// ScaleRPC's rival, Octopus's self-identified RPC: as `rawwrite`, but each request comes with a number that says where it is.
+    SelfRpc,
+    /// eRPC (NSDI'19): datagrams under credits and a rate, lost ones sent again; one UD queue pair for each thread.
+    Erpc,
+    /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
+    Herd,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with few lanes, so that requests coalesce before a NIC is
     /// at its limit; on a device without RC what goes over datagrams.
     Auto,
@@ -41,9 +49,9 @@ pub(crate) enum ChannelKind {
     /// A ring each way over an RC queue pair for each connection.
     Ring,
     /// Datagrams over one UD queue pair for all sessions of a thread.
-    Datagram,
-    /// Blocks of a message pool over an RC queue pair for each connection; `fixed`: in a zone that is the client's for good.
-    Pool { fixed: bool },
+    Datagram(Protocol),
+    /// Blocks of a message pool over an RC queue pair for each connection.
+    Pool(Mapping),
 }
 
 /// Most lanes of a handle with the preset `auto`. On simulated ConnectX-3 and ConnectX-5 four carry what threads without neighbours would
@@ -63,6 +71,9 @@ impl Preset {
         Preset::Fasst,
         Preset::ScaleRpc,
         Preset::RawWrite,
+        Preset::SelfRpc,
+        Preset::Erpc,
+        Preset::Herd,
         Preset::Auto,
     ];
 
@@ -79,6 +90,9 @@ impl Preset {
             Preset::Fasst => "fasst",
             Preset::ScaleRpc => "scalerpc",
             Preset::RawWrite => "rawwrite",
+            Preset::SelfRpc => "selfrpc",
+            Preset::Erpc => "erpc",
+            Preset::Herd => "herd",
             Preset::Auto => "auto",
         }
     }
@@ -86,9 +100,12 @@ impl Preset {
     /// How messages cross.
     pub(crate) fn channel(self) -> ChannelKind {
         match self {
-            Preset::Fasst => ChannelKind::Datagram,
-            Preset::ScaleRpc => ChannelKind::Pool { fixed: false },
-            Preset::RawWrite => ChannelKind::Pool { fixed: true },
+            Preset::Fasst => ChannelKind::Datagram(Protocol::Bare),
+            Preset::Erpc => ChannelKind::Datagram(Protocol::Driven),
+            Preset::Herd => ChannelKind::Datagram(Protocol::Written),
+            Preset::ScaleRpc => ChannelKind::Pool(Mapping::ByTurns),
+            Preset::RawWrite => ChannelKind::Pool(Mapping::Polled),
+            Preset::SelfRpc => ChannelKind::Pool(Mapping::Rung),
             _ => ChannelKind::Ring,
         }
     }
@@ -112,7 +129,10 @@ impl Preset {
             | Preset::QpPerThread
             | Preset::Fasst
             | Preset::ScaleRpc
-            | Preset::RawWrite => None,
+            | Preset::RawWrite
+            | Preset::SelfRpc
+            | Preset::Erpc
+            | Preset::Herd => None,
             Preset::Flock => Some(flock),
             Preset::Auto => Some(Sharing {
                 lanes: Lanes::UpTo(lanes.min(AUTO_LANES)),

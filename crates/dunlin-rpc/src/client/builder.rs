@@ -244,9 +244,10 @@ impl Recipe {
             |fabric| {
                 let opening = match self.preset.channel() {
                     ChannelKind::Ring => fabric.open_lane(&self.channel)?,
-                    ChannelKind::Pool { .. } => fabric.open_pool(&self.channel)?,
-                    ChannelKind::Datagram => fabric.open_session(SessionSetup {
+                    ChannelKind::Pool(_) => fabric.open_pool(&self.channel)?,
+                    ChannelKind::Datagram(protocol) => fabric.open_session(SessionSetup {
                         config: self.channel.clone(),
+                        protocol,
                         owner,
                         fatal: Arc::clone(&self.fatal),
                     })?,
