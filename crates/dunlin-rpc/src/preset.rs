@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use dunlin_verbs::{DeviceAttributes, Transport, Verbs};
+
 use crate::channel::datagram::Protocol;
 use crate::channel::pool::Mapping;
 use crate::sharing::{Discipline, Lanes, Sharing};
@@ -97,6 +99,18 @@ impl Preset {
         }
     }
 
+    /// What it is on these devices: `auto` stands on WRITE over RC where one has it, else it is `erpc`.
+    pub(crate) fn on<'a>(self, mut devices: impl Iterator<Item = &'a DeviceAttributes>) -> Self {
+        let can_write = |device: &DeviceAttributes| {
+            let verbs = device.transports.verbs(Transport::ReliableConnection);
+            verbs.contains(Verbs::WRITE)
+        };
+        match self {
+            Preset::Auto if !devices.any(can_write) => Preset::Erpc,
+            preset => preset,
+        }
+    }
+
     /// How messages cross.
     pub(crate) fn channel(self) -> ChannelKind {
         match self {
@@ -178,5 +192,27 @@ impl FromStr for Preset {
             .copied()
             .find(|preset| preset.name() == name)
             .ok_or_else(|| UnknownPreset(name.to_string()))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_writes_where_it_can() {
+        let shm = dunlin_shm::ShmDevice::open(dunlin_shm::ShmConfig::default()).unwrap();
+        let with = dunlin_verbs::Device::attributes(&shm).clone();
+        let without = DeviceAttributes {
+            transports: dunlin_verbs::TransportSet {
+                rc: Verbs::empty(),
+                ..with.transports
+            },
+            ..with.clone()
+        };
+        assert_eq!(Preset::Auto.on([&with].into_iter()), Preset::Auto);
+        assert_eq!(Preset::Auto.on([&without, &with].into_iter()), Preset::Auto);
+        assert_eq!(Preset::Auto.on([&without].into_iter()), Preset::Erpc);
+        assert_eq!(Preset::Plain.on([&without].into_iter()), Preset::Plain);
     }
 }

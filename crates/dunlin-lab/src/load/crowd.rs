@@ -229,9 +229,12 @@ impl Coroutines {
     /// else each has a connection (ScaleRPC §3.6.1).
     fn new(client: &Client, plan: &Crowd, numbers: Range<usize>, shared: &Arc<Shared>) -> Self {
         let lanes = match plan.preset {
-            Preset::Plain | Preset::QpPerThread | Preset::ScaleRpc | Preset::RawWrite => {
-                numbers.len()
-            }
+            Preset::Plain
+            | Preset::QpPerThread
+            | Preset::ScaleRpc
+            | Preset::RawWrite
+            | Preset::SelfRpc
+            | Preset::Herd => numbers.len(),
             _ => 1,
         };
         let now = thread::now();

@@ -168,11 +168,14 @@ impl ClientBuilder {
     }
 
     fn recipe(self, way: Way, fabrics: Fabrics) -> Recipe {
+        let preset = self
+            .preset
+            .on(fabrics.iter().map(|fabric| fabric.attributes()));
         Recipe {
             way,
             fabrics,
             channel: self.channel,
-            preset: self.preset,
+            preset,
             deadline: self.deadline,
             lanes: self.lanes,
             reporting: self.reporting,
