@@ -38,6 +38,9 @@ pub enum Preset {
     Erpc,
     /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
     Herd,
+    /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with few lanes, so that requests coalesce before a NIC is
+    /// at its limit; on a device without RC what goes over datagrams.
+    Auto,
 }
 
 /// How messages cross.
@@ -50,6 +53,10 @@ pub(crate) enum ChannelKind {
     /// Blocks of a message pool over an RC queue pair for each connection.
     Pool(Mapping),
 }
+
+/// Most lanes of a handle with the preset `auto`. On simulated ConnectX-3 and ConnectX-5 four carry what threads without neighbours would
+/// send, and beyond that fewer lanes mean more requests in a message (docs/auto.md).
+const AUTO_LANES: usize = 4;
 
 impl Preset {
     /// Every preset there is.
@@ -67,6 +74,7 @@ impl Preset {
         Preset::SelfRpc,
         Preset::Erpc,
         Preset::Herd,
+        Preset::Auto,
     ];
 
     /// Its name on the command line and in the handshake.
@@ -85,6 +93,7 @@ impl Preset {
             Preset::SelfRpc => "selfrpc",
             Preset::Erpc => "erpc",
             Preset::Herd => "herd",
+            Preset::Auto => "auto",
         }
     }
 
@@ -125,6 +134,10 @@ impl Preset {
             | Preset::Erpc
             | Preset::Herd => None,
             Preset::Flock => Some(flock),
+            Preset::Auto => Some(Sharing {
+                lanes: Lanes::UpTo(lanes.min(AUTO_LANES)),
+                ..flock
+            }),
             Preset::Spinlock2 => Some(spinlock(2)),
             Preset::Spinlock4 => Some(spinlock(4)),
             Preset::FlockNoCoalescing => Some(Sharing {
