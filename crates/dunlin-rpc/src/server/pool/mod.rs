@@ -11,7 +11,7 @@ mod turns;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use dunlin_verbs::{Access, Device, EndpointAddress, VerbsError};
+use dunlin_verbs::{thread, Access, Device, EndpointAddress, VerbsError};
 
 use super::connection::Connection;
 use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
@@ -120,6 +120,17 @@ impl<D: Device> PoolService<D> {
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.started()?;
+        // Others who come now wait for the numbers, and pollers for the bell.
+        thread::hold(|| self.accept_held(started, mapping, peer, parameters))
+    }
+
+    fn accept_held(
+        &self,
+        started: &Started<PollerHandle<D>>,
+        mapping: Mapping,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let (index, poller) = started.least()?;
         let mut numbers = poller
             .numbers

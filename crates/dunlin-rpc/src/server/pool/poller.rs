@@ -203,16 +203,17 @@ impl<D: Device> Poller<D> {
 
     /// Asks for an event with the next completion that tells of a message. `false`: not now.
     fn arm_bell(&mut self) -> bool {
-        let armed = match self.handle.bell.try_lock() {
-            Ok(mut bell) => bell
-                .as_mut()
-                .map_or(Ok(()), |bell| bell.request_notify(Notify::Next)),
-            Err(_) => return false,
-        };
-        if let Err(error) = armed {
+        let armed = thread::hold(|| match self.handle.bell.try_lock() {
+            Ok(mut bell) => {
+                let arm = |bell: &mut D::CompletionQueue| bell.request_notify(Notify::Next);
+                Some(bell.as_mut().map_or(Ok(()), arm))
+            }
+            Err(_) => None,
+        });
+        if let Some(Err(error)) = &armed {
             self.end_rung(&ChannelError::queue_pair(error.to_string()));
         }
-        true
+        armed.is_some()
     }
 
     #[cold]
