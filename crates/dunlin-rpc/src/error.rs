@@ -6,6 +6,7 @@ use std::time::Duration;
 use dunlin_verbs::VerbsError;
 
 use crate::bootstrap::{AddressError, BootstrapError, Refusal};
+use crate::channel::ChannelError;
 use crate::HandlerId;
 
 /// A call did not bring an answer.
@@ -284,6 +285,21 @@ impl WireFailure {
                 why: self.message,
             },
         }
+    }
+}
+
+/// What a call hears of the end of its channel.
+impl From<&ChannelError> for CallError {
+    fn from(error: &ChannelError) -> Self {
+        CallError::ConnectionLost {
+            why: error.to_string(),
+        }
+    }
+}
+
+impl From<ChannelError> for CallError {
+    fn from(error: ChannelError) -> Self {
+        Self::from(&error)
     }
 }
 

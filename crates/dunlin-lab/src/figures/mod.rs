@@ -12,8 +12,7 @@ mod flock_9;
 mod flock_rpc;
 mod raw_limits;
 mod rb2;
-mod scalerpc_1b;
-mod scalerpc_3b;
+mod scalerpc;
 
 use crate::figure::Figure;
 
@@ -30,8 +29,13 @@ pub const ALL: &[Figure] = &[
     flock_10::FIGURE,
     flock_11::FIGURE,
     flock_12::FIGURE,
-    scalerpc_1b::FIGURE,
-    scalerpc_3b::FIGURE,
+    scalerpc::WRITES,
+    scalerpc::BLOCKS,
+    scalerpc::CLIENTS,
+    scalerpc::MACHINES,
+    scalerpc::LATENCY,
+    scalerpc::SLICES,
+    scalerpc::PRIORITY,
     rb2::POINTERS,
     rb2::THROUGHPUT,
     rb2::LATENCY,

@@ -13,8 +13,8 @@ use super::dice::{bytes_of, Dice};
 use super::terrain::Terrain;
 use super::Seen;
 
-/// Presets that are hunted: those whose calls go by rings over RC. Datagrams are lost by right, and their invariants are others.
-const PRESETS: [Preset; 7] = [
+/// Presets that are hunted: those whose calls go over RC. Datagrams are lost by right, and their invariants are others.
+const PRESETS: [Preset; 9] = [
     Preset::Plain,
     Preset::Flock,
     Preset::QpPerThread,
@@ -22,6 +22,8 @@ const PRESETS: [Preset; 7] = [
     Preset::Spinlock4,
     Preset::FlockNoCoalescing,
     Preset::FlockNoScheduling,
+    Preset::ScaleRpc,
+    Preset::RawWrite,
 ];
 /// How often time goes on until everybody has ended, and by how much.
 const STEPS: usize = 1_000;

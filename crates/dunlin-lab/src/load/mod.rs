@@ -1,6 +1,7 @@
 //! Loads: simulated threads that use verbs as the papers' raw benchmarks do, and how their rate is taken.
 
 mod connect;
+mod crowd;
 mod datagrams;
 mod measure;
 mod ping_pong;
@@ -11,6 +12,7 @@ mod sharing;
 mod swarm;
 
 pub use connect::{connect, pair_config, Cable, End};
+pub use crowd::{Crowd, CrowdResult};
 pub use datagrams::{datagram_rpc, Answers, Datagrams};
 pub use measure::{rate, Rate, Window};
 pub use ping_pong::{one_read, ping_pong};

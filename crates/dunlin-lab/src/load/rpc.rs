@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dunlin::{ChannelConfig, Client, LocalServer, Pipeline, Preset, Server, WaitMode};
+use dunlin::{
+    ChannelConfig, Client, LocalServer, Pipeline, Preset, Server, ServerBuilder, WaitMode,
+};
 use dunlin_sim::{Cluster, Counters, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
-const ECHO: u16 = 1;
+pub(super) const ECHO: u16 = 1;
 /// Longest response.
 const RESPONSE_BYTES: usize = 64;
 /// How a paced thread waits between two calls.
@@ -71,25 +73,25 @@ impl RpcPlan {
 
 /// What the threads and who measures them share.
 #[derive(Debug, Default)]
-struct Shared {
+pub(super) struct Shared {
     /// One call each now and then, so that schedulers see who sends what.
-    paced: AtomicBool,
-    measuring: AtomicBool,
-    stopping: AtomicBool,
-    calls: AtomicU64,
-    failed: AtomicU64,
-    wrong: AtomicU64,
-    running: AtomicUsize,
-    latencies_ns: Mutex<Vec<u32>>,
+    pub(super) paced: AtomicBool,
+    pub(super) measuring: AtomicBool,
+    pub(super) stopping: AtomicBool,
+    pub(super) calls: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) wrong: AtomicU64,
+    pub(super) running: AtomicUsize,
+    pub(super) latencies_ns: Mutex<Vec<u32>>,
 }
 
 /// A cluster with a server and clients at work.
 #[derive(Debug)]
 pub struct RpcBench {
-    cluster: Cluster,
-    server: LocalServer,
-    clients: Vec<Client>,
-    shared: Arc<Shared>,
+    pub(super) cluster: Cluster,
+    pub(super) server: LocalServer,
+    pub(super) clients: Vec<Client>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// What a window showed.
@@ -121,13 +123,7 @@ impl RpcBench {
     pub fn new(cluster: Cluster, plan: RpcPlan) -> Self {
         let hosts = cluster.hosts();
         let device = cluster.device(hosts[0]);
-        let handler_ns = plan.handler_ns;
-        let server = Server::unbound()
-            .handle(ECHO, move |request, reply| {
-                SimDevice::charge(Work::Compute(handler_ns));
-                let payload = request.payload();
-                reply.write(&payload[..payload.len().min(RESPONSE_BYTES)])
-            })
+        let server = echo(plan.handler_ns)
             .channel(ChannelConfig {
                 answer_each_message: true,
                 ..channel()
@@ -233,7 +229,7 @@ impl RpcBench {
         }
     }
 
-    fn latencies(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+    pub(super) fn latencies(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
         self.shared.latencies_ns.lock().expect("no thread panicked")
     }
 
@@ -293,6 +289,15 @@ impl Drop for RpcBench {
     }
 }
 
+/// A server that gives back the first bytes of a request.
+pub(super) fn echo(handler_ns: u64) -> ServerBuilder {
+    Server::unbound().handle(ECHO, move |request, reply| {
+        SimDevice::charge(Work::Compute(handler_ns));
+        let payload = request.payload();
+        reply.write(&payload[..payload.len().min(RESPONSE_BYTES)])
+    })
+}
+
 fn channel() -> ChannelConfig {
     ChannelConfig {
         ring_bytes: 64 << 10,
@@ -303,7 +308,7 @@ fn channel() -> ChannelConfig {
 }
 
 /// Bytes that tell threads apart.
-fn payload(bytes: usize, thread: u64) -> Vec<u8> {
+pub(super) fn payload(bytes: usize, thread: u64) -> Vec<u8> {
     let byte = |i: usize| (thread >> (8 * (i % 8))) as u8 ^ i as u8;
     (0..bytes).map(byte).collect()
 }

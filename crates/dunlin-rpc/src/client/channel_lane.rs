@@ -9,7 +9,7 @@ use super::region::{RegionKey, Wanted};
 use super::slots::Slots;
 use crate::channel::buffers::{Buffer, BytesMut, Landed};
 use crate::channel::carrier::Finished;
-use crate::channel::message::{Header, Kind};
+use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
 use crate::channel::{Channel, ChannelError};
 use crate::error::{CallError, WireFailure};
@@ -97,9 +97,7 @@ impl<C: Channel> ChannelLane<C> {
     }
 
     fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
-        let error = CallError::ConnectionLost {
-            why: error.to_string(),
-        };
+        let error = CallError::from(error);
         if !self.lost {
             self.lost = true;
             self.open = false;
@@ -182,7 +180,7 @@ impl<C: Channel> ChannelLane<C> {
                 if std::mem::replace(&mut call.fetching, true) {
                     return Err(ChannelError::violation("two answers to one call"));
                 }
-                let mut descriptor = [0; crate::channel::message::DESCRIPTOR_BYTES];
+                let mut descriptor = [0; DESCRIPTOR_BYTES];
                 let payload = self.channel.payload(header);
                 if payload.len() != descriptor.len() {
                     return Err(ChannelError::violation(
@@ -246,12 +244,6 @@ fn no_such_call() -> ChannelError {
     ChannelError::violation("an answer to no call of ours")
 }
 
-fn lost(error: ChannelError) -> CallError {
-    CallError::ConnectionLost {
-        why: error.to_string(),
-    }
-}
-
 impl<C: Channel> Lane for ChannelLane<C> {
     #[inline]
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
@@ -281,9 +273,9 @@ impl<C: Channel> Lane for ChannelLane<C> {
         let in_ring = if length <= eager {
             length
         } else {
-            crate::channel::message::DESCRIPTOR_BYTES
+            DESCRIPTOR_BYTES
         };
-        if !self.channel.make_room(in_ring).map_err(lost)? {
+        if !self.channel.make_room(in_ring)? {
             return Ok(None);
         }
         if self.calls.is_full() {
@@ -300,7 +292,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
         // Whatever may fail comes before the call exists.
         let export = match body.take() {
             Body::Bytes(bytes) => {
-                let export = self.channel.export(length).map_err(lost)?;
+                let export = self.channel.export(length)?;
                 export.fill(bytes);
                 export
             }
@@ -308,7 +300,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
                 Ok(own) if self.channel.owns(&own) => *own,
                 Ok(foreign) => {
                     // Made by an earlier connection of this lane: its key means nothing here.
-                    let export = self.channel.export(length).map_err(lost)?;
+                    let export = self.channel.export(length)?;
                     export.fill(foreign.bytes_ref());
                     export
                 }
@@ -334,7 +326,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
         }
         check_length(name.len(), NAME_BYTES_MAX)?;
         let room = self.channel.make_room(name.len());
-        if !room.map_err(lost)? {
+        if !room? {
             return Ok(None);
         }
         let Some(call) = self.calls.begin(tag, Traits::default()) else {
@@ -366,12 +358,12 @@ impl<C: Channel> Lane for ChannelLane<C> {
         let remote = wanted.check(region, &attached, offset)?;
         wanted.check_length(self.channel.longest())?;
         let full = self.operations.len() >= OPERATIONS_STAGED
-            || self.channel.one_sided_room().map_err(lost)? <= self.operations.len();
+            || self.channel.one_sided_room()? <= self.operations.len();
         if full {
             return Ok(Submitted::Full);
         }
         let verb = wanted.verb(self.channel.inline_bytes(), |bytes| {
-            let export = self.channel.export(bytes.len()).map_err(lost)?;
+            let export = self.channel.export(bytes.len())?;
             export.fill(bytes);
             Ok(Arc::new(export))
         })?;
@@ -407,11 +399,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
 
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
         check_length(length, self.channel.longest())?;
-        let buffer = self
-            .channel
-            .export(length)
-            .map_err(|e| CallError::ConnectionLost { why: e.to_string() })?;
-        Ok(Box::new(buffer))
+        Ok(Box::new(self.channel.export(length)?))
     }
 
     fn outstanding(&self) -> usize {

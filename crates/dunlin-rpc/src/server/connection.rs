@@ -47,6 +47,20 @@ pub(super) struct Context {
     pub(super) counters: Arc<Counters>,
 }
 
+impl Context {
+    /// A client's end: said to the log, and counted.
+    #[cold]
+    pub(super) fn ended(&self, client: u64, error: &ChannelError) {
+        let violation = error.is_violation();
+        if violation {
+            tracing::warn!(connection = client, %error, "connection ended");
+        } else {
+            tracing::debug!(connection = client, %error, "connection ended");
+        }
+        self.counters.closed(violation);
+    }
+}
+
 /// A connection.
 pub(super) struct Connection<C: Channel> {
     pub(super) id: u64,

@@ -60,6 +60,17 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         std::mem::take(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Whether there are clients, or some are under way.
+    #[inline]
+    pub(super) fn has_clients(&self) -> bool {
+        self.connections.load(Ordering::Relaxed) > 0
+    }
+
+    /// A client is gone, and nothing of it is left.
+    pub(super) fn left(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// What the thread sleeps on.
     pub(super) fn wake(&self) -> &W {
         &self.wake

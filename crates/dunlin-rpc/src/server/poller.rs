@@ -1,6 +1,5 @@
 //! A poller: the thread that serves some of the connections of one device.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -69,17 +68,11 @@ impl<D: Device> Poller<D> {
     #[cold]
     fn end(&mut self, index: usize, error: &ChannelError) {
         let mut connection = self.connections.swap_remove(index);
-        let violation = error.is_violation();
-        if violation {
-            tracing::warn!(connection = connection.id, %error, "connection ended");
-        } else {
-            tracing::debug!(connection = connection.id, %error, "connection ended");
-        }
         connection.close();
+        self.context.ended(connection.id, error);
         // Whoever sees one connection less sees nothing of it left.
         drop(connection);
-        self.handle.connections.fetch_sub(1, Ordering::Relaxed);
-        self.context.counters.closed(violation);
+        self.handle.left();
     }
 
     fn each(&mut self, mut action: impl FnMut(&mut Connection<D>) -> Result<(), ChannelError>) {
@@ -128,6 +121,10 @@ impl<D: Device> Rounds for Poller<D> {
                 Err(error) => self.end(index, &error),
             }
         }
+    }
+
+    fn has_clients(&self) -> bool {
+        self.handle.has_clients()
     }
 
     fn is_over(&mut self) -> bool {

@@ -21,6 +21,8 @@ pub(super) trait Rounds {
     fn pass(&mut self) -> usize;
     /// Looks for failures.
     fn check(&mut self);
+    /// Whether anybody's messages may come.
+    fn has_clients(&self) -> bool;
     /// Whether the thread is to end, now or after what was taken.
     fn is_over(&mut self) -> bool;
     /// Whether it must end at once.
@@ -50,6 +52,11 @@ pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl Completio
         if work > 0 {
             idle_passes = 0;
             idle_since = None;
+            continue;
+        }
+        if !rounds.has_clients() {
+            // Whatever comes next comes by mail, which wakes: nobody's latency is at stake, and other pollers may want the core.
+            rest(wake);
             continue;
         }
         idle_passes = idle_passes.wrapping_add(1);
@@ -86,9 +93,14 @@ fn sleep(rounds: &mut impl Rounds, wake: &impl CompletionChannel) {
     if rounds.has_work() || rounds.is_ending() {
         return;
     }
+    rest(wake);
+    rounds.check();
+}
+
+#[cold]
+fn rest(wake: &impl CompletionChannel) {
     if let Err(error) = wake.wait(LONGEST_SLEEP) {
         tracing::error!(%error, "a poller cannot sleep");
         thread::sleep(Duration::from_millis(1));
     }
-    rounds.check();
 }

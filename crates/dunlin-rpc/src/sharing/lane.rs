@@ -118,8 +118,7 @@ impl<D: Device> RingSharedLane<D> {
     /// The leader's reaction to a failure: whoever comes later is told.
     #[cold]
     fn lose(&self, engine: &mut Engine<D>, error: &ChannelError) {
-        let why = error.to_string();
-        self.end(engine, CallError::ConnectionLost { why });
+        self.end(engine, error.into());
     }
 
     #[cold]
@@ -418,9 +417,7 @@ impl<D: Device> RingSharedLane<D> {
     fn take_export(&self, length: usize) -> Result<Buffer<D>, CallError> {
         self.exports
             .take(length)
-            .map_err(|error| CallError::ConnectionLost {
-                why: ChannelError::memory(error.to_string()).to_string(),
-            })
+            .map_err(|error| ChannelError::memory(error.to_string()).into())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who is in which group (ScaleRPC §3.2).
 //!
-//! Clients log in to the smallest group that has room and log out at any time. Groups are put in order lazily, between two rounds: when one
+//! Clients log in to the smallest group below the default size and log out at any time. Groups are put in order lazily, between two rounds: when one
 //! is out of the legal range, from half to one and a half of the default size, or when more than a quarter of all clients are in a group
 //! of another class than their own. Then clients of one class come together, in groups as even as may be, and what is left of a class
 //! and too small joins the class below.
@@ -97,7 +97,7 @@ impl Groups {
         }
         self.classes[index] = priority::UNKNOWN;
         let all = self.groups.iter().enumerate();
-        let open = all.filter(|(_, group)| group.members.len() < self.rules.most());
+        let open = all.filter(|(_, group)| group.members.len() < self.rules.clients);
         let smallest = open.min_by_key(|(_, group)| group.members.len());
         let index = match smallest {
             Some((index, _)) => index,
@@ -248,8 +248,7 @@ mod tests {
     #[test]
     fn four_hundred_alike_are_ten_groups() {
         let mut groups = with(400, RULES);
-        // Logged in they filled groups up to the legal size.
-        assert_eq!(sizes(&groups), [60, 60, 60, 60, 60, 60, 40]);
+        assert_eq!(sizes(&groups), [40; 10]);
         assert!(!groups.put_in_order(), "all are legal");
         groups.login(400);
         (0..30).for_each(|client| groups.logout(client));
@@ -262,17 +261,17 @@ mod tests {
     /// §3.2: a group is split or merged when its size is not within [1/2, 3/2] of the default.
     #[test]
     fn groups_split_and_merge_lazily() {
-        let mut groups = with(61, RULES);
-        assert_eq!(sizes(&groups), [60, 1]);
+        let mut groups = with(41, RULES);
+        assert_eq!(sizes(&groups), [40, 1]);
         assert!(groups.put_in_order());
-        assert_eq!(sizes(&groups), [31, 30]);
-        (0..11).for_each(|client| groups.logout(client));
-        assert_eq!(sizes(&groups), [20, 30]);
+        assert_eq!(sizes(&groups), [41], "merged");
+        (41..61).for_each(|client| groups.login(client));
+        assert_eq!(sizes(&groups), [41, 20]);
         assert!(!groups.put_in_order(), "half of the default is legal");
-        groups.logout(11);
+        groups.logout(60);
         assert!(groups.put_in_order());
-        assert_eq!(sizes(&groups), [49]);
-        (0..61).for_each(|client| groups.logout(client));
+        assert_eq!(sizes(&groups), [30, 30], "as even as may be");
+        (0..62).for_each(|client| groups.logout(client));
         assert!(!groups.put_in_order() || sizes(&groups) == [0]);
         assert_eq!(groups.len(), 1);
     }

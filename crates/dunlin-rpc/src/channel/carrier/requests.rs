@@ -30,15 +30,21 @@ const LOOKS_PER_CLOCK: u32 = 16;
 const MEETING: Duration = Duration::from_secs(5);
 
 impl<D: Device> Carrier<D> {
-    pub(in crate::channel) fn post(
+    /// Posts a WRITE, when there is an entry for it.
+    #[inline]
+    pub(in crate::channel) fn post_write(
         &mut self,
-        request: SendRequest<'_, D::Region, D::AddressHandle>,
+        operation: Operation,
+        payload: Payload<'_, D::Region>,
+        flags: SendFlags,
     ) -> Result<(), ChannelError> {
         self.reserve(1)?;
-        self.queue_pair
-            .post_send(&[request])
-            .map_err(|e| ChannelError::queue_pair(e.to_string()))?;
-        self.note_signaled();
+        let request = SendRequest::new(QUIET, operation, payload, flags);
+        if let Err(error) = self.queue_pair.post_send(&[request]) {
+            let error = ChannelError::queue_pair(error.to_string());
+            return Err(self.fail(error));
+        }
+        self.note_posted(flags);
         Ok(())
     }
 
@@ -146,19 +152,22 @@ impl<D: Device> Carrier<D> {
         if expected || out {
             return Ok(());
         }
-        let operation = Operation::Write {
-            remote: self.peer_inlet,
-            immediate: None,
-        };
-        let nothing = Payload::Inline(&[]);
-        self.post(SendRequest::new(
-            QUIET,
-            operation,
-            nothing,
-            SendFlags::SIGNALED,
-        ))?;
+        self.post_nothing(None, SendFlags::empty())?;
         self.probe = Some(self.posted);
         Ok(())
+    }
+
+    /// Posts a signaled WRITE of nothing.
+    pub(in crate::channel) fn post_nothing(
+        &mut self,
+        immediate: Option<u32>,
+        flags: SendFlags,
+    ) -> Result<(), ChannelError> {
+        let operation = Operation::Write {
+            remote: self.peer_inlet,
+            immediate,
+        };
+        self.post_write(operation, Payload::Inline(&[]), flags | SendFlags::SIGNALED)
     }
 
     /// [`Carrier::probe`], once in each [`PROBE_INTERVAL`]: for a side that waits. A server that has ended shows it only to who posts,
@@ -236,17 +245,11 @@ impl<D: Device> Carrier<D> {
             remote,
             immediate: None,
         };
-        self.reserve(1)?;
         let flags = match signaled {
             true => SendFlags::SIGNALED,
             false => self.next_flags(),
         };
-        let request = SendRequest::new(QUIET, operation, Payload::Inline(word), flags);
-        self.queue_pair
-            .post_send(&[request])
-            .map_err(|e| ChannelError::queue_pair(e.to_string()))?;
-        self.note_posted(flags);
-        Ok(())
+        self.post_write(operation, Payload::Inline(word), flags)
     }
 
     /// The flags of the next request whose completion nobody waits for (FaSST's selective signaling).

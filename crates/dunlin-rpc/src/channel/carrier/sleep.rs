@@ -2,11 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use dunlin_verbs::{
-    CompletionQueue, Device, Notify, Operation, Payload, Region, SendFlags, SendRequest,
-};
+use dunlin_verbs::{CompletionQueue, Device, Notify, Region, SendFlags};
 
-use super::{Carrier, QUIET, SLEEP_AT};
+use super::{Carrier, SLEEP_AT};
 use crate::channel::ChannelError;
 
 impl<D: Device> Carrier<D> {
@@ -27,17 +25,7 @@ impl<D: Device> Carrier<D> {
     #[cold]
     pub(in crate::channel) fn wake_peer(&mut self, sleep: u64) -> Result<(), ChannelError> {
         self.woken = sleep;
-        let operation = Operation::Write {
-            remote: self.peer_inlet,
-            immediate: Some(0),
-        };
-        let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
-        self.post(SendRequest::new(
-            QUIET,
-            operation,
-            Payload::Inline(&[]),
-            flags,
-        ))
+        self.post_nothing(Some(0), SendFlags::SOLICITED)
     }
 
     /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. `true` when the announcement

@@ -6,14 +6,13 @@
 use std::ops::{Deref, DerefMut};
 
 use dunlin_verbs::{
-    Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment,
-    SendRequest, Work,
+    Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment, Work,
 };
 
 use super::block::{Blocks, Draft, Seals};
 use super::turn::{Entry, Turn};
 use super::{bits, ALL, CALLS, ENTRY_AT, EVENT};
-use crate::channel::carrier::{Carrier, QUIET};
+use crate::channel::carrier::Carrier;
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
 
@@ -97,7 +96,6 @@ impl<D: Device> PoolChannel<D> {
     /// WRITEs the message of a block into the zone; it stands in the draft and in the memory that the server may read.
     #[inline]
     fn write(&mut self, block: usize) -> Result<(), ChannelError> {
-        self.carrier.reserve(1)?;
         let length = self.lengths[block];
         let end = (block + 1) * self.pool.block_bytes - length;
         let zone = usize::from(self.turn.place) * self.pool.zone_bytes;
@@ -106,25 +104,16 @@ impl<D: Device> PoolChannel<D> {
             immediate: None,
         };
         let flags = self.carrier.next_flags();
-        let posted = if length <= self.carrier.inline_bytes {
-            let payload = Payload::Inline(self.draft.space(length));
-            let request = SendRequest::new(QUIET, write, payload, flags);
-            self.carrier.queue_pair.post_send(&[request])
-        } else {
-            let segment = [Segment {
-                region: &self.requests,
-                offset: self.request_blocks.end(block) - length,
-                length,
-            }];
-            let payload = Payload::Segments(&segment);
-            let request = SendRequest::new(QUIET, write, payload, flags);
-            self.carrier.queue_pair.post_send(&[request])
+        let segment = [Segment {
+            region: &self.requests,
+            offset: self.request_blocks.end(block) - length,
+            length,
+        }];
+        let payload = match length <= self.carrier.inline_bytes {
+            true => Payload::Inline(self.draft.space(length)),
+            false => Payload::Segments(&segment),
         };
-        if let Err(error) = posted {
-            let error = ChannelError::queue_pair(error.to_string());
-            return Err(self.carrier.fail(error));
-        }
-        self.carrier.note_posted(flags);
+        self.carrier.post_write(write, payload, flags)?;
         self.unflushed = true;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Setting up a message pool between a client and a server: the objects of each side, what it tells the other, and what it makes of the
 //! answer.
 
-use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
+use dunlin_verbs::{Access, Device, EndpointAddress, Region, RemoteAddress, VerbsError};
 
 use super::block::{Blocks, Draft, Seals};
 use super::client::{Pool, State};
@@ -29,12 +29,15 @@ mod parameter {
     pub(super) const SECRET: &str = "pool-secret";
 }
 
+/// Where the only zone begins in memory that is one client's: on the page after that of its entry.
+const OWN_ZONE_AT: usize = 4096;
+
 /// For messages about what a peer said.
 const WHAT: &str = "a message pool";
 
 /// What each side says of itself.
 struct Said {
-    inlet: dunlin_verbs::RemoteAddress,
+    inlet: RemoteAddress,
     eager: usize,
     longest: usize,
     seals: Seals,
@@ -67,7 +70,7 @@ impl Said {
 fn told(
     config: &ChannelConfig,
     secret: u64,
-    places: &[((&str, &str), dunlin_verbs::RemoteAddress)],
+    places: &[((&str, &str), RemoteAddress)],
 ) -> Parameters {
     let mut parameters: Parameters = [
         (parameter::EAGER, config.eager_bytes as u64),
@@ -228,7 +231,7 @@ impl<D: Device> UnconnectedServedPool<D> {
         let (inlet, entry_at, zones_at, places) = match memory {
             PoolMemory::Own => {
                 let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-                let zones_at = 4096;
+                let zones_at = OWN_ZONE_AT;
                 let bytes = zones_at + zone_bytes(eager);
                 let region = device.allocate_region(&carrier.domain, bytes, access)?;
                 (region, 0, zones_at, 1)

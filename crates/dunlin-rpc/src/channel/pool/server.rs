@@ -291,7 +291,6 @@ impl<D: Device> ServedPool<D> {
     /// WRITEs a message whose payload stands in the draft into a block of the client.
     #[inline]
     fn write(&mut self, block: usize, header: Header, turn: u64) -> Result<(), ChannelError> {
-        self.carrier.reserve(1)?;
         let message = self.draft.finish(header, turn, &self.writes, block);
         let length = message.len();
         let at = (block + 1) * self.theirs.answer_bytes - length;
@@ -300,9 +299,9 @@ impl<D: Device> ServedPool<D> {
             immediate: None,
         };
         let flags = self.carrier.next_flags();
-        let posted = if length <= self.carrier.inline_bytes {
-            let request = SendRequest::new(QUIET, write, Payload::Inline(message), flags);
-            self.carrier.queue_pair.post_send(&[request])
+        if length <= self.carrier.inline_bytes {
+            let message = Payload::Inline(message);
+            self.carrier.post_write(write, message, flags)?;
         } else {
             if self.staging.is_none() {
                 self.staging = Some(
@@ -327,14 +326,9 @@ impl<D: Device> ServedPool<D> {
                 offset: at,
                 length,
             }];
-            let request = SendRequest::new(QUIET, write, Payload::Segments(&segment), flags);
-            self.carrier.queue_pair.post_send(&[request])
-        };
-        if let Err(error) = posted {
-            let error = ChannelError::queue_pair(error.to_string());
-            return Err(self.carrier.fail(error));
+            let message = Payload::Segments(&segment);
+            self.carrier.post_write(write, message, flags)?;
         }
-        self.carrier.note_posted(flags);
         self.unflushed = true;
         Ok(())
     }

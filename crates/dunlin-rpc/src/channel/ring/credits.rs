@@ -3,10 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
-use dunlin_verbs::{Device, Operation, Payload, Region, SendFlags, SendRequest};
+use dunlin_verbs::{Device, Region, SendFlags};
 
 use super::{RingChannel, GRANT_AT};
-use crate::channel::carrier::{ASKS, QUIET, REPORTS};
+use crate::channel::carrier::{ASKS, REPORTS};
 use crate::channel::ChannelError;
 
 impl<D: Device> RingChannel<D> {
@@ -64,17 +64,7 @@ impl<D: Device> RingChannel<D> {
 
     /// Reports the median degree of one-sided operations, of which the peer's processor sees nothing.
     pub(crate) fn report(&mut self, degree: u32) -> Result<(), ChannelError> {
-        let operation = Operation::Write {
-            remote: self.peer_inlet,
-            immediate: Some(REPORTS | degree),
-        };
-        let nothing = Payload::Inline(&[]);
-        self.post(SendRequest::new(
-            QUIET,
-            operation,
-            nothing,
-            SendFlags::SIGNALED,
-        ))
+        self.post_nothing(Some(REPORTS | degree), SendFlags::empty())
     }
 
     /// The degree that the peer reported last, once.

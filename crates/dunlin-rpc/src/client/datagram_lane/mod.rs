@@ -134,9 +134,7 @@ impl<D: Device> DatagramLane<D> {
     }
 
     fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
-        let error = CallError::ConnectionLost {
-            why: error.to_string(),
-        };
+        let error = CallError::from(error);
         if !self.lost {
             self.lost = true;
             self.open = false;
@@ -179,12 +177,6 @@ impl<D: Device> DatagramLane<D> {
     }
 }
 
-fn lost(error: ChannelError) -> CallError {
-    CallError::ConnectionLost {
-        why: error.to_string(),
-    }
-}
-
 impl<D: Device> Lane for DatagramLane<D> {
     #[inline]
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId> {
@@ -214,7 +206,7 @@ impl<D: Device> Lane for DatagramLane<D> {
             return self.full();
         }
         if length <= self.capacity {
-            if !self.make_room(length).map_err(lost)? {
+            if !self.make_room(length)? {
                 return Ok(None);
             }
             let Some(call) = self.calls.begin(tag, self.watch.tick()) else {

@@ -233,22 +233,13 @@ impl<D: Device> Poller<D> {
         let Some(session) = self.sessions[number as usize].take() else {
             return;
         };
-        let violation = error.is_violation();
-        if violation {
-            tracing::warn!(connection = session.id, %error, "session ended");
-        } else {
-            tracing::debug!(connection = session.id, %error, "session ended");
-        }
+        self.context.ended(session.id, error);
         self.endpoint.leave(number);
         let places = self.handle.places.lock();
         places
             .unwrap_or_else(PoisonError::into_inner)
             .give_back(number);
-        self.handle
-            .mailbox
-            .connections
-            .fetch_sub(1, Ordering::Relaxed);
-        self.context.counters.closed(violation);
+        self.handle.mailbox.left();
     }
 
     fn end_all(&mut self, error: &ChannelError) {
@@ -360,6 +351,10 @@ impl<D: Device> Rounds for Poller<D> {
         if self.handle.crowded.swap(false, Ordering::Relaxed) {
             self.make_places();
         }
+    }
+
+    fn has_clients(&self) -> bool {
+        self.handle.mailbox.has_clients() || self.renewal.is_some()
     }
 
     fn is_over(&mut self) -> bool {

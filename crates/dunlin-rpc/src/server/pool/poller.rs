@@ -1,6 +1,5 @@
 //! The thread that serves clients by message pools.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -145,13 +144,8 @@ impl<D: Device> Poller<D> {
             let Some(mut client) = self.members[number as usize].take() else {
                 continue;
             };
-            let violation = error.is_violation();
-            if violation {
-                tracing::warn!(connection = client.id, %error, "connection ended");
-            } else {
-                tracing::debug!(connection = client.id, %error, "connection ended");
-            }
             client.close();
+            self.context.ended(client.id, &error);
             let place = client.channel.place();
             // Whoever sees one connection less sees nothing of it left.
             drop(client);
@@ -165,11 +159,7 @@ impl<D: Device> Poller<D> {
             numbers
                 .unwrap_or_else(PoisonError::into_inner)
                 .give_back(number);
-            self.handle
-                .mailbox
-                .connections
-                .fetch_sub(1, Ordering::Relaxed);
-            self.context.counters.closed(violation);
+            self.handle.mailbox.left();
         }
     }
 
@@ -266,19 +256,22 @@ impl<D: Device> Poller<D> {
         work
     }
 
-    /// Fetches requests of those that wait for their turn, and changes turns.
+    /// Fetches requests of those that wait for their turn, and changes turns. `served_at`: the time, when it is known already.
     #[inline]
-    fn schedule(&mut self, served: usize) -> usize {
+    fn schedule(&mut self, served: usize, served_at: Option<Instant>) -> usize {
         let mut work = 0;
-        if served == 0 || self.passes % PASSES_PER_FETCH == 0 {
-            work += self.turns.fetch(&mut self.members, &mut self.failed);
+        if served == 0 && self.turns.are_one_group() {
+            return self.turns.fetch_late(&mut self.members, &mut self.failed);
         }
-        if self.turns.warming.is_empty() && served == 0 {
-            return work;
-        }
-        let now = thread::now();
+        let now = served_at.unwrap_or_else(thread::now);
         if served > 0 {
             self.turns.taken_at = now;
+        }
+        if served == 0 || self.passes % PASSES_PER_FETCH == 0 {
+            work += self.turns.fetch_late(&mut self.members, &mut self.failed);
+            if self.turns.is_near_end(now) {
+                work += self.turns.warm_up(&mut self.members, &mut self.failed);
+            }
         }
         if self.turns.is_due(now) {
             let switched = self.turns.switch(
@@ -321,18 +314,19 @@ impl<D: Device> Rounds for Poller<D> {
             work += self.take_mail();
         }
         self.passes = self.passes.wrapping_add(1);
+        let mut served_at = None;
         let served = if self.context.workers.is_some() {
             let began = thread::now();
             let served = self.serve();
             if served > 0 {
-                let took = thread::now().saturating_duration_since(began);
-                self.long_calls.passed(took);
+                let now = *served_at.insert(thread::now());
+                self.long_calls.passed(now.saturating_duration_since(began));
             }
             served
         } else {
             self.serve()
         };
-        work += served + self.schedule(served);
+        work += served + self.schedule(served, served_at);
         if !self.failed.is_empty() {
             self.end_failed();
         }
@@ -355,6 +349,10 @@ impl<D: Device> Rounds for Poller<D> {
         if !self.failed.is_empty() {
             self.end_failed();
         }
+    }
+
+    fn has_clients(&self) -> bool {
+        self.handle.mailbox.has_clients()
     }
 
     fn is_over(&mut self) -> bool {

@@ -13,6 +13,8 @@ use crate::server::connection::Context;
 
 /// A group that sent nothing for this part of its slice makes room for one that waits.
 const IDLE_PART: u32 = 4;
+/// The next group is warmed up in the last part of a slice, which is longer by what the READs take beyond it.
+const WARM_UP_PART: u32 = 20;
 /// How long the end of a slice is put off for requests that are being fetched: longer than a READ takes on any network, so that none is
 /// fetched in vain for ever, and much less than a client that died is waited for.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -100,54 +102,87 @@ impl Turns {
         }
     }
 
-    /// Fetches the requests of clients that have some: those of the group that is served, whose turn begins at once, and those of the next
-    /// that has any. Says how many clients that were.
-    pub(super) fn fetch<D: Device>(
+    /// Whether nobody's turn depends on the time.
+    #[inline]
+    pub(super) fn are_one_group(&self) -> bool {
+        self.groups.len() == 1 && self.warming.is_empty()
+    }
+
+    /// Fetches the requests of clients of the group that is served, whose turn begins at once; says how many clients that were. Who finds
+    /// no zone, because others kept theirs when the groups were put in order, is warmed up for the next slice.
+    pub(super) fn fetch_late<D: Device>(
         &mut self,
         members: &mut Members<D>,
         failed: &mut Vec<Failed>,
     ) -> usize {
         let before = self.active.len();
-        self.fetch_from(self.current, members, failed);
+        let all_fetched = self.fetch_from(self.current, self.processing, members, failed);
         for at in before..self.active.len() {
             if let Some(Some(client)) = members.get_mut(self.active[at] as usize) {
                 client.channel.begin_turn();
             }
         }
-        let late = self.active.len() - before;
+        if !all_fetched && self.next.is_none() {
+            self.fetch_from(self.current, 1 - self.processing, members, failed);
+            self.next = (!self.warming.is_empty()).then_some(self.current);
+        }
+        self.active.len() - before
+    }
+
+    /// Whether the next group is to be warmed up: soon before the slice ends, so that a NIC whose cache holds the connections of little more than
+    /// one group still has what it loaded for the READs when the answers go; at once when nobody uses the slice.
+    #[inline]
+    pub(super) fn is_near_end(&self, now: Instant) -> bool {
+        let lead = self.slice / WARM_UP_PART;
+        now.saturating_duration_since(self.began) + lead >= self.slice || self.is_unused(now)
+    }
+
+    /// Fetches the requests of the next group that has any; says of how many clients.
+    pub(super) fn warm_up<D: Device>(
+        &mut self,
+        members: &mut Members<D>,
+        failed: &mut Vec<Failed>,
+    ) -> usize {
         let groups = self.groups.len();
         if groups == 1 {
-            return late;
+            return 0;
         }
         let candidate = self.next.unwrap_or_else(|| {
             self.looked = self.looked % (groups - 1) + 1;
             (self.current + self.looked) % groups
         });
-        let warmed = self.fetch_from(candidate, members, failed);
+        let before = self.warming.len();
+        self.fetch_from(candidate, 1 - self.processing, members, failed);
+        let warmed = self.warming.len() - before;
         if warmed > 0 {
             self.next = Some(candidate);
         }
-        late + warmed
+        warmed
     }
 
+    /// Fetches the requests of a group's clients into a pool; `false`: not all who have some found a zone.
     fn fetch_from<D: Device>(
         &mut self,
         group: usize,
+        pool: usize,
         members: &mut Members<D>,
         failed: &mut Vec<Failed>,
-    ) -> usize {
-        let (pool, list) = match group == self.current {
-            true => (self.processing, &mut self.active),
-            false => (1 - self.processing, &mut self.warming),
+    ) -> bool {
+        let list = match pool == self.processing {
+            true => &mut self.active,
+            false => &mut self.warming,
         };
-        let before = list.len();
+        let mut all = true;
         for &number in self.groups.members(group) {
             let Some(Some(client)) = members.get_mut(number as usize) else {
                 continue;
             };
             let warmed = client.channel.wants_turn().and_then(|wants| {
                 match self.free[pool].last().filter(|_| wants) {
-                    None => Ok(false),
+                    None => {
+                        all &= !wants;
+                        Ok(false)
+                    }
                     Some(&place) => client.channel.warm_up(place).map(|()| true),
                 }
             });
@@ -160,16 +195,21 @@ impl Turns {
                 Err(error) => failed.push((number, error)),
             }
         }
-        list.len() - before
+        all
     }
 
     /// Whether the slice should end now: it is over, or nobody uses it, and others wait.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         !self.warming.is_empty()
-            && (self.active.is_empty()
-                || now.saturating_duration_since(self.began) >= self.slice
-                || now.saturating_duration_since(self.taken_at.max(self.began))
-                    >= self.slice / IDLE_PART)
+            && (now.saturating_duration_since(self.began) >= self.slice || self.is_unused(now))
+    }
+
+    /// Whether those whose turn it is send nothing.
+    #[inline]
+    fn is_unused(&self, now: Instant) -> bool {
+        self.active.is_empty()
+            || now.saturating_duration_since(self.taken_at.max(self.began))
+                >= self.slice / IDLE_PART
     }
 
     /// Ends the slice and begins the next (ScaleRPC §3.3's context switch), unless requests are still on their way. `true`: it did. Clients

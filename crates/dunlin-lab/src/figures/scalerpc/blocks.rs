@@ -1,12 +1,12 @@
 //! ScaleRPC Fig. 3(b): inbound WRITEs of 32 bytes into 20 blocks for each of 400 clients, with blocks of growing size.
 
-use super::scalerpc_1b::writes;
+use super::writes::writes;
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::{Direction, Window};
 use crate::parallel;
 
 /// The figure.
-pub(super) const FIGURE: Figure = Figure {
+pub(in crate::figures) const FIGURE: Figure = Figure {
     name: "scalerpc-3b",
     title: "ScaleRPC Fig. 3(b): inbound WRITE and the last-level cache",
     says: "beyond blocks of 2 KB the throughput drops sharply from 35 to less than 10 M/s, and the L3 miss rate rises accordingly",

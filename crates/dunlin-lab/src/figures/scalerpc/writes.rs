@@ -10,7 +10,7 @@ use crate::load::{fan, rate, Direction, Fan, Plan, Rate, Window};
 use crate::parallel;
 
 /// The figure.
-pub(super) const FIGURE: Figure = Figure {
+pub(in crate::figures) const FIGURE: Figure = Figure {
     name: "scalerpc-1b",
     title: "ScaleRPC Fig. 1(b) and 3(a): RC WRITEs of 32 B, ConnectX-3",
     says: "outbound WRITE drops from 20 to 2 M/s between 10 and 800 clients; inbound WRITE is never affected; PCIe reads keep step and then run ahead",

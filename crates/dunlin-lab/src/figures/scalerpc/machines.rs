@@ -1,0 +1,70 @@
+//! ScaleRPC Fig. 8 (right): 40 client threads on one to five machines.
+
+use dunlin::Preset;
+
+use super::{crowd, run as point};
+use crate::figure::{Effort, Figure, Findings};
+use crate::load::Crowd;
+use crate::parallel;
+
+/// The figure.
+pub(in crate::figures) const FIGURE: Figure = Figure {
+    name: "scalerpc-machines",
+    title: "ScaleRPC Fig. 8 (right): RPC of 40 client threads on one to five machines",
+    says: "FaSST needs at least four machines to saturate with a batch of one, ScaleRPC and RawWrite at most two",
+    run,
+};
+
+const PRESETS: [Preset; 3] = [Preset::ScaleRpc, Preset::RawWrite, Preset::Fasst];
+
+fn run(effort: Effort) -> Findings {
+    let machines: &[usize] = if effort.quick {
+        &[1, 4]
+    } else {
+        &[1, 2, 3, 4, 5]
+    };
+    let mut points = Vec::new();
+    for preset in PRESETS {
+        points.extend(machines.iter().map(|&machines| (preset, machines)));
+    }
+    let found = parallel::map(effort.threads, &points, |&(preset, machines)| {
+        // Each client is a thread of its own.
+        let plan = Crowd {
+            threads: 40,
+            ..crowd(preset, 40, 1)
+        };
+        point(&plan, machines, effort).mops
+    });
+    let of = |preset: Preset, machines: usize| {
+        let place = points.iter().position(|&point| point == (preset, machines));
+        found[place.expect("a point")]
+    };
+    let mut findings = Findings::new("client machines", "M RPC/s, batch 1", false);
+    for preset in PRESETS {
+        let line = machines.iter().map(|&n| (n as f64, of(preset, n)));
+        findings.line(preset.name(), line.collect());
+    }
+    if effort.quick {
+        return findings;
+    }
+    let saturated = |preset| {
+        let best = machines.iter().map(|&n| of(preset, n)).fold(0.0, f64::max);
+        let first = machines.iter().find(|&&n| of(preset, n) >= 0.95 * best);
+        first.map_or(0.0, |&n| n as f64)
+    };
+    let why = "fewest machines with 95 % of the best rate";
+    findings.answer(
+        "SR-024",
+        "at least 4",
+        saturated(Preset::Fasst),
+        (3.0, 5.0),
+        why,
+    );
+    for (id, preset) in [
+        ("SR-025 ScaleRPC", Preset::ScaleRpc),
+        ("SR-025 RawWrite", Preset::RawWrite),
+    ] {
+        findings.answer(id, "at most 2", saturated(preset), (1.0, 2.0), why);
+    }
+    findings
+}

@@ -1,0 +1,72 @@
+//! ScaleRPC's figures: raw WRITEs (Fig. 1 and 3), and its RPC beside its rivals (Fig. 8 to 12) with the presets of `dunlin-rpc`.
+//!
+//! The testbed is the paper's (§3.6.1): twelve nodes with two Xeon E5-2650 v4 and ConnectX-3 FDR, one of them the server; 32-byte messages,
+//! blocks of 4 KB, groups of 40 and slices of 100 µs. What it leaves open is declared here, before any of these figures was run: the server has
+//! ten threads, as in §2.2; a client machine has at most twelve, the cores of one socket; a handler takes 20 ns.
+
+mod blocks;
+mod clients;
+mod latency;
+mod machines;
+mod priority;
+mod slices;
+mod writes;
+
+pub(super) use blocks::FIGURE as BLOCKS;
+pub(super) use clients::FIGURE as CLIENTS;
+pub(super) use latency::FIGURE as LATENCY;
+pub(super) use machines::FIGURE as MACHINES;
+pub(super) use priority::FIGURE as PRIORITY;
+pub(super) use slices::FIGURE as SLICES;
+pub(super) use writes::FIGURE as WRITES;
+
+use dunlin::{Grouping, Preset};
+use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+
+use crate::figure::Effort;
+use crate::load::{Crowd, CrowdResult, RpcBench, Window};
+
+/// Client machines.
+const CLIENT_MACHINES: usize = 11;
+
+/// A crowd with the paper's settings.
+fn crowd(preset: Preset, clients: usize, batch: usize) -> Crowd {
+    Crowd {
+        preset,
+        clients,
+        threads: 12,
+        batch,
+        bytes: 32,
+        block_bytes: 4 << 10,
+        pollers: 10,
+        grouping: Grouping {
+            // All clients are alike but in Fig. 12.
+            by_priority: false,
+            ..Grouping::default()
+        },
+        handler_ns: 20,
+        pauses_ns: Vec::new(),
+    }
+}
+
+/// Time in which every group has its turn, some times over.
+fn window(plan: &Crowd, effort: Effort) -> Window {
+    let groups = plan.clients.div_ceil(plan.grouping.clients.max(1)) as u64;
+    let round = match plan.preset {
+        Preset::ScaleRpc => groups * plan.grouping.slice.as_nanos() as u64,
+        _ => 200_000,
+    };
+    let rounds = if effort.quick { 1 } else { 3 };
+    Window {
+        warm_ns: (rounds * round).max(300_000),
+        measured_ns: rounds * round.max(200_000),
+    }
+}
+
+fn run(plan: &Crowd, machines: usize, effort: Effort) -> CrowdResult {
+    let host = effort.host(HostParameters::xeon_e5_v4());
+    let nic = effort.nic(NicParameters::connectx_3());
+    let switch = effort.switch(SwitchParameters::sx1012());
+    let cluster = Cluster::star(1, machines + 1, &host, &nic, &switch);
+    RpcBench::crowd(cluster, plan).measure_crowd(window(plan, effort))
+}
