@@ -353,7 +353,7 @@ fn lanes_fail(dispatched: bool) {
 fn each_message_is_answered_by_one() {
     let plan = RpcPlan::flock(Preset::QpPerThread, 1, 8);
     let bench = RpcBench::new(cluster(5, 3), plan);
-    let result = bench.measure(0, 100_000, 200_000);
+    let result = bench.measure(0, 400_000, 200_000);
     assert!((1.95..2.05).contains(&result.server_packets), "{result:?}");
     assert_eq!(bench.stop(), (0, 0));
 }

@@ -99,6 +99,7 @@ fn run(handle: &Handle, spin: Duration) {
 /// Polls all lanes for everybody (FLOCK §4.3). It sends for nobody: what comes meanwhile is its senders' work.
 fn dispatch(handle: &Handle, node: &Node) {
     let lanes = handle.lanes();
+    let mut any = false;
     for _ in 0..LOOKS {
         let (mut taken, mut missed) = (0, false);
         for lane in &lanes {
@@ -112,16 +113,22 @@ fn dispatch(handle: &Handle, node: &Node) {
             }
         }
         if taken > 0 {
+            any = true;
             continue;
         }
         // What came to a lane that somebody led was not seen, and no news tell of it again.
         if thread::is_simulated() && !missed {
-            thread::idle(REST, handle.is_crowded());
+            // Whoever else is on this core goes on meanwhile.
+            thread::idle(REST, true);
         } else if handle.is_crowded() {
             thread::yield_now();
         } else {
             thread::relax();
         }
+    }
+    if !any {
+        // The threads that it polls for may wait for this core.
+        thread::yield_now();
     }
     for lane in &lanes {
         if !lane.status().is_lost() {
