@@ -61,9 +61,21 @@ fn connect(
     preset: Preset,
     wait: WaitMode,
 ) -> Client {
+    connect_as(cluster, host, server, preset, wait, false)
+}
+
+fn connect_as(
+    cluster: &Cluster,
+    host: usize,
+    server: &LocalServer,
+    preset: Preset,
+    wait: WaitMode,
+    dispatched: bool,
+) -> Client {
     Client::builder()
         .preset(preset)
         .lanes(4)
+        .dispatched(dispatched)
         .channel(channel(wait))
         .connect_on(cluster.device(cluster.hosts()[host]), &server.desk())
         .unwrap()
@@ -242,12 +254,25 @@ fn long_requests_leave_a_lane_that_gets_no_credits() {
 /// Fails a queue pair of the client each now and then while its threads call: each call ends once, with its answer or with the loss.
 #[test]
 fn every_call_ends_once_when_lanes_fail() {
+    for dispatched in [false, true] {
+        lanes_fail(dispatched);
+    }
+}
+
+fn lanes_fail(dispatched: bool) {
     const THREADS: usize = 12;
     let cluster = cluster(3, 2);
     let host = cluster.hosts()[1];
     let counts = Arc::new(AtomicU64::new(0));
     let server = serve(&cluster, 2, WaitMode::Spin, &counts);
-    let client = connect(&cluster, 1, &server, Preset::Flock, WaitMode::Spin);
+    let client = connect_as(
+        &cluster,
+        1,
+        &server,
+        Preset::Flock,
+        WaitMode::Spin,
+        dispatched,
+    );
     let stopping = Arc::new(AtomicBool::new(false));
     let ended = Arc::new(Mutex::new((0u64, 0u64, 0u64)));
     let left = Arc::new(AtomicU64::new(THREADS as u64));
@@ -320,6 +345,38 @@ fn every_call_ends_once_when_lanes_fail() {
     let lanes = client.figures().unwrap().lanes;
     assert!(lanes.iter().filter(|lane| lane.open).count() >= 1);
     close(&cluster, 1, client);
+}
+
+/// FLOCK §8.3.1: as many responses go together as requests came together, so eight calls of one thread take eight messages each way, and an
+/// acknowledgement each.
+#[test]
+fn each_message_is_answered_by_one() {
+    let plan = RpcPlan::flock(Preset::QpPerThread, 1, 8);
+    let bench = RpcBench::new(cluster(5, 3), plan);
+    let result = bench.measure(0, 400_000, 200_000);
+    assert!((1.95..2.05).contains(&result.server_packets), "{result:?}");
+    assert_eq!(bench.stop(), (0, 0));
+}
+
+/// A thread that waits for a dispatcher which waits for its core lets it run, long before its slice of 3 ms is over.
+#[test]
+fn a_dispatcher_may_share_the_core_of_its_threads() {
+    let mut host = HostParameters::epyc_7452();
+    host.set("cores", 4.0).unwrap();
+    let mut nic = NicParameters::connectx_5();
+    nic.set("in_order_placement", 1.0).unwrap();
+    let cluster = Cluster::star(4, 2, &host, &nic, &SwitchParameters::z9264f());
+    // Two threads and a dispatcher for each process: 12 on 4 cores.
+    let plan = RpcPlan {
+        processes: 4,
+        lanes: 1,
+        pollers: 4,
+        ..RpcPlan::flock(Preset::Flock, 2, 4)
+    };
+    let bench = RpcBench::new(cluster, plan);
+    let result = bench.measure(100_000, 300_000, 500_000);
+    assert!(result.mops > 0.05, "{result:?}");
+    assert_eq!(bench.stop(), (0, 0));
 }
 
 /// Requests of one side neither leave nor fail, while it still acknowledges what the other side writes: the call ends with the loss of the

@@ -57,6 +57,9 @@ pub struct ChannelConfig {
     pub max_outstanding: usize,
     /// How threads wait.
     pub wait: WaitMode,
+    /// Servers over rings: each message of a client is answered by one of its own, as in FLOCK (§8.3.1: as many responses go together as
+    /// requests came together). Off by default: what has come in several messages is answered together, by fewer WRITEs.
+    pub answer_each_message: bool,
     /// Presets over datagrams: how long a call may stay without a sign before the client asks what became of it, from 10 ms to an
     /// hour. 1 s by default, as in FaSST.
     pub loss_timeout: Duration,
@@ -77,6 +80,7 @@ impl Default for ChannelConfig {
             max_outstanding: 1024,
             wait: WaitMode::default(),
             loss_timeout: Duration::from_secs(1),
+            answer_each_message: false,
             packet_loss: PacketLoss::default(),
             session_credits: driven::CREDITS,
             congestion_control: true,

@@ -7,7 +7,7 @@ use dunlin_verbs::{DeviceAttributes, Transport, Verbs};
 
 use crate::channel::datagram::Protocol;
 use crate::channel::pool::Mapping;
-use crate::sharing::{Discipline, Lanes, Sharing};
+use crate::sharing::{Discipline, Lanes, Sharing, RUN_MESSAGES};
 
 /// A composition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub enum Preset {
     Spinlock2,
     /// FLOCK's rival: four threads share a queue pair under a spinlock, as in FaRM.
     Spinlock4,
-    /// FLOCK with one thread's requests in each message (§8.3.1).
+    /// FLOCK with one request in each message (§8.3.1).
     FlockNoCoalescing,
     /// FLOCK whose threads stay on the queue pair that they were given, two threads on each (§8.3.2).
     FlockNoScheduling,
@@ -131,12 +131,16 @@ impl Preset {
             lanes: Lanes::UpTo(lanes),
             scheduled: true,
             admitted: true,
+            run: RUN_MESSAGES,
+            dispatched: false,
         };
         let spinlock = |threads| Sharing {
             discipline: Discipline::Spinlock,
             lanes: Lanes::OneFor(threads),
             scheduled: false,
             admitted: false,
+            run: RUN_MESSAGES,
+            dispatched: false,
         };
         match self {
             Preset::Plain
@@ -156,6 +160,7 @@ impl Preset {
             Preset::Spinlock4 => Some(spinlock(4)),
             Preset::FlockNoCoalescing => Some(Sharing {
                 discipline: Discipline::Alone,
+                run: 1,
                 ..flock
             }),
             Preset::FlockNoScheduling => Some(Sharing {

@@ -100,3 +100,7 @@ impl World for Hosts {
 }
 
 dunlin_rpc::rpc_conformance!(hosts());
+
+dunlin_rpc::rpc_conformance! { some dunlin_rpc::conformance::Dispatched(hosts());
+    flock_dispatched Flock, flock_no_scheduling_dispatched FlockNoScheduling
+}

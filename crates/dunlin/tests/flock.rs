@@ -44,9 +44,14 @@ fn serve(gate: &Arc<AtomicBool>, most_active: usize) -> RunningServer {
 }
 
 fn connect(server: &RunningServer, preset: Preset, lanes: usize) -> Client {
+    connect_as(server, preset, lanes, false)
+}
+
+fn connect_as(server: &RunningServer, preset: Preset, lanes: usize, dispatched: bool) -> Client {
     Client::builder()
         .preset(preset)
         .lanes(lanes)
+        .dispatched(dispatched)
         .connect(&server.address().to_string())
         .unwrap()
 }
@@ -116,8 +121,14 @@ fn every_response_finds_its_caller() {
 
 #[test]
 fn sixty_four_threads_share_two_queue_pairs() {
+    for dispatched in [false, true] {
+        sixty_four_threads(dispatched);
+    }
+}
+
+fn sixty_four_threads(dispatched: bool) {
     let server = serve(&open(), 256);
-    let client = connect(&server, Preset::Flock, 2);
+    let client = connect_as(&server, Preset::Flock, 2, dispatched);
     let together = Barrier::new(64);
     std::thread::scope(|scope| {
         for thread in 0..64u64 {
@@ -238,8 +249,14 @@ fn a_thread_that_leaves_calls_behind_harms_nobody() {
 /// One lane for three in the server: lanes are deactivated, threads move away, and every call is answered.
 #[test]
 fn threads_leave_lanes_that_the_server_deactivates() {
+    for dispatched in [false, true] {
+        leave_deactivated_lanes(dispatched);
+    }
+}
+
+fn leave_deactivated_lanes(dispatched: bool) {
     let server = serve(&open(), 1);
-    let client = connect(&server, Preset::Flock, 3);
+    let client = connect_as(&server, Preset::Flock, 3, dispatched);
     let stop = AtomicBool::new(false);
     let answered = AtomicU64::new(0);
     std::thread::scope(|scope| {

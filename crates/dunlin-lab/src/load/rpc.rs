@@ -42,10 +42,14 @@ pub struct RpcPlan {
     pub most_active: usize,
     /// What a handler computes, in nanoseconds.
     pub handler_ns: u64,
+    /// Cores that the server polls on.
+    pub pollers: usize,
+    /// Each process has a thread that takes all answers.
+    pub dispatched: bool,
 }
 
 impl RpcPlan {
-    /// FLOCK's (§8.1): 64 bytes each way, 256 active queue pairs, a handler of 10 ns (declared).
+    /// FLOCK's (§8.1), with its response dispatcher (§4.3): 64 bytes each way, 256 active queue pairs, a handler of 10 ns (declared).
     pub fn flock(preset: Preset, threads: usize, outstanding: usize) -> Self {
         Self {
             preset,
@@ -58,6 +62,11 @@ impl RpcPlan {
             large: None,
             most_active: 256,
             handler_ns: 10,
+            pollers: 32,
+            dispatched: matches!(
+                preset,
+                Preset::Flock | Preset::FlockNoCoalescing | Preset::FlockNoScheduling
+            ),
         }
     }
 }
@@ -115,8 +124,11 @@ impl RpcBench {
         let hosts = cluster.hosts();
         let device = cluster.device(hosts[0]);
         let server = echo(plan.handler_ns)
-            .channel(channel())
-            .pollers(device.cores())
+            .channel(ChannelConfig {
+                answer_each_message: true,
+                ..channel()
+            })
+            .pollers(plan.pollers.min(device.cores()))
             .pin_pollers(0)
             .max_active_queue_pairs(plan.most_active)
             .serve_on(device)
@@ -128,6 +140,7 @@ impl RpcBench {
             Client::builder()
                 .preset(plan.preset)
                 .lanes(plan.lanes.clamp(1, 256))
+                .dispatched(plan.dispatched)
                 .channel(channel())
                 .connect_on(cluster.device(host), &desk)
                 .expect("a client")

@@ -34,6 +34,7 @@ pub struct ClientBuilder {
     deadline: Duration,
     connect_timeout: Duration,
     lanes: usize,
+    dispatched: bool,
     reporting: Option<Reporting>,
 }
 
@@ -52,6 +53,7 @@ impl Default for ClientBuilder {
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             lanes: std::thread::available_parallelism().map_or(1, usize::from),
+            dispatched: false,
             reporting: None,
         }
     }
@@ -92,6 +94,15 @@ impl ClientBuilder {
     /// cores by default, because more threads do not send at once.
     pub fn lanes(mut self, most: usize) -> Self {
         self.lanes = most;
+        self
+    }
+
+    /// Leaves taking answers to a thread of the connection handle that polls all its lanes always, as in FLOCK (§4.3), for presets whose threads
+    /// share lanes; others ignore it. A thread that waits then looks into its own mailbox alone. Threads whose answers come together send
+    /// together, so more requests share a message; but each answer crosses from the dispatcher's core, and the dispatcher needs one, also
+    /// while nothing is called. Off by default: threads that wait look for themselves, and an idle client sleeps.
+    pub fn dispatched(mut self, always: bool) -> Self {
+        self.dispatched = always;
         self
     }
 
@@ -178,6 +189,7 @@ impl ClientBuilder {
             preset,
             deadline: self.deadline,
             lanes: self.lanes,
+            dispatched: self.dispatched,
             reporting: self.reporting,
             shared: Mutex::new(None),
             fatal: Arc::default(),
@@ -203,6 +215,7 @@ pub(super) struct Recipe {
     preset: Preset,
     pub(super) deadline: Duration,
     lanes: usize,
+    dispatched: bool,
     pub(super) reporting: Option<Reporting>,
     /// The connection handle, for presets that share lanes.
     shared: Mutex<Option<Shared>>,
@@ -240,7 +253,8 @@ impl Recipe {
         &self,
         owner: Owner,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
-        if let Some(sharing) = self.preset.sharing(self.lanes) {
+        if let Some(mut sharing) = self.preset.sharing(self.lanes) {
+            sharing.dispatched = self.dispatched;
             return self.open_port(sharing);
         }
         let (lane, info) = self.negotiate(

@@ -315,6 +315,40 @@ impl World for Loopback {
     }
 }
 
+/// Another world, whose clients leave all answers to their dispatcher (FLOCK §4.3).
+#[derive(Clone, Copy, Debug)]
+pub struct Dispatched<W>(pub W);
+
+impl<W: World> World for Dispatched<W> {
+    fn name(&self) -> String {
+        format!("{}, with a dispatcher", self.0.name())
+    }
+
+    fn is_not_real(&self) -> Option<&'static str> {
+        self.0.is_not_real()
+    }
+
+    fn serve(&self, server: ServerBuilder, again: Option<&Serving>) -> Serving {
+        self.0.serve(server, again)
+    }
+
+    fn connect(&self, client: ClientBuilder, server: &Serving) -> Client {
+        self.0.connect(client.dispatched(true), server)
+    }
+
+    fn part(&self, client: Client) {
+        self.0.part(client);
+    }
+
+    fn run(&self, jobs: Vec<Job<'static>>) {
+        self.0.run(jobs);
+    }
+
+    fn set_weather(&self, weather: Option<Weather>) -> bool {
+        self.0.set_weather(weather)
+    }
+}
+
 /// Runs one behaviour and prints when it was skipped.
 ///
 /// # Panics
@@ -347,6 +381,9 @@ macro_rules! rpc_conformance {
             let tried = [$($crate::Preset::$preset),*];
             assert_eq!(tried, $crate::Preset::ALL);
         }
+        $crate::rpc_conformance! { some $world; $($module $preset),* }
+    };
+    (some $world:expr; $($module:ident $preset:ident),*) => {
         $(mod $module {
             use super::*;
             $crate::rpc_conformance_behaviours! { $world, $crate::Preset::$preset;

@@ -1,7 +1,9 @@
 //! Which thread sends on which lane: FLOCK's Algorithm 1 (§5.2), as a plain function.
 //!
-//! As printed, the queue pair's number can run past the last one (the last threads have sent nothing, or quotas were rounded); here it
-//! stays at the last.
+//! As printed, a lane takes threads until its load has reached the quota. Two threads that sent 42 and 43 requests then share one of two
+//! lanes, because 42 is less than half, where the paper has each on its own (§8.3.1: no sharing up to eight threads); and of 16 equal
+//! threads on 11 lanes two go on each of eight, and three lanes stay empty. Here the lanes are equal parts of all bytes, in the same order of
+//! threads, and a thread goes where the middle of its bytes lies: the last one, too, which as printed can be past the last lane.
 
 /// What a thread has sent since the last scheduling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,15 +26,14 @@ pub(crate) fn assign(threads: &[Sent], lanes: usize) -> Vec<usize> {
     order.sort_by_key(|&t| (threads[t].median, threads[t].requests));
     let total: u128 = threads.iter().map(|t| u128::from(t.bytes)).sum();
     let mut map = vec![0; threads.len()];
-    let (mut lane, mut load) = (0, 0u128);
+    // Twice the bytes of the threads before, so that halves are whole.
+    let mut before = 0u128;
     for t in order {
-        load += u128::from(threads[t].bytes);
-        map[t] = lane;
-        // load >= total / lanes, without the rounding.
-        if load * lanes as u128 >= total && lane + 1 < lanes {
-            lane += 1;
-            load = 0;
-        }
+        let own = u128::from(threads[t].bytes);
+        let middle = before + own;
+        let lane = (middle * lanes as u128).checked_div(2 * total);
+        map[t] = lane.map_or(lanes - 1, |lane| (lane as usize).min(lanes - 1));
+        before += 2 * own;
     }
     map
 }
@@ -67,6 +68,27 @@ mod tests {
     #[test]
     fn bytes_are_balanced() {
         assert_eq!(assign(&[sent(64, 100); 8], 4), [0, 0, 1, 1, 2, 2, 3, 3]);
+    }
+
+    /// FLOCK §8.3.1: where there are as many lanes as threads, nobody shares one.
+    #[test]
+    fn nobody_shares_who_need_not() {
+        for threads in 1..=8u64 {
+            let sent: Vec<Sent> = (0..threads).map(|t| sent(64, 42 + t % 2)).collect();
+            let mut map = assign(&sent, threads as usize);
+            map.sort_unstable();
+            assert!(map.iter().copied().eq(0..threads as usize), "{map:?}");
+        }
+    }
+
+    /// FLOCK §8.2: 16 threads of a client on its share of 256 queue pairs.
+    #[test]
+    fn no_lane_stays_empty() {
+        let map = assign(&[sent(64, 100); 16], 11);
+        for lane in 0..11 {
+            let threads = map.iter().filter(|&&l| l == lane).count();
+            assert!((1..=2).contains(&threads), "{map:?}");
+        }
     }
 
     /// As printed the last two would be on queue pair 2 of 0 and 1.

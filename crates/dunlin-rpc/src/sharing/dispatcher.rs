@@ -2,8 +2,8 @@
 //!
 //! In the paper a dispatcher thread polls all response buffers always. Here the threads that wait poll themselves as long as they are
 //! awake: a core that a waiting thread would only spin on does the dispatcher's work, and with few cores a dispatcher that spins takes
-//! one from those that work. The dispatcher thread is needed when threads sleep: then it watches all lanes of the handle, and wakes
-//! whom an answer is for. It announces the handle's sleep to the server when there is nothing for anybody.
+//! one from those that work. A client may ask for the paper's way. Otherwise the dispatcher thread is needed when threads sleep: then it
+//! watches all lanes of the handle, and wakes whom an answer is for. It announces the handle's sleep to the server when there is nothing for anybody.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use dunlin_verbs::thread;
 
 use super::combining::Node;
 use super::handle::Handle;
-use crate::config::{WaitMode, UNHEARD_PAUSE};
+use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 use crate::fabric::LaneMaker;
 
 /// The interval of thread scheduling while requests are sent (free in the paper).
@@ -24,6 +24,8 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// How long to go on looking after sleep was announced: longer than a store takes to become visible anywhere.
 const GRACE: Duration = Duration::from_micros(20);
+/// Looks of a dispatcher that always polls between two looks for new lanes, for the end and at the clock.
+const LOOKS: u32 = 64;
 /// Busy polling where the setting says always: threads that sleep are not in that mode.
 const SPIN: Duration = Duration::from_micros(50);
 
@@ -75,6 +77,10 @@ fn run(handle: &Handle, spin: Duration) {
             };
             next_tick = now + interval;
         }
+        if handle.is_dispatched() {
+            dispatch(handle, &node);
+            continue;
+        }
         if handle.sleepers.load(Ordering::SeqCst) > 0 {
             watch(handle, &node, spin, next_tick);
             continue;
@@ -87,6 +93,50 @@ fn run(handle: &Handle, spin: Duration) {
             }
         }
         handle.dozing.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Polls all lanes for everybody (FLOCK §4.3). It sends for nobody: what comes meanwhile is its senders' work.
+fn dispatch(handle: &Handle, node: &Node) {
+    let lanes = handle.lanes();
+    let mut any = false;
+    for _ in 0..LOOKS {
+        let (mut taken, mut missed) = (0, false);
+        for lane in &lanes {
+            match lane.hear(node, handle.ports()) {
+                Some(messages) => taken += messages,
+                None => missed = true,
+            }
+            if lane.status().take_news() {
+                handle.wake_all();
+                taken += 1;
+            }
+        }
+        if taken > 0 {
+            any = true;
+            continue;
+        }
+        // What came to a lane that somebody led was not seen, and no news tell of it again.
+        if thread::is_simulated() && !missed {
+            // Whoever else is on this core goes on meanwhile.
+            thread::idle(REST, true);
+        } else if handle.is_crowded() {
+            thread::yield_now();
+        } else {
+            thread::relax();
+        }
+    }
+    if !any {
+        // The threads that it polls for may wait for this core.
+        thread::yield_now();
+    }
+    for lane in &lanes {
+        if !lane.status().is_lost() {
+            lane.check(node, handle.ports(), None);
+        }
+        if lane.status().is_lost() {
+            handle.wake_all();
+        }
     }
 }
 

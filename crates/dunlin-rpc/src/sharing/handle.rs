@@ -89,6 +89,8 @@ pub(crate) struct Handle {
     /// Ports in use, and whether those that send are more than can run at once.
     live: AtomicUsize,
     crowded: AtomicBool,
+    /// Threads do not look while they send: they are crowded, or the dispatcher looks.
+    apart: AtomicBool,
     cores: usize,
     /// The thread scheduler is at work.
     assigning: AtomicBool,
@@ -114,7 +116,6 @@ impl Handle {
     /// With ports of `calls` calls each, on a host of `cores` cores. Newcomers are placed by a sequence from `seed`.
     pub(crate) fn new(sharing: Sharing, calls: usize, cores: usize, seed: u64) -> Arc<Self> {
         Arc::new(Self {
-            sharing,
             ports: Ports::new(calls),
             calls,
             lanes: Mutex::new(Lanes {
@@ -123,6 +124,7 @@ impl Handle {
             }),
             live: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
+            apart: AtomicBool::new(sharing.dispatched),
             cores,
             assigning: AtomicBool::new(false),
             migrations: AtomicU64::new(0),
@@ -131,6 +133,7 @@ impl Handle {
             sleepers: AtomicUsize::new(0),
             dozing: AtomicBool::new(false),
             bell: OnceLock::new(),
+            sharing,
         })
     }
 
@@ -140,6 +143,23 @@ impl Handle {
 
     pub(super) fn calls(&self) -> usize {
         self.calls
+    }
+
+    /// Most messages of a thread's run.
+    pub(super) fn run(&self) -> u32 {
+        self.sharing.run
+    }
+
+    /// Only the dispatcher takes answers.
+    #[inline]
+    pub(super) fn is_dispatched(&self) -> bool {
+        self.sharing.dispatched
+    }
+
+    /// Sending and looking are two turns.
+    #[inline]
+    pub(super) fn is_apart(&self) -> bool {
+        self.apart.load(Ordering::Relaxed)
     }
 
     /// More threads than cores: who waits gives its core away.
@@ -316,7 +336,10 @@ impl Handle {
         let any = sent.iter().any(|sent| sent.requests > 0);
         let busy = sent.iter().filter(|sent| sent.requests > 0).count();
         // The other side's threads want cores, too, if it is on this machine.
-        self.crowded.store(busy * 2 > self.cores, Ordering::Relaxed);
+        let crowded = busy * 2 > self.cores;
+        self.crowded.store(crowded, Ordering::Relaxed);
+        let apart = crowded || self.sharing.dispatched;
+        self.apart.store(apart, Ordering::Relaxed);
         if usable.is_empty() {
             return any;
         }

@@ -51,6 +51,8 @@ pub(crate) trait SharedLane: Send + Sync {
     /// Takes what has arrived, unless somebody else is at it (`None`). It looks so many times, or until somebody waits for it.
     fn poll(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>, looks: u32)
         -> Option<usize>;
+    /// Takes what has arrived for a dispatcher that always polls: who comes meanwhile sends for itself. `None`: somebody else is at it.
+    fn hear(&self, node: &Node, ports: &Ports) -> Option<usize>;
     /// Looks for completions, failures and grants.
     fn check(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>);
     /// Announces sleep to the server; `false`: it has not heard of it yet.
@@ -311,6 +313,21 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 // Who came meanwhile is served at once, rather than made leader, which may not be running.
                 if members.are_waiting() {
                     self.serve(engine, members);
+                }
+            })
+            .map(|_| taken)
+    }
+
+    fn hear(&self, node: &Node, ports: &Ports) -> Option<usize> {
+        let mut taken = 0;
+        self.combiner
+            .try_lead(node, Run::NONE, |engine, _| {
+                if self.status.is_lost() {
+                    return;
+                }
+                match engine.take(ports, &self.status, &mut None) {
+                    Ok(messages) => taken = messages,
+                    Err(error) => self.lose(engine, &error),
                 }
             })
             .map(|_| taken)

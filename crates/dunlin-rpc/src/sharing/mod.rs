@@ -26,6 +26,7 @@ mod sync;
 pub(crate) mod thread_port;
 
 pub(crate) use engine::{ACTIVE, REPORTS_SHIFT};
+pub(crate) use staging::RUN_MESSAGES;
 
 /// How threads share a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,4 +75,8 @@ pub(crate) struct Sharing {
     pub(crate) scheduled: bool,
     /// The server counts credits and says which lanes are active.
     pub(crate) admitted: bool,
+    /// Most messages of one thread that go together.
+    pub(crate) run: u32,
+    /// Answers are taken by the dispatcher alone, which always polls (FLOCK §4.3).
+    pub(crate) dispatched: bool,
 }

@@ -9,7 +9,7 @@ use crate::channel::outbox::copy;
 use crate::client::lane::OPERATIONS_STAGED;
 
 /// Messages of a run: half of a renewal, so that a run never waits for more credits than there can be.
-const RUN_MESSAGES: u32 = crate::admission::credits::CREDITS / 2;
+pub(crate) const RUN_MESSAGES: u32 = crate::admission::credits::CREDITS / 2;
 /// Bytes of a run beyond which it leaves.
 const RUN_BYTES: usize = 1024;
 
@@ -18,6 +18,8 @@ pub(super) struct Staging {
     /// `used` bytes of messages; room for any message that goes into the ring.
     bytes: Box<[u8]>,
     used: usize,
+    /// Most messages.
+    most: u32,
     messages: u32,
     requests: u32,
     operations: Vec<OneSided>,
@@ -30,11 +32,12 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// For no lane yet: see [`Staging::settle`].
-    pub(super) fn new() -> Self {
+    /// Of `most` messages at a time; for no lane yet: see [`Staging::settle`].
+    pub(super) fn new(most: u32) -> Self {
         Self {
             bytes: Box::default(),
             used: 0,
+            most,
             messages: 0,
             requests: 0,
             operations: Vec::with_capacity(OPERATIONS_STAGED),
@@ -65,7 +68,7 @@ impl Staging {
     #[inline]
     pub(super) fn fits(&self, payload: usize) -> bool {
         let together = self.used + message::message_bytes(payload);
-        self.messages == 0 || self.messages < RUN_MESSAGES && together <= RUN_BYTES.min(self.eager)
+        self.messages == 0 || self.messages < self.most && together <= RUN_BYTES.min(self.eager)
     }
 
     /// Puts a message in that is no call.

@@ -32,6 +32,10 @@ const LOOKS: u32 = 32;
 /// us an answer comes sooner than another thread; where it waits for a core of ours it cannot.
 const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
 
+/// Looks in vain for mail before a thread lets a dispatcher run that may wait for this core. A simulated look lasts until news.
+const LOOKS_FOR_MAIL: u32 = 1024;
+const RESTS_FOR_MAIL: u32 = 2;
+
 /// See the module.
 pub(crate) struct ThreadPort {
     handle: Arc<Handle>,
@@ -57,6 +61,7 @@ pub(crate) struct ThreadPort {
 impl ThreadPort {
     pub(super) fn new(handle: Arc<Handle>, port: Arc<Port>, placed: Placed) -> Self {
         let calls = Calls::new(handle.calls());
+        let most = handle.run();
         let mut this = Self {
             handle,
             port,
@@ -65,7 +70,7 @@ impl ThreadPort {
             status: Arc::clone(placed.lane.status()),
             index: placed.index,
             calls,
-            staging: Staging::new(),
+            staging: Staging::new(most),
             attached: Vec::new(),
             looks: 0,
             looks_per_yield: *LOOKS_PER_YIELD.start(),
@@ -170,6 +175,27 @@ impl ThreadPort {
         self.looks_per_yield = (self.looks_per_yield / 2).max(*LOOKS_PER_YIELD.start());
         self.looks = 0;
         thread::yield_now();
+    }
+
+    /// Nothing is in the mailbox, and the dispatcher alone looks at the lane (FLOCK §4.3): its mail wakes who rests.
+    #[inline(never)]
+    fn leave_to_dispatcher(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        self.looked = true;
+        if self.status.is_lost() {
+            return Err(self.lose(sink));
+        }
+        if self.staging.has_messages() {
+            // Room and credits come without mail. Once more, because they may have come before the wish for them was known.
+            self.status.want();
+            self.send();
+        }
+        self.looks += 1;
+        if self.handle.is_crowded() && self.looks >= self.looks_per_yield {
+            self.give_way();
+        } else if self.looks % LOOKS_FOR_MAIL == 0 {
+            thread::yield_now();
+        }
+        Ok(0)
     }
 
     /// What the server granted of a region on this lane.
@@ -375,7 +401,7 @@ impl Lane for ThreadPort {
     /// One turn for both, when nobody else is at the lane: leading costs atomics that others see.
     #[inline]
     fn turn(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
-        if self.staging.is_empty() || self.handle.is_crowded() {
+        if self.staging.is_empty() || self.handle.is_apart() {
             self.flush(sink)?;
             return self.poll(sink);
         }
@@ -407,6 +433,9 @@ impl Lane for ThreadPort {
         if taken > 0 {
             self.looks = 0;
             return Ok(taken);
+        }
+        if self.handle.is_dispatched() {
+            return self.leave_to_dispatcher(sink);
         }
         let before = self.calls.outstanding();
         let mine = Mine {
@@ -455,7 +484,8 @@ impl Lane for ThreadPort {
     fn rest(&mut self) {
         // News wake who has looked for them; who found another at it looks again when that one is done.
         if thread::is_simulated() && self.looked {
-            self.port.rest(self.handle.is_crowded());
+            let apart = self.handle.is_dispatched() && self.looks > RESTS_FOR_MAIL;
+            self.port.rest(self.handle.is_crowded() || apart);
         } else {
             thread::relax();
         }

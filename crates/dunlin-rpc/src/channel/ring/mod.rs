@@ -209,6 +209,10 @@ impl<D: Device> Channel for RingChannel<D> {
     #[inline(always)]
     fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.inbox.messages() == 0 {
+            if self.carrier.config().answer_each_message {
+                // What answers the last batch goes before the next is looked for.
+                self.flush()?;
+            }
             let Some(peer_consumed) = self.inbox.open(self.carrier.inlet.memory())? else {
                 D::charge(Work::Poll);
                 return Ok(None);
