@@ -131,6 +131,7 @@ impl Preset {
             lanes: Lanes::UpTo(lanes),
             scheduled: true,
             admitted: true,
+            few: false,
             run: RUN_MESSAGES,
             dispatched: false,
         };
@@ -139,6 +140,7 @@ impl Preset {
             lanes: Lanes::OneFor(threads),
             scheduled: false,
             admitted: false,
+            few: false,
             run: RUN_MESSAGES,
             dispatched: false,
         };
@@ -154,6 +156,7 @@ impl Preset {
             Preset::Flock => Some(flock),
             Preset::Auto => Some(Sharing {
                 lanes: Lanes::UpTo(lanes.min(AUTO_LANES)),
+                few: true,
                 ..flock
             }),
             Preset::Spinlock2 => Some(spinlock(2)),

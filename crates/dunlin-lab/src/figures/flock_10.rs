@@ -2,6 +2,7 @@
 
 use dunlin::Preset;
 
+use super::auto::against_best;
 use super::flock_rpc::point;
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::RpcPlan;
@@ -15,6 +16,8 @@ pub(super) const FIGURE: Figure = Figure {
     run,
 };
 
+const WAYS: [Preset; 3] = [Preset::Flock, Preset::FlockNoCoalescing, Preset::Auto];
+
 fn run(effort: Effort) -> Findings {
     let outstanding: &[usize] = if effort.quick { &[1] } else { &[1, 4, 8] };
     // The claims are about 32 threads; half as many show the same figure sooner.
@@ -22,7 +25,7 @@ fn run(effort: Effort) -> Findings {
     let points: Vec<(Preset, usize)> = outstanding
         .iter()
         .rev()
-        .flat_map(|&out| [Preset::Flock, Preset::FlockNoCoalescing].map(|way| (way, out)))
+        .flat_map(|&out| WAYS.map(|way| (way, out)))
         .collect();
     let found = parallel::map(effort.threads, &points, |&(way, out)| {
         point(RpcPlan::flock(way, threads, out), effort)
@@ -35,12 +38,19 @@ fn run(effort: Effort) -> Findings {
     for (name, way) in [
         ("with coalescing", Preset::Flock),
         ("without", Preset::FlockNoCoalescing),
+        ("auto", Preset::Auto),
     ] {
         let line = outstanding
             .iter()
             .map(|&out| (out as f64, of(way, out).mops));
         findings.line(name, line.collect());
     }
+    let rates = |&out: &usize| {
+        let rates = WAYS.map(|way| (way, of(way, out).mops));
+        (format!("{out} calls out"), rates.to_vec())
+    };
+    let compared: Vec<_> = outstanding.iter().map(rates).collect();
+    against_best(&mut findings, "auto, flock-10", &compared);
     let degrees = outstanding
         .iter()
         .map(|&out| (out as f64, of(Preset::Flock, out).degree));

@@ -2,6 +2,7 @@
 
 use dunlin::Preset;
 
+use super::auto::against_best;
 use super::flock_rpc::{point, settled_point};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::RpcPlan;
@@ -24,7 +25,7 @@ fn run(effort: Effort) -> Findings {
     };
     // The claim is about 32 threads; half as many show the same figure sooner.
     let threads = if effort.quick { 16 } else { 32 };
-    let ways = [Preset::Flock, Preset::FlockNoScheduling];
+    let ways = [Preset::Flock, Preset::FlockNoScheduling, Preset::Auto];
     let points: Vec<(Preset, usize)> = sizes
         .iter()
         .rev()
@@ -34,7 +35,11 @@ fn run(effort: Effort) -> Findings {
         let plan = RpcPlan {
             large: Some((10, bytes)),
             // Without scheduling nobody takes a queue pair away either.
-            most_active: if way == Preset::Flock { 256 } else { 1 << 16 },
+            most_active: if way == Preset::FlockNoScheduling {
+                1 << 16
+            } else {
+                256
+            },
             ..RpcPlan::flock(way, threads, 8)
         };
         if effort.quick {
@@ -51,12 +56,19 @@ fn run(effort: Effort) -> Findings {
     for (name, way) in [
         ("scheduled", ways[0]),
         ("two threads a queue pair", ways[1]),
+        ("auto", ways[2]),
     ] {
         let line = sizes
             .iter()
             .map(|&bytes| (bytes as f64, of(way, bytes).mops));
         findings.line(name, line.collect());
     }
+    let rates = |&bytes: &usize| {
+        let rates = ways.map(|way| (way, of(way, bytes).mops));
+        (format!("{bytes} B"), rates.to_vec())
+    };
+    let compared: Vec<_> = sizes.iter().map(rates).collect();
+    against_best(&mut findings, "auto, flock-11", &compared);
     if effort.quick {
         return findings;
     }

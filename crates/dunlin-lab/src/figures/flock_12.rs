@@ -2,7 +2,8 @@
 
 use dunlin::Preset;
 
-use super::flock_rpc::{datagrams, point, MACHINES};
+use super::auto::against_best;
+use super::flock_rpc::{point, MACHINES};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::RpcPlan;
 use crate::parallel;
@@ -23,15 +24,19 @@ enum Way {
     OneOnOne,
     TwoOnTwo,
     TwoOnOne,
-    /// Datagrams, for eRPC.
+    /// eRPC.
     Datagrams,
+    /// `auto`, with one and with two threads.
+    Auto(usize),
 }
 
 fn plan(way: Way, processes: usize) -> RpcPlan {
     let (preset, threads, lanes) = match way {
         Way::TwoOnTwo => (Preset::QpPerThread, 2, 2),
         Way::TwoOnOne => (Preset::Flock, 2, 1),
-        Way::OneOnOne | Way::Datagrams => (Preset::Flock, 1, 1),
+        Way::Auto(threads) => (Preset::Auto, threads, threads),
+        Way::OneOnOne => (Preset::Flock, 1, 1),
+        Way::Datagrams => (Preset::Erpc, 1, 1),
     };
     RpcPlan {
         processes: processes.div_ceil(MACHINES),
@@ -47,15 +52,21 @@ fn run(effort: Effort) -> Findings {
     } else {
         &[23, 46, 92, 184, 276, 368]
     };
-    let ways = [Way::OneOnOne, Way::TwoOnTwo, Way::TwoOnOne, Way::Datagrams];
+    let ways = [
+        Way::OneOnOne,
+        Way::TwoOnTwo,
+        Way::TwoOnOne,
+        Way::Datagrams,
+        Way::Auto(1),
+        Way::Auto(2),
+    ];
     let points: Vec<(Way, usize)> = processes
         .iter()
         .rev()
         .flat_map(|&count| ways.map(|way| (way, count)))
         .collect();
-    let found = parallel::map(effort.threads, &points, |&(way, count)| match way {
-        Way::Datagrams => datagrams(count / MACHINES, OUTSTANDING, effort),
-        _ => point(plan(way, count), effort),
+    let found = parallel::map(effort.threads, &points, |&(way, count)| {
+        point(plan(way, count), effort)
     });
     let of = |way: Way, count: usize| {
         let place = points.iter().position(|&point| point == (way, count));
@@ -66,13 +77,34 @@ fn run(effort: Effort) -> Findings {
         ("1 thread, 1 queue pair", Way::OneOnOne),
         ("2 threads, 2 queue pairs", Way::TwoOnTwo),
         ("2 threads, 1 queue pair", Way::TwoOnOne),
-        ("datagrams", Way::Datagrams),
+        ("eRPC", Way::Datagrams),
+        ("1 thread, auto", Way::Auto(1)),
+        ("2 threads, auto", Way::Auto(2)),
     ] {
         let line = processes
             .iter()
             .map(|&count| (count as f64, of(way, count).mops));
         findings.line(name, line.collect());
     }
+    let rate = |way: Way, count: usize| of(way, count).mops;
+    let alone = |&n: &usize| {
+        let rates = vec![
+            (Preset::Flock, rate(Way::OneOnOne, n)),
+            (Preset::Erpc, rate(Way::Datagrams, n)),
+            (Preset::Auto, rate(Way::Auto(1), n)),
+        ];
+        (format!("{n} processes of one thread"), rates)
+    };
+    let both = |&n: &usize| {
+        let rates = vec![
+            (Preset::QpPerThread, rate(Way::TwoOnTwo, n)),
+            (Preset::Flock, rate(Way::TwoOnOne, n)),
+            (Preset::Auto, rate(Way::Auto(2), n)),
+        ];
+        (format!("{n} processes of two threads"), rates)
+    };
+    let compared: Vec<_> = processes.iter().flat_map(|n| [alone(n), both(n)]).collect();
+    against_best(&mut findings, "auto, flock-12", &compared);
     if effort.quick {
         return findings;
     }
@@ -95,7 +127,7 @@ fn run(effort: Effort) -> Findings {
         ">=+74%",
         processes.iter().map(ahead).fold(f64::MAX, f64::min),
         (0.5, 4.0),
-        "one thread over datagrams, less one, the least of all counts",
+        "one thread over eRPC, less one, the least of all counts",
     );
     let median = of(Way::OneOnOne, 368).median_us / of(Way::Datagrams, 368).median_us;
     findings.answer(
@@ -103,7 +135,7 @@ fn run(effort: Effort) -> Findings {
         "-51%",
         median - 1.0,
         (-0.65, -0.35),
-        "median over that of datagrams, less one",
+        "median over that of eRPC, less one",
     );
     let tail = of(Way::OneOnOne, 368).p99_us / of(Way::Datagrams, 368).p99_us;
     findings.answer(
@@ -111,7 +143,7 @@ fn run(effort: Effort) -> Findings {
         "-25%",
         tail - 1.0,
         (-0.4, -0.1),
-        "99th percentile over that of datagrams, less one",
+        "99th percentile over that of eRPC, less one",
     );
     let from_46 = || processes.iter().filter(|&&count| count >= 46);
     let gains =

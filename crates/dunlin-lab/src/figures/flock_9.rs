@@ -2,6 +2,7 @@
 
 use dunlin::Preset;
 
+use super::auto::against_best;
 use super::flock_rpc::point;
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::{RpcPlan, RpcResult};
@@ -34,6 +35,7 @@ fn run(effort: Effort) -> Findings {
         .iter()
         .rev()
         .flat_map(|&threads| WAYS.map(|way| (way, threads)))
+        .chain(threads.iter().map(|&threads| (Preset::Auto, threads)))
         .collect();
     let found = parallel::map(effort.threads, &points, |&(way, threads)| {
         point(RpcPlan::flock(way, threads, OUTSTANDING), effort)
@@ -47,6 +49,18 @@ fn run(effort: Effort) -> Findings {
         let line = threads.iter().map(|&n| (n as f64, of(way, n).mops));
         findings.line(way.name(), line.collect());
     }
+    let auto = threads
+        .iter()
+        .map(|&n| (n as f64, of(Preset::Auto, n).mops));
+    findings.line("auto", auto.collect());
+    let rates = |&n: &usize| {
+        let others = WAYS.map(|way| (way, of(way, n).mops));
+        let mut rates = others.to_vec();
+        rates.push((Preset::Auto, of(Preset::Auto, n).mops));
+        (format!("{n} threads"), rates)
+    };
+    let compared: Vec<_> = threads.iter().map(rates).collect();
+    against_best(&mut findings, "auto, flock-9", &compared);
     let degrees = threads
         .iter()
         .map(|&n| (n as f64, of(Preset::Flock, n).degree));

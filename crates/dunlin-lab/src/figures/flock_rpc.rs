@@ -4,7 +4,7 @@ use dunlin::Preset;
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
 use crate::figure::Effort;
-use crate::load::{datagram_rpc, rate, Datagrams, RpcBench, RpcPlan, RpcResult, Window};
+use crate::load::{RpcBench, RpcPlan, RpcResult};
 
 /// Client machines.
 pub(super) const MACHINES: usize = 23;
@@ -36,7 +36,8 @@ const WINDOWS_MOST: usize = 8;
 
 /// Runs a plan: the schedulers see all threads at a low rate first, if there are any; then windows, until it has settled.
 pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
-    let scheduled = plan.preset == Preset::Flock || plan.preset == Preset::FlockNoCoalescing;
+    let scheduled = [Preset::Flock, Preset::FlockNoCoalescing, Preset::Auto];
+    let scheduled = scheduled.contains(&plan.preset);
     let paced = if scheduled { SCHEDULED_NS } else { 0 };
     let bench = RpcBench::new(cluster(MACHINES), plan);
     if effort.quick {
@@ -57,39 +58,4 @@ pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
 /// As [`point`], with all threads at their full rate for an interval of the schedulers before.
 pub(super) fn settled_point(plan: RpcPlan) -> RpcResult {
     RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, 500_000)
-}
-
-/// What stands for eRPC: RPC by datagrams at verbs level, each thread with a queue pair of its own. As in
-/// eRPC's transport what is ready together goes with one doorbell (`kPostlist`). Its RECEIVEs are posted again by 32 (`kRecvSlack`), here
-/// one by one: their price was fitted to single ones (FL-012), and 32 of it at once would hold a thread up for 15 us.
-pub(super) fn datagrams(threads: usize, outstanding: usize, effort: Effort) -> RpcResult {
-    let cluster = cluster(MACHINES);
-    let hosts = cluster.hosts();
-    let servers: Vec<_> = (0..32).map(|core| (hosts[0], core)).collect();
-    let clients: Vec<_> = hosts[1..]
-        .iter()
-        .flat_map(|&host| (0..threads).map(move |thread| (host, thread % HARDWARE_THREADS)))
-        .collect();
-    let plan = Datagrams {
-        bytes: 64,
-        window: outstanding,
-        batch: true,
-        coroutines: false,
-        handler_ns: 10,
-    };
-    let answers = datagram_rpc(&cluster, &clients, &servers, plan);
-    // A server posts its RECEIVEs first, which takes a quarter of a millisecond at these prices.
-    cluster.run_for(500_000);
-    answers.time();
-    let window = Window {
-        warm_ns: 0,
-        measured_ns: if effort.quick { 50_000 } else { 150_000 },
-    };
-    let server = rate(&cluster, &hosts[..1], window)[0];
-    RpcResult {
-        mops: server.mops(|c| c.messages_received),
-        median_us: answers.quantile_us(0.5),
-        p99_us: answers.quantile_us(0.99),
-        ..RpcResult::default()
-    }
 }

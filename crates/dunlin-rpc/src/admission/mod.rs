@@ -16,3 +16,9 @@ pub use redistribution::{LaneUse, SenderReport};
 pub(crate) const SENDER_PARAMETER: &str = "sender";
 pub(crate) const LANE_PARAMETER: &str = "sender-lane";
 pub(crate) const CREDITS_PARAMETER: &str = "credits";
+/// One: the sender wants its share of fewer active queue pairs, so that more of its requests go together (`auto`).
+pub(crate) const FEW_PARAMETER: &str = "sender-few";
+
+/// Most queue pairs that a server keeps active for the senders that want few: about as many as carry what a NIC takes when each has one message
+/// under way, at a few million messages a second each way for one queue pair (docs/auto.md).
+pub(crate) const FEW_ACTIVE: usize = 96;

@@ -9,7 +9,7 @@ use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 use super::lane::Lane;
 use super::report::Reporting;
 use super::{Client, ConnectionInfo};
-use crate::admission::{LANE_PARAMETER, SENDER_PARAMETER};
+use crate::admission::{FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
 use crate::bootstrap::{dial, Address, DialConfig, OpenRequest, Secret};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
@@ -350,6 +350,7 @@ impl Recipe {
                 if sharing.admitted {
                     parameters.insert(SENDER_PARAMETER.to_string(), sender);
                     parameters.insert(LANE_PARAMETER.to_string(), index as u64);
+                    parameters.insert(FEW_PARAMETER.to_string(), u64::from(sharing.few));
                 }
                 let told = (opening.address(), parameters);
                 Ok(((opening, maker, sender), told))

@@ -15,7 +15,9 @@ use super::statistics::ServerStatistics;
 use crate::admission::credits::CREDITS;
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::{Admission, SenderReport};
-use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
+use crate::admission::{
+    CREDITS_PARAMETER, FEW_ACTIVE, FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
+};
 use crate::channel::ring::UnconnectedRing;
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
@@ -122,7 +124,9 @@ impl<D: Device> Service for DeviceService<D> {
     }
 
     fn senders(&self) -> Vec<SenderReport> {
-        self.rings.admission.report()
+        let mut senders = self.rings.admission.report();
+        senders.extend(self.rings.few.report());
+        senders
     }
 
     fn connections(&self) -> usize {
@@ -143,6 +147,7 @@ impl<D: Device> Service for DeviceService<D> {
 
     fn end(&self) {
         self.rings.admission.end();
+        self.rings.few.end();
         self.threads().for_each(Threads::end);
     }
 }
@@ -159,6 +164,8 @@ struct RingService<D: Device> {
     crew: Crew<PollerHandle<D>>,
     next_id: AtomicU64,
     admission: Arc<Admission>,
+    /// Of the senders that want few active queue pairs.
+    few: Arc<Admission>,
     regions: Arc<ServedRegions<D>>,
 }
 
@@ -180,18 +187,22 @@ impl<D: Device> RingService<D> {
         let works = crew.plan.handlers.needs_workers();
         let recruits = || (0..crew.plan.pollers).map(recruit).collect();
         let started = crew.started(&device, "dunlin-poller", works, recruits)?;
-        let woken = started.pollers.clone();
-        let wake = move || {
-            for poller in &woken {
-                poller.wake().wake();
-            }
-        };
-        let spawner = device.clone();
-        let spawn = move |name: &str, run: Box<dyn FnOnce() + Send>| {
-            spawner.spawn(name.to_owned(), None, run)
+        let admission = |most_active| {
+            let woken = started.pollers.clone();
+            let wake = move || {
+                for poller in &woken {
+                    poller.wake().wake();
+                }
+            };
+            let spawner = device.clone();
+            let spawn = move |name: &str, run: Box<dyn FnOnce() + Send>| {
+                spawner.spawn(name.to_owned(), None, run)
+            };
+            Admission::new(most_active, Box::new(spawn), Box::new(wake))
         };
         Ok(Self {
-            admission: Admission::new(most_active, Box::new(spawn), Box::new(wake)),
+            admission: admission(most_active),
+            few: admission(most_active.min(FEW_ACTIVE)),
             regions,
             device,
             crew,
@@ -215,7 +226,11 @@ impl<D: Device> RingService<D> {
             answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
             // A client that counts its lanes wrongly harms itself alone.
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
-            Admitted::new(&self.admission, sender, number)
+            let admission = match parameters.get(FEW_PARAMETER) {
+                Some(1) => &self.few,
+                _ => &self.admission,
+            };
+            Admitted::new(admission, sender, number)
         });
         let connection = Connection::new(id, index, channel, admitted, Arc::clone(&self.regions));
         started.adopt(index, connection);

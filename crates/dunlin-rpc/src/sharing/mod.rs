@@ -75,6 +75,8 @@ pub(crate) struct Sharing {
     pub(crate) scheduled: bool,
     /// The server counts credits and says which lanes are active.
     pub(crate) admitted: bool,
+    /// The server is asked to keep fewer of them active than of others (`auto`).
+    pub(crate) few: bool,
     /// Most messages of one thread that go together.
     pub(crate) run: u32,
     /// Answers are taken by the dispatcher alone, which always polls (FLOCK §4.3).
