@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::channel::datagram::driven;
 use crate::channel::message;
 
 /// How a thread waits for messages.
@@ -62,8 +63,12 @@ pub struct ChannelConfig {
     /// Presets over datagrams: how long a call may stay without a sign before the client asks what became of it, from 10 ms to an
     /// hour. 1 s by default, as in FaSST.
     pub loss_timeout: Duration,
-    /// Presets over datagrams: what a lost packet does.
+    /// Presets over datagrams that do not send again: what a lost packet does.
     pub packet_loss: PacketLoss,
+    /// The preset `erpc`: packets of a session on their way at once, from 1 to 32. 8 by default.
+    pub session_credits: usize,
+    /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices that send over a network. On by default.
+    pub congestion_control: bool,
 }
 
 impl Default for ChannelConfig {
@@ -77,6 +82,8 @@ impl Default for ChannelConfig {
             loss_timeout: Duration::from_secs(1),
             answer_each_message: false,
             packet_loss: PacketLoss::default(),
+            session_credits: driven::CREDITS,
+            congestion_control: true,
         }
     }
 }
@@ -88,6 +95,8 @@ const MAX_MESSAGE_BYTES: usize = 1 << 30;
 /// Shortest and longest time before a call is asked about.
 const LOSS_TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(3600);
+/// Most packets of a session on their way: a receive queue has twice as many RECEIVEs for each.
+const SESSION_CREDITS: usize = 32;
 /// Most calls outstanding on a lane.
 const MAX_OUTSTANDING: usize = 1 << 16;
 
@@ -128,6 +137,12 @@ impl ChannelConfig {
                 self.loss_timeout,
                 LOSS_TIMEOUT.start(),
                 LOSS_TIMEOUT.end()
+            ));
+        }
+        if self.session_credits == 0 || self.session_credits > SESSION_CREDITS {
+            return Err(format!(
+                "session_credits is {}: it must be from 1 to {SESSION_CREDITS}",
+                self.session_credits
             ));
         }
         Ok(())
@@ -176,6 +191,13 @@ mod tests {
                     ..Default::default()
                 },
                 "loss_timeout",
+            ),
+            (
+                ChannelConfig {
+                    session_credits: 33,
+                    ..Default::default()
+                },
+                "session_credits",
             ),
         ];
         for (config, name) in wrong {

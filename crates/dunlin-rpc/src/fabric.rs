@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
 
 use crate::admission::{self, credits::CREDITS};
-use crate::channel::datagram::{Endpoint, Shared, UnconnectedSession};
+use crate::channel::datagram::written::UnconnectedUplink;
+use crate::channel::datagram::{Endpoint, Protocol, Shared, UnconnectedSession};
 use crate::channel::pool::UnconnectedPool;
 use crate::channel::ring::UnconnectedRing;
 use crate::channel::Parameters;
@@ -53,6 +54,7 @@ pub(crate) enum Owner {
 /// How a datagram session is made.
 pub(crate) struct SessionSetup {
     pub(crate) config: ChannelConfig,
+    pub(crate) protocol: Protocol,
     pub(crate) owner: Owner,
     /// A packet was lost, and that ends the client.
     pub(crate) fatal: Arc<AtomicBool>,
@@ -206,7 +208,15 @@ impl<D: Device> Fabric for DeviceFabric<D> {
         let config = &setup.config;
         let calls = config.max_outstanding;
         let session = UnconnectedSession::new(&endpoint, calls, config.max_message_bytes)?;
-        Ok(Box::new(OpeningSession { session, setup }))
+        let uplink = match setup.protocol {
+            Protocol::Written => Some(UnconnectedUplink::new(&self.0)?),
+            Protocol::Bare | Protocol::Driven => None,
+        };
+        Ok(Box::new(OpeningSession {
+            session,
+            uplink,
+            setup,
+        }))
     }
 
     fn serve(&self, setup: ServiceSetup) -> Result<Box<dyn Service>, ServeError> {
@@ -250,6 +260,7 @@ fn endpoint_of_thread<D: Device>(device: &D) -> Result<Shared<D>, VerbsError> {
 /// A datagram session whose server is not known yet.
 struct OpeningSession<D: Device> {
     session: UnconnectedSession<D>,
+    uplink: Option<UnconnectedUplink<D>>,
     setup: SessionSetup,
 }
 
@@ -259,7 +270,11 @@ impl<D: Device> OpeningLane for OpeningSession<D> {
     }
 
     fn parameters(&self) -> Parameters {
-        self.session.parameters()
+        let mut parameters = self.session.parameters();
+        if let Some(uplink) = &self.uplink {
+            uplink.tell(&mut parameters);
+        }
+        parameters
     }
 
     fn connect(
@@ -268,8 +283,8 @@ impl<D: Device> OpeningLane for OpeningSession<D> {
         parameters: &Parameters,
     ) -> Result<Box<dyn Lane>, VerbsError> {
         let theirs = self.session.join(peer, parameters)?;
-        let SessionSetup { config, fatal, .. } = &self.setup;
-        let lane = DatagramLane::new(&self.session, &theirs, config, fatal);
+        let uplink = self.uplink.take().map(|uplink| uplink.join(parameters));
+        let lane = DatagramLane::new(&self.session, &theirs, uplink.transpose()?, &self.setup);
         Ok(Box::new(lane))
     }
 }

@@ -3,8 +3,10 @@
 use dunlin_verbs::{Access, Device, Memory, Region};
 
 use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
+use crate::channel::datagram::driven::client::Driver;
+use crate::channel::datagram::driven::server::Answerer;
 use crate::channel::datagram::fate;
-use crate::channel::datagram::packet::{Cursor, Head, HEAD_BYTES};
+use crate::channel::datagram::packet::{Cursor, Head, Packet, HEAD_BYTES};
 use crate::channel::datagram::segments::Incoming;
 use crate::channel::inbox::Inbox;
 use crate::channel::message::{Descriptor, Header, HEADER_BYTES};
@@ -137,6 +139,10 @@ pub fn datagram(bytes: &[u8]) {
     let mut cursor = Cursor::new(head);
     // As a server bounds it.
     let mut incoming = Incoming::new(100, 1 << 20);
+    let mut answerer = Answerer::new(1, 100, 1 << 20);
+    let mut driver = Driver::new(1, 8, (100, 1 << 20), true);
+    driver.begin(0, 1, &[0; 250]);
+    while driver.put(&mut Packet::new(256), 0) {}
     while let Ok(Some((header, payload))) = cursor.take(bytes) {
         assert!(payload.end <= bytes.len());
         let payload = &bytes[payload];
@@ -144,6 +150,13 @@ pub fn datagram(bytes: &[u8]) {
         assert!(fate::told(payload).count() <= payload.len() / 9);
         failure(payload);
         let _ = incoming.take(header, payload, || Ok(true));
+        let _ = driver.hear(header, payload, 1);
+        // As a session lets it pass: a call of a slot that there is.
+        if header.call as u32 == 0 {
+            let is_new = header.call >> 32 != 0;
+            let _ = answerer.take(header, payload, is_new);
+            answerer.release(header.call);
+        }
     }
 }
 

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use dunlin_verbs::{DeviceAttributes, Transport, Verbs};
+
+use crate::channel::datagram::Protocol;
+use crate::channel::pool::Mapping;
 use crate::sharing::{Discipline, Lanes, Sharing, RUN_MESSAGES};
 
 /// A composition.
@@ -30,6 +34,15 @@ pub enum Preset {
     ScaleRpc,
     /// ScaleRPC's rival, FaRM's RPC: a message pool in which each client has a zone for good.
     RawWrite,
+    /// ScaleRPC's rival, Octopus's self-identified RPC: as `rawwrite`, but each request comes with a number that says where it is.
+    SelfRpc,
+    /// eRPC (NSDI'19): datagrams under credits and a rate, lost ones sent again; one UD queue pair for each thread.
+    Erpc,
+    /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
+    Herd,
+    /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with few lanes, so that requests coalesce before a NIC is
+    /// at its limit; on a device without RC what goes over datagrams.
+    Auto,
 }
 
 /// How messages cross.
@@ -38,10 +51,14 @@ pub(crate) enum ChannelKind {
     /// A ring each way over an RC queue pair for each connection.
     Ring,
     /// Datagrams over one UD queue pair for all sessions of a thread.
-    Datagram,
-    /// Blocks of a message pool over an RC queue pair for each connection; `fixed`: in a zone that is the client's for good.
-    Pool { fixed: bool },
+    Datagram(Protocol),
+    /// Blocks of a message pool over an RC queue pair for each connection.
+    Pool(Mapping),
 }
+
+/// Most lanes of a handle with the preset `auto`. On simulated ConnectX-3 and ConnectX-5 four carry what threads without neighbours would
+/// send, and beyond that fewer lanes mean more requests in a message (docs/auto.md).
+const AUTO_LANES: usize = 4;
 
 impl Preset {
     /// Every preset there is.
@@ -56,6 +73,10 @@ impl Preset {
         Preset::Fasst,
         Preset::ScaleRpc,
         Preset::RawWrite,
+        Preset::SelfRpc,
+        Preset::Erpc,
+        Preset::Herd,
+        Preset::Auto,
     ];
 
     /// Its name on the command line and in the handshake.
@@ -71,15 +92,34 @@ impl Preset {
             Preset::Fasst => "fasst",
             Preset::ScaleRpc => "scalerpc",
             Preset::RawWrite => "rawwrite",
+            Preset::SelfRpc => "selfrpc",
+            Preset::Erpc => "erpc",
+            Preset::Herd => "herd",
+            Preset::Auto => "auto",
+        }
+    }
+
+    /// What it is on these devices: `auto` stands on WRITE over RC where one has it, else it is `erpc`.
+    pub(crate) fn on<'a>(self, mut devices: impl Iterator<Item = &'a DeviceAttributes>) -> Self {
+        let can_write = |device: &DeviceAttributes| {
+            let verbs = device.transports.verbs(Transport::ReliableConnection);
+            verbs.contains(Verbs::WRITE)
+        };
+        match self {
+            Preset::Auto if !devices.any(can_write) => Preset::Erpc,
+            preset => preset,
         }
     }
 
     /// How messages cross.
     pub(crate) fn channel(self) -> ChannelKind {
         match self {
-            Preset::Fasst => ChannelKind::Datagram,
-            Preset::ScaleRpc => ChannelKind::Pool { fixed: false },
-            Preset::RawWrite => ChannelKind::Pool { fixed: true },
+            Preset::Fasst => ChannelKind::Datagram(Protocol::Bare),
+            Preset::Erpc => ChannelKind::Datagram(Protocol::Driven),
+            Preset::Herd => ChannelKind::Datagram(Protocol::Written),
+            Preset::ScaleRpc => ChannelKind::Pool(Mapping::ByTurns),
+            Preset::RawWrite => ChannelKind::Pool(Mapping::Polled),
+            Preset::SelfRpc => ChannelKind::Pool(Mapping::Rung),
             _ => ChannelKind::Ring,
         }
     }
@@ -107,8 +147,15 @@ impl Preset {
             | Preset::QpPerThread
             | Preset::Fasst
             | Preset::ScaleRpc
-            | Preset::RawWrite => None,
+            | Preset::RawWrite
+            | Preset::SelfRpc
+            | Preset::Erpc
+            | Preset::Herd => None,
             Preset::Flock => Some(flock),
+            Preset::Auto => Some(Sharing {
+                lanes: Lanes::UpTo(lanes.min(AUTO_LANES)),
+                ..flock
+            }),
             Preset::Spinlock2 => Some(spinlock(2)),
             Preset::Spinlock4 => Some(spinlock(4)),
             Preset::FlockNoCoalescing => Some(Sharing {
@@ -150,5 +197,27 @@ impl FromStr for Preset {
             .copied()
             .find(|preset| preset.name() == name)
             .ok_or_else(|| UnknownPreset(name.to_string()))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_writes_where_it_can() {
+        let shm = dunlin_shm::ShmDevice::open(dunlin_shm::ShmConfig::default()).unwrap();
+        let with = dunlin_verbs::Device::attributes(&shm).clone();
+        let without = DeviceAttributes {
+            transports: dunlin_verbs::TransportSet {
+                rc: Verbs::empty(),
+                ..with.transports
+            },
+            ..with.clone()
+        };
+        assert_eq!(Preset::Auto.on([&with].into_iter()), Preset::Auto);
+        assert_eq!(Preset::Auto.on([&without, &with].into_iter()), Preset::Auto);
+        assert_eq!(Preset::Auto.on([&without].into_iter()), Preset::Erpc);
+        assert_eq!(Preset::Plain.on([&without].into_iter()), Preset::Plain);
     }
 }

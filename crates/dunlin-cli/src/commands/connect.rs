@@ -15,7 +15,8 @@ pub struct Options {
     #[arg(long)]
     device: Option<String>,
     /// Composition of transport, channel, sharing and admission: plain, flock, or a rival of flock's (qp-per-thread, spinlock-2,
-    /// spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst, scalerpc, or a rival of scalerpc's (rawwrite)
+    /// spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst, scalerpc, or a rival of theirs (rawwrite,
+    /// selfrpc, erpc, herd)
     #[arg(long, default_value = "plain")]
     preset: String,
     /// File whose bytes the server must prove to have

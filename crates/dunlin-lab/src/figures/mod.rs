@@ -1,5 +1,6 @@
 //! The figures, one file each.
 
+mod auto;
 mod fasst_cores;
 mod fasst_reads;
 mod flock_10;

@@ -13,8 +13,9 @@ use super::dice::{bytes_of, Dice};
 use super::terrain::Terrain;
 use super::Seen;
 
-/// Presets that are hunted: those whose calls go over RC. Datagrams are lost by right, and their invariants are others.
-const PRESETS: [Preset; 9] = [
+/// Presets that are hunted: those whose calls go over RC. Datagrams are lost by right, and a server does not notice the death of who sent them:
+/// their invariants are others.
+const PRESETS: [Preset; 10] = [
     Preset::Plain,
     Preset::Flock,
     Preset::QpPerThread,
@@ -24,6 +25,7 @@ const PRESETS: [Preset; 9] = [
     Preset::FlockNoScheduling,
     Preset::ScaleRpc,
     Preset::RawWrite,
+    Preset::SelfRpc,
 ];
 /// How often time goes on until everybody has ended, and by how much.
 const STEPS: usize = 1_000;

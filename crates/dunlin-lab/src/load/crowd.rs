@@ -111,6 +111,7 @@ impl RpcBench {
             .map(|&host| {
                 Client::builder()
                     .preset(plan.preset)
+                    .lanes(plan.threads)
                     .channel(channel.clone())
                     .connect_on(cluster.device(host), &desk)
                     .expect("a client")
@@ -224,11 +225,17 @@ impl Clients {
 }
 
 impl Coroutines {
-    /// Over datagrams the coroutines of a thread share its queue pair and its session (FaSST §4); else each has a connection.
+    /// Where threads have a queue pair each or share lanes, the coroutines of a thread are one caller with much under way (FaSST §4, FLOCKTX);
+    /// else each has a connection (ScaleRPC §3.6.1).
     fn new(client: &Client, plan: &Crowd, numbers: Range<usize>, shared: &Arc<Shared>) -> Self {
         let lanes = match plan.preset {
-            Preset::Fasst => 1,
-            _ => numbers.len(),
+            Preset::Plain
+            | Preset::QpPerThread
+            | Preset::ScaleRpc
+            | Preset::RawWrite
+            | Preset::SelfRpc
+            | Preset::Herd => numbers.len(),
+            _ => 1,
         };
         let now = thread::now();
         let coroutine = |number: usize| {
@@ -305,7 +312,12 @@ impl Coroutines {
                 crowd.progress = true;
                 SimDevice::charge(Work::Switch);
             }
-            if !crowd.progress {
+            if !crowd.progress && lanes.len() == 1 && next.is_none() {
+                // Others may take its answers for it: the lane knows what to look at.
+                lost |= lanes[0]
+                    .wait(|tag, answer| crowd.take(tag, answer))
+                    .is_err();
+            } else if !crowd.progress {
                 let rest = next.map_or(REST, |next| next.saturating_duration_since(thread::now()));
                 thread::idle(rest.min(REST), false);
             }

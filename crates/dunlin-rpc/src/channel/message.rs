@@ -45,6 +45,16 @@ pub(crate) enum Kind {
     Fates = 14,
     /// What a server says about a client's turn; see [`super::pool`].
     Turn = 15,
+    /// A part of a request; see [`super::datagram::driven`].
+    RequestPart = 16,
+    /// A part of a request has come that is not the last.
+    CreditReturn = 17,
+    /// Another part of a response is asked for.
+    ResponseRequest = 18,
+    /// A part of a response.
+    ResponsePart = 19,
+    /// The server goes to sleep; see [`super::datagram::written`].
+    Asleep = 20,
 }
 
 impl Kind {
@@ -65,6 +75,11 @@ impl Kind {
             13 => Self::Question,
             14 => Self::Fates,
             15 => Self::Turn,
+            16 => Self::RequestPart,
+            17 => Self::CreditReturn,
+            18 => Self::ResponseRequest,
+            19 => Self::ResponsePart,
+            20 => Self::Asleep,
             _ => return None,
         })
     }

@@ -179,11 +179,14 @@ impl ClientBuilder {
     }
 
     fn recipe(self, way: Way, fabrics: Fabrics) -> Recipe {
+        let preset = self
+            .preset
+            .on(fabrics.iter().map(|fabric| fabric.attributes()));
         Recipe {
             way,
             fabrics,
             channel: self.channel,
-            preset: self.preset,
+            preset,
             deadline: self.deadline,
             lanes: self.lanes,
             dispatched: self.dispatched,
@@ -258,9 +261,10 @@ impl Recipe {
             |fabric| {
                 let opening = match self.preset.channel() {
                     ChannelKind::Ring => fabric.open_lane(&self.channel)?,
-                    ChannelKind::Pool { .. } => fabric.open_pool(&self.channel)?,
-                    ChannelKind::Datagram => fabric.open_session(SessionSetup {
+                    ChannelKind::Pool(_) => fabric.open_pool(&self.channel)?,
+                    ChannelKind::Datagram(protocol) => fabric.open_session(SessionSetup {
                         config: self.channel.clone(),
+                        protocol,
                         owner,
                         fatal: Arc::clone(&self.fatal),
                     })?,

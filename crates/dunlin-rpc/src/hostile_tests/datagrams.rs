@@ -8,8 +8,8 @@ use dunlin_verbs::{
 use super::*;
 use crate::bootstrap::{dial, DialConfig, OpenRequest};
 use crate::channel::datagram::packet::{Head, Packet};
+use crate::channel::datagram::written::{UnconnectedUplink, Uplink};
 use crate::channel::datagram::Greeting;
-use crate::Preset;
 
 /// A datagram queue pair without manners.
 struct Sender {
@@ -19,11 +19,17 @@ struct Sender {
     to: EndpointAddress,
     /// What the server was told to be known by.
     theirs: Greeting,
+    /// Where requests are written, with `herd`.
+    uplink: Option<Uplink<ShmDevice>>,
 }
 
 impl Sender {
     /// Makes the handshake of a client.
     fn dial(device: &ShmDevice, server: &RunningServer) -> Self {
+        Self::dial_as(Preset::Fasst, device, server)
+    }
+
+    fn dial_as(preset: Preset, device: &ShmDevice, server: &RunningServer) -> Self {
         let domain = device.create_protection_domain().unwrap();
         let completions = device.create_completion_queue(256, None).unwrap();
         let config = QueuePairConfig {
@@ -56,11 +62,16 @@ impl Sender {
             capabilities: devices::capabilities(&fabrics).unwrap(),
             ..DialConfig::default()
         };
+        let mut parameters = ours.parameters();
+        let uplink = (preset == Preset::Herd).then(|| UnconnectedUplink::new(device).unwrap());
+        if let Some(uplink) = &uplink {
+            uplink.tell(&mut parameters);
+        }
         let request = OpenRequest {
             device: String::new(),
-            preset: "fasst".into(),
+            preset: preset.name().into(),
             endpoint: queue_pair.address(),
-            parameters: ours.parameters(),
+            parameters,
         };
         let reply = dial(&server.address(), &config)
             .unwrap()
@@ -74,6 +85,7 @@ impl Sender {
             completions,
             to: reply.endpoint,
             theirs: Greeting::read(&reply.parameters).unwrap(),
+            uplink: uplink.map(|uplink| uplink.join(&reply.parameters).unwrap()),
         }
     }
 
@@ -256,6 +268,132 @@ fn each_breach_of_a_session_ends_it() {
     sender.message(Kind::Goodbye, 0, &[]);
     eventually("it has left", || server.connections() == 0);
     assert_eq!(server.statistics().requests, 2);
+    assert_eq!(server.statistics().violations, breaches.len() as u64);
+    assert!(server.shutdown());
+}
+
+/// A part of a request of `total` bytes, as an honest client would send it.
+fn part(total: u32, number: u32, bytes: usize) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for word in [total, number, 0] {
+        payload.extend_from_slice(&word.to_le_bytes());
+    }
+    payload.resize(12 + bytes, 1);
+    payload
+}
+
+#[test]
+fn each_breach_of_a_driven_session_ends_it() {
+    let server = serve();
+    let device = hostile_device();
+    // What fits into a datagram of 4096 bytes with its heads.
+    let piece = 4096 - 16 - 16 - 12;
+    let breaches: Vec<(&str, Kind, u64, Vec<u8>)> = vec![
+        ("a response", Kind::ResponsePart, 0, part(4, 0, 4)),
+        ("a credit", Kind::CreditReturn, 0, vec![0; 4]),
+        ("a request of the other protocol", Kind::Request, 0, vec![]),
+        ("its segment", Kind::RequestSegment, 0, part(5000, 0, 10)),
+        ("its question", Kind::Question, 0, vec![0; 8]),
+        (
+            "a call beyond the limit",
+            Kind::RequestPart,
+            16,
+            part(4, 0, 4),
+        ),
+        ("a part without a head", Kind::RequestPart, 0, vec![1; 5]),
+        (
+            "a request beyond the limit",
+            Kind::RequestPart,
+            0,
+            part((16 << 20) + 1, 0, piece),
+        ),
+        (
+            "a part beyond its message",
+            Kind::RequestPart,
+            0,
+            part(5000, 2, 10),
+        ),
+        (
+            "a part that is too short",
+            Kind::RequestPart,
+            0,
+            part(5000, 0, 10),
+        ),
+        ("half a number", Kind::ResponseRequest, 0, vec![1, 2]),
+    ];
+    for (index, (name, kind, call, payload)) in breaches.iter().enumerate() {
+        let mut sender = Sender::dial_as(Preset::Erpc, &device, &server);
+        sender.message(*kind, *call, payload);
+        eventually(name, || server.statistics().violations == index as u64 + 1);
+    }
+    let mut sender = Sender::dial_as(Preset::Erpc, &device, &server);
+    sender.message(Kind::RequestPart, 1, &part(5000, 0, piece));
+    sender.message(Kind::RequestPart, 1, &part(4900, 1, 4900 - piece));
+    let known = breaches.len() as u64 + 1;
+    eventually("a request that changes its length", || {
+        server.statistics().violations == known
+    });
+    eventually("all sessions have ended", || server.connections() == 0);
+    // Parts that come twice or before others are executed once, in their order, or not at all.
+    let mut sender = Sender::dial_as(Preset::Erpc, &device, &server);
+    sender.message(Kind::RequestPart, 3, &part(4, 0, 4));
+    sender.message(Kind::RequestPart, 3, &part(4, 0, 4));
+    sender.message(Kind::RequestPart, 4, &part(5000, 1, 5000 - piece));
+    sender.message(Kind::RequestPart, 4, &part(5000, 0, piece));
+    sender.message(Kind::RequestPart, 4, &part(5000, 0, piece));
+    sender.message(Kind::RequestPart, 4, &part(5000, 1, 5000 - piece));
+    sender.message(Kind::RequestPart, 4, &part(5000, 1, 5000 - piece));
+    // Never the whole of it, and parts of responses that are not there.
+    sender.message(Kind::RequestPart, 5, &part(5000, 1, 5000 - piece));
+    sender.message(Kind::ResponseRequest, 5, &[0; 4]);
+    sender.message(Kind::ResponseRequest, 77, &[9; 4]);
+    sender.message(Kind::Release, 3, &[]);
+    sender.message(Kind::Release, 99, &[]);
+    sender.message(Kind::RequestPart, 6, &part(0, 0, 0));
+    eventually("the last is taken", || server.statistics().requests >= 3);
+    sender.message(Kind::Goodbye, 0, &[]);
+    eventually("it has left", || server.connections() == 0);
+    assert_eq!(server.statistics().requests, 3);
+    assert_eq!(server.statistics().violations, known);
+    assert!(server.shutdown());
+}
+
+#[test]
+fn each_breach_of_a_zone_ends_its_session() {
+    let server = serve();
+    let device = hostile_device();
+    let breaches = [
+        ("a response", Kind::Response, 0, 0),
+        ("a long request of a pool", Kind::LongRequest, 0, 0),
+        ("a call in another's block", Kind::Request, 3, 2),
+        ("a call beyond the limit", Kind::Request, 16, 16),
+    ];
+    for (index, (name, kind, block, call)) in breaches.into_iter().enumerate() {
+        let mut sender = Sender::dial_as(Preset::Herd, &device, &server);
+        let uplink = sender.uplink.as_mut().unwrap();
+        uplink.put(block, Header::new(kind, ECHO, call, 4), b"evil");
+        eventually(name, || server.statistics().violations == index as u64 + 1);
+    }
+    eventually("all sessions have ended", || server.connections() == 0);
+    // A request that is written twice, or told by a datagram as well, is executed once; one that was given up not at all.
+    let mut sender = Sender::dial_as(Preset::Herd, &device, &server);
+    sender.message(Kind::Question, 0, &4u64.to_le_bytes());
+    sender.message(Kind::Request, 5, b"by datagram");
+    eventually("the datagrams are taken", || {
+        server.statistics().requests == 1
+    });
+    let uplink = sender.uplink.as_mut().unwrap();
+    for call in [3, 3, 4, 5] {
+        uplink.write(ECHO, call, b"written");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Half of a message is none, and harms no other.
+    uplink.tear(6, b"half of a message, and never the other");
+    uplink.write(ECHO, 7, b"the last");
+    eventually("the last is taken", || server.statistics().requests >= 3);
+    sender.message(Kind::Goodbye, 0, &[]);
+    eventually("it has left", || server.connections() == 0);
+    assert_eq!(server.statistics().requests, 3);
     assert_eq!(server.statistics().violations, breaches.len() as u64);
     assert!(server.shutdown());
 }

@@ -2,6 +2,7 @@
 
 mod credits;
 mod datagrams;
+mod pools;
 mod raw;
 mod server;
 mod sweep;
@@ -17,7 +18,7 @@ use dunlin_verbs::{QueuePair, Region};
 use crate::bootstrap::{Acceptor, AcceptorConfig, OpenReply, StopHandle};
 use crate::channel::batch::Form;
 use crate::channel::message::{Descriptor, Header, Kind};
-use crate::{devices, CallError, Client, RunningServer, Server};
+use crate::{devices, CallError, Client, Preset, RunningServer, Server};
 
 use raw::{Random, Raw, CONSUMED_AT, RING_AT, SLEEP_AT};
 
@@ -61,7 +62,12 @@ impl Drop for Stopper<'_> {
 
 /// Runs `bad` beside a client that must see nothing but right answers; says how slow its slowest was.
 fn beside_a_good_client(server: &RunningServer, bad: impl FnOnce()) -> Duration {
-    let client = Client::connect(&server.address().to_string()).unwrap();
+    beside_a_good_client_of(Preset::Plain, server, bad)
+}
+
+fn beside_a_good_client_of(preset: Preset, server: &RunningServer, bad: impl FnOnce()) -> Duration {
+    let client = Client::builder().preset(preset);
+    let client = client.connect(&server.address().to_string()).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let good = scope.spawn(|| {

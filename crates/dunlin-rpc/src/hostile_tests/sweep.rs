@@ -7,7 +7,7 @@ use dunlin_verbs::{
 
 use super::*;
 use crate::channel::one_sided::{Attached, GRANT_BYTES};
-use crate::{Preset, RemoteRegion};
+use crate::RemoteRegion;
 
 const NOTES: &[u8; 64] = b"what only the server writes; clients may read it and nothing els";
 

@@ -116,8 +116,8 @@ impl<D: Device> Service for DeviceService<D> {
         }
         match channel {
             ChannelKind::Ring => self.rings.accept(peer, parameters),
-            ChannelKind::Datagram => self.datagrams.accept(peer, parameters),
-            ChannelKind::Pool { fixed } => self.pools.accept(fixed, peer, parameters),
+            ChannelKind::Datagram(protocol) => self.datagrams.accept(protocol, peer, parameters),
+            ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters),
         }
     }
 

@@ -4,6 +4,7 @@ use dunlin::Preset;
 
 use super::{crowd, run as point, CLIENT_MACHINES};
 use crate::figure::{Effort, Figure, Findings};
+use crate::figures::auto::against_best;
 use crate::load::CrowdResult;
 use crate::parallel;
 
@@ -15,7 +16,13 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-const PRESETS: [Preset; 3] = [Preset::ScaleRpc, Preset::RawWrite, Preset::Fasst];
+const PRESETS: [Preset; 5] = [
+    Preset::ScaleRpc,
+    Preset::RawWrite,
+    Preset::Herd,
+    Preset::Fasst,
+    Preset::Auto,
+];
 
 fn run(effort: Effort) -> Findings {
     let clients: &[usize] = match effort.quick {
@@ -51,12 +58,24 @@ fn run(effort: Effort) -> Findings {
                 clients.iter().map(point).collect()
             };
             findings.line(&format!("{preset}, batch {batch}"), line(&|r| r.mops));
-            if batch == 1 && preset != Preset::Fasst {
+            if batch == 1 && [Preset::ScaleRpc, Preset::RawWrite].contains(&preset) {
                 findings.line(&format!("{preset}, PCIeRdCur"), line(&reads));
                 findings.line(&format!("{preset}, PCIeItoM"), line(&allocating));
             }
         }
     }
+    let rates = |&batch: &usize, &n: &usize| {
+        let rates = PRESETS.map(|preset| (preset, of(preset, batch, n).mops));
+        (format!("{n} clients, batch {batch}"), rates.to_vec())
+    };
+    let compared = batches
+        .iter()
+        .flat_map(|batch| clients.iter().map(move |n| rates(batch, n)));
+    against_best(
+        &mut findings,
+        "auto, scalerpc-clients",
+        &compared.collect::<Vec<_>>(),
+    );
     if effort.quick {
         return findings;
     }
@@ -89,6 +108,18 @@ fn run(effort: Effort) -> Findings {
         "what ScaleRPC keeps of its rate from 40 to 400 clients over what FaSST keeps, batch 1";
     let ratio = kept(Preset::ScaleRpc, 1) / kept(Preset::Fasst, 1);
     findings.answer("SR-020", "comparable", ratio, (0.85, 1.3), why);
+    let kept_by_herd = kept(Preset::Herd, 1);
+    let why = "what HERD keeps of its rate from 40 to 400 clients, batch 1, less what it keeps with batch 8";
+    let ordering = kept_by_herd - kept(Preset::Herd, 8);
+    findings.answer(
+        "SR-022 batch",
+        "worst at small batch",
+        ordering,
+        (-1.0, 0.0),
+        why,
+    );
+    let why = "what HERD keeps of its rate from 40 to 400 clients, batch 1";
+    findings.answer("SR-022", "drops", kept_by_herd, (0.0, 0.95), why);
     let lost = 1.0 - kept(Preset::RawWrite, 1);
     let why = "share of its rate that RawWrite loses from 40 to 400 clients, batch 1";
     findings.answer("SR-021", "significant drop", lost, (0.5, 1.0), why);

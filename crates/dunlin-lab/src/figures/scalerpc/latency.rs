@@ -4,6 +4,7 @@ use dunlin::Preset;
 
 use super::{crowd, run as point, CLIENT_MACHINES};
 use crate::figure::{Effort, Figure, Findings};
+use crate::figures::auto::against_best;
 use crate::load::CrowdResult;
 use crate::parallel;
 
@@ -15,7 +16,13 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-const PRESETS: [Preset; 3] = [Preset::ScaleRpc, Preset::RawWrite, Preset::Fasst];
+const PRESETS: [Preset; 5] = [
+    Preset::ScaleRpc,
+    Preset::RawWrite,
+    Preset::Herd,
+    Preset::Fasst,
+    Preset::Auto,
+];
 
 fn run(effort: Effort) -> Findings {
     let points: Vec<(Preset, usize)> = PRESETS
@@ -37,6 +44,12 @@ fn run(effort: Effort) -> Findings {
             (1..100).map(at).collect(),
         );
     }
+    let rates = |&batch: &usize| {
+        let rates = PRESETS.map(|preset| (preset, of(preset, batch).mops));
+        (format!("batch {batch}"), rates.to_vec())
+    };
+    let compared: Vec<_> = [1, 8].iter().map(rates).collect();
+    against_best(&mut findings, "auto, scalerpc-latency", &compared);
     if effort.quick {
         return findings;
     }
@@ -54,6 +67,7 @@ fn run(effort: Effort) -> Findings {
         why,
     );
     findings.answer("SR-030", "11us", median(Preset::Fasst), (8.0, 15.0), why);
+    findings.answer("SR-029", "10us", median(Preset::Herd), (7.0, 14.0), why);
     let spread = of(Preset::Fasst, 8);
     let within = |low: f64, high: f64| {
         let all = &spread.latencies_us;

@@ -19,6 +19,8 @@ use crate::config::ChannelConfig;
 pub(in crate::channel) struct UnconnectedCarrier<D: Device> {
     queue_pair: D::QueuePair,
     completions: D::CompletionQueue,
+    receives: usize,
+    receive_id: u64,
     wake: D::CompletionChannel,
     exports: Arc<BufferPool<D>>,
     landings: Arc<BufferPool<D>>,
@@ -27,6 +29,18 @@ pub(in crate::channel) struct UnconnectedCarrier<D: Device> {
     pub(in crate::channel) domain: D::ProtectionDomain,
     pub(in crate::channel) config: ChannelConfig,
     pub(in crate::channel) inline_bytes: usize,
+}
+
+/// Where completions of RECEIVEs go that is not the carrier's own queue: one that many share. Whoever polls that hands them to
+/// [`Carrier::arrived`].
+#[derive(Debug)]
+pub(in crate::channel) struct Arrivals<'a, Q> {
+    /// The queue.
+    pub(in crate::channel) queue: &'a Q,
+    /// What its owner knows the carrier by; not [`QUIET`].
+    pub(in crate::channel) id: u64,
+    /// RECEIVEs that are kept posted.
+    pub(in crate::channel) receives: usize,
 }
 
 /// What the peer may write of ours.
@@ -54,19 +68,34 @@ impl<D: Device> UnconnectedCarrier<D> {
         config: &ChannelConfig,
         inline_bytes: usize,
     ) -> Result<Self, VerbsError> {
+        Self::with_arrivals(device, wake, config, inline_bytes, None)
+    }
+
+    /// As [`UnconnectedCarrier::new`], with a queue for the completions of RECEIVEs.
+    pub(in crate::channel) fn with_arrivals(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+        inline_bytes: usize,
+        arrivals: Option<Arrivals<'_, D::CompletionQueue>>,
+    ) -> Result<Self, VerbsError> {
         let attributes = device.attributes();
         let domain = device.create_protection_domain()?;
         let entries = SEND_REQUESTS + RECEIVES;
         let completions = device.create_completion_queue(entries, Some(wake))?;
         let inline_bytes = attributes.max_inline_bytes.min(inline_bytes);
+        let (queue, receive_id, receives) = match &arrivals {
+            None => (&completions, QUIET, RECEIVES),
+            Some(arrivals) => (arrivals.queue, arrivals.id, arrivals.receives),
+        };
         let mut queue_pair = device.create_queue_pair(
             &domain,
             &QueuePairConfig {
                 transport: Transport::ReliableConnection,
                 send_completions: &completions,
-                receive_completions: &completions,
+                receive_completions: queue,
                 send_requests: SEND_REQUESTS,
-                receive_queue: ReceiveQueue::Own(RECEIVES),
+                receive_queue: ReceiveQueue::Own(receives),
                 segments: 1,
                 inline_bytes,
             },
@@ -79,6 +108,8 @@ impl<D: Device> UnconnectedCarrier<D> {
         Ok(Self {
             queue_pair,
             completions,
+            receives,
+            receive_id,
             wake: wake.clone(),
             exports: BufferPool::new(device, &domain, Purpose::Export),
             landings: BufferPool::new(device, &domain, Purpose::Landing),
@@ -111,9 +142,9 @@ impl<D: Device> UnconnectedCarrier<D> {
         };
         queue_pair.to_ready_to_receive(Some(address), timeouts)?;
         queue_pair.to_ready_to_send()?;
-        for _ in 0..RECEIVES {
+        for _ in 0..self.receives {
             let wake_up = ReceiveRequest {
-                id: QUIET,
+                id: self.receive_id,
                 segments: &[],
             };
             queue_pair
@@ -123,6 +154,7 @@ impl<D: Device> UnconnectedCarrier<D> {
         Ok(Carrier {
             queue_pair,
             completions: self.completions,
+            receive_id: self.receive_id,
             wake: self.wake,
             inlet: inlet.region,
             inlet_at: inlet.at,

@@ -20,7 +20,7 @@ mod one_sided;
 mod requests;
 mod sleep;
 
-pub(in crate::channel) use connect::{number, place, Inlet, Peer, UnconnectedCarrier};
+pub(in crate::channel) use connect::{number, place, Arrivals, Inlet, Peer, UnconnectedCarrier};
 use long::{Fetch, Fetched};
 use one_sided::OneSidedWork;
 
@@ -43,12 +43,16 @@ pub(in crate::channel) const QUIET: u64 = u64::MAX;
 pub(in crate::channel) const ASKS: u32 = 1 << 31;
 /// The bit of an immediate that reports one-sided operations; the others are their median degree.
 pub(in crate::channel) const REPORTS: u32 = 1 << 30;
+/// The bit of an immediate that tells where a message is; the others are the channel's.
+pub(in crate::channel) const RINGS: u32 = 1 << 29;
 
 /// One side of a connected queue pair.
 #[derive(Debug)]
 pub(crate) struct Carrier<D: Device> {
     pub(super) queue_pair: D::QueuePair,
     completions: D::CompletionQueue,
+    /// The id of RECEIVEs. Another one than [`QUIET`]: their completions go to a queue that others share.
+    receive_id: u64,
     wake: D::CompletionChannel,
     pub(super) inlet: D::Region,
     /// Where the inlet begins in its region.

@@ -8,7 +8,7 @@ use dunlin_verbs::{
 };
 
 use super::long::{Fetch, Fetched};
-use super::{Carrier, ASKS, QUIET, REPORTS, SEND_REQUESTS, SIGNAL_EVERY};
+use super::{Carrier, ASKS, QUIET, REPORTS, RINGS, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::ChannelError;
 use crate::config::REST;
 
@@ -195,23 +195,7 @@ impl<D: Device> Carrier<D> {
         }
         match completion.opcode {
             CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteWithImmediate => {
-                self.met = true;
-                match completion.immediate {
-                    Some(immediate) if immediate & ASKS != 0 => {
-                        self.asked = Some(immediate & !ASKS);
-                    }
-                    Some(immediate) if immediate & REPORTS != 0 => {
-                        self.reported = Some(immediate & !REPORTS);
-                    }
-                    _ => self.asleep = false,
-                }
-                let wake_up = ReceiveRequest {
-                    id: QUIET,
-                    segments: &[],
-                };
-                self.queue_pair
-                    .post_receive(&[wake_up])
-                    .map_err(|e| ChannelError::queue_pair(e.to_string()))
+                self.arrived(completion).map(drop)
             }
             _ => {
                 // Requests complete in order, so this is the oldest signaled one, and all before it are done.
@@ -231,6 +215,39 @@ impl<D: Device> Carrier<D> {
                 Ok(())
             }
         }
+    }
+
+    /// A RECEIVE has completed, which is posted anew. What the peer tells by it of messages is the caller's to understand, if it is that.
+    ///
+    /// # Errors
+    /// When the queue pair failed.
+    #[inline]
+    pub(in crate::channel) fn arrived(
+        &mut self,
+        completion: &Completion,
+    ) -> Result<Option<u32>, ChannelError> {
+        if !completion.is_success() {
+            let error = ChannelError::queue_pair(completion.status.to_string());
+            return Err(self.fail(error));
+        }
+        self.met = true;
+        let mut ring = None;
+        match completion.immediate {
+            Some(immediate) if immediate & ASKS != 0 => self.asked = Some(immediate & !ASKS),
+            Some(immediate) if immediate & REPORTS != 0 => {
+                self.reported = Some(immediate & !REPORTS);
+            }
+            Some(immediate) if immediate & RINGS != 0 => ring = Some(immediate & !RINGS),
+            _ => self.asleep = false,
+        }
+        let next = ReceiveRequest {
+            id: self.receive_id,
+            segments: &[],
+        };
+        self.queue_pair
+            .post_receive(&[next])
+            .map_err(|e| ChannelError::queue_pair(e.to_string()))?;
+        Ok(ring)
     }
 
     /// WRITEs a word of the peer's inlet. `signaled`: its completion will be looked for.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use dunlin_verbs::{CompletionQueue, Device, Notify, Region, SendFlags};
 
-use super::{Carrier, SLEEP_AT};
+use super::{Carrier, QUIET, SLEEP_AT};
 use crate::channel::ChannelError;
 
 impl<D: Device> Carrier<D> {
@@ -32,6 +32,9 @@ impl<D: Device> Carrier<D> {
     /// is known to have reached the peer; until then this side may not sleep, because a peer that has not heard of it wakes nobody.
     /// Then the caller looks once more for messages, for longer than a store takes to become visible, and only then sleeps on
     /// [`Carrier::wake`].
+    ///
+    /// A side that hears of messages by completions in a queue that others share needs no wake-up: there is nothing to announce, and who polls
+    /// that queue asks it for an event. What it has sent must be known to have arrived all the same.
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
         self.progress()?;
@@ -45,7 +48,13 @@ impl<D: Device> Carrier<D> {
         let unconfirmed = self
             .unconfirmed
             .is_some_and(|sent| sent > self.announcement);
-        if !self.asleep || unconfirmed {
+        if self.receive_id != QUIET {
+            if unconfirmed {
+                self.post_nothing(None, SendFlags::empty())?;
+                self.announcement = self.posted;
+                self.progress()?;
+            }
+        } else if !self.asleep || unconfirmed {
             if !self.asleep {
                 self.sleep += 1;
                 self.asleep = true;

@@ -4,21 +4,36 @@
 //! A [`packet`] carries several messages to one peer; packets for any number of peers leave with one doorbell. Nothing is acknowledged and
 //! nothing is sent twice: an answer says that its request arrived, and a call without one is asked about ([`fate`]).
 //!
+//! That is the protocol of `fasst`. With that of eRPC ([`driven`]) each packet is answered and lost ones are sent again.
+//!
 //! Nobody overruns a receive queue: a session has [`CALLS`] calls out at most, each of which is one packet on its way or less, and the
 //! queue has RECEIVEs for those of all its sessions.
 
 pub(crate) mod connect;
+pub(crate) mod driven;
 pub(crate) mod endpoint;
 pub(crate) mod fate;
 pub(crate) mod packet;
 mod receives;
 pub(crate) mod segments;
 mod sends;
+pub(crate) mod written;
 
 use crate::channel::Parameters;
 
 pub(crate) use connect::{Greeting, UnconnectedSession};
 pub(crate) use endpoint::{Endpoint, Shared};
+
+/// What a session does about packets that are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// Nothing is sent twice: the calls in them end with an error (`fasst`).
+    Bare,
+    /// They are sent again, under credits and a rate (`erpc`).
+    Driven,
+    /// As [`Protocol::Bare`], but short requests are WRITTEN over UC (`herd`).
+    Written,
+}
 
 /// Calls of a session that are out at most: its credits.
 pub(crate) const CALLS: usize = 32;

@@ -26,7 +26,7 @@ pub(crate) struct Route<D: Device> {
 
 /// The entries of the send queue.
 #[derive(Debug)]
-struct Ledger {
+pub(super) struct Ledger {
     unsignaled: u32,
     posted: u64,
     retired: u64,
@@ -34,7 +34,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             unsignaled: 0,
             posted: 0,
@@ -43,9 +43,23 @@ impl Ledger {
         }
     }
 
-    /// The flags of the next SEND.
+    /// Whether `entries` more fit into the send queue.
     #[inline]
-    fn next(&mut self) -> SendFlags {
+    pub(super) fn has_entries(&self, entries: usize) -> bool {
+        (self.posted - self.retired) as usize + entries <= ENTRIES
+    }
+
+    /// A signaled request is done, and all before it.
+    #[inline]
+    pub(super) fn retire(&mut self) {
+        if let Some(done) = self.signaled.pop_front() {
+            self.retired = done;
+        }
+    }
+
+    /// The flags of the next request.
+    #[inline]
+    pub(super) fn next(&mut self) -> SendFlags {
         self.posted += 1;
         if self.unsignaled + 1 < SIGNAL_EVERY {
             self.unsignaled += 1;
@@ -88,15 +102,13 @@ impl<D: Device> Sends<D> {
     /// Whether `entries` more fit into the send queue.
     #[inline]
     pub(super) fn has_entries(&self, entries: usize) -> bool {
-        (self.ledger.posted - self.ledger.retired) as usize + entries <= ENTRIES
+        self.ledger.has_entries(entries)
     }
 
     /// A signaled SEND is done, and all before it.
     #[inline]
     pub(super) fn retire(&mut self) {
-        if let Some(done) = self.ledger.signaled.pop_front() {
-            self.ledger.retired = done;
-        }
+        self.ledger.retire();
     }
 
     /// The next SEND is signaled.

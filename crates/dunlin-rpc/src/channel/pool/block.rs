@@ -15,34 +15,34 @@ use crate::channel::message::{Header, HEADER_BYTES};
 use crate::channel::outbox::copy;
 
 /// Bytes behind the payload.
-pub(super) const TAIL_BYTES: usize = HEADER_BYTES + 16;
+pub(crate) const TAIL_BYTES: usize = HEADER_BYTES + 16;
 
 /// Blocks in a region, one behind the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     /// Byte offset of the first.
-    pub(super) start: usize,
+    pub(crate) start: usize,
     /// Bytes of each.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Blocks {
     /// Where a block ends.
     #[inline]
-    pub(super) fn end(&self, block: usize) -> usize {
+    pub(crate) fn end(&self, block: usize) -> usize {
         self.start + (block + 1) * self.bytes
     }
 
     /// The seal of what a block holds. Zero: nothing was ever there.
     #[inline]
-    pub(super) fn seal(&self, memory: &Memory, block: usize) -> u64 {
+    pub(crate) fn seal(&self, memory: &Memory, block: usize) -> u64 {
         let word = memory.atomic_u64(self.end(block) - 8);
         u64::from_le(word.load(Ordering::Acquire))
     }
 
     /// Leaves nothing in a block that could be taken for a message.
     #[inline]
-    pub(super) fn clear(&self, memory: &Memory, block: usize) {
+    pub(crate) fn clear(&self, memory: &Memory, block: usize) {
         let word = memory.atomic_u64(self.end(block) - 8);
         if word.load(Ordering::Relaxed) != 0 {
             word.store(0, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Blocks {
     /// Copies the message of a block out and checks its seal: its header and turn, when it is whole and its payload is no longer than
     /// `target` has room for.
     #[inline]
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         memory: &Memory,
         block: usize,
@@ -85,13 +85,13 @@ fn padded(length: usize) -> Option<usize> {
 
 /// The seals of one direction of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Seals {
+pub(crate) struct Seals {
     /// Random, chosen by the reader and told the writer alone.
     secret: u64,
 }
 
 impl Seals {
-    pub(super) fn new(secret: u64) -> Self {
+    pub(crate) fn new(secret: u64) -> Self {
         Self { secret }
     }
 
@@ -101,7 +101,7 @@ impl Seals {
     /// # Panics
     /// When `message` is not a multiple of eight.
     #[inline]
-    pub(super) fn seal(&self, block: usize, message: &[u8]) -> u64 {
+    pub(crate) fn seal(&self, block: usize, message: &[u8]) -> u64 {
         #[inline]
         fn fold(a: u64, b: u64) -> u64 {
             let product = u128::from(a) * u128::from(b);
@@ -133,13 +133,13 @@ impl Seals {
 
 /// A message that is being made, in private memory.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     bytes: Box<[u8]>,
 }
 
 impl Draft {
     /// For blocks of so many bytes.
-    pub(super) fn new(block_bytes: usize) -> Self {
+    pub(crate) fn new(block_bytes: usize) -> Self {
         Self {
             bytes: vec![0; block_bytes].into(),
         }
@@ -147,24 +147,24 @@ impl Draft {
 
     /// Where the payload will stand, for up to `most` bytes.
     #[inline]
-    pub(super) fn space(&mut self, most: usize) -> &mut [u8] {
+    pub(crate) fn space(&mut self, most: usize) -> &mut [u8] {
         &mut self.bytes[..most]
     }
 
     /// Copies a payload in.
     #[inline]
-    pub(super) fn fill(&mut self, payload: &[u8]) {
+    pub(crate) fn fill(&mut self, payload: &[u8]) {
         copy(&mut self.bytes[..payload.len()], payload);
     }
 
     /// Takes an earlier message of so many bytes back from where it was written, to be sealed again.
-    pub(super) fn take(&mut self, memory: &Memory, end: usize, bytes: usize) {
+    pub(crate) fn take(&mut self, memory: &Memory, end: usize, bytes: usize) {
         memory.read(end - bytes, &mut self.bytes[..bytes]);
     }
 
     /// The message whose payload stands in [`Draft::space`].
     #[inline]
-    pub(super) fn finish(
+    pub(crate) fn finish(
         &mut self,
         header: Header,
         turn: u64,
@@ -180,7 +180,7 @@ impl Draft {
 
     /// The message of `bytes` bytes that is there already, in another turn.
     #[inline]
-    pub(super) fn seal(&mut self, bytes: usize, turn: u64, seals: &Seals, block: usize) -> &[u8] {
+    pub(crate) fn seal(&mut self, bytes: usize, turn: u64, seals: &Seals, block: usize) -> &[u8] {
         self.bytes[bytes - 16..bytes - 8].copy_from_slice(&turn.to_le_bytes());
         let seal = seals.seal(block, &self.bytes[..bytes - 8]);
         self.bytes[bytes - 8..bytes].copy_from_slice(&seal.to_le_bytes());

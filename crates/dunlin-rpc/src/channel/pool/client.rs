@@ -6,13 +6,14 @@
 use std::ops::{Deref, DerefMut};
 
 use dunlin_verbs::{
-    Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment, Work,
+    Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment,
+    SendFlags, Work,
 };
 
 use super::block::{Blocks, Draft, Seals};
 use super::turn::{Entry, Turn};
-use super::{bits, ALL, CALLS, ENTRY_AT, EVENT};
-use crate::channel::carrier::Carrier;
+use super::{bits, ALL, CALLS, ENTRY_AT, ENTRY_RING, EVENT};
+use crate::channel::carrier::{Carrier, RINGS};
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
 
@@ -37,6 +38,16 @@ pub(super) struct Pool {
     /// Bytes of a zone, and of a block in it.
     pub(super) zone_bytes: usize,
     pub(super) block_bytes: usize,
+    /// The server hears of messages by completions, and knows this client there by this number.
+    pub(super) rings: Option<u32>,
+}
+
+impl Pool {
+    /// What is to be said with a message in this block.
+    #[inline]
+    fn ring(&self, block: u32) -> Option<u32> {
+        self.rings.map(|client| RINGS | client << 8 | block)
+    }
 }
 
 /// The client's side of a message pool.
@@ -101,9 +112,10 @@ impl<D: Device> PoolChannel<D> {
         let zone = usize::from(self.turn.place) * self.pool.zone_bytes;
         let write = Operation::Write {
             remote: self.pool.zones.plus((zone + end) as u64),
-            immediate: None,
+            immediate: self.pool.ring(block as u32),
         };
-        let flags = self.carrier.next_flags();
+        let mut flags = self.carrier.next_flags();
+        flags.set(SendFlags::SOLICITED, self.pool.rings.is_some());
         let segment = [Segment {
             region: &self.requests,
             offset: self.request_blocks.end(block) - length,
@@ -429,7 +441,10 @@ impl<D: Device> Channel for PoolChannel<D> {
             self.carrier.broken.is_none() && queue_pair.state() == QueuePairState::ReadyToSend;
         if self.carrier.dialled && whole && self.carrier.has_entries(8) {
             let told = self.tell(Entry::GOODBYE, 0);
-            let _ = told.and_then(|()| self.carrier.wake_if_asleep());
+            let _ = told.and_then(|()| match self.pool.ring(ENTRY_RING) {
+                None => self.carrier.wake_if_asleep(),
+                ring => self.carrier.post_nothing(ring, SendFlags::SOLICITED),
+            });
         }
         self.carrier.queue_pair.to_error();
     }

@@ -5,13 +5,14 @@ use dunlin_verbs::{Access, Device, EndpointAddress, Region, RemoteAddress, Verbs
 
 use super::block::{Blocks, Draft, Seals};
 use super::client::{Pool, State};
+use super::scan::Scan;
 use super::server::{Theirs, TurnLoad};
 use super::turn::Turn;
 use super::{
-    block_bytes, capacity, zone_bytes, PoolChannel, ServedPool, ANSWERS_AT, BLOCKS, CALLS,
-    ENTRY_BYTES, EVENT,
+    block_bytes, capacity, zone_bytes, Mapping, PoolChannel, ServedPool, ANSWERS_AT, BLOCKS, CALLS,
+    ENTRY_BYTES, EVENT, RINGS,
 };
-use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
+use crate::channel::carrier::{self, Arrivals, Inlet, Peer, UnconnectedCarrier};
 use crate::channel::message::DESCRIPTOR_BYTES;
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
@@ -24,6 +25,8 @@ mod parameter {
     pub(super) const PLACES: &str = "pool-zones";
     /// One: the zone is the client's for as long as it is connected.
     pub(super) const FIXED: &str = "pool-fixed";
+    /// What a client that is heard by completions is known by.
+    pub(super) const RINGS: &str = "pool-rings";
     pub(super) const EAGER: &str = "eager-bytes";
     pub(super) const LONGEST: &str = "max-message-bytes";
     pub(super) const SECRET: &str = "pool-secret";
@@ -31,6 +34,8 @@ mod parameter {
 
 /// Where the only zone begins in memory that is one client's: on the page after that of its entry.
 const OWN_ZONE_AT: usize = 4096;
+/// The highest number that a client is known by: it shares the immediate with a block.
+const CLIENTS_MAX: usize = 0xffff;
 
 /// For messages about what a peer said.
 const WHAT: &str = "a message pool";
@@ -140,11 +145,14 @@ impl<D: Device> UnconnectedPool<D> {
         let said = Said::read(parameters)?;
         let places = carrier::number(parameters, WHAT, parameter::PLACES, 1 << 16)?;
         let fixed = parameters.get(parameter::FIXED) == Some(&1);
+        let rings = parameters.contains_key(parameter::RINGS);
+        let rings = rings.then(|| carrier::number(parameters, WHAT, parameter::RINGS, CLIENTS_MAX));
         let pool = Pool {
             zones: carrier::place(parameters, WHAT, parameter::ZONES)?,
             places,
             zone_bytes: zone_bytes(said.eager),
             block_bytes: block_bytes(said.eager),
+            rings: rings.transpose()?.map(|client| client as u32),
         };
         let theirs = Peer {
             inlet: said.inlet,
@@ -189,9 +197,9 @@ impl<D: Device> UnconnectedPool<D> {
 
 /// Where a client's entry and zone are, at the server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum PoolMemory<'a, R> {
-    /// In memory of its own, for as long as it is connected (static mapping).
-    Own,
+pub(crate) enum PoolMemory<'a, R, Q> {
+    /// In memory of its own, for as long as it is connected (static mapping). With rings: its messages are heard by completions.
+    Own(Option<Rings<'a, Q>>),
     /// In memory that all clients share: its entry, the first of the zones, and how many they are.
     Shared {
         /// Entries and zones.
@@ -205,6 +213,17 @@ pub(crate) enum PoolMemory<'a, R> {
     },
 }
 
+/// How messages of a client are heard by completions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rings<'a, Q> {
+    /// Where the completions go.
+    pub(crate) queue: &'a Q,
+    /// The id that they have there.
+    pub(crate) id: u64,
+    /// What the client says that it is.
+    pub(crate) client: u32,
+}
+
 /// A server's side that is not joined to its client yet.
 #[derive(Debug)]
 pub(crate) struct UnconnectedServedPool<D: Device> {
@@ -214,6 +233,7 @@ pub(crate) struct UnconnectedServedPool<D: Device> {
     zones_at: usize,
     places: usize,
     fixed: bool,
+    rings: Option<u32>,
     secret: u64,
 }
 
@@ -223,13 +243,23 @@ impl<D: Device> UnconnectedServedPool<D> {
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
-        memory: PoolMemory<'_, D::Region>,
+        memory: PoolMemory<'_, D::Region, D::CompletionQueue>,
     ) -> Result<Self, VerbsError> {
         let eager = config.eager_bytes;
-        let carrier = UnconnectedCarrier::new(device, wake, config, block_bytes(eager))?;
-        let fixed = matches!(memory, PoolMemory::Own);
+        let rings = match &memory {
+            PoolMemory::Own(rings) => rings.as_ref(),
+            PoolMemory::Shared { .. } => None,
+        };
+        let arrivals = rings.map(|rings| Arrivals {
+            queue: rings.queue,
+            id: rings.id,
+            receives: RINGS,
+        });
+        let longest = block_bytes(eager);
+        let carrier = UnconnectedCarrier::with_arrivals(device, wake, config, longest, arrivals)?;
+        let fixed = matches!(memory, PoolMemory::Own(_));
         let (inlet, entry_at, zones_at, places) = match memory {
-            PoolMemory::Own => {
+            PoolMemory::Own(_) => {
                 let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
                 let zones_at = OWN_ZONE_AT;
                 let bytes = zones_at + zone_bytes(eager);
@@ -255,6 +285,7 @@ impl<D: Device> UnconnectedServedPool<D> {
             zones_at,
             places,
             fixed,
+            rings: rings.map(|rings| rings.client),
             secret: crate::fabric::random(device)?,
         })
     }
@@ -274,6 +305,9 @@ impl<D: Device> UnconnectedServedPool<D> {
         let mut parameters = told(&self.carrier.config, self.secret, &places);
         parameters.insert(parameter::PLACES.to_string(), self.places as u64);
         parameters.insert(parameter::FIXED.to_string(), u64::from(self.fixed));
+        if let Some(client) = self.rings {
+            parameters.insert(parameter::RINGS.to_string(), u64::from(client));
+        }
         parameters
     }
 
@@ -311,6 +345,12 @@ impl<D: Device> UnconnectedServedPool<D> {
             capacity: capacity(said.eager).min(capacity(eager)),
             reads: Seals::new(self.secret),
             writes: said.seals,
+            rings: self.rings,
+            mapping: match (self.fixed, self.rings) {
+                (false, _) => Mapping::ByTurns,
+                (true, None) => Mapping::Polled,
+                (true, Some(_)) => Mapping::Rung,
+            },
             place: self.fixed.then_some(0),
             turn: 0,
             active: self.fixed,
@@ -326,9 +366,7 @@ impl<D: Device> UnconnectedServedPool<D> {
             seen: [0; BLOCKS],
             parts: [0; BLOCKS],
             spoilt: false,
-            known: 0,
-            left: 0,
-            looks: 0,
+            scan: Scan::default(),
             load: TurnLoad::default(),
             draft: Draft::new(bytes),
             scratch: vec![0; bytes].into(),

@@ -15,19 +15,34 @@
 //!   warm-up. So what a late WRITE has hit, or what came late itself, is not lost.
 //! - A call's slot and generation are taken once, so what is fetched again is not executed again.
 //!
+//! With `selfrpc` the zone is the client's own as well, and requests are WRITEs with immediate: the completion of a RECEIVE says whose they
+//! are and where, so the server polls one completion queue for all such clients and none of their blocks.
+//!
 //! This also makes no demand on the order in which a device places the bytes of a WRITE.
 
-mod block;
+pub(crate) mod block;
 mod client;
 mod connect;
+pub(crate) mod scan;
 mod server;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod turn;
 
 pub(crate) use client::PoolChannel;
-pub(crate) use connect::{PoolMemory, UnconnectedPool, UnconnectedServedPool};
+pub(crate) use connect::{PoolMemory, Rings, UnconnectedPool, UnconnectedServedPool};
 pub(crate) use server::ServedPool;
+
+/// Whose a zone is, and how a server finds what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mapping {
+    /// A client's for a turn; its blocks are polled (`scalerpc`).
+    ByTurns,
+    /// A client's for good; its blocks are polled (`rawwrite`).
+    Polled,
+    /// A client's for good. Each request is a WRITE with immediate, which tells its block by a completion; no block is polled (`selfrpc`).
+    Rung,
+}
 
 /// Blocks of a zone.
 pub(crate) const BLOCKS: usize = 32;
@@ -43,6 +58,10 @@ pub(crate) const ENTRY_BYTES: usize = 128;
 const ENTRY_AT: usize = 0;
 /// Offset in a client's inlet of the answers; a page, so that lines are cache lines.
 const ANSWERS_AT: usize = 4096;
+/// In the immediate of a client that is heard by completions: the word of its entry, in place of a block.
+const ENTRY_RING: u32 = 0xff;
+/// RECEIVEs of such a client: each block has one message out at most, and there are the word of its entry and wake-ups.
+pub(crate) const RINGS: usize = BLOCKS + 8;
 /// Every block of a zone.
 const ALL: u32 = u32::MAX;
 
@@ -54,7 +73,7 @@ pub(crate) fn block_bytes(eager: usize) -> usize {
 }
 
 /// Longest payload in a block of a side with this setting.
-fn capacity(eager: usize) -> usize {
+pub(crate) fn capacity(eager: usize) -> usize {
     eager.min(CAPACITY_MAX)
 }
 

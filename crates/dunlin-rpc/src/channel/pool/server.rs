@@ -5,19 +5,18 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
 use dunlin_verbs::{
-    Access, Device, Operation, Payload, QueuePair, Region, RemoteAddress, Segment, SendFlags,
-    SendRequest, Work,
+    Access, Completion, Device, Operation, Payload, QueuePair, Region, RemoteAddress, Segment,
+    SendFlags, SendRequest, Work,
 };
 
 use super::block::{Blocks, Draft, Seals};
+use super::scan::Scan;
 use super::turn::{Entry, Turn};
-use super::{bits, ALL, BLOCKS, CALLS, EVENT};
+use super::{bits, Mapping, BLOCKS, CALLS, ENTRY_RING, EVENT};
 use crate::channel::carrier::{Carrier, QUIET};
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
 
-/// Looks between two looks at every block of a zone; the others are at those where requests were found before.
-const LOOKS_PER_SCAN: u32 = 16;
 /// Looks at a block whose message does not become whole, before the turn ends so that it is fetched.
 const LOOKS_AT_PART: u8 = 200;
 
@@ -58,6 +57,9 @@ pub(crate) struct ServedPool<D: Device> {
     pub(super) capacity: usize,
     pub(super) reads: Seals,
     pub(super) writes: Seals,
+    /// Messages are heard by completions, in which the client says that it is this number; else they are looked for.
+    pub(super) rings: Option<u32>,
+    pub(super) mapping: Mapping,
     /// The zone that is the client's.
     pub(super) place: Option<u16>,
     pub(super) turn: u32,
@@ -80,10 +82,8 @@ pub(crate) struct ServedPool<D: Device> {
     pub(super) parts: [u8; BLOCKS],
     /// A message was hit by a late one.
     pub(super) spoilt: bool,
-    /// Blocks that requests were ever found in, those that are still to be looked at in this look, and looks.
-    pub(super) known: u32,
-    pub(super) left: u32,
-    pub(super) looks: u32,
+    /// Which blocks are to be looked at. Of a client that tells of messages: those that it told of.
+    pub(super) scan: Scan,
     pub(super) load: TurnLoad,
     pub(super) draft: Draft,
     pub(super) scratch: Box<[u8]>,
@@ -144,6 +144,40 @@ impl<D: Device> ServedPool<D> {
         Ok(self.place.is_none() && self.new_entry()?.is_some())
     }
 
+    /// The peer has told of a message.
+    ///
+    /// # Errors
+    /// When it is nonsense, the client has left, or the queue pair failed.
+    #[inline]
+    pub(crate) fn ring(&mut self, completion: &Completion) -> Result<(), ChannelError> {
+        let Some(ring) = self.carrier.arrived(completion)? else {
+            return Ok(());
+        };
+        let (client, block) = (ring >> 8, ring & 0xff);
+        if self.rings != Some(client) {
+            return Err(ChannelError::violation("a client that says it is another"));
+        }
+        if block == ENTRY_RING {
+            return self.new_entry().map(drop);
+        }
+        if block as usize >= BLOCKS || !self.scan.add(block) {
+            let words = "a message in a block that is not there, or told of twice";
+            return Err(ChannelError::violation(words));
+        }
+        Ok(())
+    }
+
+    /// Whether messages that were told of are still to be taken.
+    #[inline]
+    pub(crate) fn is_rung(&self) -> bool {
+        self.rings.is_some() && self.scan.is_open()
+    }
+
+    /// Whose its zone is, and how its messages are found.
+    pub(crate) fn mapping(&self) -> Mapping {
+        self.mapping
+    }
+
     /// The zone that is the client's for its turn.
     pub(crate) fn place(&self) -> Option<u16> {
         self.place
@@ -175,7 +209,7 @@ impl<D: Device> ServedPool<D> {
         }
         let length = usize::from(entry.lines) * 64;
         let length = length.min(self.block_bytes).min(self.theirs.request_bytes);
-        self.known |= entry.blocks;
+        self.scan.found(entry.blocks);
         for block in bits(entry.blocks) {
             self.carrier.reserve(1)?;
             let theirs = (block + 1) * self.theirs.request_bytes - length;
@@ -233,15 +267,14 @@ impl<D: Device> ServedPool<D> {
         self.spoilt = false;
         self.told = false;
         self.told_over = false;
-        self.left = 0;
-        self.looks = 0;
+        self.scan.restart();
         self.load = TurnLoad::default();
     }
 
     /// After a look: tells the client that it is its turn when no answer has.
     #[inline]
     pub(crate) fn tell_turn(&mut self) -> Result<(), ChannelError> {
-        if self.told || !self.active || (self.looks < 4 && self.working == 0) {
+        if self.told || !self.active || (self.scan.looks() < 4 && self.working == 0) {
             return Ok(());
         }
         self.write_event()?;
@@ -251,7 +284,7 @@ impl<D: Device> ServedPool<D> {
     /// The turn is about to end: every block is looked at once more, and the last answer says that it is over.
     pub(crate) fn end_soon(&mut self) {
         self.ending = true;
-        self.left = ALL;
+        self.scan.look_at_all();
     }
 
     /// The turn ends; the zone is no longer the client's.
@@ -361,12 +394,12 @@ impl<D: Device> ServedPool<D> {
         let memory = self.carrier.inlet.memory();
         let seal = blocks.seal(memory, block);
         if seal == self.seen[block] {
-            return Ok(None);
+            return self.miss("a message that was told of and is not there");
         }
         let Some((header, turn)) = blocks.read(memory, block, &self.reads, &mut self.scratch)
         else {
             self.take_part(block);
-            return Ok(None);
+            return self.miss("a message that was told of and is not whole");
         };
         self.seen[block] = seal;
         self.parts[block] = 0;
@@ -378,13 +411,22 @@ impl<D: Device> ServedPool<D> {
         D::charge(Work::SharedLine);
         D::charge(Work::Copy(header.length as usize));
         self.carrier.met = true;
-        self.known |= 1 << block;
+        self.scan.found(1 << block);
         match header.kind {
             Kind::Request | Kind::LongRequest | Kind::Attach => self.begin(block, header),
             Kind::Release | Kind::Cancel => self.take_word(block, header),
             _ => Err(ChannelError::violation(
                 "a client that sends what clients do not",
             )),
+        }
+    }
+
+    /// There is no message in a block: of a client that told of one, `words` are what it did wrong.
+    #[inline]
+    fn miss(&self, words: &'static str) -> Result<Option<Header>, ChannelError> {
+        match self.rings {
+            None => Ok(None),
+            Some(_) => Err(ChannelError::violation(words)),
         }
     }
 
@@ -506,21 +548,11 @@ impl<D: Device> Channel for ServedPool<D> {
         let Some(place) = self.place.filter(|_| self.active && !self.told_over) else {
             return Ok(None);
         };
-        if self.left == 0 {
-            self.looks = self.looks.wrapping_add(1);
-            self.left = match self.looks % LOOKS_PER_SCAN {
-                0 => ALL,
-                // And the first that was not used yet: clients use the lowest that is free.
-                _ => self.known | (self.known & (ALL >> (BLOCKS - CALLS))).wrapping_add(1),
-            };
-            if self.left == ALL {
-                // The only word of a client with static mapping that is not in its zone.
-                self.new_entry()?;
-            }
+        // The only word of a client with static mapping that is not in its zone.
+        if self.rings.is_none() && self.scan.begin() {
+            self.new_entry()?;
         }
-        while self.left != 0 {
-            let block = self.left.trailing_zeros() as usize;
-            self.left &= self.left - 1;
+        while let Some(block) = self.scan.next() {
             if let Some(header) = self.take(place, block)? {
                 return Ok(Some(header));
             }
@@ -535,6 +567,9 @@ impl<D: Device> Channel for ServedPool<D> {
     }
 
     fn has_arrival(&self) -> bool {
+        if self.rings.is_some() {
+            return self.scan.is_open();
+        }
         self.has_message() || !matches!(self.new_entry(), Ok(None))
     }
 

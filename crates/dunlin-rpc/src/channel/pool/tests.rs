@@ -65,7 +65,7 @@ impl Pools {
 
     fn join_in(
         &self,
-        memory: PoolMemory<'_, <Shm as Device>::Region>,
+        memory: PoolMemory<'_, <Shm as Device>::Region, <Shm as Device>::CompletionQueue>,
     ) -> (PoolChannel<Shm>, ServedPool<Shm>) {
         let wake = || self.device.create_completion_channel().unwrap();
         let client = UnconnectedPool::new(&self.device, &wake(), &config()).unwrap();
@@ -301,7 +301,7 @@ fn what_is_fetched_twice_is_taken_once() {
 #[test]
 fn words_are_answered_and_wait_for_room() {
     let pools = Pools::new();
-    let (mut client, mut served) = pools.join_in(PoolMemory::Own);
+    let (mut client, mut served) = pools.join_in(PoolMemory::Own(None));
     for word in 0..8u64 {
         assert!(client.make_room(0).unwrap());
         client.push(Kind::Release, 0, word, &[]);
@@ -324,7 +324,7 @@ fn words_are_answered_and_wait_for_room() {
 #[test]
 fn a_client_with_a_zone_for_good_needs_no_turns() {
     let pools = Pools::new();
-    let (mut client, mut served) = pools.join_in(PoolMemory::Own);
+    let (mut client, mut served) = pools.join_in(PoolMemory::Own(None));
     for generation in 0..100 {
         let calls = [call(0, generation), call(23, generation)];
         for call in calls {

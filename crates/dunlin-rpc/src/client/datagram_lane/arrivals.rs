@@ -45,6 +45,9 @@ impl<D: Device> DatagramLane<D> {
                 self.send()?;
             }
         }
+        if self.driving.is_some() {
+            self.drive_on(taken)?;
+        }
         if self.watch.looked() {
             taken += self.look()?;
         }
@@ -66,7 +69,9 @@ impl<D: Device> DatagramLane<D> {
                 return Ok(taken);
             };
             taken += 1;
-            if header.kind == Kind::Response {
+            if header.kind == Kind::ResponsePart {
+                self.hear(header, payload, sink)?;
+            } else if header.kind == Kind::Response && self.driving.is_none() {
                 // A late one, of a call that was given up as lost, is nobody's.
                 if let Some(tag) = self.finish(header.call) {
                     sink.answer(tag, &self.scratch[payload]);
@@ -85,6 +90,11 @@ impl<D: Device> DatagramLane<D> {
         sink: &mut dyn Sink,
     ) -> Result<(), ChannelError> {
         match header.kind {
+            Kind::CreditReturn => return self.hear(header, payload, sink),
+            Kind::Failure | Kind::ResponseSegment | Kind::Segments if self.driving.is_some() => {
+                let words = "a message of another protocol of datagrams";
+                return Err(ChannelError::violation(words));
+            }
             Kind::Failure => {
                 let failure = WireFailure::decode(&self.scratch[payload])
                     .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
@@ -114,6 +124,13 @@ impl<D: Device> DatagramLane<D> {
                     self.learn(call, fate, sink);
                 }
             }
+            Kind::Asleep if self.uplink.is_some() => {
+                self.asleep = true;
+                if self.calls.outstanding() > 0 {
+                    // What was written last it may have missed.
+                    self.rouse()?;
+                }
+            }
             Kind::Goodbye => {
                 self.leaving = true;
                 self.open = false;
@@ -125,6 +142,10 @@ impl<D: Device> DatagramLane<D> {
 
     /// What the server says became of a call.
     fn learn(&mut self, call: CallId, fate: Fate, sink: &mut dyn Sink) {
+        if self.driving.is_some() {
+            // That it lives is all there is to it: its answer will be asked for again.
+            return;
+        }
         match fate {
             Fate::Working => {
                 self.touch(call);

@@ -21,8 +21,28 @@ impl<D: Device> DatagramLane<D> {
             Due::Gone => Err(ChannelError::queue_pair(
                 "the server answers nothing, not even what became of calls".to_owned(),
             )),
-            Due::Question => self.ask().map(|()| 0),
+            Due::Question => match &self.driving {
+                None => self.ask().map(|()| 0),
+                Some(driving) => {
+                    // Packets that are sent again are questions enough.
+                    if driving.driver.is_busy() {
+                        self.watch.asked();
+                    }
+                    self.keep_time().map(|()| 0)
+                }
+            },
         }
+    }
+
+    /// Wakes a server that sleeps: a question about nothing is heard as every datagram is.
+    #[cold]
+    pub(super) fn rouse(&mut self) -> Result<(), ChannelError> {
+        self.asleep = false;
+        let mut packet = Packet::new(self.packet_bytes);
+        packet.push(Header::new(Kind::Question, 0, 0, 0), &[]);
+        packet.seal(self.to);
+        self.endpoint()
+            .send(std::iter::once((self.session, packet.bytes())))
     }
 
     fn ask(&mut self) -> Result<(), ChannelError> {

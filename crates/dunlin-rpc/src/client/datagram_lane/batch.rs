@@ -54,6 +54,15 @@ impl<D: Device> DatagramLane<D> {
     /// Hands the batch to the device, and as many segments of long requests as may be on their way.
     #[inline]
     pub(super) fn send(&mut self) -> Result<(), ChannelError> {
+        if self.driving.is_some() {
+            return self.drive();
+        }
+        if let Some(uplink) = &mut self.uplink {
+            uplink.check()?;
+            if std::mem::take(&mut self.written) && self.asleep {
+                self.rouse()?;
+            }
+        }
         loop {
             if !self.transfers.is_empty() {
                 self.continue_transfers()?;
@@ -84,6 +93,13 @@ impl<D: Device> DatagramLane<D> {
             }
             self.packets[0].push(Header::new(Kind::Cancel, 0, call, 0), &[]);
             self.cancels.pop();
+        }
+        while let Some(&call) = self.releases.last() {
+            if !self.packets[0].fits(0) {
+                break;
+            }
+            self.packets[0].push(Header::new(Kind::Release, 0, call, 0), &[]);
+            self.releases.pop();
         }
         for packet in &mut self.packets[..count] {
             packet.seal(self.to);

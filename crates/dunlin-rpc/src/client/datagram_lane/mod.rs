@@ -6,6 +6,7 @@
 mod arrivals;
 mod asking;
 mod batch;
+mod driving;
 mod watch;
 
 use std::collections::VecDeque;
@@ -18,15 +19,20 @@ use super::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use super::region::{RegionKey, Wanted};
 use super::slots::Slots;
 use crate::channel::buffers::BytesMut;
+use crate::channel::datagram::driven::client::Driver;
+use crate::channel::datagram::driven::PART_BYTES;
 use crate::channel::datagram::packet::{Head, Packet};
 use crate::channel::datagram::segments::{Incoming, Transfer, SEGMENT_HEAD_BYTES};
-use crate::channel::datagram::{Endpoint, Greeting, Shared, UnconnectedSession};
+use crate::channel::datagram::written::Uplink;
+use crate::channel::datagram::{Endpoint, Greeting, Protocol, Shared, UnconnectedSession};
 use crate::channel::message::{Header, Kind};
 use crate::channel::one_sided::Attached;
 use crate::channel::ChannelError;
-use crate::config::{ChannelConfig, PacketLoss};
+use crate::config::PacketLoss;
 use crate::error::CallError;
+use crate::fabric::SessionSetup;
 use crate::HandlerId;
+use driving::Driving;
 use watch::Watch;
 
 /// Packets that wait for a flush, at most; as many go with one doorbell.
@@ -57,8 +63,16 @@ pub(crate) struct DatagramLane<D: Device> {
     incoming: Incoming,
     /// The last long response that came whole, and its segments: the word about it may be lost, and others wait behind it.
     last_whole: Option<(CallId, u32)>,
-    /// Given up by their callers: the server hears it with the next packet.
+    /// Given up by their callers, and those whose long responses are here that the server keeps: it hears it with the next packet.
     cancels: Vec<CallId>,
+    releases: Vec<CallId>,
+    /// What sends, in place of all that is above, where packets are sent again.
+    driving: Option<Box<Driving>>,
+    /// Where short requests leave, if not in packets.
+    uplink: Option<Box<Uplink<D>>>,
+    /// The server said that it sleeps, and hears nothing that is written. Something was written since the last flush.
+    asleep: bool,
+    written: bool,
     watch: Watch,
     /// The server was heard of: until then one datagram of ours may be on its way, because its RECEIVEs may not be posted yet.
     met: bool,
@@ -76,17 +90,26 @@ impl<D: Device> DatagramLane<D> {
     pub(crate) fn new(
         opened: &UnconnectedSession<D>,
         theirs: &Greeting,
-        config: &ChannelConfig,
-        fatal: &Arc<AtomicBool>,
+        uplink: Option<Uplink<D>>,
+        setup: &SessionSetup,
     ) -> Self {
+        let config = &setup.config;
         let held = opened
             .endpoint
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let (own, wake) = (held.packet_bytes(), held.wake().clone());
+        // Where nothing is sent over a wire, no queue of a network makes round trips long.
+        let has_network = held.device().attributes().writes_are_messages;
         drop(held);
         let packet_bytes = theirs.packet_bytes.min(own);
         let capacity = theirs.capacity(own);
+        let driving = (setup.protocol == Protocol::Driven).then(|| {
+            let limits = (capacity - PART_BYTES, config.max_message_bytes);
+            let controlled = config.congestion_control && has_network;
+            let driver = Driver::new(theirs.calls, config.session_credits, limits, controlled);
+            Box::new(Driving::new(driver))
+        });
         Self {
             endpoint: Arc::clone(&opened.endpoint),
             wake,
@@ -104,6 +127,11 @@ impl<D: Device> DatagramLane<D> {
             incoming: Incoming::new(capacity - SEGMENT_HEAD_BYTES, config.max_message_bytes),
             last_whole: None,
             cancels: Vec::new(),
+            releases: Vec::new(),
+            driving,
+            uplink: uplink.map(Box::new),
+            asleep: false,
+            written: false,
             watch: Watch::new(config.loss_timeout),
             met: false,
             introduced: false,
@@ -111,7 +139,7 @@ impl<D: Device> DatagramLane<D> {
             leaving: false,
             lost: false,
             on_loss: config.packet_loss,
-            fatal: Arc::clone(fatal),
+            fatal: Arc::clone(&setup.fatal),
         }
     }
 
@@ -183,6 +211,20 @@ impl<D: Device> Lane for DatagramLane<D> {
         if !self.open || payload.len() > self.capacity || self.is_over() {
             return None;
         }
+        if let Some(driving) = &mut self.driving {
+            let call = self.calls.begin(tag, self.watch.tick())?;
+            driving.driver.begin(call, handler, payload);
+            return Some(call);
+        }
+        if let Some(uplink) = &mut self.uplink {
+            if payload.len() > uplink.capacity() || !matches!(uplink.make_room(), Ok(true)) {
+                return None;
+            }
+            let call = self.calls.begin(tag, self.watch.tick())?;
+            uplink.write(handler, call, payload);
+            self.written = true;
+            return Some(call);
+        }
         if !matches!(self.make_room(payload.len()), Ok(true)) {
             return None;
         }
@@ -204,6 +246,26 @@ impl<D: Device> Lane for DatagramLane<D> {
         check_length(length, self.longest)?;
         if self.calls.is_full() {
             return self.full();
+        }
+        if let Some(driving) = &mut self.driving {
+            let Some(call) = self.calls.begin(tag, self.watch.tick()) else {
+                return Ok(None);
+            };
+            driving.driver.begin(call, handler, body.bytes());
+            return Ok(Some(call));
+        }
+        if let Some(uplink) = &mut self.uplink {
+            if length <= uplink.capacity() {
+                if !uplink.make_room()? {
+                    return Ok(None);
+                }
+                let Some(call) = self.calls.begin(tag, self.watch.tick()) else {
+                    return Ok(None);
+                };
+                uplink.write(handler, call, body.bytes());
+                self.written = true;
+                return Ok(Some(call));
+            }
         }
         if length <= self.capacity {
             if !self.make_room(length)? {
@@ -299,9 +361,15 @@ impl<D: Device> Lane for DatagramLane<D> {
     }
 
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
-        let armed = self.send().and_then(|()| self.endpoint().prepare_sleep());
+        let sent = match self.driving {
+            Some(_) => self.keep_time(),
+            None => self.send(),
+        };
+        let armed = sent.and_then(|()| self.endpoint().prepare_sleep());
         armed.map_err(|error| self.lose(&error, sink))?;
-        Ok(true)
+        // What the server should answer at once is waited for awake, for as long as a timer runs.
+        let hurried = |driving: &Driving| driving.driver.is_hurried();
+        Ok(!self.driving.as_deref().is_some_and(hurried))
     }
 
     fn sleeper(&self) -> Box<dyn Sleeper> {

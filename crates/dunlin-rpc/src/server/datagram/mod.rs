@@ -15,7 +15,8 @@ use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
 use crate::channel::datagram::connect::{provision, route_in};
 use crate::channel::datagram::endpoint::{receives_of_session, FIRST_RECEIVES};
 use crate::channel::datagram::packet::Head;
-use crate::channel::datagram::{Greeting, CALLS};
+use crate::channel::datagram::written::Zone;
+use crate::channel::datagram::{Greeting, Protocol, CALLS};
 use crate::channel::Parameters;
 use poller::{Newcomer, Poller, PollerHandle};
 
@@ -46,12 +47,14 @@ impl<D: Device> DatagramService<D> {
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
         let plan = &self.crew.plan;
         let longest = plan.channel.max_message_bytes;
+        let eager = plan.channel.eager_bytes;
         let recruit = |index| -> Result<Recruit<PollerHandle<D>, Poller<D>>, VerbsError> {
             let wake = self.device.create_completion_channel()?;
             let endpoint = Poller::endpoint(&self.device, &wake)?;
             let handle = PollerHandle::new(&endpoint);
             let outside = Arc::clone(&handle);
-            let inside = move |context| Poller::new(outside, index, context, endpoint, longest);
+            let inside =
+                move |context| Poller::new(outside, index, context, endpoint, (longest, eager));
             Ok((handle, Box::new(inside)))
         };
         let works = plan.handlers.needs_workers();
@@ -65,6 +68,7 @@ impl<D: Device> DatagramService<D> {
     /// Joins a new client to the poller with the fewest.
     pub(super) fn accept(
         &self,
+        protocol: Protocol,
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
@@ -74,7 +78,7 @@ impl<D: Device> DatagramService<D> {
         // Each of them may send one datagram before its own RECEIVEs are posted.
         let waiting = poller.waiting.fetch_add(1, Ordering::Relaxed);
         let newcomer = match waiting < FIRST_RECEIVES / 2 {
-            true => self.newcomer(poller, peer, theirs),
+            true => self.newcomer(poller, protocol, (peer, parameters), theirs),
             false => Err(VerbsError::Limit {
                 resource: "sessions that a poller has not adopted yet",
                 asked: 1,
@@ -96,14 +100,19 @@ impl<D: Device> DatagramService<D> {
             calls: theirs.calls.min(CALLS),
         };
         let told = newcomer.told;
+        let mut answer = ours.parameters();
+        if let Some(zone) = &newcomer.zone {
+            zone.tell(&mut answer);
+        }
         started.adopt(index, newcomer);
-        Ok((told, ours.parameters()))
+        Ok((told, answer))
     }
 
     fn newcomer(
         &self,
         poller: &PollerHandle<D>,
-        peer: &EndpointAddress,
+        protocol: Protocol,
+        (peer, parameters): (&EndpointAddress, &Parameters),
         theirs: Greeting,
     ) -> Result<Newcomer<D>, VerbsError> {
         let cookie = crate::fabric::random(&self.device)?;
@@ -113,6 +122,10 @@ impl<D: Device> DatagramService<D> {
             )
         })?;
         let route = route_in(&self.device, &poller.domain, peer)?;
+        let eager = self.crew.plan.channel.eager_bytes;
+        let zone = (protocol == Protocol::Written)
+            .then(|| Zone::new(&self.device, eager, parameters).map(Box::new))
+            .transpose()?;
         let mut places = poller.places.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((number, is_new)) = places.take() else {
             poller.crowded.store(true, Ordering::Relaxed);
@@ -134,11 +147,13 @@ impl<D: Device> DatagramService<D> {
         Ok(Newcomer {
             id: OF_SESSIONS | serial << 32 | u64::from(number),
             number,
+            protocol,
             cookie,
             told,
             theirs,
             route,
             block,
+            zone,
         })
     }
 }

@@ -11,7 +11,9 @@ use super::outgoing::Outgoing;
 use super::session::{Session, Tools};
 use crate::channel::datagram::connect::provision;
 use crate::channel::datagram::endpoint::{sessions_max, Block, Route, FIRST_RECEIVES};
-use crate::channel::datagram::{Endpoint, Greeting};
+use crate::channel::datagram::written::Zone;
+use crate::channel::datagram::{Endpoint, Greeting, Protocol};
+use crate::channel::pool::block_bytes;
 use crate::channel::ChannelError;
 use crate::server::connection::Context;
 use crate::server::crew::Outside;
@@ -31,6 +33,7 @@ const RENEWAL: Duration = Duration::from_millis(100);
 pub(super) struct Newcomer<D: Device> {
     pub(super) id: u64,
     pub(super) number: u32,
+    pub(super) protocol: Protocol,
     pub(super) cookie: u64,
     /// The queue pair that it was told of.
     pub(super) told: EndpointAddress,
@@ -38,6 +41,8 @@ pub(super) struct Newcomer<D: Device> {
     pub(super) route: Route<D>,
     /// RECEIVEs, unless those of an earlier session at the same place are there.
     pub(super) block: Option<Block<D>>,
+    /// Where its requests are written, if they are.
+    pub(super) zone: Option<Box<Zone<D>>>,
 }
 
 /// The outside of a poller.
@@ -93,6 +98,8 @@ pub(super) struct Poller<D: Device> {
     context: Context,
     endpoint: Endpoint<D>,
     sessions: Vec<Option<Session>>,
+    /// Zones of sessions whose requests are written, with their numbers.
+    zones: Vec<(u32, Box<Zone<D>>)>,
     /// Sessions that datagrams have come for, one entry each.
     ready: VecDeque<u32>,
     outgoing: Outgoing,
@@ -126,7 +133,7 @@ impl<D: Device> Poller<D> {
         index: usize,
         context: Context,
         endpoint: Endpoint<D>,
-        longest: usize,
+        (longest, eager): (usize, usize),
     ) -> Self {
         let packet_bytes = endpoint.packet_bytes();
         Self {
@@ -135,9 +142,10 @@ impl<D: Device> Poller<D> {
             context,
             endpoint,
             sessions: Vec::new(),
+            zones: Vec::new(),
             ready: VecDeque::new(),
             outgoing: Outgoing::new(packet_bytes),
-            scratch: vec![0; packet_bytes].into(),
+            scratch: vec![0; packet_bytes.max(block_bytes(eager))].into(),
             longest,
             usual: 64,
             now: thread::now(),
@@ -200,19 +208,22 @@ impl<D: Device> Poller<D> {
         let Newcomer {
             id,
             number,
+            protocol,
             cookie,
             told,
             theirs,
             route,
             block,
+            zone,
         } = newcomer;
         let limits = (self.endpoint.packet_bytes(), self.longest);
-        let session = Session::new(id, number, &theirs, limits, self.now);
+        let session = Session::new((id, number), protocol, &theirs, limits, self.now);
         let index = number as usize;
         if self.sessions.len() <= index {
             self.sessions.resize_with(index + 1, || None);
         }
         self.sessions[index] = Some(session);
+        self.zones.extend(zone.map(|zone| (number, zone)));
         self.endpoint.enter_at(number, cookie);
         self.endpoint.join(number, route);
         let posted = block.map_or(Ok(()), |block| self.endpoint.provide(block));
@@ -234,6 +245,7 @@ impl<D: Device> Poller<D> {
             return;
         };
         self.context.ended(session.id, error);
+        self.zones.retain(|(other, _)| *other != number);
         self.endpoint.leave(number);
         let places = self.handle.places.lock();
         places
@@ -295,11 +307,37 @@ impl<D: Device> Poller<D> {
         }
     }
 
+    /// Serves requests that were written into zones.
+    #[inline]
+    fn serve_zones(&mut self) -> usize {
+        let mut taken = 0;
+        let mut at = 0;
+        while let Some((number, zone)) = self.zones.get_mut(at) {
+            let number = *number;
+            zone.begin();
+            while let Some((_, zone)) = self.zones.get_mut(at).filter(|(own, _)| *own == number) {
+                let Some((block, header)) = zone.take(&mut self.scratch) else {
+                    at += 1;
+                    break;
+                };
+                taken += 1;
+                let now = self.now;
+                self.with(number, |session, tools, bytes| {
+                    session.heard = now;
+                    session.take_written(block, header, bytes, tools)
+                });
+            }
+        }
+        taken
+    }
+
     /// Serves what has come for sessions, within the budget.
     #[inline]
     fn serve(&mut self) -> Result<usize, ChannelError> {
+        // First: a question about a request that is here is not to be answered as if it were lost.
+        let written = self.serve_zones();
         let ready = &mut self.ready;
-        let mut taken = self.endpoint.poll(|session| ready.push_back(session))?;
+        let mut taken = written + self.endpoint.poll(|session| ready.push_back(session))?;
         if self.endpoint.has_unclaimed() {
             self.take_mail();
             let ready = &mut self.ready;
@@ -385,6 +423,9 @@ impl<D: Device> Rounds for Poller<D> {
         if self.handle.mailbox.has_mail() || !self.ready.is_empty() {
             return true;
         }
+        if self.zones.iter().any(|(_, zone)| zone.has_arrival()) {
+            return true;
+        }
         let ready = &mut self.ready;
         let polled = self.endpoint.poll(|session| ready.push_back(session));
         if let Err(error) = &polled {
@@ -399,7 +440,14 @@ impl<D: Device> Rounds for Poller<D> {
             // Only for a moment.
             Some(_) => return false,
             None => {
-                if let Err(error) = self.endpoint.prepare_sleep() {
+                for at in 0..self.zones.len() {
+                    let Some(&(number, _)) = self.zones.get(at) else {
+                        break;
+                    };
+                    self.with(number, |session, tools, _| session.say_asleep(tools));
+                }
+                let sent = self.outgoing.flush(&mut self.endpoint);
+                if let Err(error) = sent.and_then(|()| self.endpoint.prepare_sleep()) {
                     self.fail(&error);
                 }
             }

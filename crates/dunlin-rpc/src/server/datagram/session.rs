@@ -1,7 +1,8 @@
 //! One client's session at a server: takes its datagrams, runs or hands out handlers, puts responses into packets.
 //!
 //! A request is executed once: its call's slot and generation say whether it was seen. A response that is lost is not sent again; the
-//! client asks what became of its call, and hears it ([`Fate`]).
+//! client asks what became of its call, and hears it ([`Fate`]). With eRPC's protocol responses are kept and sent as often as they are asked
+//! for ([`Answerer`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,12 +13,14 @@ use dunlin_verbs::{Device, Work};
 
 use super::outgoing::{Outgoing, Spot, Target};
 use crate::channel::buffers::{Bytes, BytesMut};
+use crate::channel::datagram::driven::server::{Answerer, Step};
+use crate::channel::datagram::driven::PART_BYTES;
 use crate::channel::datagram::fate::{self, Fate};
 use crate::channel::datagram::packet::{Cursor, Head};
 use crate::channel::datagram::segments::{
     count_in, put_segment, Arrived, Incoming, SegmentHead, Transfer, SEGMENT_HEAD_BYTES,
 };
-use crate::channel::datagram::{Endpoint, Greeting};
+use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::error::{FailureReason, WireFailure};
@@ -36,6 +39,8 @@ const MAX_TRANSFER_BYTES: usize = 64 << 20;
 struct Slot {
     next: u32,
     working: bool,
+    /// The last one was not executed, and will not be: the client was told so, whether it heard it or not.
+    given_up: bool,
 }
 
 /// A session.
@@ -54,10 +59,14 @@ pub(super) struct Session {
     transfer_bytes: usize,
     /// The long request that is on its way.
     incoming: Incoming,
+    /// What stands for both, where the client drives.
+    answerer: Option<Box<Answerer>>,
     on_workers: usize,
     cancelled: Vec<u64>,
     /// Its first datagram was answered, which tells it that its RECEIVEs are posted.
     greeted: bool,
+    /// It knows that the server sleeps, and has not been heard of since.
+    knows_of_sleep: bool,
     /// When it was last heard of.
     pub(super) heard: Instant,
 }
@@ -84,8 +93,8 @@ impl Exporter for NoExports {
 
 impl Session {
     pub(super) fn new(
-        id: u64,
-        number: u32,
+        (id, number): (u64, u32),
+        protocol: Protocol,
         theirs: &Greeting,
         (own_packet, longest_request): (usize, usize),
         now: Instant,
@@ -93,6 +102,7 @@ impl Session {
         let slot = Slot {
             next: 0,
             working: false,
+            given_up: false,
         };
         let capacity = theirs.capacity(own_packet);
         Self {
@@ -110,9 +120,14 @@ impl Session {
             transfer: 0,
             transfer_bytes: 0,
             incoming: Incoming::new(capacity - SEGMENT_HEAD_BYTES, longest_request),
+            answerer: (protocol == Protocol::Driven).then(|| {
+                let piece = capacity - PART_BYTES;
+                Box::new(Answerer::new(theirs.calls, piece, longest_request))
+            }),
             on_workers: 0,
             cancelled: Vec::new(),
             greeted: false,
+            knows_of_sleep: false,
             heard: now,
         }
     }
@@ -132,10 +147,7 @@ impl Session {
         let Some(head) = bytes.first_chunk().and_then(Head::read) else {
             return Ok(());
         };
-        if !self.greeted {
-            self.greeted = true;
-            self.push(Kind::Fates, 0, &[], tools)?;
-        }
+        self.greet(tools)?;
         let mut cursor = Cursor::new(head);
         loop {
             let next = cursor.take(bytes).map_err(ChannelError::violation)?;
@@ -144,10 +156,52 @@ impl Session {
             };
             let payload: Range<usize> = payload;
             match header.kind {
-                Kind::Request => self.request(header, &bytes[payload], tools)?,
+                Kind::Request if self.answerer.is_none() => {
+                    self.request(header, &bytes[payload], tools)?;
+                }
+                Kind::RequestPart => self.take_part(header, &bytes[payload], tools)?,
                 _ => self.dispatch(header, &bytes[payload], tools)?,
             }
         }
+    }
+
+    /// Takes a request that was written; its payload is at the beginning of `bytes`.
+    #[inline]
+    pub(super) fn take_written<D: Device>(
+        &mut self,
+        block: usize,
+        header: Header,
+        bytes: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.greet(tools)?;
+        if header.kind != Kind::Request || header.call as u32 as usize != block {
+            let words = "something in a zone that is not the request of its block";
+            return Err(ChannelError::violation(words));
+        }
+        self.request(header, &bytes[..header.length as usize], tools)
+    }
+
+    /// The client was heard of: the first time it is told that its RECEIVEs are posted.
+    #[inline]
+    fn greet<D: Device>(&mut self, tools: &mut Tools<'_, D>) -> Result<(), ChannelError> {
+        self.knows_of_sleep = false;
+        if self.greeted {
+            return Ok(());
+        }
+        self.greeted = true;
+        self.push(Kind::Fates, 0, &[], tools)
+    }
+
+    /// Tells the client that the server sleeps, unless it knows.
+    pub(super) fn say_asleep<D: Device>(
+        &mut self,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        if std::mem::replace(&mut self.knows_of_sleep, true) {
+            return Ok(());
+        }
+        self.push(Kind::Asleep, 0, &[], tools)
     }
 
     #[cold]
@@ -157,6 +211,23 @@ impl Session {
         payload: &[u8],
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
+        match header.kind {
+            Kind::ResponseRequest => {
+                let number = count_in(payload)?;
+                return self.put_response(header.call, number, tools);
+            }
+            Kind::Release => {
+                if let Some(answerer) = &mut self.answerer {
+                    answerer.release(header.call);
+                }
+                return Ok(());
+            }
+            Kind::RequestSegment | Kind::Segments | Kind::Question if self.answerer.is_some() => {
+                let words = "a message of another protocol of datagrams";
+                return Err(ChannelError::violation(words));
+            }
+            _ => {}
+        }
         match header.kind {
             Kind::RequestSegment => self.take_segment(header, payload, tools),
             Kind::Segments => {
@@ -201,6 +272,7 @@ impl Session {
         }
         slot.next = ((call >> 32) as u32).wrapping_add(1);
         slot.working = true;
+        slot.given_up = false;
         Ok(())
     }
 
@@ -209,6 +281,7 @@ impl Session {
         if is_new(&self.slots, call)? {
             let slot = &mut self.slots[call as u32 as usize];
             slot.next = ((call >> 32) as u32).wrapping_add(1);
+            slot.given_up = true;
             self.incoming.forget(call);
             return Ok(Fate::Unknown);
         }
@@ -216,6 +289,9 @@ impl Session {
         let latest = slot.next.wrapping_sub(1) == (call >> 32) as u32;
         if latest && slot.working {
             return Ok(Fate::Working);
+        }
+        if latest && slot.given_up {
+            return Ok(Fate::Unknown);
         }
         match self.transfers.iter().position(|one| one.call == call) {
             // The client waits for segments in vain.
@@ -239,6 +315,17 @@ impl Session {
             // It came twice, or so late that its caller was told that it is lost.
             return Ok(());
         }
+        self.run_new(header, payload, tools)
+    }
+
+    /// Executes a request that is whole, in one datagram and new.
+    #[inline]
+    fn run_new<D: Device>(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
         self.begin(header.call)?;
         tools.context.counters.request();
         if tools.draining {
@@ -256,6 +343,116 @@ impl Session {
         }
     }
 
+    /// Takes a part of a request of a client that drives.
+    #[inline]
+    fn take_part<D: Device>(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let is_new = is_new(&self.slots, header.call)?;
+        let Some(answerer) = &mut self.answerer else {
+            let words = "a message of another protocol of datagrams";
+            return Err(ChannelError::violation(words));
+        };
+        D::charge(Work::Copy(payload.len()));
+        match answerer.take(header, payload, is_new)? {
+            Step::Nothing => Ok(()),
+            Step::Credit(number) => {
+                let number = number.to_le_bytes();
+                self.push(Kind::CreditReturn, header.call, &number, tools)
+            }
+            Step::Run(None) => self.run_new(header, &payload[PART_BYTES..], tools),
+            Step::Run(Some(request)) => self.take_whole(header, request, tools),
+            Step::AtWork => {
+                let mut word = Vec::with_capacity(fate::TOLD_BYTES);
+                fate::tell(&mut word, header.call, Fate::Working);
+                self.push(Kind::Fates, header.call, &word, tools)
+            }
+            Step::Again => self.put_response(header.call, 0, tools),
+        }
+    }
+
+    /// Sends a part of a response that is kept, if there is such.
+    #[inline]
+    fn put_response<D: Device>(
+        &mut self,
+        call: u64,
+        number: u32,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let Some(answerer) = &mut self.answerer else {
+            let words = "a message of another protocol of datagrams";
+            return Err(ChannelError::violation(words));
+        };
+        let packet = tools
+            .outgoing
+            .begin(&mut self.spot, &self.target, tools.endpoint)?;
+        if answerer.put(call, number, packet) {
+            D::charge(Work::Copy(packet.bytes().len()));
+        }
+        Ok(())
+    }
+
+    /// As [`Session::run`], with a response that is kept.
+    #[inline]
+    fn run_kept<D: Device>(
+        &mut self,
+        function: &HandlerFunction,
+        (header, payload): (Header, &[u8]),
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let Some(answerer) = &mut self.answerer else {
+            return Ok(());
+        };
+        let limits = (self.longest, self.longest);
+        let mut responder = Responder::new(answerer.place(header.call), limits, &NoExports);
+        let request = Request {
+            handler: header.handler,
+            payload,
+            connection: self.id,
+        };
+        let ended = execute(function, &request, &mut responder);
+        if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
+            answerer.placed(header.call, length);
+            self.slots[header.call as u32 as usize].working = false;
+            return self.put_response(header.call, 0, tools);
+        }
+        let outcome = Outcome::new(ended, responder.elsewhere());
+        self.respond(header.call, outcome, tools)
+    }
+
+    /// Keeps a response and sends its first part. `held`: it has waited for a worker.
+    fn keep<D: Device>(
+        &mut self,
+        call: u64,
+        outcome: Outcome,
+        held: bool,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let Some(answerer) = &mut self.answerer else {
+            return Ok(());
+        };
+        let (mut bytes, mut failed) = match outcome {
+            Outcome::Short(bytes) => (bytes, false),
+            Outcome::Long(buffer) => (buffer.bytes_ref().to_vec(), false),
+            Outcome::Failure(failure) => (failure.encode(), true),
+        };
+        let kept = answerer.kept();
+        if bytes.len() > answerer.piece() && kept > 0 && kept + bytes.len() > MAX_TRANSFER_BYTES {
+            let words =
+                format!("{kept} bytes of long responses are kept, {MAX_TRANSFER_BYTES} allowed");
+            bytes = WireFailure::new(FailureReason::Overloaded, 0, words).encode();
+            failed = true;
+        }
+        if failed {
+            bytes.truncate(answerer.piece());
+        }
+        answerer.answer(call, bytes, failed, held);
+        self.put_response(call, 0, tools)
+    }
+
     /// Runs a handler on this thread; its response goes where it will leave from.
     #[inline]
     fn run<D: Device>(
@@ -265,6 +462,9 @@ impl Session {
         payload: &[u8],
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
+        if self.answerer.is_some() {
+            return self.run_kept(function, (header, payload), tools);
+        }
         let room = (*tools.usual).min(self.capacity);
         let packet = tools
             .outgoing
@@ -338,6 +538,10 @@ impl Session {
             Some(_) => Outcome::Short(Vec::new()),
             None => outcome,
         };
+        if self.answerer.is_some() {
+            self.slots[call as u32 as usize].working = false;
+            return self.keep(call, outcome, true, tools);
+        }
         self.respond(call, outcome, tools)
     }
 
@@ -424,6 +628,9 @@ impl Session {
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         self.slots[call as u32 as usize].working = false;
+        if self.answerer.is_some() {
+            return self.keep(call, outcome, false, tools);
+        }
         let bytes: Box<[u8]> = match outcome {
             Outcome::Short(bytes) => bytes.into(),
             Outcome::Long(buffer) => buffer.bytes_ref().into(),
@@ -508,7 +715,11 @@ impl Session {
 
     /// Whether everything taken is answered.
     pub(super) fn is_quiet(&self) -> bool {
-        self.on_workers == 0 && self.transfers.is_empty()
+        let sent = self
+            .answerer
+            .as_ref()
+            .is_none_or(|answerer| answerer.is_quiet());
+        self.on_workers == 0 && self.transfers.is_empty() && sent
     }
 }
 

@@ -11,12 +11,14 @@ mod turns;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use dunlin_verbs::{Access, Device, EndpointAddress, VerbsError};
+use dunlin_verbs::{thread, Access, Device, EndpointAddress, VerbsError};
 
 use super::connection::Connection;
 use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
 use super::region::ServedRegions;
-use crate::channel::pool::{zone_bytes, PoolMemory, UnconnectedServedPool, ENTRY_BYTES};
+use crate::channel::pool::{
+    zone_bytes, Mapping, PoolMemory, Rings, UnconnectedServedPool, ENTRY_BYTES, RINGS,
+};
 use crate::channel::Parameters;
 pub use grouping::Grouping;
 use poller::{Newcomer, Poller, PollerHandle};
@@ -25,6 +27,11 @@ use poller::{Newcomer, Poller, PollerHandle};
 const OF_POOLS: u64 = 1 << 62;
 /// Clients of a poller whose turns come and go.
 const CLIENTS_MAX: usize = 4096;
+
+/// Clients of a poller that are heard by completions, and entries of the queue for those of each: twice as many as it has RECEIVEs, because
+/// what one has left may be there when the next comes.
+const RUNG_MAX: usize = 512;
+const RINGS_EACH: usize = 2 * RINGS;
 
 /// Where the zones of a poller's memory begin.
 const ZONES_AT: usize = CLIENTS_MAX * ENTRY_BYTES;
@@ -89,14 +96,41 @@ impl<D: Device> PoolService<D> {
         Ok(poller.memory.get_or_init(|| memory))
     }
 
-    /// Joins a new client to the poller with the fewest. `fixed`: its zone is its own for good.
+    /// The queue in which a poller hears of messages, made when the first client comes that needs it, and how many clients it is for.
+    fn bell(
+        &self,
+        bell: &mut Option<D::CompletionQueue>,
+        wake: &D::CompletionChannel,
+    ) -> Result<usize, VerbsError> {
+        let most = (self.device.attributes().max_completions / RINGS_EACH).min(RUNG_MAX);
+        if bell.is_none() {
+            let made = self
+                .device
+                .create_completion_queue(most * RINGS_EACH, Some(wake))?;
+            *bell = Some(made);
+        }
+        Ok(most)
+    }
+
+    /// Joins a new client to the poller with the fewest.
     pub(super) fn accept(
         &self,
-        fixed: bool,
+        mapping: Mapping,
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.started()?;
+        // Others who come now wait for the numbers, and pollers for the bell.
+        thread::hold(|| self.accept_held(started, mapping, peer, parameters))
+    }
+
+    fn accept_held(
+        &self,
+        started: &Started<PollerHandle<D>>,
+        mapping: Mapping,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let (index, poller) = started.least()?;
         let mut numbers = poller
             .numbers
@@ -110,7 +144,7 @@ impl<D: Device> PoolService<D> {
                 limit: numbers.limit(),
             });
         };
-        let joined = self.join((index, started), number, fixed, (peer, parameters));
+        let joined = self.join((index, started), number, mapping, (peer, parameters));
         let (newcomer, answer) = joined.inspect_err(|_| match is_new {
             true => numbers.undo(),
             false => numbers.give_back(number),
@@ -124,32 +158,53 @@ impl<D: Device> PoolService<D> {
         &self,
         (index, started): (usize, &Started<PollerHandle<D>>),
         number: u32,
-        fixed: bool,
+        mapping: Mapping,
         (peer, parameters): (&EndpointAddress, &Parameters),
     ) -> Result<(Newcomer<D>, (EndpointAddress, Parameters)), VerbsError> {
         let poller = &started.pollers[index];
-        let memory = if fixed {
-            PoolMemory::Own
-        } else {
-            // As many zones in each of two pools as a group has clients.
-            let places = self.crew.plan.grouping.rules(started.pollers.len()).most();
-            PoolMemory::Shared {
-                region: self.memory(poller, places)?,
-                entry_at: number as usize * ENTRY_BYTES,
-                zones_at: ZONES_AT,
-                places: 2 * places,
+        let serial = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x3fff_ffff;
+        let id = OF_POOLS | serial << 32 | u64::from(number);
+        let mut bell = poller.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = match mapping {
+            Mapping::Polled => PoolMemory::Own(None),
+            Mapping::Rung => {
+                let most = self.bell(&mut bell, poller.mailbox.wake())?;
+                if poller.rung.load(Ordering::Relaxed) >= most {
+                    return Err(VerbsError::Limit {
+                        resource: "clients of a poller that are heard by completions (more pollers have more)",
+                        asked: 1,
+                        available: 0,
+                        limit: most,
+                    });
+                }
+                let rings = bell.as_ref().map(|queue| Rings {
+                    queue,
+                    id,
+                    client: number,
+                });
+                PoolMemory::Own(rings)
+            }
+            Mapping::ByTurns => {
+                // As many zones in each of two pools as a group has clients.
+                let places = self.crew.plan.grouping.rules(started.pollers.len()).most();
+                PoolMemory::Shared {
+                    region: self.memory(poller, places)?,
+                    entry_at: number as usize * ENTRY_BYTES,
+                    zones_at: ZONES_AT,
+                    places: 2 * places,
+                }
             }
         };
         let config = &self.crew.plan.channel;
         let pool = UnconnectedServedPool::new(&self.device, poller.mailbox.wake(), config, memory)?;
         let answer = (pool.address(), pool.parameters());
         let channel = pool.join(peer, parameters)?;
-        let serial = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x3fff_ffff;
-        let id = OF_POOLS | serial << 32 | u64::from(number);
+        if mapping == Mapping::Rung {
+            poller.rung.fetch_add(1, Ordering::Relaxed);
+        }
         let regions = Arc::clone(&self.regions);
         let newcomer = Newcomer {
             number,
-            fixed,
             connection: Connection::new(id, index, channel, None, regions),
         };
         Ok((newcomer, answer))

@@ -1,15 +1,16 @@
 //! The thread that serves clients by message pools.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::{thread, Device};
+use dunlin_verbs::{thread, Completion, CompletionQueue, Device, Notify};
 
 use super::long_calls::LongCalls;
 use super::turns::{Failed, Turns};
 use crate::admission::grouping::groups::Rules;
 use crate::channel::carrier::PROBE_INTERVAL;
-use crate::channel::pool::ServedPool;
+use crate::channel::pool::{Mapping, ServedPool};
 use crate::channel::ChannelError;
 use crate::server::connection::{Connection, Context};
 use crate::server::crew::Outside;
@@ -19,6 +20,8 @@ use crate::server::rounds::Rounds;
 use crate::server::workers::Finished;
 use crate::HandlerId;
 
+/// Completions that tell of messages, taken in one pass.
+const RINGS_BUDGET: usize = 32;
 /// Passes between two looks at the endpoint entries, while there is other work.
 const PASSES_PER_FETCH: u32 = 4;
 
@@ -28,8 +31,6 @@ pub(super) type Members<D> = Vec<Option<Connection<ServedPool<D>>>>;
 /// A client that was accepted.
 pub(super) struct Newcomer<D: Device> {
     pub(super) number: u32,
-    /// Its zone is its own for good.
-    pub(super) fixed: bool,
     pub(super) connection: Connection<ServedPool<D>>,
 }
 
@@ -39,6 +40,10 @@ pub(super) struct PollerHandle<D: Device> {
     pub(super) numbers: Mutex<Places>,
     /// Entries and zones of the clients whose turns come and go.
     pub(super) memory: OnceLock<D::Region>,
+    /// Where completions tell of messages, and how many clients are heard by them. Only who makes a client's queue pair wants it beside the
+    /// poller, which does not wait for that.
+    pub(super) bell: Mutex<Option<D::CompletionQueue>>,
+    pub(super) rung: AtomicUsize,
 }
 
 impl<D: Device> PollerHandle<D> {
@@ -47,6 +52,8 @@ impl<D: Device> PollerHandle<D> {
             mailbox: Mailbox::new(wake),
             numbers: Mutex::new(Places::new(clients)),
             memory: OnceLock::new(),
+            bell: Mutex::new(None),
+            rung: AtomicUsize::new(0),
         })
     }
 }
@@ -66,8 +73,10 @@ pub(super) struct Poller<D: Device> {
     context: Context,
     members: Members<D>,
     turns: Turns,
-    /// Clients whose zones are their own.
+    /// Clients whose zones are their own and are polled.
     fixed: Vec<u32>,
+    /// Clients that have told of messages, each once.
+    rung: Vec<u32>,
     /// Clients whose turn is over, and whose long requests are still being fetched.
     lingering: Vec<u32>,
     failed: Vec<Failed>,
@@ -85,6 +94,7 @@ impl<D: Device> Poller<D> {
             members: Vec::new(),
             turns: Turns::new(rules, thread::now()),
             fixed: Vec::new(),
+            rung: Vec::new(),
             lingering: Vec::new(),
             failed: Vec::new(),
             spoilt: Vec::new(),
@@ -129,12 +139,103 @@ impl<D: Device> Poller<D> {
         if self.members.len() <= index {
             self.members.resize_with(index + 1, || None);
         }
+        let mapping = newcomer.connection.channel.mapping();
         self.members[index] = Some(newcomer.connection);
-        if newcomer.fixed {
-            self.fixed.push(newcomer.number);
-        } else {
-            self.turns.groups.login(newcomer.number);
+        match mapping {
+            Mapping::Polled => self.fixed.push(newcomer.number),
+            Mapping::ByTurns => self.turns.groups.login(newcomer.number),
+            Mapping::Rung => {}
         }
+    }
+
+    /// Takes what completions tell of messages, within a budget; says how many they were.
+    #[inline]
+    fn listen(&mut self) -> usize {
+        // Without anybody who is heard so it costs this look.
+        if self.handle.rung.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut completions = [Completion::EMPTY; RINGS_BUDGET];
+        let polled = thread::hold(|| match self.handle.bell.try_lock() {
+            Ok(mut bell) => bell
+                .as_mut()
+                .map_or(Ok(0), |bell| bell.poll(&mut completions)),
+            // A client is being made.
+            Err(_) => Ok(0),
+        });
+        let heard = match polled {
+            Ok(heard) => heard,
+            Err(error) => {
+                self.end_rung(&ChannelError::queue_pair(error.to_string()));
+                return 0;
+            }
+        };
+        for completion in &completions[..heard] {
+            self.hear(completion);
+        }
+        heard
+    }
+
+    #[inline]
+    fn hear(&mut self, completion: &Completion) {
+        let number = completion.id as u32;
+        let known = |members: &Members<D>| {
+            let member = members.get(number as usize).and_then(Option::as_ref);
+            member.is_some_and(|client| client.id == completion.id)
+        };
+        if !known(&self.members) {
+            // It may not have been adopted yet; or it has left, and this is what it has left.
+            self.take_mail();
+            if !known(&self.members) {
+                return;
+            }
+        }
+        let Some(Some(client)) = self.members.get_mut(number as usize) else {
+            return;
+        };
+        let was_rung = client.channel.is_rung();
+        match client.channel.ring(completion) {
+            Ok(()) if client.channel.is_rung() && !was_rung => self.rung.push(number),
+            Ok(()) => {}
+            Err(error) => self.failed.push((number, error)),
+        }
+    }
+
+    /// Asks for an event with the next completion that tells of a message. `false`: not now.
+    fn arm_bell(&mut self) -> bool {
+        let armed = thread::hold(|| match self.handle.bell.try_lock() {
+            Ok(mut bell) => {
+                let arm = |bell: &mut D::CompletionQueue| bell.request_notify(Notify::Next);
+                Some(bell.as_mut().map_or(Ok(()), arm))
+            }
+            Err(_) => None,
+        });
+        if let Some(Err(error)) = &armed {
+            self.end_rung(&ChannelError::queue_pair(error.to_string()));
+        }
+        armed.is_some()
+    }
+
+    #[cold]
+    fn end_rung(&mut self, error: &ChannelError) {
+        for (number, client) in self.members.iter().enumerate() {
+            let rung =
+                |client: &Connection<ServedPool<D>>| client.channel.mapping() == Mapping::Rung;
+            if client.as_ref().is_some_and(rung) {
+                self.failed.push((number as u32, error.clone()));
+            }
+        }
+    }
+
+    /// Whether a client that told of messages has some that are not taken.
+    fn is_still_rung(&mut self, number: u32) -> bool {
+        let Some(Some(client)) = self.members.get(number as usize) else {
+            return false;
+        };
+        if client.is_fetching() && !self.lingering.contains(&number) {
+            self.lingering.push(number);
+        }
+        client.channel.is_rung()
     }
 
     /// Ends the clients that have failed.
@@ -146,13 +247,16 @@ impl<D: Device> Poller<D> {
             };
             client.close();
             self.context.ended(client.id, &error);
-            let place = client.channel.place();
+            let (place, mapping) = (client.channel.place(), client.channel.mapping());
             // Whoever sees one connection less sees nothing of it left.
             drop(client);
-            if self.fixed.contains(&number) {
-                self.fixed.retain(|&other| other != number);
-            } else {
-                self.turns.leave(number, place);
+            match mapping {
+                Mapping::Polled => self.fixed.retain(|&other| other != number),
+                Mapping::ByTurns => self.turns.leave(number, place),
+                Mapping::Rung => {
+                    self.rung.retain(|&other| other != number);
+                    self.handle.rung.fetch_sub(1, Ordering::Relaxed);
+                }
             }
             self.lingering.retain(|&other| other != number);
             let numbers = self.handle.numbers.lock();
@@ -177,12 +281,14 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Serves the clients whose turn it is, those with zones of their own, and those with long requests under way.
+    /// Serves the clients whose turn it is, those with zones of their own, those that have told of messages, and those with long requests
+    /// under way.
     #[inline]
     fn serve(&mut self) -> usize {
         let mut work = 0;
         let mut long = None;
-        let everybody = self.turns.active.iter().chain(&self.fixed);
+        let mut rung = std::mem::take(&mut self.rung);
+        let everybody = self.turns.active.iter().chain(&self.fixed).chain(&rung);
         for &number in everybody {
             let Some(Some(client)) = self.members.get_mut(number as usize) else {
                 continue;
@@ -200,6 +306,8 @@ impl<D: Device> Poller<D> {
                 self.spoilt.push(number);
             }
         }
+        rung.retain(|&number| self.is_still_rung(number));
+        self.rung = rung;
         if work > 0 && self.long_calls.is_watching() {
             self.long_calls.watched();
             if long.is_some_and(|handler| self.context.handlers.run_apart(handler)) {
@@ -313,6 +421,7 @@ impl<D: Device> Rounds for Poller<D> {
         if self.handle.mailbox.has_mail() {
             work += self.take_mail();
         }
+        self.listen();
         self.passes = self.passes.wrapping_add(1);
         let mut served_at = None;
         let served = if self.context.workers.is_some() {
@@ -372,12 +481,13 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn has_work(&mut self) -> bool {
         self.handle.mailbox.has_mail()
+            || self.listen() > 0
             || !self.turns.warming.is_empty()
             || self.members.iter().flatten().any(Connection::has_arrival)
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        let mut known = true;
+        let mut known = self.arm_bell();
         self.each(|client| {
             known &= client.prepare_sleep()?;
             Ok(())

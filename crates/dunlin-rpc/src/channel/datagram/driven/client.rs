@@ -1,0 +1,364 @@
+//! The client's side: what is outstanding of each call, the session's credits, its rate, and the timers (eRPC §5).
+
+use std::collections::VecDeque;
+
+use super::pace::Pacer;
+use super::timely::Timely;
+use super::{number_in, pieces, Part, FAILURE, HELD, PART_BYTES};
+use crate::channel::datagram::packet::Packet;
+use crate::channel::message::{Header, Kind};
+use crate::channel::ChannelError;
+
+/// Time without an answer after which a call goes back to its first packet without one (eRPC §5.3).
+const TIMEOUT_NS: u64 = 5_000_000;
+/// Doublings of that at most, while one timeout follows another: a server that is at work is asked less and less often.
+const DOUBLINGS: u32 = 5;
+
+/// A call that may be out.
+#[derive(Debug, Default)]
+struct Slot {
+    call: u64,
+    handler: u16,
+    /// Whether it is out.
+    out: bool,
+    /// Whether it stands in the line of those that have packets to send.
+    in_line: bool,
+    /// A packet was sent again: whose answer comes is not known, so none is a measurement.
+    again: bool,
+    failed: bool,
+    request: Vec<u8>,
+    requests: u32,
+    response: Vec<u8>,
+    /// Known with the first part of the response.
+    responses: Option<u32>,
+    /// Packets sent, and answers to them that have come, each in its order.
+    sent: u32,
+    got: u32,
+    /// When something was last heard of it, or sent while nothing was out.
+    moved_ns: u64,
+    timeouts: u32,
+    /// When packets were sent, by their number modulo the credits.
+    sent_ns: Box<[u64]>,
+}
+
+impl Slot {
+    /// Packets that may be sent, as far as is known.
+    #[inline]
+    fn limit(&self) -> u32 {
+        // All but one part of the response are asked for.
+        self.requests + self.responses.map_or(0, |parts| parts - 1)
+    }
+
+    fn has_more(&self) -> bool {
+        self.out && self.sent < self.limit()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.responses.is_some() && self.got == self.limit()
+    }
+}
+
+/// What a packet of the server has brought about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// It was late, or came twice.
+    Nothing,
+    /// The call goes on.
+    Progress,
+    /// The response is whole: see [`Driver::take_response`].
+    Whole,
+}
+
+/// A response that is whole.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Response<'a> {
+    /// In the slot's memory until its next call.
+    Short(&'a [u8]),
+    Long(Box<[u8]>),
+    /// The words of a failure.
+    Failure(&'a [u8]),
+}
+
+/// A session's side that drives.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    slots: Box<[Slot]>,
+    /// Slots with packets to send: each sends one and goes to the end.
+    line: VecDeque<u32>,
+    /// Packets that may still be on their way.
+    credits: usize,
+    most_credits: usize,
+    /// Bytes of a piece, and of the longest response that is taken.
+    piece: usize,
+    longest: usize,
+    /// The rate, where there is a network whose queues it can be made for.
+    timely: Option<Timely>,
+    pacer: Pacer,
+}
+
+impl Driver {
+    /// For as many calls, with as many packets of `piece` bytes on their way. `controlled`: congestion is looked for.
+    pub(crate) fn new(
+        calls: usize,
+        credits: usize,
+        (piece, longest): (usize, usize),
+        controlled: bool,
+    ) -> Self {
+        let slot = |_| Slot {
+            sent_ns: vec![0; credits].into(),
+            ..Slot::default()
+        };
+        Self {
+            slots: (0..calls).map(slot).collect(),
+            line: VecDeque::with_capacity(calls),
+            credits,
+            most_credits: credits,
+            piece,
+            longest,
+            timely: controlled.then(|| Timely::new(0)),
+            pacer: Pacer::default(),
+        }
+    }
+
+    /// Begins a call in the slot that its number names, which no call is out in.
+    #[inline]
+    pub(crate) fn begin(&mut self, call: u64, handler: u16, request: &[u8]) {
+        let index = call as u32;
+        let slot = &mut self.slots[index as usize];
+        slot.request.clear();
+        if slot.request.capacity() > 2 * self.piece {
+            // After a long one.
+            slot.request.shrink_to(self.piece);
+        }
+        slot.request.extend_from_slice(request);
+        (slot.call, slot.handler, slot.out) = (call, handler, true);
+        (slot.again, slot.failed) = (false, false);
+        (slot.sent, slot.got, slot.timeouts) = (0, 0, 0);
+        slot.requests = pieces(request.len(), self.piece);
+        slot.responses = None;
+        slot.response.clear();
+        self.stand_in_line(index);
+    }
+
+    #[inline]
+    fn stand_in_line(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if !slot.in_line {
+            slot.in_line = true;
+            self.line.push_back(index);
+        }
+    }
+
+    /// Whether packets wait that could be sent, but for the rate.
+    #[inline]
+    pub(crate) fn may_send(&self) -> bool {
+        self.credits > 0 && !self.line.is_empty()
+    }
+
+    /// Packets on their way.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.most_credits - self.credits
+    }
+
+    /// Whether packets are on their way, or wait.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.unanswered() > 0 || self.slots.iter().any(Slot::has_more)
+    }
+
+    /// Whether a packet that nobody has confirmed is on its way, or could be sent: time matters to it.
+    pub(crate) fn is_hurried(&self) -> bool {
+        !self.line.is_empty()
+            || self
+                .slots
+                .iter()
+                .any(|slot| slot.out && slot.timeouts == 0 && slot.sent > slot.got)
+    }
+
+    /// Puts the next packet that may leave into `packet`, which is empty. `false`: none may.
+    #[inline]
+    pub(crate) fn put(&mut self, packet: &mut Packet, now_ns: u64) -> bool {
+        while self.credits > 0 {
+            let Some(&index) = self.line.front() else {
+                return false;
+            };
+            let slot = &mut self.slots[index as usize];
+            if !slot.has_more() {
+                slot.in_line = false;
+                self.line.pop_front();
+                continue;
+            }
+            let slow = self.timely.filter(|timely| !timely.is_uncongested());
+            if slow.is_some() && !self.pacer.lets_go(now_ns) {
+                return false;
+            }
+            let number = slot.sent;
+            if number < slot.requests {
+                put_request(slot, number, self.piece, packet);
+            } else {
+                let part = number - slot.requests + 1;
+                let header = Header::new(Kind::ResponseRequest, 0, slot.call, 4);
+                packet.push(header, &part.to_le_bytes());
+            }
+            if slot.sent == slot.got {
+                slot.moved_ns = now_ns;
+            }
+            let stamps = slot.sent_ns.len();
+            slot.sent_ns[number as usize % stamps] = now_ns;
+            slot.sent += 1;
+            self.credits -= 1;
+            if let Some(timely) = slow {
+                self.pacer.left(packet.bytes().len(), timely.rate(), now_ns);
+            }
+            self.line.rotate_left(1);
+            if !self.slots[index as usize].has_more() {
+                self.slots[index as usize].in_line = false;
+                self.line.pop_back();
+            }
+            return true;
+        }
+        false
+    }
+
+    /// The call's place, if it is out.
+    #[inline]
+    fn index(&self, call: u64) -> Option<u32> {
+        let slot = self.slots.get(call as u32 as usize)?;
+        (slot.out && slot.call == call).then_some(call as u32)
+    }
+
+    /// Takes a packet of the server's.
+    ///
+    /// # Errors
+    /// When no honest server sends it.
+    #[inline]
+    pub(crate) fn hear(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        now_ns: u64,
+    ) -> Result<Heard, ChannelError> {
+        let Some(index) = self.index(header.call) else {
+            return Ok(Heard::Nothing);
+        };
+        let slot = &mut self.slots[index as usize];
+        let (answered, part) = match header.kind {
+            Kind::CreditReturn => {
+                let number = number_in(payload).map_err(ChannelError::violation)?;
+                if number >= slot.requests - 1 {
+                    let words = "a credit for the end of a request";
+                    return Err(ChannelError::violation(words));
+                }
+                (number, None)
+            }
+            _ => {
+                let read = Part::read(payload, self.piece, self.longest);
+                let (part, body) = read.map_err(ChannelError::violation)?;
+                (slot.requests - 1 + part.number, Some((part, body)))
+            }
+        };
+        if answered != slot.got {
+            return Ok(Heard::Nothing);
+        }
+        if let Some((part, body)) = part {
+            let parts = pieces(part.total as usize, self.piece);
+            if part.number == 0 {
+                slot.responses = Some(parts);
+                slot.failed = part.flags & FAILURE != 0;
+            } else if slot.responses != Some(parts) {
+                let words = "a response that changes its length";
+                return Err(ChannelError::violation(words));
+            }
+            slot.response.extend_from_slice(body);
+        }
+        slot.got += 1;
+        if slot.sent < slot.got {
+            // To a packet that was given up as lost, and holds no credit any more.
+            slot.sent = slot.got;
+        } else {
+            self.credits += 1;
+            let held = part.is_some_and(|(part, _)| part.flags & HELD != 0);
+            if let Some(timely) = self.timely.as_mut().filter(|_| !slot.again && !held) {
+                let stamps = slot.sent_ns.len();
+                let rtt = now_ns.saturating_sub(slot.sent_ns[answered as usize % stamps]);
+                timely.answered(rtt, now_ns);
+            }
+        }
+        slot.moved_ns = now_ns;
+        slot.timeouts = 0;
+        if slot.is_whole() {
+            slot.out = false;
+            return Ok(Heard::Whole);
+        }
+        if slot.has_more() {
+            self.stand_in_line(index);
+        }
+        Ok(Heard::Progress)
+    }
+
+    /// The response of a call that has become whole last in its slot.
+    #[inline]
+    pub(crate) fn take_response(&mut self, call: u64) -> Response<'_> {
+        let slot = &mut self.slots[call as u32 as usize];
+        if slot.failed {
+            return Response::Failure(&slot.response);
+        }
+        if slot.responses == Some(1) {
+            return Response::Short(&slot.response);
+        }
+        Response::Long(std::mem::take(&mut slot.response).into())
+    }
+
+    /// Lets calls without an answer for too long go back to their first packet without one (eRPC §5.3: go-back-N). `true`: some did.
+    #[cold]
+    pub(crate) fn go_back(&mut self, now_ns: u64) -> bool {
+        let mut any = false;
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            let after = TIMEOUT_NS << slot.timeouts.min(DOUBLINGS);
+            let waits = slot.out && slot.sent > slot.got;
+            if !waits || now_ns.saturating_sub(slot.moved_ns) < after {
+                continue;
+            }
+            self.credits += (slot.sent - slot.got) as usize;
+            slot.sent = slot.got;
+            slot.again = true;
+            slot.timeouts += 1;
+            slot.moved_ns = now_ns;
+            any = true;
+            self.stand_in_line(index as u32);
+        }
+        any
+    }
+}
+
+fn put_request(slot: &Slot, number: u32, piece: usize, packet: &mut Packet) {
+    let start = number as usize * piece;
+    let body = &slot.request[start..slot.request.len().min(start + piece)];
+    let part = Part {
+        total: slot.request.len() as u32,
+        number,
+        flags: 0,
+    };
+    put_part(
+        packet,
+        Kind::RequestPart,
+        (slot.handler, slot.call),
+        part,
+        body,
+    );
+}
+
+/// Puts a piece into an empty packet.
+pub(super) fn put_part(
+    packet: &mut Packet,
+    kind: Kind,
+    (handler, call): (u16, u64),
+    part: Part,
+    body: &[u8],
+) {
+    let length = PART_BYTES + body.len();
+    let space = packet.space();
+    space[..PART_BYTES].copy_from_slice(&part.encode());
+    space[PART_BYTES..length].copy_from_slice(body);
+    packet.commit(Header::new(kind, handler, call, length));
+}

@@ -1,0 +1,185 @@
+//! The client's side: requests leave by WRITE.
+
+use dunlin_verbs::{
+    Access, Completion, CompletionQueue, Device, Operation, Payload, QueuePair, Region,
+    RemoteAddress, Segment, SendRequest, VerbsError, Work,
+};
+
+use super::{parameter, Pair, WHAT};
+use crate::channel::carrier;
+use crate::channel::datagram::sends::Ledger;
+use crate::channel::message::{Header, Kind};
+use crate::channel::pool::block::{Draft, Seals};
+use crate::channel::pool::{block_bytes, capacity, zone_bytes};
+use crate::channel::{ChannelError, Parameters};
+
+/// An uplink whose server is not known yet.
+#[derive(Debug)]
+pub(crate) struct UnconnectedUplink<D: Device> {
+    pair: Pair<D>,
+    device: D,
+}
+
+impl<D: Device> UnconnectedUplink<D> {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When the device has no WRITE over UC, or a limit is reached.
+    pub(crate) fn new(device: &D) -> Result<Self, VerbsError> {
+        let inline_bytes = device.attributes().max_inline_bytes;
+        Ok(Self {
+            pair: Pair::new(device, Access::empty(), inline_bytes)?,
+            device: device.clone(),
+        })
+    }
+
+    /// What the server must know of it.
+    pub(crate) fn tell(&self, parameters: &mut Parameters) {
+        self.pair.tell(parameters);
+    }
+
+    /// Joins it to the server.
+    ///
+    /// # Errors
+    /// When the server's words make no zone.
+    pub(crate) fn join(mut self, parameters: &Parameters) -> Result<Uplink<D>, VerbsError> {
+        self.pair.join(parameters)?;
+        let number = |name, most| carrier::number(parameters, WHAT, name, most);
+        let eager = number(parameter::EAGER, 1 << 30)?;
+        let secret = number(parameter::SECRET, usize::MAX)? as u64;
+        let bytes = block_bytes(eager);
+        let inline_bytes = self.device.attributes().max_inline_bytes;
+        let staging = (inline_bytes < bytes).then(|| {
+            let access = Access::LOCAL_WRITE;
+            self.device
+                .allocate_region(&self.pair.domain, zone_bytes(eager), access)
+        });
+        Ok(Uplink {
+            pair: self.pair,
+            zone: carrier::place(parameters, WHAT, parameter::ZONE)?,
+            bytes,
+            capacity: capacity(eager),
+            seals: Seals::new(secret),
+            draft: Draft::new(bytes),
+            staging: staging.transpose()?,
+            inline_bytes,
+            ledger: Ledger::new(),
+            failed: None,
+        })
+    }
+}
+
+/// Where requests leave.
+#[derive(Debug)]
+pub(crate) struct Uplink<D: Device> {
+    pair: Pair<D>,
+    zone: RemoteAddress,
+    /// Bytes of a block, and of the longest request in one.
+    bytes: usize,
+    capacity: usize,
+    seals: Seals,
+    draft: Draft,
+    /// Requests too long to be inline stand here until their call has ended: each block is one call's.
+    staging: Option<D::Region>,
+    inline_bytes: usize,
+    ledger: Ledger,
+    failed: Option<ChannelError>,
+}
+
+impl<D: Device> Uplink<D> {
+    /// Whether all that was written could be.
+    ///
+    /// # Errors
+    /// When the queue pair has failed.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), ChannelError> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Longest request that goes this way.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether a request can leave now.
+    ///
+    /// # Errors
+    /// When the queue pair has failed.
+    #[inline]
+    pub(crate) fn make_room(&mut self) -> Result<bool, ChannelError> {
+        if self.ledger.has_entries(1) {
+            return Ok(true);
+        }
+        self.reclaim()?;
+        Ok(self.ledger.has_entries(1))
+    }
+
+    /// Takes completions.
+    ///
+    /// # Errors
+    /// When the queue pair has failed.
+    #[cold]
+    pub(crate) fn reclaim(&mut self) -> Result<(), ChannelError> {
+        let mut completions = [Completion::EMPTY; 8];
+        let polled = self.pair.completions.poll(&mut completions);
+        let count = polled.map_err(|error| ChannelError::queue_pair(error.to_string()))?;
+        for completion in &completions[..count] {
+            if !completion.is_success() {
+                return Err(ChannelError::queue_pair(completion.status.to_string()));
+            }
+            self.ledger.retire();
+        }
+        Ok(())
+    }
+
+    /// WRITEs a request, for which there is room, into the block of its call. [`Uplink::check`] says whether it could.
+    #[inline]
+    pub(crate) fn write(&mut self, handler: u16, call: u64, payload: &[u8]) {
+        let header = Header::new(Kind::Request, handler, call, payload.len());
+        self.put(call as u32 as usize, header, payload);
+    }
+
+    /// WRITEs a message into a block.
+    #[inline]
+    pub(crate) fn put(&mut self, block: usize, header: Header, payload: &[u8]) {
+        self.draft.fill(payload);
+        let message = self.draft.finish(header, 0, &self.seals, block);
+        D::charge(Work::Copy(message.len()));
+        let at = (block + 1) * self.bytes - message.len();
+        let write = Operation::Write {
+            remote: self.zone.plus(at as u64),
+            immediate: None,
+        };
+        let flags = self.ledger.next();
+        let segment;
+        let payload = match &self.staging {
+            Some(region) if message.len() > self.inline_bytes => {
+                region.memory().write(at, message);
+                segment = [Segment {
+                    region,
+                    offset: at,
+                    length: message.len(),
+                }];
+                Payload::Segments(&segment)
+            }
+            _ => Payload::Inline(message),
+        };
+        let request = SendRequest::new(0, write, payload, flags);
+        if let Err(error) = self.pair.queue_pair.post_send(&[request]) {
+            self.failed = Some(ChannelError::queue_pair(error.to_string()));
+        }
+    }
+
+    /// WRITEs what is no message into a block.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn tear(&mut self, block: usize, bytes: &[u8]) {
+        let at = (block + 1) * self.bytes - bytes.len();
+        let write = Operation::Write {
+            remote: self.zone.plus(at as u64),
+            immediate: None,
+        };
+        let request = SendRequest::new(0, write, Payload::Inline(bytes), self.ledger.next());
+        self.pair.queue_pair.post_send(&[request]).expect("room");
+    }
+}

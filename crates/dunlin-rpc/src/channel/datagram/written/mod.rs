@@ -1,0 +1,108 @@
+//! HERD's way for requests (SIGCOMM'14 §4): a client WRITEs them over UC into a zone of its own, whose blocks the server polls; responses
+//! and everything else are datagrams.
+//!
+//! ```text
+//! client: Uplink   --- UC WRITE, one right-aligned block for each call --->   Zone: server
+//!                  <-- UD SEND: responses, fates ---------------------------
+//! ```
+//!
+//! UC acknowledges nothing, so a lost WRITE is what a lost datagram is: nobody is told, and the call is asked about. One that comes late, or in
+//! part, is found by the seal of its block and by its call's generation, as in the message pool, whose blocks these are.
+
+mod client;
+mod server;
+
+use dunlin_verbs::{
+    Access, ConnectAttributes, Device, EndpointAddress, QueuePair, QueuePairConfig, ReceiveQueue,
+    Transport, Verbs, VerbsError, ENDPOINT_ADDRESS_BYTES,
+};
+
+use super::sends::ENTRIES;
+use crate::channel::Parameters;
+
+pub(crate) use client::{UnconnectedUplink, Uplink};
+pub(crate) use server::Zone;
+
+/// Names of the parameters that two sides exchange.
+mod parameter {
+    pub(super) const ZONE: (&str, &str) = ("zone-address", "zone-key");
+    pub(super) const SECRET: &str = "zone-secret";
+    pub(super) const EAGER: &str = "zone-eager-bytes";
+    /// Words of the address of the UC queue pair.
+    pub(super) const UPLINK: [&str; WORDS] = [
+        "uplink-0", "uplink-1", "uplink-2", "uplink-3", "uplink-4", "uplink-5",
+    ];
+    const WORDS: usize = super::ENDPOINT_ADDRESS_BYTES / 8;
+}
+
+/// For messages about what a peer said.
+const WHAT: &str = "a zone for requests";
+
+/// One side's UC queue pair.
+#[derive(Debug)]
+struct Pair<D: Device> {
+    queue_pair: D::QueuePair,
+    completions: D::CompletionQueue,
+    domain: D::ProtectionDomain,
+}
+
+impl<D: Device> Pair<D> {
+    /// Makes one that may be written through as `access` says.
+    ///
+    /// # Errors
+    /// When the device has no WRITE over UC, or a limit is reached.
+    fn new(device: &D, access: Access, inline_bytes: usize) -> Result<Self, VerbsError> {
+        let attributes = device.attributes();
+        if !attributes.transports.uc.contains(Verbs::WRITE) {
+            return Err(VerbsError::Unsupported {
+                device: attributes.name.clone(),
+                what: "WRITE over UC, which the preset herd stands on: use fasst or rawwrite"
+                    .into(),
+            });
+        }
+        let domain = device.create_protection_domain()?;
+        let completions = device.create_completion_queue(ENTRIES + 1, None)?;
+        let config = QueuePairConfig {
+            transport: Transport::UnreliableConnection,
+            send_completions: &completions,
+            receive_completions: &completions,
+            send_requests: ENTRIES,
+            receive_queue: ReceiveQueue::Own(1),
+            segments: 1,
+            inline_bytes,
+        };
+        let mut queue_pair = device.create_queue_pair(&domain, &config)?;
+        queue_pair.to_init(access)?;
+        Ok(Self {
+            queue_pair,
+            completions,
+            domain,
+        })
+    }
+
+    /// Says where it is.
+    fn tell(&self, parameters: &mut Parameters) {
+        let address = self.queue_pair.address().encode();
+        for (name, word) in parameter::UPLINK.iter().zip(address.chunks_exact(8)) {
+            let word = u64::from_le_bytes(std::array::from_fn(|i| word[i]));
+            parameters.insert((*name).to_string(), word);
+        }
+    }
+
+    /// Joins it to its peer, whose words these are.
+    fn join(&mut self, parameters: &Parameters) -> Result<(), VerbsError> {
+        let mut address = [0; ENDPOINT_ADDRESS_BYTES];
+        for (name, word) in parameter::UPLINK.iter().zip(address.chunks_exact_mut(8)) {
+            let told = parameters.get(*name).ok_or_else(|| {
+                let words = format!("it did not say its {name}: not {WHAT} of this version");
+                VerbsError::Peer(words)
+            })?;
+            word.copy_from_slice(&told.to_le_bytes());
+        }
+        let peer = EndpointAddress::decode(&address);
+        let attributes = ConnectAttributes::default();
+        self.queue_pair
+            .to_ready_to_receive(Some(&peer), attributes)?;
+        self.queue_pair.to_ready_to_send()
+    }
+}

@@ -1,0 +1,101 @@
+//! The server's side: one client's zone, which is polled.
+
+use dunlin_verbs::{Access, Device, Region, VerbsError, Work};
+
+use super::{parameter, Pair};
+use crate::channel::message::Header;
+use crate::channel::pool::block::{Blocks, Seals};
+use crate::channel::pool::scan::Scan;
+use crate::channel::pool::{block_bytes, zone_bytes, BLOCKS};
+use crate::channel::Parameters;
+
+/// A client's zone.
+#[derive(Debug)]
+pub(crate) struct Zone<D: Device> {
+    /// It ends with the zone, and the client's access with it.
+    pair: Pair<D>,
+    region: D::Region,
+    blocks: Blocks,
+    seals: Seals,
+    seen: [u64; BLOCKS],
+    scan: Scan,
+    secret: u64,
+    eager: usize,
+}
+
+impl<D: Device> Zone<D> {
+    /// Makes one for requests of up to `eager` bytes, joined to the client whose words these are.
+    ///
+    /// # Errors
+    /// When the device has no WRITE over UC, a limit is reached, or the words make no client.
+    pub(crate) fn new(
+        device: &D,
+        eager: usize,
+        parameters: &Parameters,
+    ) -> Result<Self, VerbsError> {
+        let mut pair = Pair::new(device, Access::REMOTE_WRITE, 0)?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = device.allocate_region(&pair.domain, zone_bytes(eager), access)?;
+        pair.join(parameters)?;
+        let secret = crate::fabric::random(device)?;
+        let bytes = block_bytes(eager);
+        Ok(Self {
+            pair,
+            region,
+            blocks: Blocks { start: 0, bytes },
+            seals: Seals::new(secret),
+            seen: [0; BLOCKS],
+            scan: Scan::default(),
+            secret,
+            eager,
+        })
+    }
+
+    /// What the client must know of it.
+    pub(crate) fn tell(&self, parameters: &mut Parameters) {
+        let remote = self.region.remote();
+        let numbers = [
+            (parameter::ZONE.0, remote.address),
+            (parameter::ZONE.1, u64::from(remote.key.0)),
+            (parameter::SECRET, self.secret),
+            (parameter::EAGER, self.eager as u64),
+        ];
+        parameters.extend(numbers.map(|(name, value)| (name.to_string(), value)));
+        self.pair.tell(parameters);
+    }
+
+    /// Looks for requests: the next that is new, and its block, with its payload at the beginning of `target`.
+    #[inline]
+    pub(crate) fn take(&mut self, target: &mut [u8]) -> Option<(usize, Header)> {
+        let memory = self.region.memory();
+        while let Some(block) = self.scan.next() {
+            let seal = self.blocks.seal(memory, block);
+            if seal == self.seen[block] {
+                continue;
+            }
+            // What is there in part may become whole; what does not is a lost request.
+            let read = self.blocks.read(memory, block, &self.seals, target);
+            if let Some((header, _)) = read {
+                self.seen[block] = seal;
+                self.scan.found(1 << block);
+                D::charge(Work::SharedLine);
+                D::charge(Work::Copy(header.length as usize));
+                return Some((block, header));
+            }
+        }
+        D::charge(Work::Poll);
+        None
+    }
+
+    /// Begins a look.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.scan.begin();
+    }
+
+    /// Whether something is there that was not taken.
+    pub(crate) fn has_arrival(&self) -> bool {
+        let memory = self.region.memory();
+        (0..BLOCKS).any(|block| self.blocks.seal(memory, block) != self.seen[block])
+    }
+}

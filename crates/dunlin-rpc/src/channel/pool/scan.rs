@@ -1,0 +1,76 @@
+//! Which blocks of a zone are looked at: a server that polls does not look at all of them each time.
+
+use super::{ALL, BLOCKS, CALLS};
+
+/// Looks between two looks at every block of a zone; the others are at those where messages were found before.
+const LOOKS_PER_SCAN: u32 = 16;
+
+/// A look at a zone, and what is known from those before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scan {
+    /// Blocks that messages were ever found in, those that are still to be looked at in this look, and looks.
+    known: u32,
+    left: u32,
+    looks: u32,
+}
+
+impl Scan {
+    /// Begins a look when the last is over. `true`: at every block.
+    #[inline]
+    pub(crate) fn begin(&mut self) -> bool {
+        if self.left != 0 {
+            return false;
+        }
+        self.looks = self.looks.wrapping_add(1);
+        self.left = match self.looks % LOOKS_PER_SCAN {
+            0 => ALL,
+            // And the first that was not used yet: clients use the lowest that is free.
+            _ => self.known | (self.known & (ALL >> (BLOCKS - CALLS))).wrapping_add(1),
+        };
+        self.left == ALL
+    }
+
+    /// The next block of this look.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<usize> {
+        let block = (self.left != 0).then(|| self.left.trailing_zeros() as usize);
+        self.left &= self.left.wrapping_sub(1);
+        block
+    }
+
+    /// Messages are, or will be, in these blocks.
+    #[inline]
+    pub(crate) fn found(&mut self, blocks: u32) {
+        self.known |= blocks;
+    }
+
+    /// This look is at every block.
+    pub(crate) fn look_at_all(&mut self) {
+        self.left = ALL;
+    }
+
+    /// A block is to be looked at; `false`: it was already.
+    #[inline]
+    pub(crate) fn add(&mut self, block: u32) -> bool {
+        let new = self.left & 1 << block == 0;
+        self.left |= 1 << block;
+        new
+    }
+
+    /// Whether blocks are still to be looked at.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.left != 0
+    }
+
+    /// Looks in this turn.
+    #[inline]
+    pub(crate) fn looks(&self) -> u32 {
+        self.looks
+    }
+
+    /// Another turn begins.
+    pub(crate) fn restart(&mut self) {
+        (self.left, self.looks) = (0, 0);
+    }
+}

@@ -1,0 +1,164 @@
+//! The lane with eRPC's protocol: the driver says what leaves and when, and understands what comes; here is the clock that it goes by.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use dunlin_verbs::{thread, Device, Work};
+
+use super::{DatagramLane, PACKETS};
+use crate::channel::datagram::driven::client::{Driver, Heard, Response};
+use crate::channel::datagram::packet::Packet;
+use crate::channel::message::Header;
+use crate::channel::ChannelError;
+use crate::client::lane::{Answer, Sink};
+use crate::error::WireFailure;
+
+/// Looks in vain between two looks at the clock: timers are of milliseconds.
+const LOOKS_PER_CLOCK: u32 = 64;
+
+/// A driver and its clock.
+#[derive(Debug)]
+pub(super) struct Driving {
+    pub(super) driver: Driver,
+    began: Option<Instant>,
+    looks: u32,
+    /// When the datagrams came that are being read: one look at the clock for all of them (eRPC §5.2.2).
+    came_ns: Option<u64>,
+}
+
+impl Driving {
+    pub(super) fn new(driver: Driver) -> Self {
+        Self {
+            driver,
+            began: None,
+            looks: 0,
+            came_ns: None,
+        }
+    }
+
+    /// Nanoseconds since the first look, by the clock of who polls.
+    fn now_ns(&mut self) -> u64 {
+        let now = thread::now();
+        let since = now.saturating_duration_since(*self.began.get_or_insert(now));
+        since.as_nanos() as u64
+    }
+}
+
+impl<D: Device> DatagramLane<D> {
+    /// Hands what may leave to the device.
+    pub(super) fn drive(&mut self) -> Result<(), ChannelError> {
+        let most = match (self.met, self.introduced) {
+            (true, _) => PACKETS,
+            (false, false) => 1,
+            (false, true) => return Ok(()),
+        };
+        loop {
+            let Some(driving) = &mut self.driving else {
+                return Ok(());
+            };
+            if !driving.driver.may_send() {
+                return Ok(());
+            }
+            let now = driving.now_ns();
+            let mut count = 0;
+            while count < most {
+                if count == self.packets.len() {
+                    self.packets.push(Packet::new(self.packet_bytes));
+                }
+                if !driving.driver.put(&mut self.packets[count], now) {
+                    break;
+                }
+                D::charge(Work::Copy(self.packets[count].bytes().len()));
+                count += 1;
+            }
+            if count == 0 {
+                return Ok(());
+            }
+            self.last = count - 1;
+            self.introduced = true;
+            self.send_packets(count)?;
+            if count < PACKETS {
+                return Ok(());
+            }
+        }
+    }
+
+    /// After a look at what has come.
+    #[inline]
+    pub(super) fn drive_on(&mut self, taken: usize) -> Result<(), ChannelError> {
+        let Some(driving) = &mut self.driving else {
+            return Ok(());
+        };
+        driving.came_ns = None;
+        if taken > 0 {
+            return self.drive();
+        }
+        driving.looks = driving.looks.wrapping_add(1);
+        if driving.looks % LOOKS_PER_CLOCK == 0 {
+            return self.keep_time();
+        }
+        // Only a rate keeps such back.
+        self.drive()
+    }
+
+    /// Sends again what stayed without an answer, and what the rate lets go.
+    #[cold]
+    pub(super) fn keep_time(&mut self) -> Result<(), ChannelError> {
+        let Some(driving) = &mut self.driving else {
+            return Ok(());
+        };
+        let now = driving.now_ns();
+        if driving.driver.go_back(now) && !self.met {
+            // The first one is lost, or its server was not ready.
+            self.introduced = false;
+        }
+        self.drive()
+    }
+
+    /// Takes a message of the driver's server.
+    pub(super) fn hear(
+        &mut self,
+        header: Header,
+        payload: Range<usize>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ChannelError> {
+        let Some(driving) = &mut self.driving else {
+            let words = "a message of another protocol of datagrams";
+            return Err(ChannelError::violation(words));
+        };
+        let now = match driving.came_ns {
+            Some(now) => now,
+            None => driving.now_ns(),
+        };
+        driving.came_ns = Some(now);
+        let payload = &self.scratch[payload];
+        D::charge(Work::Copy(payload.len()));
+        let call = header.call;
+        match driving.driver.hear(header, payload, now)? {
+            Heard::Nothing | Heard::Progress => return Ok(()),
+            Heard::Whole => {}
+        }
+        let tag = self.calls.finish(call).and_then(|ended| ended.tag);
+        match driving.driver.take_response(call) {
+            Response::Short(bytes) => {
+                if let Some(tag) = tag {
+                    sink.answer(tag, bytes);
+                }
+            }
+            Response::Long(bytes) => {
+                self.releases.push(call);
+                if let Some(tag) = tag {
+                    sink.complete(tag, Ok(Answer::Long(Box::new(bytes))));
+                }
+            }
+            Response::Failure(bytes) => {
+                let failure = WireFailure::decode(bytes)
+                    .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
+                if let Some(tag) = tag {
+                    sink.complete(tag, Err(failure.into_call_error()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
