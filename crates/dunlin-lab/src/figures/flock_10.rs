@@ -50,7 +50,6 @@ fn run(effort: Effort) -> Findings {
         (format!("{out} calls out"), rates.to_vec())
     };
     let compared: Vec<_> = outstanding.iter().map(rates).collect();
-    against_best(&mut findings, "auto, flock-10", &compared);
     let degrees = outstanding
         .iter()
         .map(|&out| (out as f64, of(Preset::Flock, out).degree));
@@ -58,6 +57,7 @@ fn run(effort: Effort) -> Findings {
     if effort.quick {
         return findings;
     }
+    against_best(&mut findings, "auto, flock-10", &compared);
     let gain = |out| of(Preset::Flock, out).mops / of(Preset::FlockNoCoalescing, out).mops;
     let degree = |out| of(Preset::Flock, out).degree;
     let (ratio, mean) = ("rate with over rate without", "mean requests of a message");

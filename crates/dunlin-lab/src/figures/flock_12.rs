@@ -104,10 +104,10 @@ fn run(effort: Effort) -> Findings {
         (format!("{n} processes of two threads"), rates)
     };
     let compared: Vec<_> = processes.iter().flat_map(|n| [alone(n), both(n)]).collect();
-    against_best(&mut findings, "auto, flock-12", &compared);
     if effort.quick {
         return findings;
     }
+    against_best(&mut findings, "auto, flock-12", &compared);
     let single = |count| of(Way::OneOnOne, count).mops;
     let best = processes
         .iter()

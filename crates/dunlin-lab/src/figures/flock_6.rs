@@ -56,7 +56,6 @@ fn run(effort: Effort) -> Findings {
         (format!("{threads} threads, {out} out"), rates.to_vec())
     };
     let compared: Vec<_> = points.iter().step_by(WAYS.len()).map(rates).collect();
-    against_best(&mut findings, "auto, flock-6", &compared);
     let ratio = |threads, out| of(true, threads, out).mops / of(false, threads, out).mops;
     let furthest = threads
         .iter()
@@ -84,6 +83,7 @@ fn run(effort: Effort) -> Findings {
     if effort.quick {
         return findings;
     }
+    against_best(&mut findings, "auto, flock-6", &compared);
     let first_near_best = |out: usize| {
         let best = threads
             .iter()

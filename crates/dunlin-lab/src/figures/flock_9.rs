@@ -60,7 +60,6 @@ fn run(effort: Effort) -> Findings {
         (format!("{n} threads"), rates)
     };
     let compared: Vec<_> = threads.iter().map(rates).collect();
-    against_best(&mut findings, "auto, flock-9", &compared);
     let degrees = threads
         .iter()
         .map(|&n| (n as f64, of(Preset::Flock, n).degree));
@@ -98,6 +97,7 @@ fn run(effort: Effort) -> Findings {
     if effort.quick {
         return findings;
     }
+    against_best(&mut findings, "auto, flock-9", &compared);
     let why = "FLOCK over the best other, less one";
     findings.answer("FL-030", "slightly better", gain(16), (0.0, 0.2), why);
     findings.answer("FL-032", ">=+62%", gain(32), (0.4, 0.9), why);

@@ -195,6 +195,7 @@ impl RpcBench {
     /// Lets schedulers see all threads at a low rate for `paced_ns`, then all threads call as they can: warms up and measures.
     pub fn measure(&self, paced_ns: u64, warm_ns: u64, measured_ns: u64) -> RpcResult {
         if paced_ns > 0 {
+            // Not for no time at all: threads that begin would sleep for a pace.
             self.cluster.run_for(paced_ns);
         }
         self.shared.paced.store(false, Ordering::Relaxed);

@@ -71,14 +71,14 @@ fn run(effort: Effort) -> Findings {
     let compared = batches
         .iter()
         .flat_map(|batch| clients.iter().map(move |n| rates(batch, n)));
+    if effort.quick {
+        return findings;
+    }
     against_best(
         &mut findings,
         "auto, scalerpc-clients",
         &compared.collect::<Vec<_>>(),
     );
-    if effort.quick {
-        return findings;
-    }
     // The furthest from 40 clients.
     let variation = |preset: Preset, batch: usize| {
         let base = of(preset, batch, 40).mops;

@@ -49,10 +49,10 @@ fn run(effort: Effort) -> Findings {
         (format!("batch {batch}"), rates.to_vec())
     };
     let compared: Vec<_> = [1, 8].iter().map(rates).collect();
-    against_best(&mut findings, "auto, scalerpc-latency", &compared);
     if effort.quick {
         return findings;
     }
+    against_best(&mut findings, "auto, scalerpc-latency", &compared);
     let scale = |batch| of(Preset::ScaleRpc, batch);
     let why = "the most frequent latency, us";
     findings.answer("SR-026", "~4us", scale(1).mode_us(), (3.0, 6.0), why);

@@ -56,10 +56,10 @@ fn run(effort: Effort) -> Findings {
         (format!("{n} machines"), rates.to_vec())
     };
     let compared: Vec<_> = machines.iter().map(rates).collect();
-    against_best(&mut findings, "auto, scalerpc-machines", &compared);
     if effort.quick {
         return findings;
     }
+    against_best(&mut findings, "auto, scalerpc-machines", &compared);
     let saturated = |preset| {
         let best = machines.iter().map(|&n| of(preset, n)).fold(0.0, f64::max);
         let first = machines.iter().find(|&&n| of(preset, n) >= 0.95 * best);
