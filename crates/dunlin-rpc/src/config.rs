@@ -88,6 +88,8 @@ impl Default for ChannelConfig {
     }
 }
 
+/// Rings that one ring of [`ChannelConfig::for_many`] stands for.
+const SHARED_RINGS: usize = 4;
 /// Smallest and largest ring.
 const RING_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=(16 << 20);
 /// Longest message that a length field of the wire format and our own arithmetic are made for.
@@ -101,6 +103,15 @@ const SESSION_CREDITS: usize = 32;
 const MAX_OUTSTANDING: usize = 1 << 16;
 
 impl ChannelConfig {
+    /// For a lane that many threads share because there are to be few: what they have on their way fits into its ring as into those of the lanes
+    /// that it stands for.
+    pub(crate) fn for_many(&self) -> Self {
+        Self {
+            ring_bytes: (self.ring_bytes * SHARED_RINGS).min(*RING_BYTES.end()),
+            ..self.clone()
+        }
+    }
+
     /// Checks the limits against each other and says which one is wrong.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if !self.ring_bytes.is_power_of_two() || !RING_BYTES.contains(&self.ring_bytes) {

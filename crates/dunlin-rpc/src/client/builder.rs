@@ -345,7 +345,10 @@ impl Recipe {
                         (maker, sender)
                     }
                 };
-                let opening = maker.open(&self.channel)?;
+                let opening = match sharing.few {
+                    true => maker.open(&self.channel.for_many())?,
+                    false => maker.open(&self.channel)?,
+                };
                 let mut parameters = opening.parameters();
                 if sharing.admitted {
                     parameters.insert(SENDER_PARAMETER.to_string(), sender);

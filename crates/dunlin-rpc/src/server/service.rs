@@ -217,7 +217,12 @@ impl<D: Device> RingService<D> {
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.crew.get()?;
         let (index, poller) = started.least()?;
-        let ring = UnconnectedRing::new(&self.device, poller.wake(), &self.crew.plan.channel)?;
+        let few = parameters.get(FEW_PARAMETER) == Some(&1);
+        let config = &self.crew.plan.channel;
+        let ring = match few {
+            true => UnconnectedRing::new(&self.device, poller.wake(), &config.for_many())?,
+            false => UnconnectedRing::new(&self.device, poller.wake(), config)?,
+        };
         let mut answer = (ring.address(), ring.parameters());
         let channel = ring.join(peer, parameters)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -226,10 +231,7 @@ impl<D: Device> RingService<D> {
             answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
             // A client that counts its lanes wrongly harms itself alone.
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
-            let admission = match parameters.get(FEW_PARAMETER) {
-                Some(1) => &self.few,
-                _ => &self.admission,
-            };
+            let admission = if few { &self.few } else { &self.admission };
             Admitted::new(admission, sender, number)
         });
         let connection = Connection::new(id, index, channel, admitted, Arc::clone(&self.regions));

@@ -350,7 +350,11 @@ impl Handle {
             (0..ports.len()).partition(|&i| scheduled && sent[i].requests > 0);
         let mut wanted: Vec<(usize, usize)> = Vec::with_capacity(ports.len());
         if !known.is_empty() {
-            let loads: Vec<Sent> = known.iter().map(|&i| sent[i]).collect();
+            let weigh = |sent: Sent| Sent {
+                bytes: sent.bytes + sent.requests * self.sharing.request_bytes,
+                ..sent
+            };
+            let loads: Vec<Sent> = known.iter().map(|&i| weigh(sent[i])).collect();
             let map = assign(&loads, usable.len());
             wanted.extend(known.iter().zip(map).map(|(&i, lane)| (i, usable[lane])));
         }

@@ -77,6 +77,8 @@ pub(crate) struct Sharing {
     pub(crate) admitted: bool,
     /// The server is asked to keep fewer of them active than of others (`auto`).
     pub(crate) few: bool,
+    /// What a request weighs beyond its bytes when threads are moved; FLOCK balances bytes alone.
+    pub(crate) request_bytes: u64,
     /// Most messages of one thread that go together.
     pub(crate) run: u32,
     /// Answers are taken by the dispatcher alone, which always polls (FLOCK §4.3).
