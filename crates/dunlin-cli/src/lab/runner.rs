@@ -24,6 +24,13 @@ pub fn threads(wanted: Option<u16>) -> usize {
 /// Runs them.
 pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure, Findings)> {
     let bar = progress_bar();
+    /// Ends the painter, also when a figure panics.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let over = AtomicBool::new(false);
     let count = figures.len();
     std::thread::scope(|scope| {
@@ -33,6 +40,7 @@ pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure,
                 bar.tick();
             }
         });
+        let ended = Over(&over);
         let mut results = Vec::with_capacity(count);
         for (number, figure) in figures.iter().enumerate() {
             bar.set_position((1000 * number / count) as u64);
@@ -40,7 +48,7 @@ pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure,
             bar.set_message(format!("{}, {done} points done", figure.name));
             results.push((*figure, (figure.run)(effort)));
         }
-        over.store(true, Ordering::Relaxed);
+        drop(ended);
         painter.thread().unpark();
         bar.finish_and_clear();
         results

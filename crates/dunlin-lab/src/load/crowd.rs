@@ -10,7 +10,7 @@ use dunlin::{ChannelConfig, Client, Grouping, Pipeline, Preset, WaitMode};
 use dunlin_sim::{Cluster, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
-use super::rpc::{echo, payload, RpcBench, Shared, ECHO};
+use super::rpc::{echo, payload, take_in, RpcBench, Shared, ECHO};
 use super::{rate, Rate, Window};
 
 /// Longest rest of a thread all of whose clients wait.
@@ -118,10 +118,13 @@ impl RpcBench {
             })
             .collect();
         let mut first = 0;
+        let mut came = clients.len();
         for (machine, (client, &host)) in clients.iter().zip(machines).enumerate() {
             let here = share(plan.clients, machines.len(), machine);
             for number in 0..plan.threads.min(here) {
                 let coroutines = share(here, plan.threads.min(here), number);
+                take_in(&cluster, plan.preset, &mut came, plan.pollers);
+                came += coroutines;
                 let thread = Coroutines::new(client, plan, first..first + coroutines, &shared);
                 first += coroutines;
                 shared.running.fetch_add(1, Ordering::Relaxed);

@@ -16,6 +16,9 @@ use dunlin_verbs::{thread, Device, Work};
 pub(super) const ECHO: u16 = 1;
 /// Longest response.
 const RESPONSE_BYTES: usize = 64;
+/// Sessions of a poller that come together, and how long it has to adopt them.
+const NEWCOMERS: usize = 16;
+const TAKING_IN_NS: u64 = 20_000;
 /// How a paced thread waits between two calls.
 const PACE: Duration = Duration::from_micros(250);
 
@@ -150,9 +153,12 @@ impl RpcBench {
         let places: Vec<HostId> = (0..count).map(|i| hosts[1 + i % machines]).collect();
         // All clients first, then thread after thread of each: as clients of one age come.
         let clients: Vec<Client> = places.iter().map(connect).collect();
+        let mut came = clients.len();
         for number in 0..plan.threads {
             for (process, (client, &host)) in clients.iter().zip(&places).enumerate() {
+                take_in(&cluster, plan.preset, &mut came, plan.pollers);
                 let pipeline = client.pipeline().expect("a lane");
+                came += 1;
                 let bytes = match plan.large {
                     Some((one_in, bytes)) if number % one_in == one_in - 1 => bytes,
                     _ => plan.bytes,
@@ -289,6 +295,16 @@ impl Drop for RpcBench {
             self.cluster.spawn_thread(host, 0, move || drop(client));
         }
         self.cluster.run_for(2_000_000);
+    }
+}
+
+/// Lets the server take in those that have come: a poller has room for so many sessions that it has not adopted.
+/// `came`: how many have come since it last did.
+pub(super) fn take_in(cluster: &Cluster, preset: Preset, came: &mut usize, pollers: usize) {
+    let datagrams = [Preset::Fasst, Preset::Erpc, Preset::Herd];
+    if datagrams.contains(&preset) && *came >= NEWCOMERS * pollers {
+        cluster.run_for(TAKING_IN_NS);
+        *came = 0;
     }
 }
 

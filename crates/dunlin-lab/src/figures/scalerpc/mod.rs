@@ -26,6 +26,9 @@ use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use crate::figure::Effort;
 use crate::load::{Crowd, CrowdResult, RpcBench, Window};
 
+/// Hardware threads of a node: two on each of its 24 cores. What two of them take from each other is not modelled.
+const HARDWARE_THREADS: f64 = 48.0;
+
 /// Client machines.
 const CLIENT_MACHINES: usize = 11;
 
@@ -64,7 +67,9 @@ fn window(plan: &Crowd, effort: Effort) -> Window {
 }
 
 fn run(plan: &Crowd, machines: usize, effort: Effort) -> CrowdResult {
-    let host = effort.host(HostParameters::xeon_e5_v4());
+    let mut host = effort.host(HostParameters::xeon_e5_v4());
+    host.set("cores", HARDWARE_THREADS)
+        .expect("a parameter");
     let nic = effort.nic(NicParameters::connectx_3());
     let switch = effort.switch(SwitchParameters::sx1012());
     let cluster = Cluster::star(1, machines + 1, &host, &nic, &switch);
