@@ -68,8 +68,7 @@ fn window(plan: &Crowd, effort: Effort) -> Window {
 
 fn run(plan: &Crowd, machines: usize, effort: Effort) -> CrowdResult {
     let mut host = effort.host(HostParameters::xeon_e5_v4());
-    host.set("cores", HARDWARE_THREADS)
-        .expect("a parameter");
+    host.set("cores", HARDWARE_THREADS).expect("a parameter");
     let nic = effort.nic(NicParameters::connectx_3());
     let switch = effort.switch(SwitchParameters::sx1012());
     let cluster = Cluster::star(1, machines + 1, &host, &nic, &switch);
