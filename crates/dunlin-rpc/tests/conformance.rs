@@ -1,4 +1,4 @@
-//! The conformance suite of every preset over shared memory, and of those that share lanes with a dispatcher, too.
+//! The conformance suite of every preset over shared memory, and with a dispatcher of one that queues and of one that spins.
 
 const WORLD: dunlin_rpc::conformance::Loopback =
     dunlin_rpc::conformance::Loopback { device: "shm" };
@@ -9,6 +9,5 @@ const DISPATCHED: dunlin_rpc::conformance::Dispatched<dunlin_rpc::conformance::L
     dunlin_rpc::conformance::Dispatched(WORLD);
 
 dunlin_rpc::rpc_conformance! { some DISPATCHED;
-    flock_dispatched Flock, spinlock_4_dispatched Spinlock4, flock_no_coalescing_dispatched FlockNoCoalescing,
-    flock_no_scheduling_dispatched FlockNoScheduling
+    flock_dispatched Flock, spinlock_4_dispatched Spinlock4
 }

@@ -152,7 +152,10 @@ pub fn slow_handlers_hold_up_nobody(stage: &Stage<'_>) -> Outcome {
         assert_eq!(*answer.expect("an answer"), number.to_le_bytes());
     }
     // A thread that FLOCK's scheduler moves to another lane waits for the calls that are out before it sends more (§5.2).
-    let moves = matches!(stage.preset, Preset::Flock | Preset::FlockNoCoalescing);
+    let moves = matches!(
+        stage.preset,
+        Preset::Flock | Preset::FlockNoCoalescing | Preset::Auto
+    );
     let mut quick = 0;
     for tag in (0..50).filter(|_| !moves) {
         while !slow.submit(ECHO, b"quick", tag).expect("a lane") {
