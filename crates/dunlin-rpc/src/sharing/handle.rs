@@ -89,8 +89,6 @@ pub(crate) struct Handle {
     /// Ports in use, and whether those that send are more than can run at once.
     live: AtomicUsize,
     crowded: AtomicBool,
-    /// Threads do not look while they send: they are crowded, or the dispatcher looks.
-    apart: AtomicBool,
     cores: usize,
     /// The thread scheduler is at work.
     assigning: AtomicBool,
@@ -124,7 +122,6 @@ impl Handle {
             }),
             live: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
-            apart: AtomicBool::new(sharing.dispatched),
             cores,
             assigning: AtomicBool::new(false),
             migrations: AtomicU64::new(0),
@@ -156,10 +153,10 @@ impl Handle {
         self.sharing.dispatched
     }
 
-    /// Sending and looking are two turns.
+    /// Sending and looking are two turns: threads are crowded, or the dispatcher looks.
     #[inline]
     pub(super) fn is_apart(&self) -> bool {
-        self.apart.load(Ordering::Relaxed)
+        self.is_dispatched() || self.is_crowded()
     }
 
     /// More threads than cores: who waits gives its core away.
@@ -336,10 +333,7 @@ impl Handle {
         let any = sent.iter().any(|sent| sent.requests > 0);
         let busy = sent.iter().filter(|sent| sent.requests > 0).count();
         // The other side's threads want cores, too, if it is on this machine.
-        let crowded = busy * 2 > self.cores;
-        self.crowded.store(crowded, Ordering::Relaxed);
-        let apart = crowded || self.sharing.dispatched;
-        self.apart.store(apart, Ordering::Relaxed);
+        self.crowded.store(busy * 2 > self.cores, Ordering::Relaxed);
         if usable.is_empty() {
             return any;
         }

@@ -2,7 +2,7 @@
 
 use dunlin::Preset;
 
-use super::{crowd, run as point, CLIENT_MACHINES};
+use super::{crowd, run as point, CLIENT_MACHINES, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
 use crate::load::CrowdResult;
@@ -15,14 +15,6 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     says: "ScaleRPC and FaSST keep their rate, RawWrite drops by half and more; RawWrite's PCIe reads run ahead of its rate, ScaleRPC's keep pace",
     run,
 };
-
-const PRESETS: [Preset; 5] = [
-    Preset::ScaleRpc,
-    Preset::RawWrite,
-    Preset::Herd,
-    Preset::Fasst,
-    Preset::Auto,
-];
 
 fn run(effort: Effort) -> Findings {
     let clients: &[usize] = match effort.quick {

@@ -2,7 +2,7 @@
 
 use dunlin::Preset;
 
-use super::{crowd, run as point, CLIENT_MACHINES};
+use super::{crowd, run as point, CLIENT_MACHINES, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
 use crate::load::CrowdResult;
@@ -15,14 +15,6 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     says: "ScaleRPC mostly around 4 and 15 us, with a second mode; RawWrite, HERD and FaSST 19, 10 and 11 us in the middle, batch 1",
     run,
 };
-
-const PRESETS: [Preset; 5] = [
-    Preset::ScaleRpc,
-    Preset::RawWrite,
-    Preset::Herd,
-    Preset::Fasst,
-    Preset::Auto,
-];
 
 fn run(effort: Effort) -> Findings {
     let points: Vec<(Preset, usize)> = PRESETS

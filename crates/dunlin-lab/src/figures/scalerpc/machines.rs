@@ -2,7 +2,7 @@
 
 use dunlin::Preset;
 
-use super::{crowd, run as point};
+use super::{crowd, run as point, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::figures::auto::against_best;
 use crate::load::Crowd;
@@ -15,14 +15,6 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     says: "FaSST needs at least four machines to saturate with a batch of one, ScaleRPC and RawWrite at most two",
     run,
 };
-
-const PRESETS: [Preset; 5] = [
-    Preset::ScaleRpc,
-    Preset::RawWrite,
-    Preset::Herd,
-    Preset::Fasst,
-    Preset::Auto,
-];
 
 fn run(effort: Effort) -> Findings {
     let machines: &[usize] = if effort.quick {

@@ -26,6 +26,15 @@ use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use crate::figure::Effort;
 use crate::load::{Crowd, CrowdResult, RpcBench, Window};
 
+/// The presets of Fig. 8 to 10.
+const PRESETS: [Preset; 5] = [
+    Preset::ScaleRpc,
+    Preset::RawWrite,
+    Preset::Herd,
+    Preset::Fasst,
+    Preset::Auto,
+];
+
 /// Hardware threads of a node: two on each of its 24 cores. What two of them take from each other is not modelled.
 const HARDWARE_THREADS: f64 = 48.0;
 

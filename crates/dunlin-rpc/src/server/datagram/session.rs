@@ -318,12 +318,12 @@ impl Session {
         self.run_new(header, payload, tools)
     }
 
-    /// Executes a request that is whole, in one datagram and new.
+    /// Executes a request that is whole and new.
     #[inline]
     fn run_new<D: Device>(
         &mut self,
         header: Header,
-        payload: &[u8],
+        payload: impl AsRef<[u8]> + Into<Box<[u8]>>,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         self.begin(header.call)?;
@@ -333,7 +333,7 @@ impl Session {
         }
         match tools.context.handlers.get(header.handler) {
             Some(Execution::Inline(function)) => {
-                self.run(function.as_ref(), header, payload, tools)
+                self.run(function.as_ref(), header, payload.as_ref(), tools)
             }
             Some(Execution::Worker(_)) => {
                 let payload: Box<[u8]> = payload.into();
@@ -364,7 +364,7 @@ impl Session {
                 self.push(Kind::CreditReturn, header.call, &number, tools)
             }
             Step::Run(None) => self.run_new(header, &payload[PART_BYTES..], tools),
-            Step::Run(Some(request)) => self.take_whole(header, request, tools),
+            Step::Run(Some(request)) => self.run_new(header, request, tools),
             Step::AtWork => {
                 let mut word = Vec::with_capacity(fate::TOLD_BYTES);
                 fate::tell(&mut word, header.call, Fate::Working);
@@ -565,30 +565,9 @@ impl Session {
         match whole {
             Some((handler, bytes)) => {
                 let header = Header { handler, ..header };
-                self.take_whole(header, bytes, tools)
+                self.run_new(header, bytes, tools)
             }
             None => Ok(()),
-        }
-    }
-
-    fn take_whole<D: Device>(
-        &mut self,
-        header: Header,
-        payload: Box<[u8]>,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        let Header { call, handler, .. } = header;
-        self.begin(call)?;
-        tools.context.counters.request();
-        if tools.draining {
-            return self.fail(call, FailureReason::ShuttingDown, 0, "", tools);
-        }
-        match tools.context.handlers.get(handler) {
-            Some(Execution::Inline(function)) => {
-                self.run(function.as_ref(), header, &payload, tools)
-            }
-            Some(Execution::Worker(_)) => self.hand_out(call, handler, Box::new(payload), tools),
-            None => self.fail_unknown(call, handler, tools),
         }
     }
 
