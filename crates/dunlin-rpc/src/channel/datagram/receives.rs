@@ -1,7 +1,7 @@
 //! The RECEIVEs of a datagram queue pair: one place for each datagram that its sessions may have on their way.
 //!
-//! Places come in blocks, one with each session, and stay for the next. A place that was read goes back in a batch with others: one post,
-//! one doorbell (FaSST's cheap RECEIVE posting).
+//! Places come in blocks, one with each session, and stay for the next. A place that was read goes back when nothing else is to be done, or in a
+//! batch with others: one post, one doorbell (FaSST's cheap RECEIVE posting). So at low load no request and no answer waits for it.
 
 use dunlin_verbs::{
     Access, Device, QueuePair, ReceiveRequest, Region, Segment, VerbsError, GRH_BYTES,
@@ -88,7 +88,7 @@ impl<D: Device> Receives<D> {
         region.memory().read(at + DATAGRAM_AT, target);
     }
 
-    /// The place was read. Its RECEIVE is posted with the next batch.
+    /// The place was read. Its RECEIVE is posted by [`Receives::post_one`], or with the next batch.
     #[inline]
     pub(super) fn give_back(
         &mut self,
@@ -97,21 +97,31 @@ impl<D: Device> Receives<D> {
     ) -> Result<(), ChannelError> {
         self.idle.push(id);
         if self.idle.len() >= BATCH {
-            return self.post(queue_pair);
+            return self.post(BATCH, queue_pair);
         }
         Ok(())
+    }
+
+    /// Nothing has come: posts one that is idle. Says whether there was one; then something may have come meanwhile.
+    #[inline]
+    pub(super) fn post_one(&mut self, queue_pair: &mut D::QueuePair) -> Result<bool, ChannelError> {
+        if self.idle.is_empty() {
+            return Ok(false);
+        }
+        self.post(1, queue_pair)?;
+        Ok(true)
     }
 
     /// Posts all that are idle.
     pub(super) fn post_all(&mut self, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
         while !self.idle.is_empty() {
-            self.post(queue_pair)?;
+            self.post(BATCH, queue_pair)?;
         }
         Ok(())
     }
 
-    fn post(&mut self, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
-        let count = self.idle.len().min(BATCH);
+    fn post(&mut self, most: usize, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
+        let count = self.idle.len().min(most);
         let first = self.idle.len() - count;
         let ids: [u64; BATCH] =
             std::array::from_fn(|i| self.idle[(first + i).min(self.idle.len() - 1)]);
