@@ -273,9 +273,15 @@ impl Cluster {
     /// The host stops: no step, no packet in or out, for ever.
     pub fn crash(&self, host: HostId) {
         let mut world = self.inner().world();
-        let host = &mut world.hosts[host.number()];
-        host.crashed = true;
-        host.nic.ring.clear();
+        let crashed = &mut world.hosts[host.number()];
+        crashed.crashed = true;
+        crashed.nic.ring.clear();
+        // Answers that wait behind a long one do not leave any more.
+        for qp in 0..world.pairs.len() as u32 {
+            if world.pairs[qp as usize].host == host.0 {
+                world.drop_answers(qp);
+            }
+        }
     }
 
     /// From now on the host's cores and the receiving side of its NIC take `factor` times as long.

@@ -3,7 +3,7 @@
 use dunlin::Preset;
 
 use super::auto::against_best;
-use super::flock_rpc::{point, MACHINES};
+use super::flock_rpc::{point, saturates_at, MACHINES};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::RpcPlan;
 use crate::parallel;
@@ -109,15 +109,10 @@ fn run(effort: Effort) -> Findings {
     }
     against_best(&mut findings, "auto, flock-12", &compared);
     let single = |count| of(Way::OneOnOne, count).mops;
-    let best = processes
-        .iter()
-        .map(|&count| single(count))
-        .fold(0.0, f64::max);
-    let saturated = processes.iter().find(|&&count| single(count) >= 0.9 * best);
     findings.answer(
         "FL-043",
         "46 clients",
-        saturated.map_or(0.0, |&count| count as f64),
+        saturates_at(processes.iter().map(|&count| (count, single(count)))),
         (35.0, 92.0),
         "fewest processes of one thread with nine tenths of their best rate",
     );

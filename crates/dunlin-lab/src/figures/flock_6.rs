@@ -3,7 +3,7 @@
 use dunlin::Preset;
 
 use super::auto::against_best;
-use super::flock_rpc::point;
+use super::flock_rpc::{point, saturates_at};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::RpcPlan;
 use crate::parallel;
@@ -84,19 +84,10 @@ fn run(effort: Effort) -> Findings {
         return findings;
     }
     against_best(&mut findings, "auto, flock-6", &compared);
-    let first_near_best = |out: usize| {
-        let best = threads
-            .iter()
-            .map(|&n| of(false, n, out).mops)
-            .fold(0.0, f64::max);
-        let first = threads
-            .iter()
-            .find(|&&n| of(false, n, out).mops >= 0.95 * best);
-        first.map_or(0.0, |&n| n as f64)
-    };
-    let why = "fewest threads with 95 % of the best rate of eRPC";
-    findings.answer("FL-016", "16", first_near_best(1), (12.0, 24.0), why);
-    findings.answer("FL-025", "8", first_near_best(8), (4.0, 12.0), why);
+    let saturated = |out| saturates_at(threads.iter().map(|&n| (n, of(false, n, out).mops)));
+    let why = "fewest threads with nine tenths of the best rate of eRPC";
+    findings.answer("FL-016", "16", saturated(1), (12.0, 24.0), why);
+    findings.answer("FL-025", "8", saturated(8), (4.0, 12.0), why);
     let active = of(true, 16, 1).active as f64;
     let why = "active queue pairs of 368 threads";
     findings.answer("FL-018", "256", active, (256.0, 256.0), why);

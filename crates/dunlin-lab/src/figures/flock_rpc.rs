@@ -56,6 +56,14 @@ pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
     last
 }
 
+/// Where a curve of rates saturates: the first of its points with nine tenths of the best rate. Windows differ by some percent, and so do points of
+/// a plateau.
+pub(super) fn saturates_at(curve: impl Iterator<Item = (usize, f64)> + Clone) -> f64 {
+    let best = curve.clone().map(|(_, rate)| rate).fold(0.0, f64::max);
+    let first = curve.clone().find(|&(_, rate)| rate >= 0.9 * best);
+    first.map_or(0.0, |(place, _)| place as f64)
+}
+
 /// As [`point`], with all threads at their full rate for an interval of the schedulers before.
 pub(super) fn settled_point(plan: RpcPlan) -> RpcResult {
     RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, 500_000)

@@ -13,9 +13,8 @@ use super::dice::{bytes_of, Dice};
 use super::terrain::Terrain;
 use super::Seen;
 
-/// Presets that are hunted: those whose calls go over RC. Datagrams are lost by right, and a server does not notice the death of who sent them:
-/// their invariants are others.
-const PRESETS: [Preset; 10] = [
+/// Presets that are hunted: those whose calls go over RC, and eRPC, which sends again what was lost. Of other datagrams calls are lost by right.
+const PRESETS: [Preset; 12] = [
     Preset::Plain,
     Preset::Flock,
     Preset::QpPerThread,
@@ -26,6 +25,8 @@ const PRESETS: [Preset; 10] = [
     Preset::ScaleRpc,
     Preset::RawWrite,
     Preset::SelfRpc,
+    Preset::Auto,
+    Preset::Erpc,
 ];
 /// How often time goes on until everybody has ended, and by how much.
 const STEPS: usize = 1_000;
@@ -184,6 +185,7 @@ fn join(terrain: &Terrain, desk: &Desk, channel: &ChannelConfig, dice: &mut Dice
     let client = Client::builder()
         .preset(preset)
         .lanes(dice.between(1, 4) as usize)
+        .dispatched(dice.chance(1, 3))
         .channel(channel.clone())
         .deadline(caller::DEADLINE)
         .connect_on(terrain.cluster.device(host), desk)
@@ -236,6 +238,10 @@ fn leave(
 ) {
     let cluster = &terrain.cluster;
     let mut leaving = Vec::new();
+    // A server does not notice that one whose datagrams do not come any more is dead, or that its goodbye was lost: it keeps the place until another
+    // wants it.
+    let datagrams = parties.iter().filter(|party| party.preset == Preset::Erpc);
+    let silent = datagrams.map(|party| party.threads).sum();
     for party in parties {
         if !live(party.host) {
             // A process that was killed drops nothing.
@@ -251,7 +257,7 @@ fn leave(
         });
     }
     let deadline = cluster.now_ns() + FORGETTING_NS;
-    let forgotten = || !live(server_host) || server.connections() == 0;
+    let forgotten = || !live(server_host) || server.connections() <= silent;
     let left = || leaving.iter().all(|gone| gone.load(Ordering::Relaxed));
     while !(left() && forgotten()) && cluster.now_ns() < deadline {
         cluster.run_for(STEP_NS);

@@ -102,7 +102,7 @@ mod tests {
 
     /// Digests of the first two, of verbs: the same in debug and in release. They change with the model, the parameter files and the hunt
     /// itself, and are then to be set to what the failing test prints. (Those of the others change with every protocol.)
-    const GOLDEN: [u64; 2] = [0x1208_4d92_a5cc_8a1d, 0xf641_20da_ac73_70f4];
+    const GOLDEN: [u64; 2] = [0x41d3_f372_3119_b09d, 0xb932_7628_624b_d54a];
 
     #[test]
     fn every_build_and_any_number_of_threads_give_the_same_run() {

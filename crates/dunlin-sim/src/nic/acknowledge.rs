@@ -105,10 +105,11 @@ impl World {
         }
         self.progressed(qp);
         let signaled = element.flags.contains(dunlin_verbs::SendFlags::SIGNALED);
-        let written = if signaled {
-            self.dma_write(host, 64)
-        } else {
-            0
+        let written = match (signaled, fetches) {
+            (false, _) => 0,
+            // Right behind its data, whose way into memory `at` contains.
+            (true, true) => self.completion_latency(host),
+            (true, false) => self.dma_write(host, 64),
         };
         self.complete_send(qp, &element, CompletionStatus::Success, at + written);
         self.wake_sender(qp);
