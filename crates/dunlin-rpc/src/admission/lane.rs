@@ -7,9 +7,10 @@ use dunlin_verbs::Device;
 
 use super::credits::{Ledger, Lie, CREDITS};
 use super::redistribution::{Admission, LaneShare};
+use super::Standing;
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
-use crate::sharing::{ACTIVE, REPORTS_SHIFT};
+use crate::sharing::{REPORTS_SHIFT, STANDING_SHIFT};
 
 /// Admission of a lane whose client counts credits.
 #[derive(Debug)]
@@ -18,7 +19,9 @@ pub(crate) struct Admitted {
     share: Arc<LaneShare>,
     admission: Arc<Admission>,
     /// What the client was told last.
-    active: bool,
+    told: Standing,
+    /// Messages that had come when credits were granted last.
+    received: u64,
     /// While a request for credits is due: looks at the ring, and whether requests came together.
     looks: u32,
     hurried: bool,
@@ -42,7 +45,8 @@ impl Admitted {
             share,
             admission: Arc::clone(admission),
             // What a client believes that was told nothing.
-            active: true,
+            told: Standing::ACTIVE,
+            received: 0,
             looks: 0,
             hurried: false,
         }
@@ -73,7 +77,7 @@ impl Admitted {
         self.looks = self.looks.wrapping_add(1);
         self.hurried |= taken > 1;
         let due = (self.hurried || self.ledger.is_overdue() || self.looks % LOOKS_PER_LOOK == 0)
-            && (self.active || !self.ledger.is_pending());
+            && (self.told.contains(Standing::ACTIVE) || !self.ledger.is_pending());
         if due || self.has_news() {
             self.decide(channel)?;
         }
@@ -113,24 +117,24 @@ impl Admitted {
         if !channel.is_met() {
             return Ok(());
         }
-        let wanted = self.share.is_active();
+        let standing = self.share.standing();
         // A lane that is not active gets no more credits; its request for them is kept until it is active again.
-        let granted = if wanted { self.ledger.grant() } else { None };
+        let granted = match standing.contains(Standing::ACTIVE) {
+            true => self.ledger.grant(),
+            false => None,
+        };
         if let Some(degree) = granted {
             self.hurried = false;
-            self.share
-                .utilisation
-                .fetch_add(u64::from(degree), Ordering::Relaxed);
-            self.share
-                .degree
-                .store(u64::from(degree), Ordering::Relaxed);
+            let received = channel.batches_received();
+            self.share.renewed(degree, received - self.received);
+            self.received = received;
             self.admission.rouse();
         }
-        if answer || granted.is_some() || wanted != self.active {
-            self.active = wanted;
-            let flag = if wanted { ACTIVE } else { 0 };
+        if answer || granted.is_some() || standing != self.told {
+            self.told = standing;
+            let standing = u64::from(standing.bits()) << STANDING_SHIFT;
             let reports = u64::from(self.ledger.reports()) << REPORTS_SHIFT;
-            channel.grant(u64::from(self.ledger.total()) | flag | reports)?;
+            channel.grant(u64::from(self.ledger.total()) | standing | reports)?;
         }
         self.share
             .credits
@@ -141,7 +145,7 @@ impl Admitted {
     /// Whether the client is to be told something.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        self.active != self.share.is_active()
+        self.told != self.share.standing()
     }
 }
 

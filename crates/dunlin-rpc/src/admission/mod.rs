@@ -1,12 +1,13 @@
 //! Who may send, and how much: FLOCK's receiver-side scheduling (§5.1), and ScaleRPC's groups ([`grouping`]).
 //!
 //! [`credits`] and [`scheduler`] are pure. [`lane`] is one lane's admission at the server, driven by the poller that serves it; the
-//! [`redistribution`] thread decides which lanes are active.
+//! [`redistribution`] thread decides which lanes are active, and sees when the device has no time left ([`saturation`]).
 
 pub(crate) mod credits;
 pub(crate) mod grouping;
 pub(crate) mod lane;
 pub(crate) mod redistribution;
+mod saturation;
 pub(crate) mod scheduler;
 
 pub use redistribution::{LaneUse, SenderReport};
@@ -16,6 +17,31 @@ pub use redistribution::{LaneUse, SenderReport};
 pub(crate) const SENDER_PARAMETER: &str = "sender";
 pub(crate) const LANE_PARAMETER: &str = "sender-lane";
 pub(crate) const CREDITS_PARAMETER: &str = "credits";
+bitflags::bitflags! {
+    /// What a server thinks of a lane, as the client is told.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Standing: u8 {
+        /// It gets credits (FLOCK's active queue pair).
+        const ACTIVE = 1;
+        /// The server's NIC has no time for more messages, though the server may have for more requests: threads that keep many calls out
+        /// send a quarter of them together (`auto`).
+        const SATURATED = 2;
+        /// That was not enough: half of them.
+        const STILL_SATURATED = 4;
+    }
+}
+
+impl Standing {
+    /// What part of its calls a thread that keeps many out sends together at least: one in so many. None: each leaves when it can.
+    pub(crate) fn together(self) -> Option<usize> {
+        match self {
+            standing if standing.contains(Self::STILL_SATURATED) => Some(2),
+            standing if standing.contains(Self::SATURATED) => Some(4),
+            _ => None,
+        }
+    }
+}
+
 /// One: the sender wants its share of as many active queue pairs as fill the server's NIC, and no more ([`active_for`]; `auto`).
 pub(crate) const FEW_PARAMETER: &str = "sender-few";
 

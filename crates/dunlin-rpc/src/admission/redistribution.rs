@@ -4,7 +4,7 @@
 //! poller of the lane ([`super::lane`]): a queue pair has one owner, and nobody waits for another thread for credits.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -12,10 +12,14 @@ use std::time::Duration;
 use dunlin_verbs::thread::{self, Running};
 use serde::{Deserialize, Serialize};
 
+use super::saturation::Saturation;
 use super::scheduler::{distribute, newcomers_share, Load};
+use super::Standing;
 
 /// The scheduling interval (free in the paper).
 const INTERVAL: Duration = Duration::from_millis(10);
+/// Looks at the messages that come in each interval, where the device says how many it takes.
+const LOOKS: u32 = 5;
 /// The interval while nobody sends.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -27,16 +31,36 @@ pub(crate) struct LaneShare {
     number: u64,
     /// Degrees reported since the last redistribution (U_ij).
     pub(super) utilisation: AtomicU64,
-    /// The last of them, and the credits that the client has: for people.
+    /// Messages that the requests came in that credits were renewed for since then.
+    messages: AtomicU64,
+    /// The last of the degrees, and the credits that the client has: for people.
     pub(super) degree: AtomicU64,
     pub(super) credits: AtomicU64,
-    active: AtomicBool,
+    /// Bits of [`Standing`].
+    standing: AtomicU8,
 }
 
 impl LaneShare {
     #[inline]
+    pub(super) fn standing(&self) -> Standing {
+        Standing::from_bits_truncate(self.standing.load(Ordering::Relaxed))
+    }
+
     pub(super) fn is_active(&self) -> bool {
-        self.active.load(Ordering::Relaxed)
+        self.standing().contains(Standing::ACTIVE)
+    }
+
+    /// Says whether that is news.
+    fn set(&self, standing: Standing) -> bool {
+        self.standing.swap(standing.bits(), Ordering::Relaxed) != standing.bits()
+    }
+
+    /// Credits were renewed for a client that reported this degree; so many messages had come since the last time.
+    pub(super) fn renewed(&self, degree: u32, messages: u64) {
+        let degree = u64::from(degree);
+        self.utilisation.fetch_add(degree, Ordering::Relaxed);
+        self.messages.fetch_add(messages, Ordering::Relaxed);
+        self.degree.store(degree, Ordering::Relaxed);
     }
 }
 
@@ -68,6 +92,8 @@ pub struct LaneUse {
 struct Senders {
     lanes: BTreeMap<u64, Vec<Arc<LaneShare>>>,
     dormant: BTreeMap<u64, bool>,
+    /// Of the device that the lanes come over.
+    saturation: Saturation,
     thread: Option<Running>,
 }
 
@@ -97,15 +123,19 @@ impl std::fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// With at most `most_active` queue pairs active.
+    /// With at most `most_active` queue pairs active. Clients are told when a device that takes so many messages a second is at its limit.
     pub(crate) fn new(
         most_active: usize,
+        messages_per_second: Option<u64>,
         spawn: Spawn,
         wake: Box<dyn Fn() + Send + Sync>,
     ) -> Arc<Self> {
         Arc::new(Self {
             most_active,
-            senders: Mutex::default(),
+            senders: Mutex::new(Senders {
+                saturation: Saturation::new(messages_per_second),
+                ..Senders::default()
+            }),
             scheduler: Mutex::default(),
             idle: AtomicBool::new(false),
             ending: AtomicBool::new(false),
@@ -132,16 +162,20 @@ impl Admission {
             functioning.saturating_sub(usize::from(known)),
             self.most_active,
         );
+        let saturation = senders.saturation;
         let lanes = senders.lanes.entry(sender).or_default();
         lanes.retain(|lane| lane.number != number);
         let own = lanes.iter().filter(|lane| lane.is_active()).count();
+        let active = own == 0 || own < share && active < self.most_active;
+        let standing = saturation.standing(active);
         let lane = Arc::new(LaneShare {
             sender,
             number,
             utilisation: AtomicU64::new(0),
+            messages: AtomicU64::new(0),
             degree: AtomicU64::new(0),
             credits: AtomicU64::new(u64::from(super::credits::CREDITS)),
-            active: AtomicBool::new(own == 0 || own < share && active < self.most_active),
+            standing: AtomicU8::new(standing.bits()),
         });
         lanes.push(Arc::clone(&lane));
         // All senders start functioning.
@@ -162,6 +196,7 @@ impl Admission {
     /// A lane has ended. Its sender keeps at least one that is active.
     pub(super) fn leave(&self, lane: &Arc<LaneShare>) {
         let mut senders = self.lock();
+        let saturation = senders.saturation;
         let Some(lanes) = senders.lanes.get_mut(&lane.sender) else {
             return;
         };
@@ -172,7 +207,7 @@ impl Admission {
                 senders.dormant.remove(&lane.sender);
             }
             Some(first) if active(lanes) == 0 => {
-                first.active.store(true, Ordering::Relaxed);
+                first.set(saturation.standing(true));
                 drop(senders);
                 (self.wake)();
             }
@@ -202,15 +237,47 @@ impl Admission {
 
     fn run(&self) {
         *self.scheduler() = Some(thread::waker());
-        while !self.ending.load(Ordering::Acquire) {
+        let looks = match self.lock().saturation.is_known() {
+            true => LOOKS,
+            false => 1,
+        };
+        let mut since = thread::now();
+        for look in 1.. {
             let interval = if self.idle.load(Ordering::Relaxed) {
                 IDLE_INTERVAL
             } else {
-                INTERVAL
+                INTERVAL / looks
             };
             thread::park(interval);
-            self.redistribute();
+            if self.ending.load(Ordering::Acquire) {
+                break;
+            }
+            let now = thread::now();
+            self.measure(now.duration_since(since));
+            since = now;
+            if look % looks == 0 {
+                self.redistribute();
+            }
         }
+    }
+
+    /// Looks at how many messages have come, and tells all lanes when that says something else of the device.
+    fn measure(&self, interval: Duration) {
+        let mut senders = self.lock();
+        let Senders {
+            lanes, saturation, ..
+        } = &mut *senders;
+        let lanes = lanes.values().flatten();
+        let came = |lane: &Arc<LaneShare>| lane.messages.swap(0, Ordering::Relaxed);
+        let messages = lanes.clone().map(came).sum();
+        if !saturation.see(messages, interval) {
+            return;
+        }
+        for lane in lanes {
+            lane.set(saturation.standing(lane.is_active()));
+        }
+        drop(senders);
+        (self.wake)();
     }
 
     /// One interval's end.
@@ -241,8 +308,7 @@ impl Admission {
             let mut order: Vec<usize> = (0..lanes.len()).collect();
             order.sort_by_key(|&i| std::cmp::Reverse((own[i], lanes[i].is_active())));
             for (rank, &i) in order.iter().enumerate() {
-                let active = rank < wanted;
-                changed |= lanes[i].active.swap(active, Ordering::Relaxed) != active;
+                changed |= lanes[i].set(senders.saturation.standing(rank < wanted));
             }
         }
         let Senders { lanes, dormant, .. } = &mut *senders;
@@ -304,7 +370,7 @@ mod tests {
             WAKES.fetch_add(1, Ordering::Relaxed);
         };
         let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
-        let admission = Admission::new(8, spawn, Box::new(wake));
+        let admission = Admission::new(8, None, spawn, Box::new(wake));
         // No thread: the test makes the intervals.
         admission.ending.store(true, Ordering::Release);
         let busy: Vec<_> = (0..6).map(|number| admission.join(1, number)).collect();

@@ -20,6 +20,8 @@ pub(crate) struct Inbox {
     shift: u32,
     /// Lines consumed since the start of the connection (RB²'s head).
     head: u64,
+    /// Batches opened since then.
+    opened: u64,
     canaries: Canaries,
     form: Form,
     /// Longest payload that an honest peer puts into the ring.
@@ -47,6 +49,7 @@ impl Inbox {
             start,
             shift: lines.trailing_zeros(),
             head: 0,
+            opened: 0,
             canaries: Canaries::new(seed),
             form,
             eager_bytes,
@@ -62,6 +65,11 @@ impl Inbox {
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.head
+    }
+
+    /// Batches that were opened since the start of the connection.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened
     }
 
     /// Messages of the open batch that are not taken yet.
@@ -126,6 +134,7 @@ impl Inbox {
             }
         }
         self.head += lines as u64;
+        self.opened += 1;
         self.canaries.advance();
         self.at = 0;
         self.end = batch::content_of(lines);

@@ -187,7 +187,7 @@ impl<D: Device> RingService<D> {
         let works = crew.plan.handlers.needs_workers();
         let recruits = || (0..crew.plan.pollers).map(recruit).collect();
         let started = crew.started(&device, "dunlin-poller", works, recruits)?;
-        let admission = |most_active| {
+        let admission = |most_active, messages_per_second| {
             let woken = started.pollers.clone();
             let wake = move || {
                 for poller in &woken {
@@ -198,11 +198,13 @@ impl<D: Device> RingService<D> {
             let spawn = move |name: &str, run: Box<dyn FnOnce() + Send>| {
                 spawner.spawn(name.to_owned(), None, run)
             };
-            Admission::new(most_active, Box::new(spawn), Box::new(wake))
+            let (spawn, wake) = (Box::new(spawn), Box::new(wake));
+            Admission::new(most_active, messages_per_second, spawn, wake)
         };
+        let takes = device.attributes().messages_per_second;
         Ok(Self {
-            admission: admission(most_active),
-            few: admission(most_active.min(active_for(device.attributes().messages_per_second))),
+            admission: admission(most_active, None),
+            few: admission(most_active.min(active_for(takes)), takes),
             regions,
             device,
             crew,

@@ -7,6 +7,7 @@ use super::combining::{Members, Outcome, Run};
 use super::ports::{Mine, Ports};
 use super::status::{LaneFigures, Status};
 use crate::admission::credits::Purse;
+use crate::admission::Standing;
 use crate::channel::batch::MOST_MESSAGES;
 use crate::channel::buffers::Landed;
 use crate::channel::carrier::Finished;
@@ -19,8 +20,8 @@ use crate::error::WireFailure;
 
 /// Messages taken in one look: bounds the turn.
 const POLL_BUDGET: usize = 64;
-/// The bit of a grant that says that the lane is active.
-pub(crate) const ACTIVE: u64 = 1 << 32;
+/// Where a grant says what the server thinks of the lane: bits of [`Standing`].
+pub(crate) const STANDING_SHIFT: u32 = 32;
 /// Where a grant counts the reports of one-sided operations that were taken, in eight bits.
 pub(crate) const REPORTS_SHIFT: u32 = 40;
 
@@ -58,7 +59,7 @@ impl<D: Device> Engine<D> {
             if let Some(purse) = &mut self.purse {
                 purse.granted(word as u32);
                 purse.reports_taken((word >> REPORTS_SHIFT) as u8);
-                status.set_active(word & ACTIVE != 0);
+                status.set_standing(Standing::from_bits_truncate((word >> STANDING_SHIFT) as u8));
             }
         }
     }

@@ -71,6 +71,14 @@ impl Staging {
         self.messages == 0 || self.messages < self.most && together <= RUN_BYTES.min(self.eager)
     }
 
+    /// Whether it is to leave without waiting for more: there are so many calls in it, or no more fit, or there are others than calls.
+    pub(super) fn is_worth(&self, calls: usize) -> bool {
+        self.slots.len() >= calls
+            || self.messages >= self.most
+            || self.requests < self.messages
+            || self.has_operations()
+    }
+
     /// Puts a message in that is no call.
     #[inline]
     pub(super) fn push(&mut self, header: Header, payload: &[u8]) {

@@ -3,13 +3,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::OnceLock;
 
+use crate::admission::Standing;
 use crate::error::CallError;
 
 /// Where a lane stands, for all to see.
 #[derive(Debug)]
 pub(crate) struct Status {
     state: AtomicU8,
-    active: AtomicBool,
+    /// Bits of [`Standing`], as the server told it last.
+    standing: AtomicU8,
     /// A thread sleeps because it had no room or no credits; there is some now.
     wanted: AtomicBool,
     news: AtomicBool,
@@ -24,7 +26,7 @@ impl Status {
     pub(super) fn new() -> Self {
         Self {
             state: AtomicU8::new(OPEN),
-            active: AtomicBool::new(true),
+            standing: AtomicU8::new(Standing::ACTIVE.bits()),
             wanted: AtomicBool::new(false),
             news: AtomicBool::new(false),
             why: OnceLock::new(),
@@ -51,7 +53,12 @@ impl Status {
     /// The server wants requests on it (FLOCK's active queue pair).
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
-        self.active.load(Ordering::Relaxed)
+        self.standing().contains(Standing::ACTIVE)
+    }
+
+    #[inline]
+    pub(super) fn standing(&self) -> Standing {
+        Standing::from_bits_truncate(self.standing.load(Ordering::Relaxed))
     }
 
     /// The calling thread goes to sleep until there is room and credits.
@@ -75,8 +82,8 @@ impl Status {
         self.news.load(Ordering::Relaxed) && self.news.swap(false, Ordering::SeqCst)
     }
 
-    pub(super) fn set_active(&self, active: bool) {
-        self.active.store(active, Ordering::Relaxed);
+    pub(super) fn set_standing(&self, standing: Standing) {
+        self.standing.store(standing.bits(), Ordering::Relaxed);
     }
 
     pub(super) fn leave(&self) {

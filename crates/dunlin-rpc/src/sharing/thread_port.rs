@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::{thread, VerbsError};
 
@@ -23,6 +23,7 @@ use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
 use crate::client::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::client::region::{RegionKey, Wanted};
+use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
 
@@ -35,6 +36,9 @@ const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
 /// Looks in vain for mail before a thread lets a dispatcher run that may wait for this core. A simulated look lasts until news.
 const LOOKS_FOR_MAIL: u32 = 1024;
 const RESTS_FOR_MAIL: u32 = 2;
+
+/// Longest that a run is held for others to go with it while the server's NIC is at its limit: as long as it would stand in a queue there.
+const HELD_MOST: Duration = REST;
 
 /// See the module.
 pub(crate) struct ThreadPort {
@@ -56,6 +60,8 @@ pub(crate) struct ThreadPort {
     looks_per_yield: u32,
     /// The last poll looked itself: nobody else led.
     looked: bool,
+    /// Since when the run waits for more, because the server's NIC is at its limit.
+    held: Option<Instant>,
 }
 
 impl ThreadPort {
@@ -75,6 +81,7 @@ impl ThreadPort {
             looks: 0,
             looks_per_yield: *LOOKS_PER_YIELD.start(),
             looked: false,
+            held: None,
         };
         this.settle(placed);
         this
@@ -158,6 +165,26 @@ impl ThreadPort {
         }
     }
 
+    /// Whether the run waits for more of the thread's own requests, because the server has no room for messages. Whoever has no other call
+    /// out never waits.
+    #[inline]
+    fn holds_back(&mut self) -> bool {
+        match self.status.standing().together() {
+            Some(part) if !self.staging.is_empty() => self.holds_back_for(part),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn holds_back_for(&mut self, part: usize) -> bool {
+        if self.staging.is_worth(self.calls.outstanding() / part) {
+            return false;
+        }
+        let now = thread::now();
+        let since = *self.held.get_or_insert(now);
+        now.duration_since(since) < HELD_MOST
+    }
+
     /// Sends the run; it stays when there is no room for it yet.
     #[inline]
     fn send(&mut self) {
@@ -184,7 +211,7 @@ impl ThreadPort {
         if self.status.is_lost() {
             return Err(self.lose(sink));
         }
-        if self.staging.has_messages() {
+        if self.staging.has_messages() && !self.holds_back() {
             // Room and credits come without mail. Once more, because they may have come before the wish for them was known.
             self.status.want();
             self.send();
@@ -211,7 +238,10 @@ impl ThreadPort {
     #[inline]
     fn sent(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Sent => self.staging.clear(),
+            Outcome::Sent => {
+                self.staging.clear();
+                self.held = None;
+            }
             // A lost lane is seen by the next poll.
             Outcome::Lost => {}
             Outcome::Full => self.look_around(),
@@ -267,6 +297,48 @@ impl ThreadPort {
             }
         }
         taken
+    }
+
+    /// Takes what has come for the thread; looks at the lane for it, unless another does.
+    #[inline]
+    fn look(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        let mut taken = self.take_mail(sink);
+        if taken > 0 {
+            self.looks = 0;
+            return Ok(taken);
+        }
+        if self.handle.is_dispatched() {
+            return self.leave_to_dispatcher(sink);
+        }
+        let before = self.calls.outstanding();
+        let mine = Mine {
+            port: &self.port,
+            calls: &mut self.calls,
+            sink,
+        };
+        let crowded = self.handle.is_crowded();
+        let looks = if crowded { 1 } else { LOOKS };
+        let led = self
+            .lane
+            .poll(&self.node, self.handle.ports(), Some(mine), looks);
+        self.looked = led.is_some();
+        // What was taken for others is theirs to count.
+        taken += before - self.calls.outstanding();
+        if self.status.is_lost() {
+            return Err(self.lose(sink));
+        }
+        if taken == 0 {
+            self.looks += 1;
+            if crowded && self.looks >= self.looks_per_yield {
+                self.give_way();
+            }
+        } else {
+            if self.looks > 0 {
+                self.looks_per_yield = (self.looks_per_yield * 2).min(*LOOKS_PER_YIELD.end());
+            }
+            self.looks = 0;
+        }
+        Ok(taken)
     }
 
     fn refusal(&self) -> Option<CallError> {
@@ -401,8 +473,7 @@ impl Lane for ThreadPort {
     /// One turn for both, when nobody else is at the lane: leading costs atomics that others see.
     #[inline]
     fn turn(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
-        if self.staging.is_empty() || self.handle.is_apart() {
-            self.flush(sink)?;
+        if self.staging.is_empty() || self.handle.is_apart() || self.holds_back() {
             return self.poll(sink);
         }
         let before = self.calls.outstanding();
@@ -428,44 +499,10 @@ impl Lane for ThreadPort {
 
     #[inline]
     fn poll(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
-        self.send();
-        let mut taken = self.take_mail(sink);
-        if taken > 0 {
-            self.looks = 0;
-            return Ok(taken);
+        if !self.holds_back() {
+            self.send();
         }
-        if self.handle.is_dispatched() {
-            return self.leave_to_dispatcher(sink);
-        }
-        let before = self.calls.outstanding();
-        let mine = Mine {
-            port: &self.port,
-            calls: &mut self.calls,
-            sink,
-        };
-        let crowded = self.handle.is_crowded();
-        let looks = if crowded { 1 } else { LOOKS };
-        let led = self
-            .lane
-            .poll(&self.node, self.handle.ports(), Some(mine), looks);
-        self.looked = led.is_some();
-        // What was taken for others is theirs to count.
-        taken += before - self.calls.outstanding();
-        if self.status.is_lost() {
-            return Err(self.lose(sink));
-        }
-        if taken == 0 {
-            self.looks += 1;
-            if crowded && self.looks >= self.looks_per_yield {
-                self.give_way();
-            }
-        } else {
-            if self.looks > 0 {
-                self.looks_per_yield = (self.looks_per_yield * 2).min(*LOOKS_PER_YIELD.end());
-            }
-            self.looks = 0;
-        }
-        Ok(taken)
+        self.look(sink)
     }
 
     fn abandon(&mut self, call: CallId) {
@@ -537,7 +574,9 @@ impl Lane for ThreadPort {
         if self.staging.has_messages() {
             self.status.want();
         }
-        Ok(self.poll(sink)? == 0)
+        // Who sleeps holds nothing back.
+        self.send();
+        Ok(self.look(sink)? == 0)
     }
 
     fn sleeper(&self) -> Box<dyn Sleeper> {

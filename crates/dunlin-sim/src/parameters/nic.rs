@@ -152,7 +152,7 @@ impl NicParameters {
 }
 
 #[cfg(test)]
-mod attribute_tests {
+mod rate_tests {
     use super::*;
 
     /// ScaleRPC Fig. 1 and rdma_bench: 20 M/s out and 35 M/s in on ConnectX-3, 52.5 M/s both ways on Connect-IB.

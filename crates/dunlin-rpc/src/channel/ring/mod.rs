@@ -94,6 +94,11 @@ impl<D: Device> RingChannel<D> {
         }
         Ok(())
     }
+
+    /// Batches that have been received.
+    pub(crate) fn batches_received(&self) -> u64 {
+        self.inbox.opened()
+    }
 }
 
 impl<D: Device> Channel for RingChannel<D> {

@@ -1,0 +1,187 @@
+//! The preset `auto` against a server whose NIC takes no more messages: threads that keep many calls out send some of them together, and none
+//! waits for a call that takes long.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_rpc::{Client, LocalServer, Preset, Server};
+use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SwitchParameters};
+
+const ECHO: u16 = 1;
+const SLOW: u16 = 2;
+/// The tag of the quick call.
+const QUICK: u64 = 100;
+/// Calls that each thread keeps out.
+const OUT: usize = 16;
+
+struct Bench {
+    server: LocalServer,
+    clients: Vec<Client>,
+    stopping: Arc<AtomicBool>,
+    running: Arc<AtomicUsize>,
+    /// Handlers of slow calls end when it is set.
+    slow_ones_end: Arc<AtomicBool>,
+    /// Last: a server ends in it.
+    cluster: Cluster,
+}
+
+/// Two machines with two threads each, and a server with a NIC that takes 2 M messages a second, one way: fewer than they could send.
+fn bench(preset: Preset) -> Bench {
+    let host = HostParameters::epyc_7452();
+    let mut nic = NicParameters::connectx_5();
+    nic.set("tx_wqe_ns", 500.0).expect("a parameter");
+    let cluster = Cluster::star(1, 3, &host, &nic, &SwitchParameters::z9264f());
+    let slow_ones_end = Arc::new(AtomicBool::new(false));
+    let may_end = Arc::clone(&slow_ones_end);
+    let server = Server::unbound()
+        .pollers(2)
+        .pin_pollers(0)
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .handle_on_workers(SLOW, move |request, reply| {
+            // Workers are real threads.
+            while !may_end.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            reply.write(request.payload())
+        })
+        .serve_on(cluster.device(cluster.hosts()[0]))
+        .expect("a server");
+    let connect = |&host: &HostId| {
+        Client::builder()
+            .preset(preset)
+            .connect_on(cluster.device(host), &server.desk())
+            .expect("a client")
+    };
+    let clients: Vec<Client> = cluster.hosts()[1..].iter().map(connect).collect();
+    let bench = Bench {
+        clients,
+        server,
+        stopping: Arc::default(),
+        running: Arc::default(),
+        slow_ones_end,
+        cluster,
+    };
+    for thread in 0..4 {
+        bench.spawn(thread, |mut pipeline, stopping| {
+            let mut number = 0u64;
+            while !stopping.load(Ordering::Relaxed) || pipeline.outstanding() > 0 {
+                while !stopping.load(Ordering::Relaxed) && pipeline.outstanding() < OUT {
+                    let bytes = number.to_le_bytes();
+                    if !pipeline.submit(ECHO, &bytes, number).expect("a lane") {
+                        break;
+                    }
+                    number += 1;
+                }
+                let answered = |tag: u64, answer: Result<&[u8], _>| {
+                    assert_eq!(answer.expect("an answer"), tag.to_le_bytes());
+                };
+                pipeline.wait(answered).expect("a lane");
+            }
+        });
+    }
+    bench
+}
+
+impl Bench {
+    fn spawn(
+        &self,
+        thread: usize,
+        run: impl FnOnce(dunlin_rpc::Pipeline, &AtomicBool) + Send + 'static,
+    ) {
+        let pipeline = self.clients[thread % 2].pipeline().expect("a lane");
+        let (stopping, running) = (Arc::clone(&self.stopping), Arc::clone(&self.running));
+        running.fetch_add(1, Ordering::Relaxed);
+        let host = self.cluster.hosts()[1 + thread % 2];
+        self.cluster.spawn_thread(host, thread / 2, move || {
+            run(pipeline, &stopping);
+            running.fetch_sub(1, Ordering::Release);
+        });
+    }
+
+    /// Requests of each message in the next 2 ms.
+    fn degree(&self) -> f64 {
+        let sent = || {
+            let figures = self.clients.iter().filter_map(Client::figures);
+            let lanes = figures.flat_map(|figures| figures.lanes);
+            lanes.fold((0, 0), |sum, lane| {
+                (sum.0 + lane.requests, sum.1 + lane.messages)
+            })
+        };
+        let before = sent();
+        self.cluster.run_for(2_000_000);
+        let after = sent();
+        (after.0 - before.0) as f64 / (after.1 - before.1) as f64
+    }
+
+    fn end(self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        for _ in 0..1000 {
+            self.cluster.run_for(1_000_000);
+            if self.running.load(Ordering::Acquire) == 0 {
+                break;
+            }
+            // For the workers.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(
+            self.running.load(Ordering::Acquire),
+            0,
+            "a thread has not ended"
+        );
+        assert_eq!(self.server.statistics().violations, 0);
+        for (client, &host) in self.clients.into_iter().zip(&self.cluster.hosts()[1..]) {
+            self.cluster.spawn_thread(host, 0, move || drop(client));
+        }
+        self.cluster.run_for(2_000_000);
+    }
+}
+
+#[test]
+fn threads_send_together_what_a_nic_at_its_limit_cannot_take_apart() {
+    let degree = |preset| {
+        let bench = bench(preset);
+        bench.cluster.run_for(10_000_000);
+        let degree = bench.degree();
+        bench.end();
+        degree
+    };
+    let (together, apart) = (degree(Preset::Auto), degree(Preset::Flock));
+    // A quarter at least; some leave later than others.
+    assert!(
+        together > OUT as f64 / 5.0 && together > 1.5 * apart,
+        "{together:.2} requests a message, and {apart:.2} with flock"
+    );
+}
+
+#[test]
+fn a_call_does_not_wait_for_slow_ones() {
+    let bench = bench(Preset::Auto);
+    bench.cluster.run_for(10_000_000);
+    let slow_ones_end = Arc::clone(&bench.slow_ones_end);
+    bench.spawn(4, move |mut pipeline, _| {
+        let mut quick = 0;
+        let mut taken = |tag: u64, answer: Result<&[u8], _>| {
+            answer.expect("an answer");
+            if tag == QUICK {
+                quick += 1;
+                // Else it would be one that waits for the others.
+                slow_ones_end.store(true, Ordering::Release);
+            }
+        };
+        for (handler, tag) in (0..OUT as u64)
+            .map(|tag| (SLOW, tag))
+            .chain([(ECHO, QUICK)])
+        {
+            while !pipeline.submit(handler, b"a call", tag).expect("a lane") {
+                pipeline.poll(&mut taken).expect("a lane");
+            }
+            pipeline.poll(&mut taken).expect("a lane");
+        }
+        while pipeline.outstanding() > 0 {
+            pipeline.wait(&mut taken).expect("a lane");
+        }
+        assert_eq!(quick, 1);
+    });
+    bench.end();
+}
