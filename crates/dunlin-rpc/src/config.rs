@@ -136,7 +136,7 @@ impl Default for ChannelConfig {
     }
 }
 
-/// Rings that one ring of [`ChannelConfig::for_many`] stands for.
+/// Rings that one ring of [`ChannelConfig::shared_by_many`] stands for.
 const SHARED_RINGS: usize = 4;
 /// Smallest and largest ring.
 const RING_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=(16 << 20);
@@ -151,11 +151,12 @@ const SESSION_CREDITS: usize = 32;
 const MAX_OUTSTANDING: usize = 1 << 16;
 
 impl ChannelConfig {
-    /// For a lane that many threads share because there are to be few: what they have on their way fits into its ring as into those of the lanes
-    /// that it stands for.
-    pub(crate) fn for_many(&self) -> Self {
+    /// For a lane that many threads share because there are to be `few`: what they have on their way fits into its ring as into those of the
+    /// lanes that it stands for.
+    pub(crate) fn shared_by_many(&self, few: bool) -> Self {
+        let rings = if few { SHARED_RINGS } else { 1 };
         Self {
-            ring_bytes: (self.ring_bytes * SHARED_RINGS).min(*RING_BYTES.end()),
+            ring_bytes: (self.ring_bytes * rings).min(*RING_BYTES.end()),
             ..self.clone()
         }
     }

@@ -85,6 +85,9 @@ pub struct DeviceAttributes {
     /// Whether each WRITE is a message of its own on a wire, so that one long WRITE costs less than two short ones. Not so where
     /// `post_send` itself stores into the peer's memory.
     pub writes_are_messages: bool,
+    /// Small messages that the device takes a second, half of them in and half out, where that is known: what a server lets come at once is
+    /// measured by it. `None` where messages cost the device nothing of its own, or nobody has said.
+    pub messages_per_second: Option<u64>,
     /// Queue pairs at once.
     pub max_queue_pairs: usize,
     /// Work requests a send queue holds at most.

@@ -345,10 +345,7 @@ impl Recipe {
                         (maker, sender)
                     }
                 };
-                let opening = match sharing.few {
-                    true => maker.open(&self.channel.for_many())?,
-                    false => maker.open(&self.channel)?,
-                };
+                let opening = maker.open(&self.channel.shared_by_many(sharing.few))?;
                 let mut parameters = opening.parameters();
                 if sharing.admitted {
                     parameters.insert(SENDER_PARAMETER.to_string(), sender);

@@ -16,7 +16,7 @@ use crate::admission::credits::CREDITS;
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::{Admission, SenderReport};
 use crate::admission::{
-    CREDITS_PARAMETER, FEW_ACTIVE, FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
+    active_for, CREDITS_PARAMETER, FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
 };
 use crate::channel::ring::UnconnectedRing;
 use crate::channel::Parameters;
@@ -202,7 +202,7 @@ impl<D: Device> RingService<D> {
         };
         Ok(Self {
             admission: admission(most_active),
-            few: admission(most_active.min(FEW_ACTIVE)),
+            few: admission(most_active.min(active_for(device.attributes().messages_per_second))),
             regions,
             device,
             crew,
@@ -218,11 +218,8 @@ impl<D: Device> RingService<D> {
         let started = self.crew.get()?;
         let (index, poller) = started.least()?;
         let few = parameters.get(FEW_PARAMETER) == Some(&1);
-        let config = &self.crew.plan.channel;
-        let ring = match few {
-            true => UnconnectedRing::new(&self.device, poller.wake(), &config.for_many())?,
-            false => UnconnectedRing::new(&self.device, poller.wake(), config)?,
-        };
+        let config = self.crew.plan.channel.shared_by_many(few);
+        let ring = UnconnectedRing::new(&self.device, poller.wake(), &config)?;
         let mut answer = (ring.address(), ring.parameters());
         let channel = ring.join(peer, parameters)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);

@@ -103,6 +103,7 @@ fn attributes(nic: &NicParameters, host: u16) -> DeviceAttributes {
             Placement::InOrder
         },
         writes_are_messages: true,
+        messages_per_second: Some(nic.messages_per_second()),
         max_queue_pairs: QUEUE_PAIRS_MAX,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,

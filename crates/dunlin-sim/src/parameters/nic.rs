@@ -132,3 +132,35 @@ super::file::parameters! {
         connectx_6_dx => "connectx-6-dx.toml",
     }
 }
+
+/// Payload of the messages that [`NicParameters::messages_per_second`] counts: a small request with what goes around it in a ring.
+const SMALL_BYTES: f64 = 96.0;
+
+impl NicParameters {
+    /// Small WRITEs on RC that it takes a second, half of them in and half out, each with its acknowledgement: what its busiest engine or its
+    /// port has time for.
+    pub fn messages_per_second(&self) -> u64 {
+        let (sends, receives) = (self.tx_wqe, self.rx_write + self.rx_ack);
+        let engine = match self.shared_pipeline != 0.0 {
+            true => sends + receives,
+            false => sends.max(receives),
+        };
+        let bits = 8.0 * (2.0 * self.header_bytes + SMALL_BYTES);
+        let pair_ns = (engine as f64 / 1e3).max(bits / self.link_gbit_s);
+        (2e9 / pair_ns) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ScaleRPC Fig. 1 and rdma_bench: 20 M/s out and 35 M/s in on ConnectX-3, 52.5 M/s both ways on Connect-IB.
+    #[test]
+    fn as_many_messages_as_were_measured() {
+        let of = |nic: NicParameters| nic.messages_per_second() as f64 / 1e6;
+        assert!((25.0..26.0).contains(&of(NicParameters::connectx_3())));
+        assert!((100.0..110.0).contains(&of(NicParameters::connect_ib())));
+        assert!((85.0..95.0).contains(&of(NicParameters::connectx_5())));
+    }
+}

@@ -62,6 +62,9 @@ fn crowd(preset: Preset, clients: usize, batch: usize) -> Crowd {
 }
 
 /// Time in which every group has its turn, some times over.
+/// By when a server has shared out active queue pairs once, by what it has seen of its clients.
+const SCHEDULED_NS: u64 = 10_500_000;
+
 fn window(plan: &Crowd, effort: Effort) -> Window {
     let groups = plan.clients.div_ceil(plan.grouping.clients.max(1)) as u64;
     let round = match plan.preset {
@@ -69,8 +72,12 @@ fn window(plan: &Crowd, effort: Effort) -> Window {
         _ => 200_000,
     };
     let rounds = if effort.quick { 1 } else { 3 };
+    let scheduled = match plan.preset {
+        Preset::Auto if !effort.quick => SCHEDULED_NS,
+        _ => 0,
+    };
     Window {
-        warm_ns: (rounds * round).max(300_000),
+        warm_ns: (rounds * round).max(300_000) + scheduled,
         measured_ns: rounds * round.max(200_000),
     }
 }
