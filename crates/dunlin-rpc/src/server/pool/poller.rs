@@ -336,7 +336,7 @@ impl<D: Device> Poller<D> {
             let place = client.channel.place();
             match client.channel.end_turn() {
                 Ok(load) => {
-                    self.context.counters.late(load.late);
+                    self.context.counters.turn_ended(load.late, load.words);
                     self.turns.end_early(number, place);
                 }
                 Err(error) => self.failed.push((number, error)),

@@ -248,7 +248,7 @@ impl Turns {
             let ended = client.poll(context).and_then(|_| client.channel.end_turn());
             match ended {
                 Ok(load) => {
-                    context.counters.late(load.late);
+                    context.counters.turn_ended(load.late, load.words);
                     let load = Load {
                         requests: load.requests,
                         bytes: load.bytes,
