@@ -192,7 +192,7 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
 }
 
 /// Steps of warming up, at most.
-const WARM_STEPS: usize = 40;
+const WARM_STEPS: usize = 30;
 
 /// Lets the load run, in steps of `step_ns`, until nearly all that NICs write goes to lines that the processor's cache has, as after the first
 /// milliseconds of a real run: queues of RECEIVEs and rings have been once around. Where they are larger than what a NIC may have of the cache
