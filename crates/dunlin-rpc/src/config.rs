@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::channel::datagram::driven;
+use crate::channel::datagram::{driven, DOORBELL, RECEIVES_AT_ONCE, SIGNAL_EVERY};
 use crate::channel::message;
 
 /// How a thread waits for messages.
@@ -44,6 +44,51 @@ pub enum PacketLoss {
     EndClient,
 }
 
+/// How many verbs of a datagram queue pair go together (FaSST §4.2), for presets over datagrams. What is together is cheaper; smaller numbers are
+/// for measurements of what that is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramBatches {
+    /// Datagrams with one doorbell, whoever they are for, from 1 to 16 (doorbell batching). 16 by default.
+    pub sends: usize,
+    /// RECEIVEs posted at once, from 1 to 16 (cheap RECEIVE posting). 16 by default.
+    pub receives: usize,
+    /// One in this many SENDs is signaled, from 1 to 64 (selective signaling). 64 by default.
+    pub sends_per_completion: usize,
+}
+
+impl Default for DatagramBatches {
+    fn default() -> Self {
+        Self {
+            sends: DOORBELL,
+            receives: RECEIVES_AT_ONCE,
+            sends_per_completion: SIGNAL_EVERY,
+        }
+    }
+}
+
+impl DatagramBatches {
+    /// Says which one is wrong.
+    fn validate(&self) -> Result<(), String> {
+        let numbers = [
+            ("sends", self.sends, DOORBELL),
+            ("receives", self.receives, RECEIVES_AT_ONCE),
+            (
+                "sends_per_completion",
+                self.sends_per_completion,
+                SIGNAL_EVERY,
+            ),
+        ];
+        for (name, number, most) in numbers {
+            if number == 0 || number > most {
+                return Err(format!(
+                    "datagram_batches.{name} is {number}: it must be from 1 to {most}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Limits of one channel. Both sides have their own; what a side receives is bounded by its own limits.
 #[derive(Clone, Debug)]
 pub struct ChannelConfig {
@@ -65,6 +110,8 @@ pub struct ChannelConfig {
     pub loss_timeout: Duration,
     /// Presets over datagrams that do not send again: what a lost packet does.
     pub packet_loss: PacketLoss,
+    /// Presets over datagrams: how many verbs go together.
+    pub datagram_batches: DatagramBatches,
     /// The preset `erpc`: packets of a session on their way at once, from 1 to 32. 8 by default.
     pub session_credits: usize,
     /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices that send over a network. On by default.
@@ -82,6 +129,7 @@ impl Default for ChannelConfig {
             loss_timeout: Duration::from_secs(1),
             answer_each_message: false,
             packet_loss: PacketLoss::default(),
+            datagram_batches: DatagramBatches::default(),
             session_credits: driven::CREDITS,
             congestion_control: true,
         }
@@ -151,6 +199,7 @@ impl ChannelConfig {
                 LOSS_TIMEOUT.end()
             ));
         }
+        self.datagram_batches.validate()?;
         if self.session_credits == 0 || self.session_credits > SESSION_CREDITS {
             return Err(format!(
                 "session_credits is {}: it must be from 1 to {SESSION_CREDITS}",
@@ -210,6 +259,16 @@ mod tests {
                     ..Default::default()
                 },
                 "session_credits",
+            ),
+            (
+                ChannelConfig {
+                    datagram_batches: DatagramBatches {
+                        receives: 17,
+                        ..Default::default()
+                    },
+                    ..Default::default()
+                },
+                "datagram_batches.receives",
             ),
         ];
         for (config, name) in wrong {

@@ -20,7 +20,7 @@ use crate::channel::Parameters;
 use crate::client::channel_lane::ChannelLane;
 use crate::client::datagram_lane::DatagramLane;
 use crate::client::lane::{Lane, Sleeper};
-use crate::config::ChannelConfig;
+use crate::config::{ChannelConfig, DatagramBatches};
 use crate::error::ServeError;
 use crate::server::service::{DeviceService, Service, ServiceSetup};
 use crate::sharing::lane::{RingSharedLane, SharedLane};
@@ -43,12 +43,14 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
 }
 
 /// Who will use a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Owner {
     /// The calling thread: its datagram sessions share a queue pair.
     Thread,
     /// Whoever it is handed to: it has a queue pair of its own.
     Alone,
+    /// Whoever it is handed to, with lanes to other servers: they share a queue pair, that of [`Lane::queue`], if it is of the same device.
+    Beside(Arc<dyn Any + Send + Sync>),
 }
 
 /// How a datagram session is made.
@@ -201,9 +203,14 @@ impl<D: Device> Fabric for DeviceFabric<D> {
     }
 
     fn open_session(&self, setup: SessionSetup) -> Result<Box<dyn OpeningLane>, VerbsError> {
-        let endpoint = match setup.owner {
-            Owner::Thread => endpoint_of_thread(&self.0)?,
-            Owner::Alone => new_endpoint(&self.0)?,
+        let batches = &setup.config.datagram_batches;
+        let endpoint = match &setup.owner {
+            Owner::Thread => endpoint_of_thread(&self.0, batches)?,
+            Owner::Alone => new_endpoint(&self.0, batches)?,
+            Owner::Beside(queue) => match usable(queue, &self.0) {
+                Some(endpoint) => endpoint,
+                None => new_endpoint(&self.0, batches)?,
+            },
         };
         let config = &setup.config;
         let calls = config.max_outstanding;
@@ -224,33 +231,39 @@ impl<D: Device> Fabric for DeviceFabric<D> {
     }
 }
 
-fn new_endpoint<D: Device>(device: &D) -> Result<Shared<D>, VerbsError> {
+fn new_endpoint<D: Device>(device: &D, batches: &DatagramBatches) -> Result<Shared<D>, VerbsError> {
     let wake = device.create_completion_channel()?;
-    Ok(Arc::new(Mutex::new(Endpoint::new(device, &wake)?)))
+    let endpoint = Endpoint::new(device, &wake, batches)?;
+    Ok(Arc::new(Mutex::new(endpoint)))
+}
+
+/// This as an endpoint of the device, if it is one and works.
+fn usable<D: Device>(queue: &Arc<dyn Any + Send + Sync>, device: &D) -> Option<Shared<D>> {
+    let endpoint = Arc::clone(queue).downcast::<Mutex<Endpoint<D>>>().ok()?;
+    let held = endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+    // Clones of a device share their attributes.
+    let same = std::ptr::eq(held.device().attributes(), device.attributes());
+    let usable = same && !held.is_broken();
+    drop(held);
+    usable.then_some(endpoint)
 }
 
 /// The endpoint of the calling thread on a device: one for all its sessions, whoever the servers are (FaSST §4). It lives as long as
 /// one of them.
-fn endpoint_of_thread<D: Device>(device: &D) -> Result<Shared<D>, VerbsError> {
+fn endpoint_of_thread<D: Device>(
+    device: &D,
+    batches: &DatagramBatches,
+) -> Result<Shared<D>, VerbsError> {
     thread_local! {
         static ENDPOINTS: RefCell<Vec<Weak<dyn Any + Send + Sync>>> = const { RefCell::new(Vec::new()) };
     }
     ENDPOINTS.with_borrow_mut(|endpoints| {
         endpoints.retain(|endpoint| endpoint.strong_count() > 0);
         let mut known = endpoints.iter().filter_map(Weak::upgrade);
-        let found = known.find_map(|endpoint| {
-            let endpoint = endpoint.downcast::<Mutex<Endpoint<D>>>().ok()?;
-            let held = endpoint.lock().unwrap_or_else(PoisonError::into_inner);
-            // Clones of a device share their attributes.
-            let same = std::ptr::eq(held.device().attributes(), device.attributes());
-            let usable = same && !held.is_broken();
-            drop(held);
-            usable.then_some(endpoint)
-        });
-        if let Some(endpoint) = found {
+        if let Some(endpoint) = known.find_map(|queue| usable(&queue, device)) {
             return Ok(endpoint);
         }
-        let endpoint = new_endpoint(device)?;
+        let endpoint = new_endpoint(device, batches)?;
         let known: Arc<dyn Any + Send + Sync> = endpoint.clone();
         endpoints.push(Arc::downgrade(&known));
         Ok(endpoint)

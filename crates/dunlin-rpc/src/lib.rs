@@ -30,10 +30,10 @@ mod visit;
 
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
-    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Pipeline, RemoteRegion,
-    Reply, RequestBuffer,
+    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Peers, Pipeline,
+    RemoteRegion, Reply, RequestBuffer,
 };
-pub use config::{ChannelConfig, PacketLoss, WaitMode};
+pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, chosen, offered, DeviceReport};
 pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, ServeError};

@@ -124,7 +124,7 @@ fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result
         devices().map(|(label, device)| (label, ConstGauge::new(device.connections as u64))),
     )?;
     type Read = fn(&dunlin_rpc::ServerStatistics) -> u64;
-    let counted: [(&str, &str, Read); 6] = [
+    let counted: [(&str, &str, Read); 7] = [
         ("dunlin_server_requests", "Requests taken", |s| s.requests),
         (
             "dunlin_server_connections_accepted",
@@ -150,6 +150,11 @@ fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result
             "dunlin_server_late_requests",
             "Requests that came after their client's turn",
             |s| s.late,
+        ),
+        (
+            "dunlin_server_turn_words",
+            "WRITEs that told clients of their turns because no answer did",
+            |s| s.turn_words,
         ),
     ];
     for (name, help, read) in counted {

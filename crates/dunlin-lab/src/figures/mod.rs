@@ -1,8 +1,7 @@
 //! The figures, one file each.
 
 mod auto;
-mod fasst_cores;
-mod fasst_reads;
+mod fasst;
 mod flock_10;
 mod flock_11;
 mod flock_12;
@@ -19,9 +18,16 @@ use crate::figure::Figure;
 
 /// All figures.
 pub const ALL: &[Figure] = &[
-    fasst_reads::CONNECTX_3,
-    fasst_reads::CONNECT_IB,
-    fasst_cores::FIGURE,
+    fasst::CONNECTX_3,
+    fasst::CONNECT_IB,
+    fasst::CORES,
+    fasst::BUILD_UP,
+    fasst::SMALL,
+    fasst::MEDIUM,
+    fasst::SINGLE_KEY,
+    fasst::LATENCY,
+    fasst::LIMITS,
+    fasst::LOSS,
     raw_limits::FIGURE,
     flock_2a::FIGURE,
     flock_2b::FIGURE,

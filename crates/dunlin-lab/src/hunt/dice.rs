@@ -1,11 +1,11 @@
-//! The hunt's own random numbers: xorshift from the seed, apart from those of the cluster.
+//! Random numbers of loads: xorshift from the seed, apart from those of the cluster.
 
 /// A generator.
 #[derive(Clone, Debug)]
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1);
         for _ in 0..8 {
             dice.next();
@@ -22,7 +22,7 @@ impl Dice {
     }
 
     /// A number between these, both included.
-    pub(super) fn between(&mut self, least: u64, most: u64) -> u64 {
+    pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.next() % (most - least + 1)
     }
 

@@ -10,7 +10,7 @@ mod caller;
 mod calls;
 mod chaos;
 mod check;
-mod dice;
+pub(crate) mod dice;
 mod flow;
 mod rings;
 mod terrain;

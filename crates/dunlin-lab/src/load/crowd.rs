@@ -52,6 +52,10 @@ pub struct CrowdResult {
     pub server: Rate,
     /// Changes of turns since the server began.
     pub switches: u64,
+    /// WRITEs of the server in the window that only told of turns.
+    pub turn_words: u64,
+    /// Calls answered in the window.
+    pub answered: u64,
     /// Calls so far, those before the window too.
     pub calls: u64,
 }
@@ -145,6 +149,7 @@ impl RpcBench {
         self.latencies().clear();
         let calls = || self.shared.calls.load(Ordering::Relaxed);
         let before = calls();
+        let words = self.server.statistics().turn_words;
         self.shared.measuring.store(true, Ordering::Relaxed);
         let rest = Window {
             warm_ns: 0,
@@ -154,10 +159,13 @@ impl RpcBench {
         self.shared.measuring.store(false, Ordering::Relaxed);
         let mut latencies = std::mem::take(&mut *self.latencies());
         latencies.sort_unstable();
+        let answered = calls() - before;
         CrowdResult {
-            mops: (calls() - before) as f64 * 1e3 / window.measured_ns as f64,
+            answered,
+            mops: answered as f64 * 1e3 / window.measured_ns as f64,
             latencies_us: latencies.iter().map(|&ns| f64::from(ns) / 1e3).collect(),
             server,
+            turn_words: self.server.statistics().turn_words - words,
             switches: self.server.statistics().switches,
             calls: calls(),
         }

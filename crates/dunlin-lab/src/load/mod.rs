@@ -1,5 +1,6 @@
 //! Loads: simulated threads that use verbs as the papers' raw benchmarks do, and how their rate is taken.
 
+mod all_to_all;
 mod connect;
 mod crowd;
 mod datagrams;
@@ -11,6 +12,7 @@ mod rpc;
 mod sharing;
 mod swarm;
 
+pub use all_to_all::{all_to_all, AllToAll, AllToAllResult};
 pub use connect::{connect, pair_config, Cable, End};
 pub use crowd::{Crowd, CrowdResult};
 pub use datagrams::{datagram_rpc, Answers, Datagrams};

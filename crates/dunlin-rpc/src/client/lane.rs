@@ -1,6 +1,8 @@
 //! What a lane is to its users: something that calls are submitted to and answers come from, whatever stands behind it. An engine without
 //! threads or clocks; its users poll it.
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_verbs::thread;
@@ -102,6 +104,22 @@ pub(crate) trait Lane: Send {
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
     /// Whether requests of futures may wait for the driver's next look, so that those of many tasks leave together.
     fn gathers(&self) -> bool {
+        false
+    }
+    /// What it shares with other lanes, where it can: lanes that are opened beside it use the same. Then [`Lane::gather`] keeps its batch there.
+    fn queue(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
+    /// As [`Lane::flush`], but the batch may wait in the queue that it shares, for [`Lane::send_gathered`] of any lane there.
+    fn gather(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        self.flush(sink)
+    }
+    /// Sends what lanes have gathered in the queue that it shares.
+    fn send_gathered(&mut self, _sink: &mut dyn Sink) -> Result<(), CallError> {
+        Ok(())
+    }
+    /// Whether nothing has come for it, as far as other lanes of the queue that it shares have seen.
+    fn is_quiet(&self) -> bool {
         false
     }
     /// Takes what has arrived.

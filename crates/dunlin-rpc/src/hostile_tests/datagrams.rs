@@ -405,7 +405,7 @@ fn datagrams_that_come_before_their_session_keep_their_order() {
     let device = hostile_device();
     let endpoint = || {
         let wake = device.create_completion_channel().unwrap();
-        let mut endpoint = Endpoint::new(&device, &wake).unwrap();
+        let mut endpoint = Endpoint::new(&device, &wake, &Default::default()).unwrap();
         let bytes = endpoint.packet_bytes();
         let block = provision(&device, endpoint.domain(), 16, bytes).unwrap();
         endpoint.add(block).unwrap();

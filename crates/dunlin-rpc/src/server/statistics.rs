@@ -13,6 +13,7 @@ pub(super) struct Counters {
     violations: AtomicU64,
     switches: AtomicU64,
     late: AtomicU64,
+    turn_words: AtomicU64,
 }
 
 /// A snapshot of a server's counters.
@@ -31,6 +32,8 @@ pub struct ServerStatistics {
     pub switches: u64,
     /// Requests that came after their client's turn, or were hit by one that did; they were fetched again.
     pub late: u64,
+    /// WRITEs that told clients of their turns because no answer did.
+    pub turn_words: u64,
 }
 
 impl Counters {
@@ -56,9 +59,10 @@ impl Counters {
         self.switches.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client's turn has ended, and so many of its requests were late.
-    pub(super) fn late(&self, requests: u64) {
-        self.late.fetch_add(requests, Ordering::Relaxed);
+    /// A client's turn has ended: so many of its requests were late, and so many WRITEs only told of the turn.
+    pub(super) fn turn_ended(&self, late: u64, words: u64) {
+        self.late.fetch_add(late, Ordering::Relaxed);
+        self.turn_words.fetch_add(words, Ordering::Relaxed);
     }
 
     pub(super) fn add_to(&self, sum: &mut ServerStatistics) {
@@ -68,5 +72,6 @@ impl Counters {
         sum.violations += self.violations.load(Ordering::Relaxed);
         sum.switches += self.switches.load(Ordering::Relaxed);
         sum.late += self.late.load(Ordering::Relaxed);
+        sum.turn_words += self.turn_words.load(Ordering::Relaxed);
     }
 }

@@ -134,6 +134,10 @@ fn run(effort: Effort) -> Findings {
         / most_of(clients, |n| reads(of(Preset::RawWrite, 1, n)));
     let why = "RawWrite's PCIe reads at 150 clients over their most";
     findings.answer("SR-037", "drops again", later, (0.0, 0.95), why);
+    let told = of(Preset::ScaleRpc, 1, 400);
+    let why = "WRITEs that only told of a turn for each answer, 400 clients, batch 1";
+    let words = told.turn_words as f64 / told.answered.max(1) as f64;
+    findings.answer("SR-018", "<0.01 %", words, (0.0, 0.001), why);
     let growth = allocating(of(Preset::RawWrite, 1, 400))
         / allocating(of(Preset::RawWrite, 1, 40)).max(0.01);
     let why = "RawWrite's allocating writes at 400 clients over those at 40 (at least 0.01 M/s)";

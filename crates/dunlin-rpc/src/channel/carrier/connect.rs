@@ -68,16 +68,16 @@ impl<D: Device> UnconnectedCarrier<D> {
         config: &ChannelConfig,
         inline_bytes: usize,
     ) -> Result<Self, VerbsError> {
-        Self::with_arrivals(device, wake, config, inline_bytes, None)
+        Self::with_arrivals(device, wake, config, inline_bytes, (None, 1))
     }
 
-    /// As [`UnconnectedCarrier::new`], with a queue for the completions of RECEIVEs.
+    /// As [`UnconnectedCarrier::new`], with a queue for the completions of RECEIVEs, and so many segments of a request if the device has them.
     pub(in crate::channel) fn with_arrivals(
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
         inline_bytes: usize,
-        arrivals: Option<Arrivals<'_, D::CompletionQueue>>,
+        (arrivals, segments): (Option<Arrivals<'_, D::CompletionQueue>>, usize),
     ) -> Result<Self, VerbsError> {
         let attributes = device.attributes();
         let domain = device.create_protection_domain()?;
@@ -96,7 +96,7 @@ impl<D: Device> UnconnectedCarrier<D> {
                 receive_completions: queue,
                 send_requests: SEND_REQUESTS,
                 receive_queue: ReceiveQueue::Own(receives),
-                segments: 1,
+                segments: attributes.max_segments.min(segments),
                 inline_bytes,
             },
         )?;

@@ -10,14 +10,14 @@ use dunlin_verbs::{
     Verbs, VerbsError, Work, GRH_BYTES,
 };
 
-use super::packet::{Head, HEAD_BYTES};
+use super::packet::{Head, Packet, HEAD_BYTES};
 pub(crate) use super::receives::Block;
 use super::receives::Receives;
 pub(crate) use super::sends::Route;
-use super::sends::{self, Sends, DOORBELL};
-use super::{BESIDE_CALLS, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
+use super::sends::{self, Sends};
+use super::{BESIDE_CALLS, CALLS, DOORBELL, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use crate::channel::ChannelError;
-use crate::config::REST;
+use crate::config::{DatagramBatches, REST};
 
 /// RECEIVEs of a queue pair at most: they bound its sessions.
 const RECEIVES_MAX: usize = 16 << 10;
@@ -63,6 +63,9 @@ pub(crate) struct Endpoint<D: Device> {
     /// Those that are nobody's yet, where sessions may be on their way to us by another road: place, bytes, head.
     unclaimed: Vec<(u64, u32, Head, Option<u32>)>,
     keeps_unclaimed: bool,
+    /// Packets of several sessions that are to leave together: the first `gathered_count` of them, each with its session.
+    gathered: Vec<(u32, Packet)>,
+    gathered_count: usize,
     domain: D::ProtectionDomain,
     device: D,
 }
@@ -115,7 +118,11 @@ impl<D: Device> Endpoint<D> {
     ///
     /// # Errors
     /// When the device has no datagrams, or a limit is reached.
-    pub(crate) fn new(device: &D, wake: &D::CompletionChannel) -> Result<Self, VerbsError> {
+    pub(crate) fn new(
+        device: &D,
+        wake: &D::CompletionChannel,
+        batches: &DatagramBatches,
+    ) -> Result<Self, VerbsError> {
         let attributes = device.attributes();
         let packet_bytes = packet_bytes(device);
         let has_datagrams = attributes.transports.ud.contains(Verbs::SEND);
@@ -130,8 +137,8 @@ impl<D: Device> Endpoint<D> {
         let domain = device.create_protection_domain()?;
         let (queue_pair, completions) = queue_pair(device, &domain, wake, packet_bytes)?;
         Ok(Self {
-            sends: Sends::new(device, &domain, packet_bytes)?,
-            receives: Receives::new(packet_bytes),
+            sends: Sends::new(device, &domain, packet_bytes, batches)?,
+            receives: Receives::new(packet_bytes, batches.receives),
             queue_pair,
             completions,
             wake: wake.clone(),
@@ -143,6 +150,8 @@ impl<D: Device> Endpoint<D> {
             strange: 0,
             unclaimed: Vec::new(),
             keeps_unclaimed: false,
+            gathered: Vec::new(),
+            gathered_count: 0,
             domain,
             device: device.clone(),
         })
@@ -376,6 +385,7 @@ impl<D: Device> Endpoint<D> {
         datagrams: impl Iterator<Item = (u32, &'a [u8])>,
     ) -> Result<(), ChannelError> {
         let mut datagrams = datagrams.peekable();
+        let together = self.sends.together();
         while let Some((session, bytes)) = datagrams.next() {
             if !self.sends.has_entries(DOORBELL) {
                 self.reclaim()?;
@@ -385,12 +395,12 @@ impl<D: Device> Endpoint<D> {
                 // A session that has ended needs no answers.
                 continue;
             };
-            let posted = if datagrams.peek().is_none() {
+            let posted = if datagrams.peek().is_none() || together == 1 {
                 self.sends.post_one(&mut self.queue_pair, route, bytes)
             } else {
                 let mut list: [(&Route<D>, &[u8]); DOORBELL] = [(route, bytes); DOORBELL];
                 let mut count = 1;
-                while count < DOORBELL {
+                while count < together {
                     let Some((session, bytes)) = datagrams.next() else {
                         break;
                     };
@@ -405,6 +415,37 @@ impl<D: Device> Endpoint<D> {
             posted.inspect_err(|error| self.broken = Some(error.clone()))?;
         }
         Ok(())
+    }
+
+    /// Takes a packet of a session, which leaves with those of others. The caller gets another packet for it, whose limit it sets.
+    #[inline]
+    pub(crate) fn gather(&mut self, session: u32, packet: &mut Packet) -> Result<(), ChannelError> {
+        if self.gathered_count == self.sends.together() {
+            self.send_gathered()?;
+        }
+        if self.gathered_count == self.gathered.len() {
+            self.gathered
+                .push((session, Packet::new(self.packet_bytes)));
+        }
+        let place = &mut self.gathered[self.gathered_count];
+        place.0 = session;
+        std::mem::swap(&mut place.1, packet);
+        self.gathered_count += 1;
+        Ok(())
+    }
+
+    /// Sends what was gathered, with one doorbell if that takes it.
+    #[inline]
+    pub(crate) fn send_gathered(&mut self) -> Result<(), ChannelError> {
+        let count = std::mem::take(&mut self.gathered_count);
+        if count == 0 {
+            return Ok(());
+        }
+        let gathered = std::mem::take(&mut self.gathered);
+        let all = gathered[..count].iter();
+        let sent = self.send(all.map(|(session, packet)| (*session, packet.bytes())));
+        self.gathered = gathered;
+        sent
     }
 
     #[cold]
@@ -441,6 +482,7 @@ impl<D: Device> Endpoint<D> {
         self.sends.forget();
         self.missed.clear();
         self.unclaimed.clear();
+        self.gathered_count = 0;
         self.receives.reclaim();
         let posted = self.receives.post_all(&mut self.queue_pair);
         self.broken = posted.as_ref().err().cloned();

@@ -7,10 +7,9 @@ use dunlin_verbs::{
     Access, Device, QueuePair, ReceiveRequest, Region, Segment, VerbsError, GRH_BYTES,
 };
 
+use super::RECEIVES_AT_ONCE;
 use crate::channel::ChannelError;
 
-/// Places posted at once.
-const BATCH: usize = 16;
 /// The datagram begins here in its place, on a cache line, behind its routing header.
 const DATAGRAM_AT: usize = 64;
 
@@ -42,15 +41,18 @@ fn place_bytes(packet_bytes: usize) -> usize {
 pub(super) struct Receives<D: Device> {
     blocks: Vec<D::Region>,
     packet_bytes: usize,
+    /// Places posted at once.
+    together: usize,
     /// Places that are not posted: block in the upper half, place in the lower.
     idle: Vec<u64>,
 }
 
 impl<D: Device> Receives<D> {
-    pub(super) fn new(packet_bytes: usize) -> Self {
+    pub(super) fn new(packet_bytes: usize, together: usize) -> Self {
         Self {
             blocks: Vec::new(),
             packet_bytes,
+            together,
             idle: Vec::new(),
         }
     }
@@ -96,8 +98,8 @@ impl<D: Device> Receives<D> {
         queue_pair: &mut D::QueuePair,
     ) -> Result<(), ChannelError> {
         self.idle.push(id);
-        if self.idle.len() >= BATCH {
-            return self.post(BATCH, queue_pair);
+        if self.idle.len() >= self.together {
+            return self.post(self.together, queue_pair);
         }
         Ok(())
     }
@@ -115,15 +117,16 @@ impl<D: Device> Receives<D> {
     /// Posts all that are idle.
     pub(super) fn post_all(&mut self, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
         while !self.idle.is_empty() {
-            self.post(BATCH, queue_pair)?;
+            self.post(self.together, queue_pair)?;
         }
         Ok(())
     }
 
+    /// Posts so many of them, at most `together`.
     fn post(&mut self, most: usize, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
         let count = self.idle.len().min(most);
         let first = self.idle.len() - count;
-        let ids: [u64; BATCH] =
+        let ids: [u64; RECEIVES_AT_ONCE] =
             std::array::from_fn(|i| self.idle[(first + i).min(self.idle.len() - 1)]);
         let segments = ids.map(|id| {
             let (region, at) = self.at(id);
@@ -133,7 +136,7 @@ impl<D: Device> Receives<D> {
                 length: GRH_BYTES + self.packet_bytes,
             }]
         });
-        let requests: [ReceiveRequest<'_, D::Region>; BATCH] =
+        let requests: [ReceiveRequest<'_, D::Region>; RECEIVES_AT_ONCE] =
             std::array::from_fn(|i| ReceiveRequest {
                 id: ids[i],
                 segments: &segments[i],

@@ -7,14 +7,12 @@ use dunlin_verbs::{
     SendRequest, VerbsError, Work,
 };
 
+use super::DOORBELL;
 use crate::channel::ChannelError;
+use crate::config::DatagramBatches;
 
 /// Entries of the send queue.
 pub(super) const ENTRIES: usize = 256;
-/// One in this many SENDs is signaled, so that entries come back (FaSST's selective signaling).
-const SIGNAL_EVERY: u32 = 64;
-/// Datagrams that go with one doorbell.
-pub(super) const DOORBELL: usize = 16;
 
 /// Where datagrams for a session go.
 #[derive(Debug)]
@@ -27,15 +25,18 @@ pub(crate) struct Route<D: Device> {
 /// The entries of the send queue.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    unsignaled: u32,
+    /// One in so many is signaled.
+    signal_every: usize,
+    unsignaled: usize,
     posted: u64,
     retired: u64,
     signaled: VecDeque<u64>,
 }
 
 impl Ledger {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(signal_every: usize) -> Self {
         Self {
+            signal_every,
             unsignaled: 0,
             posted: 0,
             retired: 0,
@@ -61,7 +62,7 @@ impl Ledger {
     #[inline]
     pub(super) fn next(&mut self) -> SendFlags {
         self.posted += 1;
-        if self.unsignaled + 1 < SIGNAL_EVERY {
+        if self.unsignaled + 1 < self.signal_every {
             self.unsignaled += 1;
             return SendFlags::empty();
         }
@@ -78,6 +79,8 @@ pub(super) struct Sends<D: Device> {
     staging: Option<D::Region>,
     packet_bytes: usize,
     inline_bytes: usize,
+    /// Datagrams with one doorbell.
+    together: usize,
     ledger: Ledger,
 }
 
@@ -86,6 +89,7 @@ impl<D: Device> Sends<D> {
         device: &D,
         domain: &D::ProtectionDomain,
         packet_bytes: usize,
+        batches: &DatagramBatches,
     ) -> Result<Self, VerbsError> {
         let inline_bytes = inline_bytes(device, packet_bytes);
         let staged = inline_bytes < packet_bytes;
@@ -95,7 +99,8 @@ impl<D: Device> Sends<D> {
             staging: staging.transpose()?,
             packet_bytes,
             inline_bytes,
-            ledger: Ledger::new(),
+            together: batches.sends,
+            ledger: Ledger::new(batches.sends_per_completion),
         })
     }
 
@@ -103,6 +108,12 @@ impl<D: Device> Sends<D> {
     #[inline]
     pub(super) fn has_entries(&self, entries: usize) -> bool {
         self.ledger.has_entries(entries)
+    }
+
+    /// Datagrams that go with one doorbell.
+    #[inline]
+    pub(super) fn together(&self) -> usize {
+        self.together
     }
 
     /// A signaled SEND is done, and all before it.
@@ -113,12 +124,12 @@ impl<D: Device> Sends<D> {
 
     /// The next SEND is signaled.
     pub(super) fn signal_next(&mut self) {
-        self.ledger.unsignaled = SIGNAL_EVERY;
+        self.ledger.unsignaled = self.ledger.signal_every;
     }
 
     /// What was posted went with its queue pair.
     pub(super) fn forget(&mut self) {
-        self.ledger = Ledger::new();
+        self.ledger = Ledger::new(self.ledger.signal_every);
     }
 
     /// Whether every SEND is known to be done.
@@ -152,6 +163,7 @@ impl<D: Device> Sends<D> {
             packet_bytes,
             inline_bytes,
             ledger,
+            ..
         } = self;
         let Some(&(last, _)) = datagrams.last() else {
             return Ok(());

@@ -12,7 +12,7 @@ use dunlin_verbs::{
 
 use super::block::{Blocks, Draft, Seals};
 use super::turn::{Entry, Turn};
-use super::{bits, ALL, CALLS, ENTRY_AT, ENTRY_RING, EVENT};
+use super::{are_bundled, bits, ALL, CALLS, ENTRY_AT, ENTRY_RING, EVENT};
 use crate::channel::carrier::{Carrier, RINGS};
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
@@ -58,6 +58,8 @@ pub(crate) struct PoolChannel<D: Device> {
     /// Requests until they are answered; the server READs them from here.
     pub(super) requests: D::Region,
     pub(super) request_blocks: Blocks,
+    /// Where messages of a batch stand one behind the other.
+    pub(super) bundle_at: usize,
     /// Answers, in the inlet.
     pub(super) answers: Blocks,
     /// Longest payload in a block of the server.
@@ -167,13 +169,23 @@ impl<D: Device> PoolChannel<D> {
                     return Ok(());
                 }
                 let next = self.turn.number.wrapping_add(1);
-                let mut longest = 0;
+                let longest = bits(blocks).map(|block| self.lengths[block]).max();
+                let lines = longest.unwrap_or(0).div_ceil(64);
+                let bundled = are_bundled(lines as u16, blocks);
+                let mut slot_end = self.bundle_at;
                 for block in bits(blocks) {
                     self.seal_again(block, next);
-                    longest = longest.max(self.lengths[block]);
+                    if bundled {
+                        let length = self.lengths[block];
+                        slot_end += lines * 64;
+                        let message = self.draft.space(length);
+                        let memory = self.requests.memory();
+                        memory.write(slot_end - length, message);
+                        D::charge(Work::Copy(length));
+                    }
                 }
                 self.state = State::Warmup;
-                self.tell(longest.div_ceil(64) as u16, blocks)
+                self.tell(lines as u16, blocks)
             }
         }
     }

@@ -9,8 +9,8 @@ use super::scan::Scan;
 use super::server::{Theirs, TurnLoad};
 use super::turn::Turn;
 use super::{
-    block_bytes, capacity, zone_bytes, Mapping, PoolChannel, ServedPool, ANSWERS_AT, BLOCKS, CALLS,
-    ENTRY_BYTES, EVENT, RINGS,
+    block_bytes, capacity, zone_bytes, Mapping, PoolChannel, ServedPool, ANSWERS_AT, BLOCKS,
+    BUNDLE, CALLS, ENTRY_BYTES, EVENT, RINGS, SLOT_BYTES,
 };
 use crate::channel::carrier::{self, Arrivals, Inlet, Peer, UnconnectedCarrier};
 use crate::channel::message::DESCRIPTOR_BYTES;
@@ -112,8 +112,9 @@ impl<D: Device> UnconnectedPool<D> {
         let answers = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let answers_bytes = ANSWERS_AT + (EVENT + 1) * block_bytes(eager);
         let inlet = device.allocate_region(&carrier.domain, answers_bytes, answers)?;
+        let requests_bytes = zone_bytes(eager) + BLOCKS * SLOT_BYTES;
         let requests =
-            device.allocate_region(&carrier.domain, zone_bytes(eager), Access::REMOTE_READ)?;
+            device.allocate_region(&carrier.domain, requests_bytes, Access::REMOTE_READ)?;
         Ok(Self {
             carrier,
             inlet,
@@ -171,6 +172,7 @@ impl<D: Device> UnconnectedPool<D> {
             pool,
             requests: self.requests,
             request_blocks: Blocks { start: 0, bytes },
+            bundle_at: zone_bytes(eager),
             answers: Blocks {
                 start: ANSWERS_AT,
                 bytes,
@@ -256,7 +258,12 @@ impl<D: Device> UnconnectedServedPool<D> {
             receives: RINGS,
         });
         let longest = block_bytes(eager);
-        let carrier = UnconnectedCarrier::with_arrivals(device, wake, config, longest, arrivals)?;
+        let segments = match &memory {
+            PoolMemory::Own(_) => 1,
+            PoolMemory::Shared { .. } => BUNDLE,
+        };
+        let carrier =
+            UnconnectedCarrier::with_arrivals(device, wake, config, longest, (arrivals, segments))?;
         let fixed = matches!(memory, PoolMemory::Own(_));
         let (inlet, entry_at, zones_at, places) = match memory {
             PoolMemory::Own(_) => {
@@ -321,6 +328,7 @@ impl<D: Device> UnconnectedServedPool<D> {
         let theirs = Theirs {
             requests: carrier::place(parameters, WHAT, parameter::REQUESTS)?,
             request_bytes: block_bytes(said.eager),
+            bundle_at: zone_bytes(said.eager),
             answers: said.inlet.plus(ANSWERS_AT as u64),
             answer_bytes: block_bytes(said.eager),
         };
@@ -335,6 +343,7 @@ impl<D: Device> UnconnectedServedPool<D> {
         let carrier = self.carrier.join(peer, inlet, peer_said)?;
         let eager = carrier.config.eager_bytes;
         let bytes = block_bytes(eager);
+        let device_segments = carrier.device.attributes().max_segments.min(BUNDLE);
         Ok(ServedPool {
             carrier,
             theirs,
@@ -359,6 +368,7 @@ impl<D: Device> UnconnectedServedPool<D> {
             told: self.fixed,
             leaving: false,
             served: 0,
+            bundle: device_segments,
             fetch: None,
             next: [0; CALLS],
             words: [0; BLOCKS - CALLS],

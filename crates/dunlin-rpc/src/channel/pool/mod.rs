@@ -48,6 +48,10 @@ pub(crate) enum Mapping {
 pub(crate) const BLOCKS: usize = 32;
 /// Those of calls; a call's number in its lane is its block. Words that are no calls have the others.
 pub(crate) const CALLS: usize = 24;
+/// Requests that a server fetches by one READ.
+const BUNDLE: usize = 8;
+/// Bytes of the longest message that is fetched so: messages of a batch stand one behind the other as well, each in a slot as long as the longest.
+const SLOT_BYTES: usize = 256;
 /// The block in a client's inlet for words about its turn.
 const EVENT: usize = BLOCKS;
 /// Longest payload in a block, whatever the settings say: pools are for short messages.
@@ -80,6 +84,11 @@ pub(crate) fn capacity(eager: usize) -> usize {
 /// Bytes of a zone with such blocks.
 pub(crate) fn zone_bytes(eager: usize) -> usize {
     BLOCKS * block_bytes(eager)
+}
+
+/// Whether messages of an endpoint entry stand one behind the other, to be fetched together (ScaleRPC §3.4's `<req_addr, batch_size>`).
+fn are_bundled(lines: u16, blocks: u32) -> bool {
+    blocks.count_ones() > 1 && usize::from(lines) * 64 <= SLOT_BYTES
 }
 
 /// The places of the set bits.

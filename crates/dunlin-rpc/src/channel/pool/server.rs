@@ -12,7 +12,7 @@ use dunlin_verbs::{
 use super::block::{Blocks, Draft, Seals};
 use super::scan::Scan;
 use super::turn::{Entry, Turn};
-use super::{bits, Mapping, BLOCKS, CALLS, ENTRY_RING, EVENT};
+use super::{are_bundled, bits, Mapping, BLOCKS, BUNDLE, CALLS, ENTRY_RING, EVENT};
 use crate::channel::carrier::{Carrier, QUIET};
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
@@ -26,6 +26,8 @@ pub(super) struct Theirs {
     /// Its requests, and the bytes of each block of them.
     pub(super) requests: RemoteAddress,
     pub(super) request_bytes: usize,
+    /// Where those of a batch stand one behind the other.
+    pub(super) bundle_at: usize,
     /// Its answers, and the bytes of each block of them.
     pub(super) answers: RemoteAddress,
     pub(super) answer_bytes: usize,
@@ -40,6 +42,8 @@ pub(crate) struct TurnLoad {
     pub(crate) bytes: u64,
     /// Requests that were found in the zone and were of another turn, or no longer whole.
     pub(crate) late: u64,
+    /// WRITEs that only told of the turn.
+    pub(crate) words: u64,
 }
 
 /// The server's side of a message pool, for one client.
@@ -71,6 +75,8 @@ pub(crate) struct ServedPool<D: Device> {
     pub(super) leaving: bool,
     /// The serial of the entry whose requests were fetched last, and the last of the READs, while it is not known to be done.
     pub(super) served: u16,
+    /// Requests that one READ fetches.
+    pub(super) bundle: usize,
     pub(super) fetch: Option<u64>,
     /// The generation of the next call in each block, and the number of the next word.
     pub(super) next: [u32; CALLS],
@@ -210,30 +216,70 @@ impl<D: Device> ServedPool<D> {
         let length = usize::from(entry.lines) * 64;
         let length = length.min(self.block_bytes).min(self.theirs.request_bytes);
         self.scan.found(entry.blocks);
-        for block in bits(entry.blocks) {
-            self.carrier.reserve(1)?;
-            let theirs = (block + 1) * self.theirs.request_bytes - length;
-            let read = Operation::Read {
-                remote: self.theirs.requests.plus(theirs as u64),
-            };
-            let segment = [Segment {
-                region: &self.carrier.inlet,
-                offset: blocks.end(block) - length,
-                length,
-            }];
-            let last = entry.blocks >> block == 1;
-            let flags = match last {
-                true => SendFlags::SIGNALED,
-                false => self.carrier.next_flags(),
-            };
-            let request = SendRequest::new(QUIET, read, Payload::Segments(&segment), flags);
-            if let Err(error) = self.carrier.queue_pair.post_send(&[request]) {
-                let error = ChannelError::queue_pair(error.to_string());
-                return Err(self.carrier.fail(error));
-            }
-            self.carrier.note_posted(flags);
-            self.fetch = last.then_some(self.carrier.posted);
+        if are_bundled(entry.lines, entry.blocks) && length == usize::from(entry.lines) * 64 {
+            return self.fetch_bundled(blocks, entry.blocks, length);
         }
+        for block in bits(entry.blocks) {
+            let theirs = (block + 1) * self.theirs.request_bytes - length;
+            let last = entry.blocks >> block == 1;
+            self.post_read(theirs, &[blocks.end(block)], length, last)?;
+        }
+        Ok(())
+    }
+
+    /// Fetches messages of `length` bytes that stand one behind the other, many by one READ, each to the end of its block.
+    fn fetch_bundled(
+        &mut self,
+        to: Blocks,
+        blocks: u32,
+        length: usize,
+    ) -> Result<(), ChannelError> {
+        let mut left = blocks;
+        let mut theirs = self.theirs.bundle_at;
+        while left != 0 {
+            let mut ends = [0; BUNDLE];
+            let mut count = 0;
+            for block in bits(left).take(self.bundle) {
+                ends[count] = to.end(block);
+                count += 1;
+                left &= !(1 << block);
+            }
+            self.post_read(theirs, &ends[..count], length, left == 0)?;
+            theirs += count * length;
+        }
+        Ok(())
+    }
+
+    /// READs pieces of `length` bytes that stand one behind the other at the client, from `theirs` on, to where each ends here: [`BUNDLE`] of
+    /// them at most. After the last READ of a turn is done, all are.
+    fn post_read(
+        &mut self,
+        theirs: usize,
+        ends: &[usize],
+        length: usize,
+        last: bool,
+    ) -> Result<(), ChannelError> {
+        self.carrier.reserve(1)?;
+        let read = Operation::Read {
+            remote: self.theirs.requests.plus(theirs as u64),
+        };
+        let segments: [_; BUNDLE] = std::array::from_fn(|i| Segment {
+            region: &self.carrier.inlet,
+            offset: ends.get(i).map_or(0, |end| end - length),
+            length,
+        });
+        let flags = match last {
+            true => SendFlags::SIGNALED,
+            false => self.carrier.next_flags(),
+        };
+        let payload = Payload::Segments(&segments[..ends.len()]);
+        let request = SendRequest::new(QUIET, read, payload, flags);
+        if let Err(error) = self.carrier.queue_pair.post_send(&[request]) {
+            let error = ChannelError::queue_pair(error.to_string());
+            return Err(self.carrier.fail(error));
+        }
+        self.carrier.note_posted(flags);
+        self.fetch = last.then_some(self.carrier.posted);
         Ok(())
     }
 
@@ -316,6 +362,7 @@ impl<D: Device> ServedPool<D> {
     fn write_event(&mut self) -> Result<(), ChannelError> {
         self.told = true;
         self.told_over = self.ending;
+        self.load.words += 1;
         self.draft.fill(&self.working.to_le_bytes());
         let header = Header::new(Kind::Turn, 0, 0, 4);
         self.write(EVENT, header, self.turn_word(self.ending))

@@ -380,3 +380,33 @@ proptest! {
         }
     }
 }
+
+/// A batch of short requests is fetched by one READ for eight of them; one that is longer than a slot puts each in a READ of its own.
+#[test]
+fn a_batch_is_fetched_together() {
+    for (longest, reads) in [(40, 2), (250, 10)] {
+        let pools = Pools::new();
+        let (mut client, mut served) = pools.join(0);
+        // The server fetches only what is announced: the first alone, the others with the next turn.
+        request(&mut client, call(0, 0), b"first");
+        begin_turn(&mut served, 0);
+        assert_eq!(taken(&mut served), [(call(0, 0), b"first".to_vec())]);
+        answer(&mut served, call(0, 0), b"");
+        end_turn(&mut served);
+        answers(&mut client);
+        assert_eq!(client.state, State::Idle);
+        let payload = |block: u32| vec![block as u8; longest - block as usize];
+        let calls: Vec<u64> = (1..=10).map(|block| call(block, 0)).collect();
+        for &call in &calls {
+            let payload = payload(call as u32);
+            client.push(Kind::Request, 1, call, &payload);
+        }
+        client.flush().unwrap();
+        settle(&mut client);
+        let before = served.carrier.posted;
+        begin_turn(&mut served, 1);
+        assert_eq!(served.carrier.posted - before, reads, "READs");
+        let expected = calls.iter().map(|&call| (call, payload(call as u32)));
+        assert_eq!(taken(&mut served), expected.collect::<Vec<_>>());
+    }
+}

@@ -38,10 +38,19 @@ impl<D: Device> DatagramLane<D> {
             }
             self.last += 1;
             if self.last == self.packets.len() {
-                self.packets.push(Packet::new(self.packet_bytes));
+                self.add_packet();
             }
         }
         Ok(true)
+    }
+
+    /// One more packet. As long as any of the endpoint, because sessions exchange them: see [`Lane::gather`].
+    ///
+    /// [`Lane::gather`]: crate::client::lane::Lane::gather
+    pub(super) fn add_packet(&mut self) {
+        let mut packet = Packet::new(self.scratch.len());
+        packet.clear_for(self.packet_bytes);
+        self.packets.push(packet);
     }
 
     #[inline]
@@ -105,14 +114,20 @@ impl<D: Device> DatagramLane<D> {
             packet.seal(self.to);
         }
         let session = self.session;
-        let datagrams = self.packets[..count].iter();
-        let sent = self
-            .endpoint
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .send(datagrams.map(|packet| (session, packet.bytes())));
+        let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = match self.gathering {
+            false => {
+                let datagrams = self.packets[..count].iter();
+                held.send(datagrams.map(|packet| (session, packet.bytes())))
+            }
+            true => {
+                let mut packets = self.packets[..count].iter_mut();
+                packets.try_for_each(|packet| held.gather(session, packet))
+            }
+        };
+        drop(held);
         for packet in &mut self.packets[..count] {
-            packet.clear();
+            packet.clear_for(self.packet_bytes);
         }
         if count <= self.last {
             // Only before the server was heard of.

@@ -9,6 +9,7 @@ mod batch;
 mod driving;
 mod watch;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -54,6 +55,8 @@ pub(crate) struct DatagramLane<D: Device> {
     packets: Vec<Packet>,
     last: usize,
     packet_bytes: usize,
+    /// Packets wait in the endpoint for those of other sessions.
+    gathering: bool,
     /// The datagram that is being read.
     scratch: Box<[u8]>,
     /// Long requests: the first is on its way.
@@ -110,7 +113,7 @@ impl<D: Device> DatagramLane<D> {
             let driver = Driver::new(theirs.calls, config.session_credits, limits, controlled);
             Box::new(Driving::new(driver))
         });
-        Self {
+        let mut lane = Self {
             endpoint: Arc::clone(&opened.endpoint),
             wake,
             session: opened.number,
@@ -118,9 +121,10 @@ impl<D: Device> DatagramLane<D> {
             capacity,
             longest: theirs.longest,
             calls: Slots::new(theirs.calls),
-            packets: vec![Packet::new(packet_bytes)],
+            packets: Vec::new(),
             last: 0,
             packet_bytes,
+            gathering: false,
             scratch: vec![0; own].into(),
             transfers: VecDeque::new(),
             transfer: 0,
@@ -140,7 +144,9 @@ impl<D: Device> DatagramLane<D> {
             lost: false,
             on_loss: config.packet_loss,
             fatal: Arc::clone(&setup.fatal),
-        }
+        };
+        lane.add_packet();
+        lane
     }
 
     #[inline]
@@ -312,6 +318,28 @@ impl<D: Device> Lane for DatagramLane<D> {
     #[inline]
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         self.send().map_err(|error| self.lose(&error, sink))
+    }
+
+    fn queue(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        let is_bare = self.driving.is_none() && self.uplink.is_none();
+        is_bare.then(|| -> Arc<dyn Any + Send + Sync> { self.endpoint.clone() })
+    }
+
+    #[inline]
+    fn gather(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        self.gathering = self.driving.is_none() && self.uplink.is_none();
+        let sent = self.send();
+        self.gathering = false;
+        sent.map_err(|error| self.lose(&error, sink))
+    }
+
+    fn send_gathered(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        let sent = self.endpoint().send_gathered();
+        sent.map_err(|error| self.lose(&error, sink))
+    }
+
+    fn is_quiet(&self) -> bool {
+        !self.lost && !self.endpoint().has_arrival(self.session)
     }
 
     fn gathers(&self) -> bool {

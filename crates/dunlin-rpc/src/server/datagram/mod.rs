@@ -50,7 +50,7 @@ impl<D: Device> DatagramService<D> {
         let eager = plan.channel.eager_bytes;
         let recruit = |index| -> Result<Recruit<PollerHandle<D>, Poller<D>>, VerbsError> {
             let wake = self.device.create_completion_channel()?;
-            let endpoint = Poller::endpoint(&self.device, &wake)?;
+            let endpoint = Poller::endpoint(&self.device, &wake, &plan.channel.datagram_batches)?;
             let handle = PollerHandle::new(&endpoint);
             let outside = Arc::clone(&handle);
             let inside =

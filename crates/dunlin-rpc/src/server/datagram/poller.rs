@@ -15,6 +15,7 @@ use crate::channel::datagram::written::Zone;
 use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::pool::block_bytes;
 use crate::channel::ChannelError;
+use crate::config::DatagramBatches;
 use crate::server::connection::Context;
 use crate::server::crew::Outside;
 use crate::server::mailbox::{Mail, Mailbox};
@@ -118,8 +119,9 @@ impl<D: Device> Poller<D> {
     pub(super) fn endpoint(
         device: &D,
         wake: &D::CompletionChannel,
+        batches: &DatagramBatches,
     ) -> Result<Endpoint<D>, VerbsError> {
-        let mut endpoint = Endpoint::new(device, wake)?;
+        let mut endpoint = Endpoint::new(device, wake, batches)?;
         endpoint.keep_unclaimed();
         let bytes = endpoint.packet_bytes();
         let first = provision(device, endpoint.domain(), FIRST_RECEIVES, bytes)?;

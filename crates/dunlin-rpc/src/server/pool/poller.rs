@@ -336,7 +336,7 @@ impl<D: Device> Poller<D> {
             let place = client.channel.place();
             match client.channel.end_turn() {
                 Ok(load) => {
-                    self.context.counters.late(load.late);
+                    self.context.counters.turn_ended(load.late, load.words);
                     self.turns.end_early(number, place);
                 }
                 Err(error) => self.failed.push((number, error)),
@@ -372,9 +372,6 @@ impl<D: Device> Poller<D> {
             return self.turns.fetch_late(&mut self.members, &mut self.failed);
         }
         let now = served_at.unwrap_or_else(thread::now);
-        if served > 0 {
-            self.turns.taken_at = now;
-        }
         if served == 0 || self.passes % PASSES_PER_FETCH == 0 {
             work += self.turns.fetch_late(&mut self.members, &mut self.failed);
             if self.turns.is_near_end(now) {

@@ -11,8 +11,6 @@ use crate::admission::grouping::{Groups, Load};
 use crate::channel::ChannelError;
 use crate::server::connection::Context;
 
-/// A group that sent nothing for this part of its slice makes room for one that waits.
-const IDLE_PART: u32 = 4;
 /// The next group is warmed up in the last part of a slice, which is longer by what the READs take beyond it.
 const WARM_UP_PART: u32 = 20;
 /// How long the end of a slice is put off for requests that are being fetched: longer than a READ takes on any network, so that none is
@@ -40,8 +38,6 @@ pub(super) struct Turns {
     pub(super) warming: Vec<u32>,
     began: Instant,
     slice: Duration,
-    /// When a request was taken last.
-    pub(super) taken_at: Instant,
     /// Since when the slice should be over.
     due_since: Option<Instant>,
     list: Vec<u32>,
@@ -62,7 +58,6 @@ impl Turns {
             warming: Vec::new(),
             began: now,
             slice: Duration::from_nanos(groups.slice_ns(0)),
-            taken_at: now,
             due_since: None,
             list: Vec::new(),
             groups,
@@ -130,11 +125,11 @@ impl Turns {
     }
 
     /// Whether the next group is to be warmed up: soon before the slice ends, so that a NIC whose cache holds the connections of little more than
-    /// one group still has what it loaded for the READs when the answers go; at once when nobody uses the slice.
+    /// one group still has what it loaded for the READs when the answers go; at once when it is nobody's turn.
     #[inline]
     pub(super) fn is_near_end(&self, now: Instant) -> bool {
         let lead = self.slice / WARM_UP_PART;
-        now.saturating_duration_since(self.began) + lead >= self.slice || self.is_unused(now)
+        now.saturating_duration_since(self.began) + lead >= self.slice || self.active.is_empty()
     }
 
     /// Fetches the requests of the next group that has any; says of how many clients.
@@ -198,18 +193,10 @@ impl Turns {
         all
     }
 
-    /// Whether the slice should end now: it is over, or nobody uses it, and others wait.
+    /// Whether the slice should end now: it is over, or it is nobody's turn, and others wait.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         !self.warming.is_empty()
-            && (now.saturating_duration_since(self.began) >= self.slice || self.is_unused(now))
-    }
-
-    /// Whether those whose turn it is send nothing.
-    #[inline]
-    fn is_unused(&self, now: Instant) -> bool {
-        self.active.is_empty()
-            || now.saturating_duration_since(self.taken_at.max(self.began))
-                >= self.slice / IDLE_PART
+            && (now.saturating_duration_since(self.began) >= self.slice || self.active.is_empty())
     }
 
     /// Ends the slice and begins the next (ScaleRPC §3.3's context switch), unless requests are still on their way. `true`: it did. Clients
@@ -248,7 +235,7 @@ impl Turns {
             let ended = client.poll(context).and_then(|_| client.channel.end_turn());
             match ended {
                 Ok(load) => {
-                    context.counters.late(load.late);
+                    context.counters.turn_ended(load.late, load.words);
                     let load = Load {
                         requests: load.requests,
                         bytes: load.bytes,
@@ -279,7 +266,6 @@ impl Turns {
         }
         self.next_group();
         self.began = now;
-        self.taken_at = now;
         true
     }
 

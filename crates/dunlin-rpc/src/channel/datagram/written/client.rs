@@ -8,6 +8,7 @@ use dunlin_verbs::{
 use super::{parameter, Pair, WHAT};
 use crate::channel::carrier;
 use crate::channel::datagram::sends::Ledger;
+use crate::channel::datagram::SIGNAL_EVERY;
 use crate::channel::message::{Header, Kind};
 use crate::channel::pool::block::{Draft, Seals};
 use crate::channel::pool::{block_bytes, capacity, zone_bytes};
@@ -63,7 +64,7 @@ impl<D: Device> UnconnectedUplink<D> {
             draft: Draft::new(bytes),
             staging: staging.transpose()?,
             inline_bytes,
-            ledger: Ledger::new(),
+            ledger: Ledger::new(SIGNAL_EVERY),
             failed: None,
         })
     }

@@ -7,7 +7,7 @@ use crate::figure::{Effort, Figure, Findings};
 use crate::load::{datagram_rpc, fan, rate, shared_reads, Datagrams, Direction, Fan, Plan, Window};
 
 /// The figure.
-pub(super) const FIGURE: Figure = Figure {
+pub(in crate::figures) const FIGURE: Figure = Figure {
     name: "fasst-cores",
     title: "FaSST: rates of one core on Connect-IB",
     says: "2.0 M READ/s when three or more threads share a queue pair, 10.9 with exclusive ones; 2.6 M RPC/s before the optimizations",

@@ -6,7 +6,7 @@ use crate::calibration::{points, root_mean_square, run, Compared, Point};
 use crate::figure::{Effort, Figure, Findings};
 
 /// On ConnectX-3.
-pub(super) const CONNECTX_3: Figure = Figure {
+pub(in crate::figures) const CONNECTX_3: Figure = Figure {
     name: "fasst-reads-cx3",
     title: "FaSST, rdma_bench: symmetric READs on ConnectX-3",
     says: "READ throughput falls from 11.1 to 1.2 M/s and machine between 48 and 792 queue pairs; 1.65 M/s at 440",
@@ -14,7 +14,7 @@ pub(super) const CONNECTX_3: Figure = Figure {
 };
 
 /// On Connect-IB.
-pub(super) const CONNECT_IB: Figure = Figure {
+pub(in crate::figures) const CONNECT_IB: Figure = Figure {
     name: "fasst-reads-cib",
     title: "FaSST, rdma_bench: symmetric READs on Connect-IB",
     says: "READ throughput falls from 50 to 30 M/s and machine between 84 and 1386 queue pairs: more gently than on ConnectX-3",

@@ -1,0 +1,176 @@
+//! FaSST's figures: the READs that it is compared with, which the model was calibrated by, and its RPC with the presets of `dunlin-rpc`.
+//!
+//! The testbeds are the paper's: eleven machines with Connect-IB of 14 cores each, or with ConnectX-3 of 8; READs of the small cluster from
+//! six machines. What it leaves open is declared here: 20 coroutines on each core that asks, requests and responses of 32 bytes, a handler of 20 ns, the
+//! processor of ScaleRPC's testbed for both clusters (their own is one generation older, at a like clock), and batches of up to ten requests, as many
+//! as there are other machines. A thread of FaSST asks and answers; here some cores of a machine ask and the others answer, divided as is best.
+
+mod build_up;
+mod cores;
+mod latency;
+mod limits;
+mod loss;
+mod medium;
+mod reads;
+mod single_key;
+mod small;
+
+pub(super) use build_up::FIGURE as BUILD_UP;
+pub(super) use cores::FIGURE as CORES;
+pub(super) use latency::FIGURE as LATENCY;
+pub(super) use limits::FIGURE as LIMITS;
+pub(super) use loss::FIGURE as LOSS;
+pub(super) use medium::FIGURE as MEDIUM;
+pub(super) use reads::{CONNECTX_3, CONNECT_IB};
+pub(super) use single_key::FIGURE as SINGLE_KEY;
+pub(super) use small::FIGURE as SMALL;
+
+use dunlin::Preset;
+use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+use dunlin_verbs::Transport;
+
+use crate::figure::Effort;
+use crate::load::{all_to_all, rate, swarm, AllToAll, AllToAllResult, Plan, Swarm, Window};
+
+/// The presets that are shown: the paper's, and what users get.
+const PRESETS: [Preset; 2] = [Preset::Fasst, Preset::Auto];
+
+/// A testbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Testbed {
+    /// ConnectX-3, 8 cores.
+    Cx3,
+    /// Connect-IB, 14 cores.
+    Cib,
+}
+
+impl Testbed {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cx3 => "ConnectX-3",
+            Self::Cib => "Connect-IB",
+        }
+    }
+
+    fn cores(self) -> usize {
+        match self {
+            Self::Cx3 => 8,
+            Self::Cib => 14,
+        }
+    }
+
+    fn nic(self, effort: Effort) -> NicParameters {
+        effort.nic(match self {
+            Self::Cx3 => NicParameters::connectx_3(),
+            Self::Cib => NicParameters::connect_ib(),
+        })
+    }
+
+    fn switch(self, effort: Effort) -> SwitchParameters {
+        effort.switch(match self {
+            Self::Cx3 => SwitchParameters::sx1012(),
+            Self::Cib => SwitchParameters::sx6036(),
+        })
+    }
+
+    fn cluster(self, machines: usize, effort: Effort) -> Cluster {
+        let host = effort.host(HostParameters::xeon_e5_v4());
+        Cluster::star(1, machines, &host, &self.nic(effort), &self.switch(effort))
+    }
+
+    /// Half of the cores ask, half answer; for a quick look two and two.
+    fn load(self, preset: Preset, effort: Effort) -> AllToAll {
+        let half = if effort.quick { 2 } else { self.cores() / 2 };
+        AllToAll::new(preset, half, half)
+    }
+
+    /// RPC between so many machines.
+    fn rpc(self, machines: usize, plan: &AllToAll, effort: Effort) -> AllToAllResult {
+        let window = match effort.quick {
+            true => Window {
+                warm_ns: 40_000,
+                measured_ns: 40_000,
+            },
+            false => Window {
+                warm_ns: 100_000,
+                measured_ns: 100_000,
+            },
+        };
+        all_to_all(&self.cluster(machines, effort), plan, window)
+    }
+
+    /// As [`Testbed::rpc`], with the machines' cores divided among those that ask and those that answer as is best: a thread of FaSST does
+    /// both, and divides its own time. Gives also how many of them answer.
+    fn rpc_divided(
+        self,
+        machines: usize,
+        plan: &AllToAll,
+        effort: Effort,
+    ) -> (AllToAllResult, usize) {
+        let cores = plan.threads + plan.pollers;
+        let with = |pollers: usize| {
+            let plan = AllToAll {
+                threads: cores - pollers,
+                pollers,
+                ..*plan
+            };
+            (self.rpc(machines, &plan, effort), pollers)
+        };
+        let mut best = with(plan.pollers);
+        if effort.quick || plan.preset == Preset::Auto {
+            // What is not the paper's is shown as it comes.
+            return best;
+        }
+        for step in [1, -1] {
+            let first = best.1;
+            while let Some(pollers) = best.1.checked_add_signed(step) {
+                if !(1..cores).contains(&pollers) {
+                    break;
+                }
+                let next = with(pollers);
+                if next.0.mops <= best.0.mops {
+                    break;
+                }
+                best = next;
+            }
+            if best.1 != first {
+                break;
+            }
+        }
+        best
+    }
+
+    /// Millions of READs a second of a machine: all cores, `virtual_machines` queue pairs of each to each other machine, the window
+    /// that is best.
+    fn reads(self, machines: usize, virtual_machines: usize, bytes: usize, effort: Effort) -> f64 {
+        let rate_of = |window: usize| {
+            let load = Swarm {
+                machines,
+                threads: if effort.quick { 2 } else { self.cores() },
+                virtual_machines,
+                transport: Transport::ReliableConnection,
+                plan: Plan {
+                    signal_every: 1,
+                    ..Plan::reads(bytes, window)
+                },
+            };
+            let host = effort.host(HostParameters::xeon_e5_v4());
+            let (nic, switch) = (self.nic(effort), self.switch(effort));
+            let cluster = swarm(1, load, &host, &nic, &switch);
+            rate(&cluster, &cluster.hosts()[..1], Window::SHORT)[0].mops(|c| c.requests_started)
+        };
+        match effort.quick {
+            true => rate_of(16),
+            false => [8, 16, 32].into_iter().map(rate_of).fold(0.0, f64::max),
+        }
+    }
+}
+
+/// Machines of the cluster that RPC runs on.
+fn machines(effort: Effort) -> usize {
+    if effort.quick {
+        3
+    } else {
+        11
+    }
+}

@@ -1,0 +1,120 @@
+//! FaSST's comparison on the small cluster: RPC with more and more requests in a batch, and READs, on either testbed.
+
+use dunlin::Preset;
+
+use super::{machines, Testbed, PRESETS};
+use crate::figure::{Effort, Figure, Findings};
+use crate::figures::auto::against_best;
+use crate::load::AllToAll;
+use crate::parallel;
+
+/// The figure.
+pub(in crate::figures) const FIGURE: Figure = Figure {
+    name: "fasst-small",
+    title: "FaSST: RPC and READ on the small cluster, ConnectX-3 and Connect-IB",
+    says: "up to 40.9 M RPC/s a machine on Connect-IB; RPC is faster than two READs or more, whatever is asked and answered",
+    run,
+};
+
+/// Machines that READ from each other.
+const READERS: usize = 6;
+const BEDS: [Testbed; 2] = [Testbed::Cx3, Testbed::Cib];
+
+/// A point of RPC: testbed, preset, batch, bytes of a response.
+type Point = (Testbed, Preset, usize, usize);
+
+/// Batches that a preset is shown with: the paper's with all, ours with the least and the most.
+fn shown(batches: &[usize], preset: Preset) -> Vec<usize> {
+    match preset {
+        Preset::Auto => batches
+            .iter()
+            .step_by(batches.len().max(2) - 1)
+            .copied()
+            .collect(),
+        _ => batches.to_vec(),
+    }
+}
+
+fn run(effort: Effort) -> Findings {
+    let batches: &[usize] = if effort.quick { &[2] } else { &[1, 4, 10] };
+    let most = *batches.last().expect("some");
+    let sizes: &[usize] = if effort.quick { &[32] } else { &[32, 128, 256] };
+    let mut points: Vec<Point> = Vec::new();
+    for bed in BEDS {
+        for preset in PRESETS {
+            let shown = shown(batches, preset);
+            points.extend(shown.into_iter().map(|batch| (bed, preset, batch, 32)));
+        }
+        let longer = sizes.iter().filter(|&&bytes| bytes > 32);
+        points.extend(longer.map(|&bytes| (bed, Preset::Fasst, most, bytes)));
+    }
+    let found = parallel::map(effort.threads, &points, |&(bed, preset, batch, bytes)| {
+        let plan = AllToAll {
+            batch,
+            response_bytes: bytes,
+            ..bed.load(preset, effort)
+        };
+        bed.rpc_divided(machines(effort), &plan, effort).0.mops
+    });
+    let rpc = |point: Point| {
+        let place = points.iter().position(|&one| one == point);
+        found[place.expect("a point")]
+    };
+    let reads: Vec<(Testbed, usize)> = BEDS
+        .into_iter()
+        .flat_map(|bed| sizes.iter().map(move |&bytes| (bed, bytes)))
+        .collect();
+    let read_rates = parallel::map(effort.threads, &reads, |&(bed, bytes)| {
+        let readers = if effort.quick { 3 } else { READERS };
+        bed.reads(readers, 1, bytes, effort)
+    });
+    let mut findings = Findings::new("requests of a batch", "M/s a machine", false);
+    for bed in BEDS {
+        for preset in PRESETS {
+            let point = |batch: usize| (batch as f64, rpc((bed, preset, batch, 32)));
+            let name = format!("{}, {preset}", bed.name());
+            let shown = shown(batches, preset);
+            findings.line(&name, shown.into_iter().map(point).collect());
+        }
+    }
+    for (&(bed, bytes), &rate) in reads.iter().zip(&read_rates) {
+        let ends = [1.0, most as f64].map(|batch| (batch, rate));
+        findings.line(&format!("{}, READ of {bytes} B", bed.name()), ends.to_vec());
+    }
+    if effort.quick {
+        return findings;
+    }
+    let best = batches
+        .iter()
+        .map(|&batch| rpc((Testbed::Cib, Preset::Fasst, batch, 32)));
+    let why = "M RPC/s a machine on Connect-IB, the best batch";
+    findings.answer(
+        "FS-004",
+        "40.9 Mrps",
+        best.fold(0.0, f64::max),
+        (35.0, 47.0),
+        why,
+    );
+    // Of the least favourable size and testbed.
+    let ratios = reads.iter().zip(&read_rates).map(|(&(bed, bytes), &rate)| {
+        let ratio = rpc((bed, Preset::Fasst, most, bytes)) / (rate / 2.0);
+        (ratio, format!("{}, {bytes} B", bed.name()))
+    });
+    let least = ratios.min_by(|a, b| a.0.total_cmp(&b.0)).expect("some");
+    let why = format!("RPC over two READs, the least of any size: {}", least.1);
+    findings.answer("FS-008 small", "higher", least.0, (1.0, f64::MAX), &why);
+    let few = shown(batches, Preset::Auto);
+    let compared = BEDS
+        .into_iter()
+        .flat_map(|bed| few.iter().map(move |&batch| (bed, batch)));
+    let rates = compared.map(|(bed, batch)| {
+        let rates = PRESETS.map(|preset| (preset, rpc((bed, preset, batch, 32))));
+        (format!("{}, batch {batch}", bed.name()), rates.to_vec())
+    });
+    against_best(
+        &mut findings,
+        "auto, fasst-small",
+        &rates.collect::<Vec<_>>(),
+    );
+    findings
+}

@@ -1,0 +1,399 @@
+//! FaSST's benchmark (§4.4, §5): every machine asks every other. A thread's coroutines post batches of requests to servers that are chosen
+//! at random, one queue pair for all of them.
+//!
+//! In FaSST a thread asks and answers. Here a machine has threads that ask and pollers that answer, each on a core of its own, so a core of
+//! FaSST is a share of both: what a core can do is told by calls over the time that cores were busy.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::{
+    ChannelConfig, Client, DatagramBatches, LocalServer, Peers, Preset, Server, WaitMode,
+};
+use dunlin_sim::{Cluster, Counters, HostId, SimDevice};
+use dunlin_verbs::{thread, Device, Work};
+
+use super::rpc::{payload, take_in, Shared, ECHO};
+use super::Window;
+use crate::hunt::dice::Dice;
+
+/// Longest response.
+const RESPONSE_BYTES: usize = 4096;
+/// Virtual milliseconds in which threads end: longer than it takes to find out about lost calls.
+const ENDING_MS: usize = 4_000;
+/// Longest rest of a thread that finds no room.
+const REST: Duration = Duration::from_micros(20);
+
+/// What the machines do.
+#[derive(Clone, Copy, Debug)]
+pub struct AllToAll {
+    /// How they call.
+    pub preset: Preset,
+    /// Threads of a machine that ask.
+    pub threads: usize,
+    /// Threads of a machine that answer.
+    pub pollers: usize,
+    /// Coroutines of a thread that asks.
+    pub workers: usize,
+    /// Requests of a coroutine that are out together, each to another machine as far as there are so many.
+    pub batch: usize,
+    /// Machines that ask: the first so many, or all.
+    pub askers: usize,
+    /// Other machines that a machine asks: so many behind it in a ring, or all.
+    pub reach: usize,
+    /// Sessions of a thread to each other machine: more of them stand for more machines.
+    pub sessions: usize,
+    /// Bytes of a request.
+    pub bytes: usize,
+    /// Bytes of a response, 4096 at most.
+    pub response_bytes: usize,
+    /// What a handler computes, in nanoseconds.
+    pub handler_ns: u64,
+    /// How many verbs go together, of threads that ask and of pollers.
+    pub batches: [DatagramBatches; 2],
+}
+
+impl AllToAll {
+    /// 32 bytes each way, everything batched, a handler of 20 ns (declared, as in all figures of this testbed).
+    pub fn new(preset: Preset, threads: usize, pollers: usize) -> Self {
+        Self {
+            preset,
+            threads,
+            pollers,
+            workers: 20,
+            batch: 1,
+            askers: usize::MAX,
+            reach: usize::MAX,
+            sessions: 1,
+            bytes: 32,
+            response_bytes: 32,
+            handler_ns: 20,
+            batches: [DatagramBatches::default(); 2],
+        }
+    }
+}
+
+/// What a window showed, of all machines together, and for each of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AllToAllResult {
+    /// Millions of calls a second of a machine, as many as it answers.
+    pub mops: f64,
+    /// Cores of a machine that were busy.
+    pub busy_cores: f64,
+    /// From posting a batch to its last answer, in microseconds.
+    pub median_us: f64,
+    /// Its 99th percentile.
+    pub p99_us: f64,
+    /// The longest.
+    pub longest_us: f64,
+    /// Doorbells for each call.
+    pub doorbells: f64,
+    /// Of these, those of the first machine.
+    pub doorbells_of_first: f64,
+    /// SENDs and RECEIVEs for each call.
+    pub verbs: f64,
+    /// Packets for each call.
+    pub packets: f64,
+    /// Datagrams that found no RECEIVE.
+    pub dropped: f64,
+    /// Calls of all machines.
+    pub calls: f64,
+    /// The same since the machines began.
+    pub all_calls: f64,
+    /// Machines that have answered calls.
+    pub answering: usize,
+    /// Calls that failed since the machines began, those before the window too, and those that brought wrong bytes.
+    pub failed: (u64, u64),
+}
+
+impl AllToAllResult {
+    /// Millions of calls a second of a core that shares its time between asking and answering.
+    pub fn mops_of_core(&self) -> f64 {
+        self.mops / self.busy_cores.max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Runs machines that ask each other, and measures.
+///
+/// # Panics
+/// When a device or the RPC refuses, or a thread does not end.
+pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAllResult {
+    let shared = Arc::new(Shared::default());
+    let hosts = cluster.hosts();
+    let servers: Vec<LocalServer> = hosts
+        .iter()
+        .map(|&host| serve(cluster, host, plan))
+        .collect();
+    let desks: Vec<_> = servers.iter().map(LocalServer::desk).collect();
+    let reach = plan.reach.min(hosts.len() - 1);
+    let connect = |(from, &host): (usize, &HostId)| -> Vec<Client> {
+        let others = (1..=reach).map(|step| (from + step) % hosts.len());
+        // One device for all of them, as a process has: what they share stands on it.
+        let device = cluster.device(host);
+        let connect = |to: usize| {
+            Client::builder()
+                .preset(plan.preset)
+                .lanes(plan.threads * plan.sessions)
+                .channel(channel(plan.batches[0]))
+                .connect_on(device.clone(), &desks[to])
+                .expect("a client")
+        };
+        others.map(connect).collect()
+    };
+    let clients: Vec<Vec<Client>> = hosts
+        .iter()
+        .enumerate()
+        .take(plan.askers)
+        .map(connect)
+        .collect();
+    let mut came = reach;
+    for number in 0..plan.threads {
+        for ((machine, clients), &host) in clients.iter().enumerate().zip(&hosts) {
+            let all = (0..plan.sessions).flat_map(|_| clients);
+            let load = Thread {
+                peers: Peers::new(all).expect("lanes"),
+                servers: clients.len() * plan.sessions,
+                plan: *plan,
+                shared: Arc::clone(&shared),
+                seed: (machine * plan.threads + number) as u64 + 1,
+            };
+            shared.running.fetch_add(1, Ordering::Relaxed);
+            cluster.spawn_thread(host, plan.pollers + number, move || load.run());
+        }
+        came += reach * plan.sessions;
+        take_in(cluster, plan.preset, &mut came, plan.pollers);
+    }
+    let result = measure(cluster, &shared, window);
+    shared.stopping.store(true, Ordering::Relaxed);
+    for _ in 0..ENDING_MS {
+        if shared.running.load(Ordering::Relaxed) == 0 {
+            break;
+        }
+        cluster.run_for(1_000_000);
+    }
+    let running = shared.running.load(Ordering::Relaxed);
+    assert_eq!(running, 0, "threads that do not end");
+    for (clients, &host) in clients.into_iter().zip(&hosts) {
+        // Closing waits for those who lead lanes, and they go on in virtual time only.
+        cluster.spawn_thread(host, plan.pollers, move || drop(clients));
+    }
+    cluster.run_for(2_000_000);
+    let answered = |server: &&LocalServer| server.statistics().requests > 0;
+    AllToAllResult {
+        all_calls: shared.calls.load(Ordering::Relaxed) as f64,
+        answering: servers.iter().filter(answered).count(),
+        failed: (
+            shared.failed.load(Ordering::Relaxed),
+            shared.wrong.load(Ordering::Relaxed),
+        ),
+        ..result
+    }
+}
+
+/// Steps of warming up, at most.
+const WARM_STEPS: usize = 30;
+
+/// Lets the load run, in steps of `step_ns`, until nearly all that NICs write goes to lines that the processor's cache has, as after the first
+/// milliseconds of a real run: queues of RECEIVEs and rings have been once around. Where they are larger than what a NIC may have of the cache
+/// that never comes.
+fn warm_up(cluster: &Cluster, shared: &Shared, step_ns: u64) {
+    let counted = || -> (u64, u64) {
+        let all = cluster
+            .hosts()
+            .into_iter()
+            .map(|host| cluster.counters(host));
+        let allocating = all.map(|counters| counters.allocating_writes).sum();
+        (shared.calls.load(Ordering::Relaxed), allocating)
+    };
+    for _ in 0..WARM_STEPS {
+        let before = counted();
+        cluster.run_for(step_ns);
+        let after = counted();
+        if after.0 > before.0 && (after.1 - before.1) * 2 < after.0 - before.0 {
+            return;
+        }
+    }
+}
+
+fn measure(cluster: &Cluster, shared: &Shared, window: Window) -> AllToAllResult {
+    warm_up(cluster, shared, window.warm_ns);
+    let hosts = cluster.hosts();
+    let counters = || -> Vec<Counters> { hosts.iter().map(|&h| cluster.counters(h)).collect() };
+    let before = (shared.calls.load(Ordering::Relaxed), counters());
+    shared.measuring.store(true, Ordering::Relaxed);
+    cluster.run_for(window.measured_ns);
+    shared.measuring.store(false, Ordering::Relaxed);
+    let after = (shared.calls.load(Ordering::Relaxed), counters());
+    let calls = (after.0 - before.0) as f64;
+    let counted = |of: &dyn Fn(&Counters) -> u64| -> f64 {
+        let pairs = after.1.iter().zip(&before.1);
+        pairs
+            .map(|(after, before)| (of(after) - of(before)) as f64)
+            .sum()
+    };
+    let latencies = shared.latencies_ns.lock();
+    let mut latencies = std::mem::take(&mut *latencies.expect("no thread panicked"));
+    latencies.sort_unstable();
+    let at = |share: f64| {
+        let place = (latencies.len() as f64 * share) as usize;
+        latencies
+            .get(place)
+            .map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+    };
+    let (machines, measured_ns) = (hosts.len() as f64, window.measured_ns as f64);
+    AllToAllResult {
+        mops: calls * 1e3 / measured_ns / machines,
+        busy_cores: counted(&|c| c.busy_ps) / (measured_ns * 1e3) / machines,
+        median_us: at(0.5),
+        p99_us: at(0.99),
+        longest_us: latencies.last().map_or(f64::NAN, |&ns| f64::from(ns) / 1e3),
+        doorbells: counted(&|c| c.doorbells) / calls.max(1.0),
+        doorbells_of_first: (after.1[0].doorbells - before.1[0].doorbells) as f64 / calls.max(1.0),
+        verbs: counted(&|c| c.requests_started + c.messages_received) / calls.max(1.0),
+        packets: counted(&|c| c.packets_sent) / calls.max(1.0),
+        dropped: counted(&|c| c.receiver_drops),
+        calls,
+        all_calls: 0.0,
+        answering: 0,
+        failed: (0, 0),
+    }
+}
+
+fn channel(datagram_batches: DatagramBatches) -> ChannelConfig {
+    ChannelConfig {
+        ring_bytes: 16 << 10,
+        max_outstanding: 64,
+        wait: WaitMode::Spin,
+        datagram_batches,
+        ..ChannelConfig::default()
+    }
+}
+
+fn serve(cluster: &Cluster, host: HostId, plan: &AllToAll) -> LocalServer {
+    let (bytes, handler_ns) = (plan.response_bytes.min(RESPONSE_BYTES), plan.handler_ns);
+    let answer = payload(RESPONSE_BYTES, 0);
+    let server = Server::unbound().handle(ECHO, move |_request, reply| {
+        SimDevice::charge(Work::Compute(handler_ns));
+        reply.write(&answer[..bytes])
+    });
+    server
+        .channel(channel(plan.batches[1]))
+        .pollers(plan.pollers)
+        .pin_pollers(0)
+        .serve_on(cluster.device(host))
+        .expect("a server")
+}
+
+/// A thread that asks.
+struct Thread {
+    peers: Peers,
+    servers: usize,
+    plan: AllToAll,
+    shared: Arc<Shared>,
+    seed: u64,
+}
+
+/// A coroutine.
+#[derive(Clone, Copy)]
+struct Worker {
+    out: usize,
+    begun: Instant,
+}
+
+/// The coroutines of a thread and those of them that may go on.
+struct Workers {
+    all: Vec<Worker>,
+    ready: Vec<usize>,
+    response_bytes: usize,
+    shared: Arc<Shared>,
+}
+
+impl Workers {
+    fn take(&mut self, tag: u64, answer: Result<&[u8], dunlin::CallError>) {
+        let shared = &self.shared;
+        match answer {
+            Ok(bytes) if bytes.len() == self.response_bytes => {}
+            Ok(_) => drop(shared.wrong.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => drop(shared.failed.fetch_add(1, Ordering::Relaxed)),
+        }
+        shared.calls.fetch_add(1, Ordering::Relaxed);
+        let number = tag as usize;
+        let worker = &mut self.all[number];
+        worker.out -= 1;
+        if worker.out > 0 {
+            return;
+        }
+        self.ready.push(number);
+        if shared.measuring.load(Ordering::Relaxed) {
+            let took = thread::now().duration_since(worker.begun).as_nanos();
+            let mut all = shared.latencies_ns.lock().expect("no thread panicked");
+            all.push(took.min(u128::from(u32::MAX)) as u32);
+        }
+    }
+}
+
+impl Thread {
+    fn run(self) {
+        let Self {
+            mut peers,
+            servers,
+            plan,
+            shared,
+            seed,
+        } = self;
+        let request = payload(plan.bytes, seed);
+        let mut dice = Dice::new(seed);
+        let idle = Worker {
+            out: 0,
+            begun: thread::now(),
+        };
+        let mut workers = Workers {
+            all: vec![idle; plan.workers],
+            ready: (0..plan.workers).collect(),
+            response_bytes: plan.response_bytes.min(RESPONSE_BYTES),
+            shared: Arc::clone(&shared),
+        };
+        let mut lost = false;
+        while !lost {
+            let stopping = shared.stopping.load(Ordering::Relaxed);
+            if stopping && peers.outstanding() == 0 {
+                break;
+            }
+            let Some(number) = workers.ready.pop().filter(|_| !stopping) else {
+                lost |= peers
+                    .wait(|_, tag, answer| workers.take(tag, answer))
+                    .is_err();
+                continue;
+            };
+            SimDevice::charge(Work::Switch);
+            // All of them count from the start: answers may come while the last ones find no room yet.
+            workers.all[number] = Worker {
+                out: plan.batch,
+                begun: thread::now(),
+            };
+            let first = dice.between(0, servers as u64 - 1) as usize;
+            for one in 0..plan.batch {
+                // Each to another, as far as there are so many.
+                let peer = (first + one) % servers;
+                loop {
+                    match peers.submit(peer, ECHO, &request, number as u64) {
+                        Ok(true) => break,
+                        Ok(false) => {
+                            peers.poll(|_, tag, answer| workers.take(tag, answer));
+                            thread::idle(REST, false);
+                        }
+                        Err(_) => {
+                            lost = true;
+                            break;
+                        }
+                    }
+                }
+            }
+            // A coroutine's batch leaves with one doorbell, and the next one goes on.
+            peers.poll(|_, tag, answer| workers.take(tag, answer));
+        }
+        drop(peers);
+        shared.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,216 @@
+//! Many servers of one thread (FaSST §4): its sessions share a queue pair, and a batch of requests leaves with one doorbell, whoever they
+//! are for.
+
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
+
+use super::lane::{Answer, Body, Lane, Sink};
+use super::Client;
+use crate::error::{CallError, ConnectError};
+use crate::fabric::Owner;
+use crate::HandlerId;
+
+/// Polls between two that look at every lane: timers of lanes count their looks.
+const POLLS_PER_LOOK: u32 = 64;
+/// Polls between two that look for failures, which messages do not show.
+const POLLS_PER_CHECK: u32 = 4096;
+
+/// Calls of one thread to several servers, each out with a tag of the caller's and answered by callback in any order.
+///
+/// With the preset `fasst` all sessions stand on one queue pair, and what is submitted between two polls leaves with one doorbell. With other
+/// presets it is a set of [`super::Pipeline`]s. As those, it does not reconnect: a server that is lost takes the calls to it along, and
+/// calls to the others go on.
+pub struct Peers {
+    lanes: Vec<Box<dyn Lane>>,
+    /// All lanes share one queue: a look of one shows what has come for all.
+    together: bool,
+    /// Lanes with requests that have not left.
+    fresh: Vec<usize>,
+    deadline: Duration,
+    polls: u32,
+}
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peers")
+            .field("servers", &self.lanes.len())
+            .field("outstanding", &self.outstanding())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Gives answers of one server to the callback of a poll.
+struct OfPeer<'a, F> {
+    answer: &'a mut F,
+    peer: usize,
+}
+
+impl<F: FnMut(usize, u64, Result<&[u8], CallError>)> Sink for OfPeer<'_, F> {
+    #[inline]
+    fn answer(&mut self, tag: u64, response: &[u8]) {
+        (self.answer)(self.peer, tag, Ok(response));
+    }
+
+    fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
+        match result {
+            Ok(Answer::Short(bytes)) => (self.answer)(self.peer, tag, Ok(bytes)),
+            Ok(Answer::Long(landed)) => (self.answer)(self.peer, tag, Ok(landed.bytes())),
+            Err(error) => (self.answer)(self.peer, tag, Err(error)),
+        }
+    }
+}
+
+impl Peers {
+    /// Connects to the servers of these clients; they are numbered in this order.
+    ///
+    /// # Errors
+    /// When a client is closed or no connection can be made.
+    pub fn new<'a>(clients: impl IntoIterator<Item = &'a Client>) -> Result<Self, ConnectError> {
+        let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
+        let mut deadline = Duration::MAX;
+        let mut together = true;
+        let mut queue = None;
+        for client in clients {
+            if client.is_closed() {
+                return Err(ConnectError::Setting("the client is closed".into()));
+            }
+            let recipe = &client.core.recipe;
+            let owner = queue.clone().map_or(Owner::Alone, Owner::Beside);
+            let lane = recipe.open(owner)?.0;
+            deadline = deadline.min(recipe.deadline);
+            let own = lane.queue();
+            together &= match (&queue, &own) {
+                (Some(first), Some(own)) => std::sync::Arc::ptr_eq(first, own),
+                (None, Some(_)) => lanes.is_empty(),
+                (_, None) => false,
+            };
+            queue = queue.or(own);
+            lanes.push(lane);
+        }
+        Ok(Self {
+            fresh: Vec::with_capacity(lanes.len()),
+            lanes,
+            together,
+            deadline,
+            polls: 0,
+        })
+    }
+
+    /// Calls that are out, to any server.
+    pub fn outstanding(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.outstanding()).sum()
+    }
+
+    /// Puts a call to a server into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is no room, poll
+    /// first.
+    ///
+    /// # Errors
+    /// When the call cannot be sent at all, as when that server is lost.
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    #[inline]
+    pub fn submit(
+        &mut self,
+        peer: usize,
+        handler: HandlerId,
+        payload: &[u8],
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        let lane = &mut self.lanes[peer];
+        let submitted = match lane.submit_short(handler, payload, tag) {
+            Some(_) => true,
+            None => match lane.submit(handler, &mut Body::Bytes(payload), tag) {
+                Ok(call) => call.is_some(),
+                Err(CallError::TooManyOutstanding { .. }) => false,
+                Err(error) => return Err(error),
+            },
+        };
+        if submitted && !self.fresh.contains(&peer) {
+            self.fresh.push(peer);
+        }
+        Ok(submitted)
+    }
+
+    /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were. Calls to a server that
+    /// is lost end with an error.
+    #[inline]
+    pub fn poll(&mut self, mut answer: impl FnMut(usize, u64, Result<&[u8], CallError>)) -> usize {
+        // A lane that fails tells its calls, and refuses more.
+        for &peer in &self.fresh {
+            let mut sink = OfPeer {
+                answer: &mut answer,
+                peer,
+            };
+            let _ = self.lanes[peer].gather(&mut sink);
+        }
+        for peer in self.fresh.drain(..) {
+            let mut sink = OfPeer {
+                answer: &mut answer,
+                peer,
+            };
+            let _ = self.lanes[peer].send_gathered(&mut sink);
+        }
+        self.polls = self.polls.wrapping_add(1);
+        let every = self.polls % POLLS_PER_LOOK == 0;
+        let checks = self.polls % POLLS_PER_CHECK == 0;
+        let mut taken = 0;
+        let mut looked = false;
+        for (peer, lane) in self.lanes.iter_mut().enumerate() {
+            let idle = match self.together {
+                true => looked && lane.is_quiet(),
+                false => lane.outstanding() == 0,
+            };
+            if idle && !every {
+                continue;
+            }
+            let mut sink = OfPeer {
+                answer: &mut answer,
+                peer,
+            };
+            let polled = match self.together {
+                true => lane.poll(&mut sink),
+                false => lane.turn(&mut sink, false),
+            };
+            // Of a lane that is lost the queue was not looked at.
+            looked |= polled.is_ok();
+            taken += polled.unwrap_or(0);
+            if checks {
+                let _ = lane.check(&mut sink);
+            }
+        }
+        taken
+    }
+
+    /// Sends the batch and polls until at least one answer has been taken or nothing is out. It never sleeps, whatever
+    /// [`crate::WaitMode`] says.
+    ///
+    /// # Errors
+    /// When no answer came within the clients' deadline, the shortest of them.
+    pub fn wait(
+        &mut self,
+        mut answer: impl FnMut(usize, u64, Result<&[u8], CallError>),
+    ) -> Result<usize, CallError> {
+        let mut started: Option<Instant> = None;
+        loop {
+            let before = self.outstanding();
+            let taken = self.poll(&mut answer);
+            if taken > 0 || self.outstanding() < before || before == 0 {
+                return Ok(taken);
+            }
+            if self.polls % POLLS_PER_LOOK == 0 {
+                let now = thread::now();
+                let started = *started.get_or_insert(now);
+                if now.duration_since(started) >= self.deadline {
+                    return Err(CallError::DeadlineExceeded {
+                        after: self.deadline,
+                    });
+                }
+            }
+            if let Some(lane) = self.lanes.first_mut() {
+                lane.rest();
+            }
+        }
+    }
+}
