@@ -11,8 +11,8 @@ pub(super) const MACHINES: usize = 23;
 /// By when both schedulers have run once: each runs every 10 ms.
 const SCHEDULED_NS: u64 = 10_500_000;
 
-/// By when a server has looked three times at what comes, which it does every 2 ms with `auto`.
-const SEEN_NS: u64 = 6_200_000;
+/// By when a server has looked three times at what comes, which it does each millisecond with `auto`.
+const SEEN_NS: u64 = 3_200_000;
 
 /// Hardware threads of a node: an EPYC 7452 runs two on each of its 32 cores, so 48 threads of a client, or 32 and 16 dispatchers, all run at once.
 /// The server polls on one of each core (§8.2: all physical cores). What two threads of a core take from each other is not modelled.

@@ -137,7 +137,7 @@ impl RpcBench {
         }
         Self {
             cluster,
-            server,
+            server: Some(server),
             clients,
             shared,
         }
@@ -149,7 +149,7 @@ impl RpcBench {
         self.latencies().clear();
         let calls = || self.shared.calls.load(Ordering::Relaxed);
         let before = calls();
-        let words = self.server.statistics().turn_words;
+        let words = self.server().statistics().turn_words;
         self.shared.measuring.store(true, Ordering::Relaxed);
         let rest = Window {
             warm_ns: 0,
@@ -165,8 +165,8 @@ impl RpcBench {
             mops: answered as f64 * 1e3 / window.measured_ns as f64,
             latencies_us: latencies.iter().map(|&ns| f64::from(ns) / 1e3).collect(),
             server,
-            turn_words: self.server.statistics().turn_words - words,
-            switches: self.server.statistics().switches,
+            turn_words: self.server().statistics().turn_words - words,
+            switches: self.server().statistics().switches,
             calls: calls(),
         }
     }

@@ -92,7 +92,8 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub struct RpcBench {
     pub(super) cluster: Cluster,
-    pub(super) server: LocalServer,
+    /// Until it is dropped.
+    pub(super) server: Option<LocalServer>,
     pub(super) clients: Vec<Client>,
     pub(super) shared: Arc<Shared>,
 }
@@ -177,7 +178,7 @@ impl RpcBench {
         }
         Self {
             cluster,
-            server,
+            server: Some(server),
             clients,
             shared,
         }
@@ -190,7 +191,7 @@ impl RpcBench {
 
     /// The server.
     pub fn server(&self) -> &LocalServer {
-        &self.server
+        self.server.as_ref().expect("a bench that is not dropped")
     }
 
     /// The clients.
@@ -243,7 +244,7 @@ impl RpcBench {
     }
 
     fn active(&self) -> usize {
-        let senders = self.server.senders();
+        let senders = self.server().senders();
         let lanes = senders.iter().flat_map(|sender| &sender.lanes);
         lanes.filter(|lane| lane.active).count()
     }
@@ -295,6 +296,12 @@ impl Drop for RpcBench {
             self.cluster.spawn_thread(host, 0, move || drop(client));
         }
         self.cluster.run_for(2_000_000);
+        // So does the end of its threads; what they hold is never given back if they are dropped where they stand.
+        if let Some(server) = self.server.take() {
+            let host = self.cluster.hosts()[0];
+            self.cluster.spawn_thread(host, 0, move || drop(server));
+            self.cluster.run_for(20_000_000);
+        }
     }
 }
 

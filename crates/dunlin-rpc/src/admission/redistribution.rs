@@ -19,7 +19,7 @@ use super::Standing;
 /// The scheduling interval (free in the paper).
 const INTERVAL: Duration = Duration::from_millis(10);
 /// Looks at the messages that come in each interval, where the device says how many it takes.
-const LOOKS: u32 = 5;
+const LOOKS: u32 = 10;
 /// The interval while nobody sends.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
