@@ -40,8 +40,8 @@ pub enum Preset {
     Erpc,
     /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
     Herd,
-    /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with few lanes, so that requests coalesce before a NIC is
-    /// at its limit; on a device without RC what goes over datagrams.
+    /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs as fill the server's NIC,
+    /// and fewer, fuller messages when it is at its limit; on a device without RC what goes over datagrams.
     Auto,
 }
 

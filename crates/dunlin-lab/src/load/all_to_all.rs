@@ -14,7 +14,7 @@ use dunlin::{
 use dunlin_sim::{Cluster, Counters, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
-use super::rpc::{payload, take_in, Shared, ECHO};
+use super::rpc::{end_in, payload, take_in, Shared, ECHO};
 use super::Window;
 use crate::hunt::dice::Dice;
 
@@ -174,15 +174,13 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
     }
     let running = shared.running.load(Ordering::Relaxed);
     assert_eq!(running, 0, "threads that do not end");
-    for (clients, &host) in clients.into_iter().zip(&hosts) {
-        // Closing waits for those who lead lanes, and they go on in virtual time only.
-        cluster.spawn_thread(host, plan.pollers, move || drop(clients));
-    }
-    cluster.run_for(2_000_000);
     let answered = |server: &&LocalServer| server.statistics().requests > 0;
+    let answering = servers.iter().filter(answered).count();
+    end_in(cluster, clients.into_iter().zip(hosts.iter().copied()));
+    end_in(cluster, servers.into_iter().zip(hosts.iter().copied()));
     AllToAllResult {
         all_calls: shared.calls.load(Ordering::Relaxed) as f64,
-        answering: servers.iter().filter(answered).count(),
+        answering,
         failed: (
             shared.failed.load(Ordering::Relaxed),
             shared.wrong.load(Ordering::Relaxed),

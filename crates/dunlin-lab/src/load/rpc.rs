@@ -279,6 +279,9 @@ impl RpcBench {
     }
 }
 
+/// By when the threads of clients and servers have ended.
+const ENDING_NS: u64 = 5_000_000;
+
 impl Drop for RpcBench {
     fn drop(&mut self) {
         let clients = std::mem::take(&mut self.clients);
@@ -288,21 +291,26 @@ impl Drop for RpcBench {
             return;
         }
         self.stop();
-        // Closing waits for those who lead lanes, and they go on in virtual time only.
-        for (client, &host) in clients
-            .into_iter()
-            .zip(self.cluster.hosts()[1..].iter().cycle())
-        {
-            self.cluster.spawn_thread(host, 0, move || drop(client));
-        }
-        self.cluster.run_for(2_000_000);
-        // So does the end of its threads; what they hold is never given back if they are dropped where they stand.
-        if let Some(server) = self.server.take() {
-            let host = self.cluster.hosts()[0];
-            self.cluster.spawn_thread(host, 0, move || drop(server));
-            self.cluster.run_for(20_000_000);
-        }
+        let machines = self.cluster.hosts().into_iter().skip(1).cycle();
+        end_in(&self.cluster, clients.into_iter().zip(machines));
+        let first = self.cluster.hosts()[0];
+        end_in(
+            &self.cluster,
+            self.server.take().map(|server| (server, first)),
+        );
     }
+}
+
+/// Drops clients, or servers, each by a thread of its host: their ends wait for threads, which go on in virtual time only, and what those
+/// hold is never given back if they are dropped where they stand.
+pub(super) fn end_in<T: Send + 'static>(
+    cluster: &Cluster,
+    ends: impl IntoIterator<Item = (T, HostId)>,
+) {
+    for (end, host) in ends {
+        cluster.spawn_thread(host, 0, move || drop(end));
+    }
+    cluster.run_for(ENDING_NS);
 }
 
 /// Lets the server take in those that have come: a poller has room for so many sessions that it has not adopted.
