@@ -278,13 +278,19 @@ fn block_on<F: std::future::Future>(future: F) -> F::Output {
 /// Server and clients in this process, over a device of this machine and the port of the bootstrap.
 #[derive(Clone, Copy, Debug)]
 pub struct Loopback {
-    /// The device by name or kind.
+    /// The device by name or kind; the variable `DUNLIN_CONFORMANCE_DEVICE` names another.
     pub device: &'static str,
+}
+
+impl Loopback {
+    fn device(&self) -> String {
+        std::env::var("DUNLIN_CONFORMANCE_DEVICE").unwrap_or_else(|_| self.device.to_owned())
+    }
 }
 
 impl World for Loopback {
     fn name(&self) -> String {
-        self.device.to_owned()
+        self.device()
     }
 
     fn serve(&self, server: ServerBuilder, again: Option<&Serving>) -> Serving {
@@ -292,7 +298,7 @@ impl World for Loopback {
             Some(Serving::Running(server)) => server.address().to_string(),
             _ => "dunlin://127.0.0.1:0".to_owned(),
         };
-        let server = server.device(self.device);
+        let server = server.device(self.device());
         Serving::Running(Box::new(server.serve_at(&address).expect("a server")))
     }
 
@@ -300,7 +306,7 @@ impl World for Loopback {
         let Serving::Running(server) = server else {
             unreachable!("this world's servers have ports");
         };
-        let client = client.device(self.device);
+        let client = client.device(self.device());
         client
             .connect(&server.address().to_string())
             .expect("a client")
