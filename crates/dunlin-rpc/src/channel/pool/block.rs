@@ -26,6 +26,17 @@ pub(crate) struct Blocks {
     pub(crate) bytes: usize,
 }
 
+/// What a look at a block finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    /// What was there before.
+    Known,
+    /// Something else that is no whole message yet.
+    Part,
+    /// A message with its turn.
+    Whole(Header, u64),
+}
+
 impl Blocks {
     /// Where a block ends.
     #[inline]
@@ -35,7 +46,7 @@ impl Blocks {
 
     /// The seal of what a block holds. Zero: nothing was ever there.
     #[inline]
-    pub(crate) fn seal(&self, memory: &Memory, block: usize) -> u64 {
+    fn seal(&self, memory: &Memory, block: usize) -> u64 {
         let word = memory.atomic_u64(self.end(block) - 8);
         u64::from_le(word.load(Ordering::Acquire))
     }
@@ -49,16 +60,47 @@ impl Blocks {
         }
     }
 
-    /// Copies the message of a block out and checks its seal: its header and turn, when it is whole and its payload is no longer than
+    /// Whether a block holds something else than what was `seen` there.
+    #[inline]
+    pub(crate) fn is_new(&self, memory: &Memory, block: usize, seen: u64) -> bool {
+        self.seal(memory, block) != seen
+    }
+
+    /// Takes the message of a block, if it is another than the one whose seal was `seen`: then its payload stands at the beginning of
+    /// `target`.
+    #[inline]
+    pub(crate) fn take(
+        &self,
+        memory: &Memory,
+        block: usize,
+        seen: &mut u64,
+        seals: &Seals,
+        target: &mut [u8],
+    ) -> Look {
+        if !self.is_new(memory, block, *seen) {
+            return Look::Known;
+        }
+        match self.read(memory, block, seals, target) {
+            Some((header, turn, seal)) => {
+                // The one that was checked. What the first look saw may have been half of it (a NIC that is software writes bytes), and the
+                // message would be taken again.
+                *seen = seal;
+                Look::Whole(header, turn)
+            }
+            None => Look::Part,
+        }
+    }
+
+    /// Copies the message of a block out and checks its seal: its header, turn and seal, when it is whole and its payload is no longer than
     /// `target` has room for.
     #[inline]
-    pub(crate) fn read(
+    fn read(
         &self,
         memory: &Memory,
         block: usize,
         seals: &Seals,
         target: &mut [u8],
-    ) -> Option<(Header, u64)> {
+    ) -> Option<(Header, u64, u64)> {
         let end = self.end(block);
         let mut tail = [0; TAIL_BYTES];
         memory.read(end - TAIL_BYTES, &mut tail);
@@ -72,8 +114,11 @@ impl Blocks {
         memory.read(end - TAIL_BYTES - padded, &mut target[..padded]);
         target[padded..sealed].copy_from_slice(&tail[..TAIL_BYTES - 8]);
         let (turn, seal) = words.split_first_chunk()?;
-        let seal = u64::from_le_bytes(*seal.first_chunk()?);
-        (seals.seal(block, &target[..sealed]) == seal).then(|| (header, u64::from_le_bytes(*turn)))
+        let (turn, seal) = (
+            u64::from_le_bytes(*turn),
+            u64::from_le_bytes(*seal.first_chunk()?),
+        );
+        (seals.seal(block, &target[..sealed]) == seal).then_some((header, turn, seal))
     }
 }
 
@@ -194,6 +239,7 @@ mod tests {
     use crate::channel::message::Kind;
     use dunlin_verbs::{Access, Device, Region};
     use proptest::prelude::*;
+    use std::sync::atomic::AtomicU64;
 
     const BYTES: usize = 320;
 
@@ -230,7 +276,7 @@ mod tests {
             let mut draft = Draft::new(BYTES);
             put(memory, block, &message(&mut draft, &payload, secret, block, turn));
             let mut target = vec![0; BYTES];
-            let (header, read) = BLOCKS.read(memory, block, &Seals::new(secret), &mut target).unwrap();
+            let (header, read, _) = BLOCKS.read(memory, block, &Seals::new(secret), &mut target).unwrap();
             prop_assert_eq!((header.length as usize, header.handler, header.call), (length, 7, 3 << 32 | 5));
             prop_assert_eq!(read, turn);
             prop_assert_eq!(&target[..length], &payload[..]);
@@ -267,6 +313,49 @@ mod tests {
             let mut target = vec![0; BYTES];
             prop_assert!(BLOCKS.read(region.memory(), 0, &Seals::new(1), &mut target).is_none());
         }
+    }
+
+    /// Software that stands in for a NIC writes bytes in any order; a look may see any of them. Each message is taken once all the same.
+    #[test]
+    fn a_message_that_comes_byte_by_byte_is_taken_once() {
+        const MESSAGES: u64 = 20_000;
+        let region = region();
+        let seals = Seals::new(5);
+        let taken = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut draft = Draft::new(BYTES);
+                for number in 1..=MESSAGES {
+                    let message = message(&mut draft, &number.to_le_bytes(), 5, 0, number);
+                    let start = BLOCKS.end(0) - message.len();
+                    for (at, byte) in message.iter().enumerate() {
+                        region.memory().write(start + at, &[*byte]);
+                        std::hint::black_box(at);
+                    }
+                    while taken.load(Ordering::Acquire) < number {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let (mut seen, mut target) = (0, vec![0; BYTES]);
+            let mut expected = 1;
+            while expected <= MESSAGES {
+                let mut look = || BLOCKS.take(region.memory(), 0, &mut seen, &seals, &mut target);
+                let Look::Whole(_, turn) = look() else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                let again = matches!(look(), Look::Whole(..));
+                // The writer goes on before anything is asserted: it must not wait for ever.
+                let wrong = turn != expected || again;
+                taken.store(if wrong { MESSAGES } else { expected }, Ordering::Release);
+                assert!(
+                    !wrong,
+                    "message {turn} instead of {expected}, again: {again}"
+                );
+                expected += 1;
+            }
+        });
     }
 
     #[test]

@@ -10,7 +10,7 @@ use dunlin_verbs::{
     SendFlags, Work,
 };
 
-use super::block::{Blocks, Draft, Seals};
+use super::block::{Blocks, Draft, Look, Seals};
 use super::turn::{Entry, Turn};
 use super::{are_bundled, bits, ALL, CALLS, ENTRY_AT, ENTRY_RING, EVENT};
 use crate::channel::carrier::{Carrier, RINGS};
@@ -161,7 +161,7 @@ impl<D: Device> PoolChannel<D> {
                 // Those that were answered with the last words of the turn are taken with the next look.
                 let memory = self.carrier.inlet.memory();
                 let answered =
-                    |block: &usize| self.answers.seal(memory, *block) != self.seen[*block];
+                    |&block: &usize| self.answers.is_new(memory, block, self.seen[block]);
                 let done = bits(self.waiting).filter(answered);
                 let done = done.fold(0, |set, block| set | 1 << block);
                 let blocks = std::mem::take(&mut self.waiting) & !done;
@@ -204,26 +204,25 @@ impl<D: Device> PoolChannel<D> {
         Ok(())
     }
 
+    /// Looks at a block of the answers; the payload of what is new stands in the scratch.
+    #[inline]
+    fn look_at(&mut self, block: usize) -> Look {
+        let memory = self.carrier.inlet.memory();
+        let (seen, scratch) = (&mut self.seen[block], &mut self.scratch);
+        self.answers.take(memory, block, seen, &self.reads, scratch)
+    }
+
     /// Looks for a word about the turn that came without an answer.
     #[inline]
     fn look_for_event(&mut self) -> Result<bool, ChannelError> {
-        let seal = self.answers.seal(self.carrier.inlet.memory(), EVENT);
-        if seal == self.seen[EVENT] {
-            return Ok(false);
+        match self.look_at(EVENT) {
+            Look::Whole(header, turn) => self.take_event(header, turn),
+            Look::Known | Look::Part => Ok(false),
         }
-        self.take_event(seal)
     }
 
     #[cold]
-    fn take_event(&mut self, seal: u64) -> Result<bool, ChannelError> {
-        let memory = self.carrier.inlet.memory();
-        let read = self
-            .answers
-            .read(memory, EVENT, &self.reads, &mut self.scratch);
-        let Some((header, turn)) = read else {
-            return Ok(false);
-        };
-        self.seen[EVENT] = seal;
+    fn take_event(&mut self, header: Header, turn: u64) -> Result<bool, ChannelError> {
         let taken = self.scratch[..header.length as usize].first_chunk();
         let taken = taken.filter(|_| header.kind == Kind::Turn).copied();
         let Some(taken) = taken.map(u32::from_le_bytes) else {
@@ -278,21 +277,11 @@ impl<D: Device> PoolChannel<D> {
     /// Takes the answer in a block, if a new one is there.
     #[inline]
     fn take(&mut self, block: usize) -> Result<Option<Header>, ChannelError> {
-        let memory = self.carrier.inlet.memory();
-        let seal = self.answers.seal(memory, block);
-        if seal == self.seen[block] {
-            return Ok(None);
-        }
-        let read = self
-            .answers
-            .read(memory, block, &self.reads, &mut self.scratch);
-        let Some((header, turn)) = read else {
-            // Half of it has come.
+        let Look::Whole(header, turn) = self.look_at(block) else {
             return Ok(None);
         };
         D::charge(Work::SharedLine);
         D::charge(Work::Copy(header.length as usize));
-        self.seen[block] = seal;
         self.carrier.met = true;
         if block >= CALLS && header.handler != self.words[block - CALLS] {
             // To an earlier word in this block, which was fetched twice.
@@ -442,7 +431,7 @@ impl<D: Device> Channel for PoolChannel<D> {
 
     fn has_arrival(&self) -> bool {
         let memory = self.carrier.inlet.memory();
-        let new = |block| self.answers.seal(memory, block) != self.seen[block];
+        let new = |block| self.answers.is_new(memory, block, self.seen[block]);
         bits(self.out).any(new) || new(EVENT)
     }
 

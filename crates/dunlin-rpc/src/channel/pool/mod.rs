@@ -86,12 +86,9 @@ pub(crate) fn zone_bytes(eager: usize) -> usize {
     BLOCKS * block_bytes(eager)
 }
 
-/// Off: on soft-RoCE answers then came to calls that had not been made, and it is not found out why. Shared memory and the simulated network carry it.
-const BUNDLES: bool = false;
-
 /// Whether messages of an endpoint entry stand one behind the other, to be fetched together (ScaleRPC §3.4's `<req_addr, batch_size>`).
 fn are_bundled(lines: u16, blocks: u32) -> bool {
-    BUNDLES && blocks.count_ones() > 1 && usize::from(lines) * 64 <= SLOT_BYTES
+    blocks.count_ones() > 1 && usize::from(lines) * 64 <= SLOT_BYTES
 }
 
 /// The places of the set bits.

@@ -9,7 +9,7 @@ use dunlin_verbs::{
     SendFlags, SendRequest, Work,
 };
 
-use super::block::{Blocks, Draft, Seals};
+use super::block::{Blocks, Draft, Look, Seals};
 use super::scan::Scan;
 use super::turn::{Entry, Turn};
 use super::{are_bundled, bits, Mapping, BLOCKS, BUNDLE, CALLS, ENTRY_RING, EVENT};
@@ -431,7 +431,7 @@ impl<D: Device> ServedPool<D> {
             return false;
         };
         let (blocks, memory) = (self.blocks(place), self.carrier.inlet.memory());
-        (0..BLOCKS).any(|block| blocks.seal(memory, block) != self.seen[block])
+        (0..BLOCKS).any(|block| blocks.is_new(memory, block, self.seen[block]))
     }
 
     /// Takes the request in a block, if a new one is there.
@@ -439,16 +439,15 @@ impl<D: Device> ServedPool<D> {
     fn take(&mut self, place: u16, block: usize) -> Result<Option<Header>, ChannelError> {
         let blocks = self.blocks(place);
         let memory = self.carrier.inlet.memory();
-        let seal = blocks.seal(memory, block);
-        if seal == self.seen[block] {
-            return self.miss("a message that was told of and is not there");
-        }
-        let Some((header, turn)) = blocks.read(memory, block, &self.reads, &mut self.scratch)
-        else {
-            self.take_part(block);
-            return self.miss("a message that was told of and is not whole");
+        let (seen, scratch) = (&mut self.seen[block], &mut self.scratch);
+        let (header, turn) = match blocks.take(memory, block, seen, &self.reads, scratch) {
+            Look::Whole(header, turn) => (header, turn),
+            Look::Known => return self.miss("a message that was told of and is not there"),
+            Look::Part => {
+                self.take_part(block);
+                return self.miss("a message that was told of and is not whole");
+            }
         };
-        self.seen[block] = seal;
         self.parts[block] = 0;
         if Turn::decode(turn).number != self.turn {
             // It was fetched, or will be.

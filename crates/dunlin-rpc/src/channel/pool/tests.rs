@@ -384,8 +384,7 @@ proptest! {
 /// A batch of short requests is fetched by one READ for eight of them; one that is longer than a slot puts each in a READ of its own.
 #[test]
 fn a_batch_is_fetched_together() {
-    let together = if super::BUNDLES { 2 } else { 10 };
-    for (longest, reads) in [(40, together), (250, 10)] {
+    for (longest, reads) in [(40, 2), (250, 10)] {
         let pools = Pools::new();
         let (mut client, mut served) = pools.join(0);
         // The server fetches only what is announced: the first alone, the others with the next turn.

@@ -4,7 +4,7 @@ use dunlin_verbs::{Access, Device, Region, VerbsError, Work};
 
 use super::{parameter, Pair};
 use crate::channel::message::Header;
-use crate::channel::pool::block::{Blocks, Seals};
+use crate::channel::pool::block::{Blocks, Look, Seals};
 use crate::channel::pool::scan::Scan;
 use crate::channel::pool::{block_bytes, zone_bytes, BLOCKS};
 use crate::channel::Parameters;
@@ -69,14 +69,10 @@ impl<D: Device> Zone<D> {
     pub(crate) fn take(&mut self, target: &mut [u8]) -> Option<(usize, Header)> {
         let memory = self.region.memory();
         while let Some(block) = self.scan.next() {
-            let seal = self.blocks.seal(memory, block);
-            if seal == self.seen[block] {
-                continue;
-            }
+            let seen = &mut self.seen[block];
             // What is there in part may become whole; what does not is a lost request.
-            let read = self.blocks.read(memory, block, &self.seals, target);
-            if let Some((header, _)) = read {
-                self.seen[block] = seal;
+            let look = self.blocks.take(memory, block, seen, &self.seals, target);
+            if let Look::Whole(header, _) = look {
                 self.scan.found(1 << block);
                 D::charge(Work::SharedLine);
                 D::charge(Work::Copy(header.length as usize));
@@ -96,6 +92,6 @@ impl<D: Device> Zone<D> {
     /// Whether something is there that was not taken.
     pub(crate) fn has_arrival(&self) -> bool {
         let memory = self.region.memory();
-        (0..BLOCKS).any(|block| self.blocks.seal(memory, block) != self.seen[block])
+        (0..BLOCKS).any(|block| self.blocks.is_new(memory, block, self.seen[block]))
     }
 }
