@@ -14,6 +14,7 @@
 pub mod calibration;
 pub mod claims;
 pub mod csv;
+mod dice;
 pub mod figure;
 pub mod figures;
 pub mod freeze;

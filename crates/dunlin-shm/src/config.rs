@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use dunlin_verbs::Placement;
 
+/// Bytes of one message, WRITE or READ, at most.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 1 << 30;
+
 /// How a [`crate::ShmDevice`] is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,6 +27,8 @@ pub struct ShmConfig {
     pub max_datagram_senders: usize,
     /// Sessions that other devices may have open to this one.
     pub max_sessions: usize,
+    /// Bytes of one message, WRITE or READ, at most 1 GiB. Less is for tests of what stands on a device that takes no more.
+    pub max_message_bytes: usize,
     /// Whether regions may stand on huge pages, reserved or transparent, where there are any.
     pub huge_pages: bool,
     /// How the bytes of a WRITE become visible. [`Placement::Unordered`] writes them from the end, for tests of what stands on a device that
@@ -48,6 +53,7 @@ impl Default for ShmConfig {
             datagram_port_bytes: 512 << 10,
             max_datagram_senders: 256,
             max_sessions: 1024,
+            max_message_bytes: MAX_MESSAGE_BYTES,
             huge_pages: true,
             placement: Placement::InOrder,
             writes_are_messages: false,

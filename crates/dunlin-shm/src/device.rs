@@ -11,7 +11,7 @@ use dunlin_verbs::{
 
 use crate::channel::ShmCompletionChannel;
 use crate::completion_queue::ShmCompletionQueue;
-use crate::config::ShmConfig;
+use crate::config::{ShmConfig, MAX_MESSAGE_BYTES};
 use crate::control::{self, ControlQueue};
 use crate::core::Core;
 use crate::descriptors;
@@ -24,8 +24,6 @@ use crate::shared_receive::ShmSharedReceiveQueue;
 
 /// The largest datagram.
 pub(crate) const MTU_BYTES: usize = 4096;
-/// The longest message.
-pub(crate) const MAX_MESSAGE_BYTES: usize = 1 << 30;
 const MAX_REQUESTS: usize = 1 << 16;
 const MAX_SEGMENTS: usize = 32;
 const MAX_INLINE_BYTES: usize = 64 << 10;
@@ -138,6 +136,9 @@ fn check(config: &ShmConfig) -> Result<(), VerbsError> {
     if config.max_queue_pairs == 0 || config.max_queue_pairs > 4096 {
         return invalid("max_queue_pairs", "1 to 4096");
     }
+    if config.max_message_bytes == 0 || config.max_message_bytes > MAX_MESSAGE_BYTES {
+        return invalid("max_message_bytes", "1 B to 1 GiB");
+    }
     let port = |bytes: usize, least| bytes.is_power_of_two() && (least..=1 << 30).contains(&bytes);
     if !port(config.port_bytes, 4096) {
         return invalid("port_bytes", "a power of two from 4096 to 1 GiB");
@@ -169,7 +170,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
         max_completions: MAX_COMPLETIONS,
         max_regions: config.max_regions,
         max_registered_bytes: config.max_registered_bytes,
-        max_message_bytes: MAX_MESSAGE_BYTES,
+        max_message_bytes: config.max_message_bytes,
         mtu_bytes: MTU_BYTES,
         max_shared_receive_requests: MAX_REQUESTS,
         timestamps: false,
@@ -321,6 +322,7 @@ impl Device for ShmDevice {
                 segments: config.segments,
                 inline_bytes: config.inline_bytes,
                 in_order: core.attributes.placement == Placement::InOrder,
+                message_bytes: core.attributes.max_message_bytes,
             },
         ))
     }

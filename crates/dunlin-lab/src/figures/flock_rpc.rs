@@ -9,7 +9,7 @@ use crate::load::{RpcBench, RpcPlan, RpcResult};
 /// Client machines.
 pub(super) const MACHINES: usize = 23;
 /// By when both schedulers have run once: each runs every 10 ms.
-const SCHEDULED_NS: u64 = 10_500_000;
+pub(super) const SCHEDULED_NS: u64 = 10_500_000;
 
 /// By when a server has looked three times at what comes, which it does each millisecond with `auto`.
 const SEEN_NS: u64 = 3_200_000;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dunlin::{CallError, Client, Pipeline};
 use dunlin_verbs::thread;
 
-use super::dice::{bytes_of, Dice};
+use crate::dice::{bytes_of, Dice};
 
 /// Answers with [`response`].
 pub(super) const ECHO: u16 = 1;

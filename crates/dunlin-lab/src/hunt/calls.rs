@@ -9,9 +9,9 @@ use dunlin_sim::HostId;
 
 use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES};
 use super::chaos::{self, Faults};
-use super::dice::{bytes_of, Dice};
 use super::terrain::Terrain;
 use super::Seen;
+use crate::dice::{bytes_of, Dice};
 
 /// Presets that are hunted: those whose calls go over RC, and eRPC, which sends again what was lost. Of other datagrams calls are lost by right.
 const PRESETS: [Preset; 12] = [

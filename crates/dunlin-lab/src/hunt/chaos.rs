@@ -2,8 +2,8 @@
 
 use dunlin_sim::{Fault, FaultRule, HostId, RuleGuard, Traffic};
 
-use super::dice::Dice;
 use super::terrain::Terrain;
+use crate::dice::Dice;
 
 /// What was done to the cluster.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use dunlin_verbs::{
     SendRequest, Transport, GRH_BYTES,
 };
 
-use super::dice::{bytes_of, Dice};
 use super::terrain::Terrain;
+use crate::dice::{bytes_of, Dice};
 
 /// What a flow does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

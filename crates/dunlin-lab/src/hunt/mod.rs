@@ -10,7 +10,6 @@ mod caller;
 mod calls;
 mod chaos;
 mod check;
-pub(crate) mod dice;
 mod flow;
 mod rings;
 mod terrain;
@@ -18,8 +17,8 @@ mod verbs;
 
 pub use flow::Kind;
 
+use crate::dice::Dice;
 use chaos::Faults;
-use dice::Dice;
 use terrain::Terrain;
 
 /// What a seed gave.

@@ -9,9 +9,9 @@ use dunlin_ring::{
 use dunlin_sim::{HostId, Next, SimDevice};
 
 use super::chaos;
-use super::dice::{bytes_of, Dice};
 use super::terrain::Terrain;
 use super::Seen;
+use crate::dice::{bytes_of, Dice};
 use crate::load;
 
 /// Longest pause between two looks of an end.

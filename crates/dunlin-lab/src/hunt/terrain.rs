@@ -4,7 +4,7 @@ use dunlin_sim::{
     Cluster, ClusterBuilder, HostId, HostParameters, NicParameters, SwitchParameters,
 };
 
-use super::dice::Dice;
+use crate::dice::Dice;
 
 /// The cluster.
 #[derive(Debug)]

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use super::chaos;
 use super::check;
-use super::dice::Dice;
 use super::flow::{Flow, Log};
 use super::terrain::Terrain;
 use super::{Seen, SETTLE_NS};
+use crate::dice::Dice;
 
 pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     let count = dice.between(1, 8);

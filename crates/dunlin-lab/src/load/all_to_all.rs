@@ -16,7 +16,7 @@ use dunlin_verbs::{thread, Device, Work};
 
 use super::rpc::{end_in, payload, take_in, Shared, ECHO};
 use super::Window;
-use crate::hunt::dice::Dice;
+use crate::dice::Dice;
 
 /// Longest response.
 const RESPONSE_BYTES: usize = 4096;

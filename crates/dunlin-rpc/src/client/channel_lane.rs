@@ -356,7 +356,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
             return Ok(Submitted::Unattached);
         };
         let remote = wanted.check(region, &attached, offset)?;
-        wanted.check_length(self.channel.longest())?;
+        wanted.check_length(self.channel.longest_operation())?;
         let full = self.operations.len() >= OPERATIONS_STAGED
             || self.channel.one_sided_room()? <= self.operations.len();
         if full {

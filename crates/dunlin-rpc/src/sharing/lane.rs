@@ -28,6 +28,8 @@ pub(crate) trait SharedLane: Send + Sync {
     fn figures(&self) -> &LaneFigures;
     /// Longest payload in the ring, and at all.
     fn limits(&self) -> (usize, usize);
+    /// Bytes of a one-sided operation at most.
+    fn longest_operation(&self) -> usize;
     /// Bytes that a work request carries inside itself.
     fn inline_bytes(&self) -> usize;
     /// What the server granted of a region on this lane.
@@ -87,6 +89,7 @@ pub(crate) struct RingSharedLane<D: Device> {
     exports: Arc<BufferPool<D>>,
     eager: usize,
     longest: usize,
+    longest_operation: usize,
     inline_bytes: usize,
     /// By the region's number at the client. Looked at once by each port.
     attached: Mutex<Vec<(u64, Attached)>>,
@@ -108,6 +111,7 @@ impl<D: Device> RingSharedLane<D> {
             exports: Arc::clone(channel.exports()),
             eager: channel.eager_bytes(),
             longest: channel.longest(),
+            longest_operation: channel.longest_operation(),
             inline_bytes: channel.inline_bytes(),
             attached: Mutex::new(Vec::new()),
             spins: discipline == Discipline::Spinlock,
@@ -208,6 +212,10 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
 
     fn limits(&self) -> (usize, usize) {
         (self.eager, self.longest)
+    }
+
+    fn longest_operation(&self) -> usize {
+        self.longest_operation
     }
 
     fn inline_bytes(&self) -> usize {

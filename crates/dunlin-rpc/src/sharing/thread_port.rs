@@ -444,7 +444,7 @@ impl Lane for ThreadPort {
             return Ok(Submitted::Unattached);
         };
         let remote = wanted.check(region, &attached, offset)?;
-        wanted.check_length(self.lane.limits().1)?;
+        wanted.check_length(self.lane.longest_operation())?;
         if !self.staging.takes_operation() {
             self.send();
             if self.staging.has_operations() {

@@ -48,6 +48,8 @@ pub(crate) struct Limits {
     pub(crate) inline_bytes: usize,
     /// The bytes of a WRITE become visible in order of addresses.
     pub(crate) in_order: bool,
+    /// Of one message, but for datagrams.
+    pub(crate) message_bytes: usize,
 }
 
 impl ShmQueuePair {

@@ -7,7 +7,7 @@ use dunlin_verbs::{
     SendRequest, Transport,
 };
 
-use crate::device::{ShmAddressHandle, MAX_MESSAGE_BYTES, MTU_BYTES};
+use crate::device::{ShmAddressHandle, MTU_BYTES};
 use crate::region::ShmRegion;
 
 use super::executor::{place_piece, Step};
@@ -47,7 +47,7 @@ impl ShmQueuePair {
             Payload::Segments([segment]) => {
                 let region = segment.region.region();
                 if !region.memory.contains(segment.offset, segment.length)
-                    || segment.length > MAX_MESSAGE_BYTES
+                    || segment.length > self.limits.message_bytes
                     || region.domain != shared.domain
                     || self.limits.segments == 0
                 {
@@ -194,7 +194,7 @@ impl ShmQueuePair {
         let limit = if transport == Transport::UnreliableDatagram {
             MTU_BYTES
         } else {
-            MAX_MESSAGE_BYTES
+            self.limits.message_bytes
         };
         if length > limit {
             return Err(PostErrorKind::Length {

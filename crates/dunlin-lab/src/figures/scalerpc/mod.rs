@@ -23,6 +23,7 @@ pub(super) use writes::FIGURE as WRITES;
 use dunlin::{Grouping, Preset};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
+use super::flock_rpc::SCHEDULED_NS;
 use crate::figure::Effort;
 use crate::load::{Crowd, CrowdResult, RpcBench, Window};
 
@@ -62,9 +63,6 @@ fn crowd(preset: Preset, clients: usize, batch: usize) -> Crowd {
 }
 
 /// Time in which every group has its turn, some times over.
-/// By when a server has shared out active queue pairs once, by what it has seen of its clients.
-const SCHEDULED_NS: u64 = 10_500_000;
-
 fn window(plan: &Crowd, effort: Effort) -> Window {
     let groups = plan.clients.div_ceil(plan.grouping.clients.max(1)) as u64;
     let round = match plan.preset {

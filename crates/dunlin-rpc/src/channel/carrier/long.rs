@@ -1,4 +1,5 @@
-//! Messages too long to cross with the others: the sender exports them, the receiver fetches them by READ.
+//! Messages too long to cross with the others: the sender exports them, the receiver fetches them by READ, by several one behind the other
+//! where one cannot bring so much.
 
 use dunlin_verbs::{
     Device, Operation, Payload, PostErrorKind, QueuePair, RemoteAddress, RemoteKey, Segment,
@@ -25,6 +26,9 @@ pub(super) struct Fetch<D: Device> {
     pub(super) id: u64,
     pub(super) buffer: Buffer<D>,
     pub(super) remote: RemoteAddress,
+    /// Bytes that READs were posted for.
+    asked: usize,
+    /// All of them.
     pub(super) posted: bool,
 }
 
@@ -55,6 +59,7 @@ impl<D: Device> Carrier<D> {
             id,
             buffer,
             remote,
+            asked: 0,
             posted: false,
         });
         self.post_fetches()
@@ -63,39 +68,45 @@ impl<D: Device> Carrier<D> {
     /// Posts READs that wait for room in the send queue.
     pub(super) fn post_fetches(&mut self) -> Result<(), ChannelError> {
         for i in 0..self.fetches.len() {
-            if self.fetches[i].posted {
-                continue;
-            }
-            if !self.has_entries(1) {
-                break;
-            }
-            let fetch = &self.fetches[i];
-            let length = fetch.buffer.len();
-            let segment = [Segment {
-                region: fetch.buffer.region(),
-                offset: 0,
-                length,
-            }];
-            let request = SendRequest::new(
-                fetch.id,
-                Operation::Read {
-                    remote: fetch.remote,
-                },
-                Payload::Segments(&segment),
-                SendFlags::SIGNALED,
-            );
-            match self.queue_pair.post_send(&[request]) {
-                Ok(()) => {}
-                Err(error) if matches!(error.kind, PostErrorKind::Full { .. }) => break,
-                Err(error) => {
-                    let error = ChannelError::queue_pair(error.to_string());
-                    return Err(self.fail(error));
+            while !self.fetches[i].posted {
+                if !self.has_entries(1) || !self.post_part(i)? {
+                    return Ok(());
                 }
             }
-            self.note_signaled();
-            self.fetches[i].posted = true;
         }
         Ok(())
+    }
+
+    /// Posts the next READ of a fetch; `false`: the queue is full. READs complete in order, so the last tells of all.
+    fn post_part(&mut self, index: usize) -> Result<bool, ChannelError> {
+        let fetch = &self.fetches[index];
+        let left = fetch.buffer.len() - fetch.asked;
+        let length = left.min(self.longest_verb());
+        let (id, flags) = match length == left {
+            true => (fetch.id, SendFlags::SIGNALED),
+            false => (QUIET, self.next_flags()),
+        };
+        let segment = [Segment {
+            region: fetch.buffer.region(),
+            offset: fetch.asked,
+            length,
+        }];
+        let remote = fetch.remote.plus(fetch.asked as u64);
+        let read = Operation::Read { remote };
+        let request = SendRequest::new(id, read, Payload::Segments(&segment), flags);
+        match self.queue_pair.post_send(&[request]) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind, PostErrorKind::Full { .. }) => return Ok(false),
+            Err(error) => {
+                let error = ChannelError::queue_pair(error.to_string());
+                return Err(self.fail(error));
+            }
+        }
+        self.note_posted(flags);
+        let fetch = &mut self.fetches[index];
+        fetch.asked += length;
+        fetch.posted = length == left;
+        Ok(true)
     }
 
     /// Bytes of the payloads that are being fetched.

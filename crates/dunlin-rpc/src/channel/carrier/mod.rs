@@ -108,6 +108,16 @@ impl<D: Device> Carrier<D> {
         self.peer_longest
     }
 
+    /// Bytes that one WRITE or READ takes along at most.
+    fn longest_verb(&self) -> usize {
+        self.device.attributes().max_message_bytes
+    }
+
+    /// Bytes of a one-sided operation at most.
+    pub(crate) fn longest_operation(&self) -> usize {
+        self.longest().min(self.longest_verb())
+    }
+
     /// The limits of this side.
     pub(crate) fn config(&self) -> &ChannelConfig {
         &self.config

@@ -13,7 +13,7 @@ impl Dice {
         dice
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 |= u64::from(self.0 == 0);
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -27,13 +27,13 @@ impl Dice {
     }
 
     /// True in `part` of `whole` cases.
-    pub(super) fn chance(&mut self, part: u64, whole: u64) -> bool {
+    pub(crate) fn chance(&mut self, part: u64, whole: u64) -> bool {
         self.next() % whole < part
     }
 }
 
 /// Bytes that belong to this number of this source and to no other.
-pub(super) fn bytes_of(source: u64, number: u64, length: usize) -> Vec<u8> {
+pub(crate) fn bytes_of(source: u64, number: u64, length: usize) -> Vec<u8> {
     let mut state = (source + 1) * 0x9e37_79b9 + number * 0x85eb_ca6b + 1;
     let next = |_| {
         state = state
