@@ -74,6 +74,7 @@ pub(crate) fn attributes(
         placement: Placement::Unordered,
         writes_are_messages: true,
         messages_per_second: known_rate(device.vendor_id, device.vendor_part),
+        lossless: !port.ethernet,
         max_queue_pairs: size(device.max_qp),
         max_send_requests: requests,
         max_receive_requests: requests,

@@ -60,6 +60,9 @@ pub(crate) enum ChannelKind {
 /// client machine can make use of when the NIC is its alone.
 const AUTO_LANES: usize = 32;
 
+/// Most servers whose rings a thread with the preset `auto` looks at: with more, one queue pair for all of them, and one doorbell, are cheaper.
+const AUTO_RINGS: usize = 4;
+
 /// What a request weighs beyond its bytes with the preset `auto`: a NIC that takes 40 M small messages a second and 12 GB/s takes as long for one as
 /// for 300 B. By bytes alone 29 threads with small requests shared one lane of four beside three with large ones.
 const AUTO_REQUEST_BYTES: u64 = 300;
@@ -103,16 +106,21 @@ impl Preset {
         }
     }
 
-    /// What it is on these devices: `auto` stands on WRITE over RC where one has it, else it is `erpc`.
-    pub(crate) fn on<'a>(self, mut devices: impl Iterator<Item = &'a DeviceAttributes>) -> Self {
-        let can_write = |device: &DeviceAttributes| {
-            let verbs = device.transports.verbs(Transport::ReliableConnection);
-            verbs.contains(Verbs::WRITE)
-        };
-        match self {
-            Preset::Auto if !devices.any(can_write) => Preset::Erpc,
-            preset => preset,
+    /// What it is on a device, for a lane of a thread that has lanes to so many servers: only `auto` depends on that.
+    pub(crate) fn on(self, device: &DeviceAttributes, servers: usize) -> Self {
+        let has = |transport, verb| device.transports.verbs(transport).contains(verb);
+        if self != Preset::Auto {
+            return self;
         }
+        if !has(Transport::ReliableConnection, Verbs::WRITE) {
+            // Sends again what is lost.
+            return Preset::Erpc;
+        }
+        let has_datagrams = has(Transport::UnreliableDatagram, Verbs::SEND);
+        if servers > AUTO_RINGS && has_datagrams && device.lossless && device.writes_are_messages {
+            return Preset::Fasst;
+        }
+        self
     }
 
     /// How messages cross.
@@ -225,9 +233,21 @@ mod tests {
             },
             ..with.clone()
         };
-        assert_eq!(Preset::Auto.on([&with].into_iter()), Preset::Auto);
-        assert_eq!(Preset::Auto.on([&without, &with].into_iter()), Preset::Auto);
-        assert_eq!(Preset::Auto.on([&without].into_iter()), Preset::Erpc);
-        assert_eq!(Preset::Plain.on([&without].into_iter()), Preset::Plain);
+        assert_eq!(Preset::Auto.on(&with, 1), Preset::Auto);
+        assert_eq!(Preset::Auto.on(&without, 1), Preset::Erpc);
+        assert_eq!(Preset::Plain.on(&without, 100), Preset::Plain);
+        // Rings in memory are cheap to look at; those of a NIC are not, but datagrams that a network drops are no choice.
+        assert_eq!(Preset::Auto.on(&with, 100), Preset::Auto);
+        let nic = DeviceAttributes {
+            writes_are_messages: true,
+            ..with
+        };
+        assert_eq!(Preset::Auto.on(&nic, 1), Preset::Auto);
+        assert_eq!(Preset::Auto.on(&nic, 100), Preset::Fasst);
+        let lossy = DeviceAttributes {
+            lossless: false,
+            ..nic
+        };
+        assert_eq!(Preset::Auto.on(&lossy, 100), Preset::Auto);
     }
 }

@@ -51,7 +51,10 @@ fn answers_come_from_whom_was_asked() {
                 .unwrap();
         }
         assert_eq!((tag, peers.outstanding()), (300, 0), "{preset}");
-        assert!(answered.iter().all(|&count| count >= 12), "{preset}");
+        assert!(
+            answered.iter().all(|&count| count > 0),
+            "{preset}: {answered:?}"
+        );
     }
 }
 
@@ -90,9 +93,13 @@ fn a_server_that_ends_is_lost_alone() {
         let mut came = None;
         while came.is_none() {
             peers
-                .wait(|peer, tag, answer| came = Some((peer, tag, answer.unwrap().to_vec())))
+                .wait(|peer, tag, answer| match (peer, answer) {
+                    (0, answer) => came = Some((tag, answer.unwrap().to_vec())),
+                    // One that was sent in vain.
+                    (_, answer) => assert!(answer.is_err(), "{preset}"),
+                })
                 .unwrap();
         }
-        assert_eq!(came, Some((0, 2, b"\0more".to_vec())), "{preset}");
+        assert_eq!(came, Some((2, b"\0more".to_vec())), "{preset}");
     }
 }

@@ -162,6 +162,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
         placement: config.placement,
         writes_are_messages: config.writes_are_messages,
         messages_per_second: None,
+        lossless: true,
         max_queue_pairs: config.max_queue_pairs,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,

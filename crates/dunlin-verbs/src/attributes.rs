@@ -88,6 +88,9 @@ pub struct DeviceAttributes {
     /// Small messages that the device takes a second, half of them in and half out, where that is known: what a server lets come at once is
     /// measured by it. `None` where messages cost the device nothing of its own, or nobody has said.
     pub messages_per_second: Option<u64>,
+    /// Whether what carries its packets drops none of its own accord, as InfiniBand's credits and shared memory do not: a datagram then is
+    /// lost with a host, a cable or a receiver without room only. Not known of Ethernet, so not so there.
+    pub lossless: bool,
     /// Queue pairs at once.
     pub max_queue_pairs: usize,
     /// Work requests a send queue holds at most.

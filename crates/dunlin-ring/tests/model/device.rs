@@ -126,6 +126,7 @@ impl ModelDevice {
             placement,
             writes_are_messages: true,
             messages_per_second: None,
+            lossless: true,
             max_queue_pairs: 16,
             max_send_requests: 4096,
             max_receive_requests: 4096,

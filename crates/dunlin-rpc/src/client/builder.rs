@@ -1,7 +1,7 @@
 //! How a client is made, and how its lanes are.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
@@ -10,7 +10,7 @@ use super::lane::Lane;
 use super::report::Reporting;
 use super::{Client, ConnectionInfo};
 use crate::admission::{FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
-use crate::bootstrap::{dial, Address, DialConfig, OpenRequest, Secret};
+use crate::bootstrap::{dial, Address, DialConfig, Dialed, OpenRequest, Secret};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
@@ -179,14 +179,12 @@ impl ClientBuilder {
     }
 
     fn recipe(self, way: Way, fabrics: Fabrics) -> Recipe {
-        let preset = self
-            .preset
-            .on(fabrics.iter().map(|fabric| fabric.attributes()));
         Recipe {
             way,
             fabrics,
+            first: OnceLock::new(),
             channel: self.channel,
-            preset,
+            preset: self.preset,
             deadline: self.deadline,
             lanes: self.lanes,
             dispatched: self.dispatched,
@@ -195,6 +193,14 @@ impl ClientBuilder {
             fatal: Arc::default(),
         }
     }
+}
+
+/// A server that was reached, over which device, and why it is that one. Given at a desk nothing was dialled.
+struct Reached {
+    dialed: Option<Dialed>,
+    fabric: Arc<dyn Fabric>,
+    device: String,
+    why: String,
 }
 
 /// How the server is found.
@@ -211,6 +217,8 @@ enum Way {
 pub(super) struct Recipe {
     way: Way,
     fabrics: Fabrics,
+    /// The one that the first lane went over.
+    first: OnceLock<Arc<dyn Fabric>>,
     pub(super) channel: ChannelConfig,
     preset: Preset,
     pub(super) deadline: Duration,
@@ -253,13 +261,33 @@ impl Recipe {
         &self,
         owner: Owner,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
-        if let Some(mut sharing) = self.preset.sharing(self.lanes) {
+        self.open_among(1, owner)
+    }
+
+    /// As [`Recipe::open`], for a thread that has lanes to so many servers.
+    pub(super) fn open_among(
+        &self,
+        servers: usize,
+        owner: Owner,
+    ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
+        let (fabric, reached) = match self.first.get() {
+            Some(fabric) => (fabric, None),
+            None => {
+                let reached = self.reach()?;
+                let fabric = self.first.get_or_init(|| Arc::clone(&reached.fabric));
+                (fabric, Some(reached))
+            }
+        };
+        let preset = self.preset.on(fabric.attributes(), servers);
+        if let Some(mut sharing) = preset.sharing(self.lanes) {
             sharing.dispatched = self.dispatched;
-            return self.open_port(sharing);
+            return self.open_port(reached, (preset, sharing));
         }
         let (lane, info) = self.negotiate(
+            reached,
+            preset,
             |fabric| {
-                let opening = match self.preset.channel() {
+                let opening = match preset.channel() {
                     ChannelKind::Ring => fabric.open_lane(&self.channel)?,
                     ChannelKind::Pool(_) => fabric.open_pool(&self.channel)?,
                     ChannelKind::Datagram(protocol) => fabric.open_session(SessionSetup {
@@ -288,7 +316,11 @@ impl Recipe {
         shared.as_ref().map(|shared| Arc::clone(&shared.handle))
     }
 
-    fn open_port(&self, sharing: Sharing) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
+    fn open_port(
+        &self,
+        reached: Option<Reached>,
+        sharing: (Preset, Sharing),
+    ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
         let shared = self
             .shared
             .lock()
@@ -297,7 +329,7 @@ impl Recipe {
         if let Some(shared) = shared {
             let port = shared.handle.attach(|index| {
                 let known = Some((&shared.maker, shared.sender));
-                let opened = self.open_shared(sharing, index, known)?;
+                let opened = self.open_shared(None, sharing, index, known)?;
                 Ok(opened.lane)
             })?;
             return Ok((Box::new(port), shared.info));
@@ -308,13 +340,13 @@ impl Recipe {
             maker,
             sender,
             info,
-        } = self.open_shared(sharing, 0, None)?;
+        } = self.open_shared(reached, sharing, 0, None)?;
         let random = maker.random().map_err(|source| ConnectError::Device {
             device: info.device.clone(),
             source,
         })?;
         let calls = self.channel.max_outstanding;
-        let handle = Handle::new(sharing, calls, maker.cores(), random);
+        let handle = Handle::new(sharing.1, calls, maker.cores(), random);
         let _ = handle.bell.set(maker.bell());
         let port = handle.attach(|_| Ok(Arc::clone(&lane)))?;
         dispatcher::start(&handle, maker.as_ref(), self.channel.wait)
@@ -331,11 +363,14 @@ impl Recipe {
 
     fn open_shared(
         &self,
-        sharing: Sharing,
+        reached: Option<Reached>,
+        (preset, sharing): (Preset, Sharing),
         index: usize,
         known: Option<(&Arc<dyn LaneMaker>, u64)>,
     ) -> Result<OpenedLane, ConnectError> {
         let ((lane, maker, sender), info) = self.negotiate(
+            reached,
+            preset,
             |fabric| {
                 let (maker, sender) = match known {
                     Some((maker, sender)) => (Arc::clone(maker), sender),
@@ -368,12 +403,8 @@ impl Recipe {
         })
     }
 
-    /// Makes one side, tells the server, joins.
-    fn negotiate<O, T>(
-        &self,
-        begin: impl FnOnce(&Arc<dyn Fabric>) -> Result<(O, (EndpointAddress, Parameters)), VerbsError>,
-        finish: impl FnOnce(O, &EndpointAddress, &Parameters) -> Result<T, VerbsError>,
-    ) -> Result<(T, ConnectionInfo), ConnectError> {
+    /// Finds the server, and the device that leads to it.
+    fn reach(&self) -> Result<Reached, ConnectError> {
         let (dialed, device, why) = match &self.way {
             Way::Port { address, dial: how } => {
                 let dialed = dial(address, how)?;
@@ -389,10 +420,6 @@ impl Recipe {
                 (None, device.unwrap_or_default(), GIVEN.to_string())
             }
         };
-        let failed = |source| ConnectError::Device {
-            device: device.clone(),
-            source,
-        };
         let fabric = self
             .fabrics
             .iter()
@@ -402,10 +429,36 @@ impl Recipe {
                 asked: device.clone(),
                 available: String::new(),
             })?;
+        Ok(Reached {
+            dialed,
+            fabric,
+            device,
+            why,
+        })
+    }
+
+    /// Makes one side, tells the server, joins.
+    fn negotiate<O, T>(
+        &self,
+        reached: Option<Reached>,
+        preset: Preset,
+        begin: impl FnOnce(&Arc<dyn Fabric>) -> Result<(O, (EndpointAddress, Parameters)), VerbsError>,
+        finish: impl FnOnce(O, &EndpointAddress, &Parameters) -> Result<T, VerbsError>,
+    ) -> Result<(T, ConnectionInfo), ConnectError> {
+        let Reached {
+            dialed,
+            fabric,
+            device,
+            why,
+        } = reached.map_or_else(|| self.reach(), Ok)?;
+        let failed = |source| ConnectError::Device {
+            device: device.clone(),
+            source,
+        };
         let (opening, (endpoint, parameters)) = begin(&fabric).map_err(failed)?;
         let request = OpenRequest {
             device: device.clone(),
-            preset: self.preset.name().to_string(),
+            preset: preset.name().to_string(),
             endpoint,
             parameters,
         };
@@ -426,7 +479,7 @@ impl Recipe {
                 device,
                 why,
                 pages,
-                preset: self.preset,
+                preset,
             },
         ))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::lane::{
-    check_length, Answer, Body, CallId, Lane, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
+    check_length, Answer, Body, CallId, Lane, NoCalls, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
 };
 use super::region::{RegionKey, Wanted};
 use super::slots::Slots;
@@ -407,7 +407,11 @@ impl<C: Channel> Lane for ChannelLane<C> {
     }
 
     #[inline]
-    fn is_usable(&self) -> bool {
+    fn is_usable(&mut self) -> bool {
+        // What comes while no call is out may be a goodbye, after which nobody would answer.
+        if self.calls.outstanding() == 0 && self.channel.has_arrival() {
+            let _ = self.poll(&mut NoCalls);
+        }
         self.open && !self.channel.is_known_failed()
     }
 

@@ -230,7 +230,7 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
         return Err(CallError::Closed);
     }
     if let Some(lane) = &*place {
-        let inner = lane.lock();
+        let mut inner = lane.lock();
         if inner.lane.is_usable() && !inner.over {
             return Ok(Arc::clone(lane));
         }

@@ -143,13 +143,20 @@ pub(crate) trait Lane: Send {
     /// Calls that are out, abandoned ones included.
     fn outstanding(&self) -> usize;
     /// Whether the lane takes calls.
-    fn is_usable(&self) -> bool;
+    fn is_usable(&mut self) -> bool;
     /// Looks for completions and failures, which arriving messages do not show.
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
     /// Announces sleep to the server. See [`Carrier::prepare_sleep`].
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError>;
     /// What a sleeper waits on, and what wakes it.
     fn sleeper(&self) -> Box<dyn Sleeper>;
+}
+
+/// Nobody wants answers, because no call is out.
+pub(crate) struct NoCalls;
+
+impl Sink for NoCalls {
+    fn complete(&mut self, _tag: u64, _result: Result<Answer<'_>, CallError>) {}
 }
 
 /// What became of a one-sided operation that was submitted.

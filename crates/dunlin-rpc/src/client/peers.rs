@@ -18,8 +18,8 @@ const POLLS_PER_CHECK: u32 = 4096;
 
 /// Calls of one thread to several servers, each out with a tag of the caller's and answered by callback in any order.
 ///
-/// With the preset `fasst` all sessions stand on one queue pair, and what is submitted between two polls leaves with one doorbell. With other
-/// presets it is a set of [`super::Pipeline`]s. As those, it does not reconnect: a server that is lost takes the calls to it along, and
+/// With the preset `fasst` all sessions stand on one queue pair, and what is submitted between two polls leaves with one doorbell: so also with
+/// `auto`, where there are many servers and the network loses no packets. With other presets it is a set of [`super::Pipeline`]s. As those, it does not reconnect: a server that is lost takes the calls to it along, and
 /// calls to the others go on.
 pub struct Peers {
     lanes: Vec<Box<dyn Lane>>,
@@ -71,13 +71,14 @@ impl Peers {
         let mut deadline = Duration::MAX;
         let mut together = true;
         let mut queue = None;
-        for client in clients {
+        let clients: Vec<&Client> = clients.into_iter().collect();
+        for client in &clients {
             if client.is_closed() {
                 return Err(ConnectError::Setting("the client is closed".into()));
             }
             let recipe = &client.core.recipe;
             let owner = queue.clone().map_or(Owner::Alone, Owner::Beside);
-            let lane = recipe.open(owner)?.0;
+            let lane = recipe.open_among(clients.len(), owner)?.0;
             deadline = deadline.min(recipe.deadline);
             let own = lane.queue();
             together &= match (&queue, &own) {

@@ -90,10 +90,12 @@ pub(super) fn with<T>(
 ) -> Result<T, CallError> {
     let lane = of(core);
     let mut place = lane.0.place.lock().unwrap_or_else(PoisonError::into_inner);
-    match &mut *place {
-        Some(lane) if lane.is_usable() => action(lane.as_mut()),
-        _ => action(renew(core, &mut place)?.as_mut()),
+    if let Some(lane) = &mut *place {
+        if lane.is_usable() {
+            return action(lane.as_mut());
+        }
     }
+    action(renew(core, &mut place)?.as_mut())
 }
 
 #[cold]

@@ -537,7 +537,7 @@ impl Lane for ThreadPort {
     }
 
     #[inline]
-    fn is_usable(&self) -> bool {
+    fn is_usable(&mut self) -> bool {
         // Answers to calls that were given up may never come: they hold up no later call.
         self.status.is_open() && (self.is_in_place() || !self.calls.only_abandoned())
     }

@@ -66,6 +66,7 @@ impl SimDevice {
             let world = inner.world();
             Arc::new(attributes(
                 &world.hosts[usize::from(host)].nic.parameters,
+                world.network.is_lossless(),
                 host,
             ))
         };
@@ -87,7 +88,7 @@ impl SimDevice {
     }
 }
 
-fn attributes(nic: &NicParameters, host: u16) -> DeviceAttributes {
+fn attributes(nic: &NicParameters, lossless: bool, host: u16) -> DeviceAttributes {
     let connected =
         Verbs::SEND | Verbs::WRITE | Verbs::WRITE_WITH_IMMEDIATE | Verbs::SHARED_RECEIVE;
     DeviceAttributes {
@@ -104,6 +105,7 @@ fn attributes(nic: &NicParameters, host: u16) -> DeviceAttributes {
         },
         writes_are_messages: true,
         messages_per_second: Some(nic.messages_per_second()),
+        lossless,
         max_queue_pairs: QUEUE_PAIRS_MAX,
         max_send_requests: MAX_REQUESTS,
         max_receive_requests: MAX_REQUESTS,

@@ -373,7 +373,7 @@ impl<D: Device> Lane for DatagramLane<D> {
     }
 
     #[inline]
-    fn is_usable(&self) -> bool {
+    fn is_usable(&mut self) -> bool {
         // One that a lost packet has ended is not made anew: it says so.
         self.open || self.is_over()
     }
