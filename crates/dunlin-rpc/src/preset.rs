@@ -60,9 +60,6 @@ pub(crate) enum ChannelKind {
 /// client machine can make use of when the NIC is its alone.
 const AUTO_LANES: usize = 32;
 
-/// Most servers whose rings a thread with the preset `auto` looks at: with more, one queue pair for all of them, and one doorbell, are cheaper.
-const AUTO_RINGS: usize = 4;
-
 /// What a request weighs beyond its bytes with the preset `auto`: a NIC that takes 40 M small messages a second and 12 GB/s takes as long for one as
 /// for 300 B. By bytes alone 29 threads with small requests shared one lane of four beside three with large ones.
 const AUTO_REQUEST_BYTES: u64 = 300;
@@ -117,7 +114,8 @@ impl Preset {
             return Preset::Erpc;
         }
         let has_datagrams = has(Transport::UnreliableDatagram, Verbs::SEND);
-        if servers > AUTO_RINGS && has_datagrams && device.lossless && device.writes_are_messages {
+        if servers > 1 && has_datagrams && device.lossless && device.writes_are_messages {
+            // One queue pair for all of them, and one doorbell: cheaper from the second on (docs/auto.md).
             return Preset::Fasst;
         }
         self
@@ -243,11 +241,11 @@ mod tests {
             ..with
         };
         assert_eq!(Preset::Auto.on(&nic, 1), Preset::Auto);
-        assert_eq!(Preset::Auto.on(&nic, 100), Preset::Fasst);
+        assert_eq!(Preset::Auto.on(&nic, 2), Preset::Fasst);
         let lossy = DeviceAttributes {
             lossless: false,
             ..nic
         };
-        assert_eq!(Preset::Auto.on(&lossy, 100), Preset::Auto);
+        assert_eq!(Preset::Auto.on(&lossy, 2), Preset::Auto);
     }
 }

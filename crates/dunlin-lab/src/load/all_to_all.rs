@@ -135,6 +135,7 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
             Client::builder()
                 .preset(plan.preset)
                 .lanes(plan.threads * plan.sessions)
+                .servers(reach)
                 .channel(channel(plan.batches[0]))
                 .connect_on(device.clone(), &desks[to])
                 .expect("a client")

@@ -34,6 +34,7 @@ pub struct ClientBuilder {
     deadline: Duration,
     connect_timeout: Duration,
     lanes: usize,
+    servers: usize,
     dispatched: bool,
     reporting: Option<Reporting>,
 }
@@ -53,6 +54,7 @@ impl Default for ClientBuilder {
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             lanes: std::thread::available_parallelism().map_or(1, usize::from),
+            servers: 1,
             dispatched: false,
             reporting: None,
         }
@@ -94,6 +96,13 @@ impl ClientBuilder {
     /// cores by default, because more threads do not send at once.
     pub fn lanes(mut self, most: usize) -> Self {
         self.lanes = most;
+        self
+    }
+
+    /// Servers that one thread of the caller's calls at the same time, each by a client with this setting: 1 by default. The preset `auto`
+    /// chooses by it, others ignore it. [`super::Peers`] of more clients count for more.
+    pub fn servers(mut self, number: usize) -> Self {
+        self.servers = number;
         self
     }
 
@@ -187,6 +196,7 @@ impl ClientBuilder {
             preset: self.preset,
             deadline: self.deadline,
             lanes: self.lanes,
+            servers: self.servers,
             dispatched: self.dispatched,
             reporting: self.reporting,
             shared: Mutex::new(None),
@@ -223,6 +233,7 @@ pub(super) struct Recipe {
     preset: Preset,
     pub(super) deadline: Duration,
     lanes: usize,
+    servers: usize,
     dispatched: bool,
     pub(super) reporting: Option<Reporting>,
     /// The connection handle, for presets that share lanes.
@@ -278,7 +289,9 @@ impl Recipe {
                 (fabric, Some(reached))
             }
         };
-        let preset = self.preset.on(fabric.attributes(), servers);
+        let preset = self
+            .preset
+            .on(fabric.attributes(), servers.max(self.servers));
         if let Some(mut sharing) = preset.sharing(self.lanes) {
             sharing.dispatched = self.dispatched;
             return self.open_port(reached, (preset, sharing));

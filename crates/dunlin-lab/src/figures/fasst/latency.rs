@@ -22,15 +22,9 @@ fn run(effort: Effort) -> Findings {
         true => &[4, 40],
         false => &[2, 8, 16, 24, 32, 40, 64],
     };
-    // Ours with the fewest and the most.
-    let few = [workers[0], workers[workers.len() - 1]];
-    let shown = |preset: Preset| match preset {
-        Preset::Auto => &few[..],
-        _ => workers,
-    };
     let mut points: Vec<(Preset, usize)> = Vec::new();
     for preset in PRESETS {
-        points.extend(shown(preset).iter().map(|&workers| (preset, workers)));
+        points.extend(workers.iter().map(|&workers| (preset, workers)));
     }
     let found = parallel::map(effort.threads, &points, |&(preset, workers)| {
         let plan = AllToAll {
@@ -48,7 +42,7 @@ fn run(effort: Effort) -> Findings {
     for preset in PRESETS {
         let line = |value: &dyn Fn(&AllToAllResult) -> f64| -> Vec<(f64, f64)> {
             let point = |&workers: &usize| (of_core(workers), value(of(preset, workers)));
-            shown(preset).iter().map(point).collect()
+            workers.iter().map(point).collect()
         };
         findings.line(&format!("{preset}, M/s"), line(&|r| r.mops));
         findings.line(&format!("{preset}, median, us"), line(&|r| r.median_us));
@@ -66,7 +60,7 @@ fn run(effort: Effort) -> Findings {
     let ours = enough.map_or(f64::NAN, |&workers| of_core(workers));
     let why = "fewest coroutines of a core with 95 % of the best rate, one request each";
     findings.answer("FS-013", "~20", ours, (15.0, 25.0), why);
-    let rates = few.iter().map(|&workers| {
+    let rates = workers.iter().map(|&workers| {
         let rates = PRESETS.map(|preset| (preset, of(preset, workers).mops));
         (format!("{workers} coroutines of a thread"), rates.to_vec())
     });

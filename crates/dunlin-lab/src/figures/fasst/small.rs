@@ -23,18 +23,6 @@ const BEDS: [Testbed; 2] = [Testbed::Cx3, Testbed::Cib];
 /// A point of RPC: testbed, preset, batch, bytes of a response.
 type Point = (Testbed, Preset, usize, usize);
 
-/// Batches that a preset is shown with: the paper's with all, ours with the least and the most.
-fn shown(batches: &[usize], preset: Preset) -> Vec<usize> {
-    match preset {
-        Preset::Auto => batches
-            .iter()
-            .step_by(batches.len().max(2) - 1)
-            .copied()
-            .collect(),
-        _ => batches.to_vec(),
-    }
-}
-
 fn run(effort: Effort) -> Findings {
     let batches: &[usize] = if effort.quick { &[2] } else { &[1, 4, 10] };
     let most = *batches.last().expect("some");
@@ -42,8 +30,7 @@ fn run(effort: Effort) -> Findings {
     let mut points: Vec<Point> = Vec::new();
     for bed in BEDS {
         for preset in PRESETS {
-            let shown = shown(batches, preset);
-            points.extend(shown.into_iter().map(|batch| (bed, preset, batch, 32)));
+            points.extend(batches.iter().map(|&batch| (bed, preset, batch, 32)));
         }
         let longer = sizes.iter().filter(|&&bytes| bytes > 32);
         points.extend(longer.map(|&bytes| (bed, Preset::Fasst, most, bytes)));
@@ -71,10 +58,9 @@ fn run(effort: Effort) -> Findings {
     let mut findings = Findings::new("requests of a batch", "M/s a machine", false);
     for bed in BEDS {
         for preset in PRESETS {
-            let point = |batch: usize| (batch as f64, rpc((bed, preset, batch, 32)));
+            let point = |&batch: &usize| (batch as f64, rpc((bed, preset, batch, 32)));
             let name = format!("{}, {preset}", bed.name());
-            let shown = shown(batches, preset);
-            findings.line(&name, shown.into_iter().map(point).collect());
+            findings.line(&name, batches.iter().map(point).collect());
         }
     }
     for (&(bed, bytes), &rate) in reads.iter().zip(&read_rates) {
@@ -103,10 +89,9 @@ fn run(effort: Effort) -> Findings {
     let least = ratios.min_by(|a, b| a.0.total_cmp(&b.0)).expect("some");
     let why = format!("RPC over two READs, the least of any size: {}", least.1);
     findings.answer("FS-008 small", "higher", least.0, (1.0, f64::MAX), &why);
-    let few = shown(batches, Preset::Auto);
     let compared = BEDS
         .into_iter()
-        .flat_map(|bed| few.iter().map(move |&batch| (bed, batch)));
+        .flat_map(|bed| batches.iter().map(move |&batch| (bed, batch)));
     let rates = compared.map(|(bed, batch)| {
         let rates = PRESETS.map(|preset| (preset, rpc((bed, preset, batch, 32))));
         (format!("{}, batch {batch}", bed.name()), rates.to_vec())

@@ -1,38 +1,31 @@
-//! One client's session at a server: takes its datagrams, runs or hands out handlers, puts responses into packets.
+//! One client's session at a server: takes its datagrams ([`Session::take`]), runs or hands out handlers ([`executing`]), puts responses into
+//! packets ([`responding`]).
 //!
 //! A request is executed once: its call's slot and generation say whether it was seen. A response that is lost is not sent again; the
 //! client asks what became of its call, and hears it ([`Fate`]). With eRPC's protocol responses are kept and sent as often as they are asked
 //! for ([`Answerer`]).
 
+mod executing;
+mod responding;
+
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_verbs::{Device, Work};
 
 use super::outgoing::{Outgoing, Spot, Target};
-use crate::channel::buffers::{Bytes, BytesMut};
 use crate::channel::datagram::driven::server::{Answerer, Step};
 use crate::channel::datagram::driven::PART_BYTES;
 use crate::channel::datagram::fate::{self, Fate};
 use crate::channel::datagram::packet::{Cursor, Head};
 use crate::channel::datagram::segments::{
-    count_in, put_segment, Arrived, Incoming, SegmentHead, Transfer, SEGMENT_HEAD_BYTES,
+    count_in, Arrived, Incoming, Transfer, SEGMENT_HEAD_BYTES,
 };
 use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
-use crate::error::{FailureReason, WireFailure};
-use crate::server::connection::{execute, Context, Outcome};
-use crate::server::handler::{
-    Execution, Exporter, HandlerError, HandlerFunction, Request, Responder,
-};
-use crate::server::workers::Job;
-use crate::HandlerId;
-
-/// Bytes of long responses of one client that wait or are on their way.
-const MAX_TRANSFER_BYTES: usize = 64 << 20;
+use crate::server::connection::Context;
 
 /// A call's place: the generation of its next call, and whether one is being executed.
 #[derive(Clone, Copy, Debug)]
@@ -80,15 +73,6 @@ pub(super) struct Tools<'a, D: Device> {
     pub(super) draining: bool,
     /// Bytes of the last response: the next is given as much room.
     pub(super) usual: &'a mut usize,
-}
-
-/// Responses are never filled in registered memory.
-struct NoExports;
-
-impl Exporter for NoExports {
-    fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
-        Ok(Box::new(vec![0; length].into_boxed_slice()))
-    }
 }
 
 impl Session {
@@ -318,31 +302,6 @@ impl Session {
         self.run_new(header, payload, tools)
     }
 
-    /// Executes a request that is whole and new.
-    #[inline]
-    fn run_new<D: Device>(
-        &mut self,
-        header: Header,
-        payload: impl AsRef<[u8]> + Into<Box<[u8]>>,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        self.begin(header.call)?;
-        tools.context.counters.request();
-        if tools.draining {
-            return self.fail(header.call, FailureReason::ShuttingDown, 0, "", tools);
-        }
-        match tools.context.handlers.get(header.handler) {
-            Some(Execution::Inline(function)) => {
-                self.run(function.as_ref(), header, payload.as_ref(), tools)
-            }
-            Some(Execution::Worker(_)) => {
-                let payload: Box<[u8]> = payload.into();
-                self.hand_out(header.call, header.handler, Box::new(payload), tools)
-            }
-            None => self.fail_unknown(header.call, header.handler, tools),
-        }
-    }
-
     /// Takes a part of a request of a client that drives.
     #[inline]
     fn take_part<D: Device>(
@@ -374,177 +333,6 @@ impl Session {
         }
     }
 
-    /// Sends a part of a response that is kept, if there is such.
-    #[inline]
-    fn put_response<D: Device>(
-        &mut self,
-        call: u64,
-        number: u32,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        let Some(answerer) = &mut self.answerer else {
-            let words = "a message of another protocol of datagrams";
-            return Err(ChannelError::violation(words));
-        };
-        let packet = tools
-            .outgoing
-            .begin(&mut self.spot, &self.target, tools.endpoint)?;
-        if answerer.put(call, number, packet) {
-            D::charge(Work::Copy(packet.bytes().len()));
-        }
-        Ok(())
-    }
-
-    /// As [`Session::run`], with a response that is kept.
-    #[inline]
-    fn run_kept<D: Device>(
-        &mut self,
-        function: &HandlerFunction,
-        (header, payload): (Header, &[u8]),
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        let Some(answerer) = &mut self.answerer else {
-            return Ok(());
-        };
-        let limits = (self.longest, self.longest);
-        let mut responder = Responder::new(answerer.place(header.call), limits, &NoExports);
-        let request = Request {
-            handler: header.handler,
-            payload,
-            connection: self.id,
-        };
-        let ended = execute(function, &request, &mut responder);
-        if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
-            answerer.placed(header.call, length);
-            self.slots[header.call as u32 as usize].working = false;
-            return self.put_response(header.call, 0, tools);
-        }
-        let outcome = Outcome::new(ended, responder.elsewhere());
-        self.respond(header.call, outcome, tools)
-    }
-
-    /// Keeps a response and sends its first part. `held`: it has waited for a worker.
-    fn keep<D: Device>(
-        &mut self,
-        call: u64,
-        outcome: Outcome,
-        held: bool,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        let Some(answerer) = &mut self.answerer else {
-            return Ok(());
-        };
-        let (mut bytes, mut failed) = match outcome {
-            Outcome::Short(bytes) => (bytes, false),
-            Outcome::Long(buffer) => (buffer.bytes_ref().to_vec(), false),
-            Outcome::Failure(failure) => (failure.encode(), true),
-        };
-        let kept = answerer.kept();
-        if bytes.len() > answerer.piece() && kept > 0 && kept + bytes.len() > MAX_TRANSFER_BYTES {
-            let words =
-                format!("{kept} bytes of long responses are kept, {MAX_TRANSFER_BYTES} allowed");
-            bytes = WireFailure::new(FailureReason::Overloaded, 0, words).encode();
-            failed = true;
-        }
-        if failed {
-            bytes.truncate(answerer.piece());
-        }
-        answerer.answer(call, bytes, failed, held);
-        self.put_response(call, 0, tools)
-    }
-
-    /// Runs a handler on this thread; its response goes where it will leave from.
-    #[inline]
-    fn run<D: Device>(
-        &mut self,
-        function: &HandlerFunction,
-        header: Header,
-        payload: &[u8],
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        if self.answerer.is_some() {
-            return self.run_kept(function, (header, payload), tools);
-        }
-        let room = (*tools.usual).min(self.capacity);
-        let packet = tools
-            .outgoing
-            .packet(&mut self.spot, &self.target, room, tools.endpoint)?;
-        let limits = (self.longest, self.longest);
-        let mut responder = Responder::new(packet.space(), limits, &NoExports);
-        let request = Request {
-            handler: header.handler,
-            payload,
-            connection: self.id,
-        };
-        let ended = execute(function, &request, &mut responder);
-        if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
-            D::charge(Work::Copy(length));
-            packet.commit(Header::new(Kind::Response, 0, header.call, length));
-            *tools.usual = length;
-            self.slots[header.call as u32 as usize].working = false;
-            return Ok(());
-        }
-        let outcome = Outcome::new(ended, responder.elsewhere());
-        self.respond(header.call, outcome, tools)
-    }
-
-    fn hand_out<D: Device>(
-        &mut self,
-        call: u64,
-        handler: HandlerId,
-        payload: Box<dyn Bytes>,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        let found = tools.context.handlers.get(handler);
-        let (Some(workers), Some(Execution::Worker(function))) = (&tools.context.workers, found)
-        else {
-            return self.fail_unknown(call, handler, tools);
-        };
-        let job = Job {
-            poller: tools.poller,
-            connection: self.id,
-            call,
-            handler,
-            function: Arc::clone(function),
-            payload,
-            exporter: Box::new(NoExports),
-            eager_bytes: self.longest,
-            longest: self.longest,
-        };
-        if !workers.offer(job) {
-            let words = "the worker pool has no room for the call";
-            return self.fail(call, FailureReason::Overloaded, 0, words, tools);
-        }
-        self.on_workers += 1;
-        Ok(())
-    }
-
-    /// A worker has finished.
-    pub(super) fn finished<D: Device>(
-        &mut self,
-        call: u64,
-        outcome: Outcome,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        self.on_workers -= 1;
-        let cancelled = self.cancelled.iter().position(|&one| one == call);
-        if self.on_workers == 0 {
-            self.cancelled.clear();
-        } else if let Some(index) = cancelled {
-            self.cancelled.swap_remove(index);
-        }
-        // The caller of a cancelled one still waits for its slot to come back, but not for the bytes.
-        let outcome = match cancelled {
-            Some(_) => Outcome::Short(Vec::new()),
-            None => outcome,
-        };
-        if self.answerer.is_some() {
-            self.slots[call as u32 as usize].working = false;
-            return self.keep(call, outcome, true, tools);
-        }
-        self.respond(call, outcome, tools)
-    }
-
     fn take_segment<D: Device>(
         &mut self,
         header: Header,
@@ -569,102 +357,6 @@ impl Session {
             }
             None => Ok(()),
         }
-    }
-
-    fn fail_unknown<D: Device>(
-        &mut self,
-        call: u64,
-        handler: HandlerId,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        self.fail(
-            call,
-            FailureReason::UnknownHandler,
-            handler.into(),
-            "",
-            tools,
-        )
-    }
-
-    #[cold]
-    fn fail<D: Device>(
-        &mut self,
-        call: u64,
-        reason: FailureReason,
-        number: u32,
-        words: &str,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        let failure = WireFailure::new(reason, number, words);
-        self.respond(call, Outcome::Failure(failure), tools)
-    }
-
-    #[cold]
-    fn respond<D: Device>(
-        &mut self,
-        call: u64,
-        outcome: Outcome,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        self.slots[call as u32 as usize].working = false;
-        if self.answerer.is_some() {
-            return self.keep(call, outcome, false, tools);
-        }
-        let bytes: Box<[u8]> = match outcome {
-            Outcome::Short(bytes) => bytes.into(),
-            Outcome::Long(buffer) => buffer.bytes_ref().into(),
-            Outcome::Failure(failure) => {
-                let mut bytes = failure.encode();
-                bytes.truncate(self.capacity);
-                return self.push(Kind::Failure, call, &bytes, tools);
-            }
-        };
-        if bytes.len() <= self.capacity {
-            *tools.usual = bytes.len();
-            return self.push(Kind::Response, call, &bytes, tools);
-        }
-        if self.transfer_bytes + bytes.len() > MAX_TRANSFER_BYTES && self.transfer_bytes > 0 {
-            let words = format!(
-                "{} bytes of long responses are on their way, {MAX_TRANSFER_BYTES} allowed",
-                self.transfer_bytes
-            );
-            return self.fail(call, FailureReason::Overloaded, 0, &words, tools);
-        }
-        self.transfer_bytes += bytes.len();
-        let kind = Kind::ResponseSegment;
-        let transfer = Transfer::new(kind, 0, call, bytes);
-        self.transfers.push_back(transfer);
-        self.continue_transfers(tools)
-    }
-
-    fn end_transfer(&mut self) {
-        if let Some(ended) = self.transfers.pop_front() {
-            self.transfer_bytes -= ended.bytes.len();
-            self.transfer = self.transfer.wrapping_add(1);
-        }
-    }
-
-    /// Sends segments of the first long response, as many as may be on their way.
-    fn continue_transfers<D: Device>(
-        &mut self,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        let piece = self.piece();
-        let Some(transfer) = self.transfers.front_mut() else {
-            return Ok(());
-        };
-        while let Some(range) = transfer.next(piece) {
-            let head = SegmentHead {
-                total: transfer.bytes.len() as u32,
-                offset: range.start as u32,
-                transfer: self.transfer,
-            };
-            let packet = tools
-                .outgoing
-                .begin(&mut self.spot, &self.target, tools.endpoint)?;
-            put_segment::<D>(packet, transfer, head, range);
-        }
-        Ok(())
     }
 
     #[inline]

@@ -1,0 +1,188 @@
+//! A request that is whole and new: its handler runs here, or a worker gets it.
+
+use std::sync::Arc;
+
+use dunlin_verbs::{Device, Work};
+
+use super::{Session, Tools};
+use crate::channel::buffers::{Bytes, BytesMut};
+use crate::channel::message::{Header, Kind};
+use crate::channel::ChannelError;
+use crate::error::FailureReason;
+use crate::server::connection::{execute, Outcome};
+use crate::server::handler::{
+    Execution, Exporter, HandlerError, HandlerFunction, Request, Responder,
+};
+use crate::server::workers::Job;
+use crate::HandlerId;
+
+/// Responses are never filled in registered memory.
+struct NoExports;
+
+impl Exporter for NoExports {
+    fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
+        Ok(Box::new(vec![0; length].into_boxed_slice()))
+    }
+}
+
+impl Session {
+    /// Executes a request that is whole and new.
+    #[inline]
+    pub(super) fn run_new<D: Device>(
+        &mut self,
+        header: Header,
+        payload: impl AsRef<[u8]> + Into<Box<[u8]>>,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.begin(header.call)?;
+        tools.context.counters.request();
+        if tools.draining {
+            return self.fail(header.call, FailureReason::ShuttingDown, 0, "", tools);
+        }
+        match tools.context.handlers.get(header.handler) {
+            Some(Execution::Inline(function)) => {
+                self.run(function.as_ref(), header, payload.as_ref(), tools)
+            }
+            Some(Execution::Worker(_)) => {
+                let payload: Box<[u8]> = payload.into();
+                self.hand_out(header.call, header.handler, Box::new(payload), tools)
+            }
+            None => self.fail_unknown(header.call, header.handler, tools),
+        }
+    }
+
+    /// Runs a handler on this thread; its response goes where it will leave from.
+    #[inline]
+    pub(super) fn run<D: Device>(
+        &mut self,
+        function: &HandlerFunction,
+        header: Header,
+        payload: &[u8],
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        if self.answerer.is_some() {
+            return self.run_kept(function, (header, payload), tools);
+        }
+        let room = (*tools.usual).min(self.capacity);
+        let packet = tools
+            .outgoing
+            .packet(&mut self.spot, &self.target, room, tools.endpoint)?;
+        let limits = (self.longest, self.longest);
+        let mut responder = Responder::new(packet.space(), limits, &NoExports);
+        let request = Request {
+            handler: header.handler,
+            payload,
+            connection: self.id,
+        };
+        let ended = execute(function, &request, &mut responder);
+        if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
+            D::charge(Work::Copy(length));
+            packet.commit(Header::new(Kind::Response, 0, header.call, length));
+            *tools.usual = length;
+            self.slots[header.call as u32 as usize].working = false;
+            return Ok(());
+        }
+        let outcome = Outcome::new(ended, responder.elsewhere());
+        self.respond(header.call, outcome, tools)
+    }
+
+    /// As [`Session::run`], with a response that is kept.
+    #[inline]
+    pub(super) fn run_kept<D: Device>(
+        &mut self,
+        function: &HandlerFunction,
+        (header, payload): (Header, &[u8]),
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let Some(answerer) = &mut self.answerer else {
+            return Ok(());
+        };
+        let limits = (self.longest, self.longest);
+        let mut responder = Responder::new(answerer.place(header.call), limits, &NoExports);
+        let request = Request {
+            handler: header.handler,
+            payload,
+            connection: self.id,
+        };
+        let ended = execute(function, &request, &mut responder);
+        if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
+            answerer.placed(header.call, length);
+            self.slots[header.call as u32 as usize].working = false;
+            return self.put_response(header.call, 0, tools);
+        }
+        let outcome = Outcome::new(ended, responder.elsewhere());
+        self.respond(header.call, outcome, tools)
+    }
+
+    pub(super) fn hand_out<D: Device>(
+        &mut self,
+        call: u64,
+        handler: HandlerId,
+        payload: Box<dyn Bytes>,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        let found = tools.context.handlers.get(handler);
+        let (Some(workers), Some(Execution::Worker(function))) = (&tools.context.workers, found)
+        else {
+            return self.fail_unknown(call, handler, tools);
+        };
+        let job = Job {
+            poller: tools.poller,
+            connection: self.id,
+            call,
+            handler,
+            function: Arc::clone(function),
+            payload,
+            exporter: Box::new(NoExports),
+            eager_bytes: self.longest,
+            longest: self.longest,
+        };
+        if !workers.offer(job) {
+            let words = "the worker pool has no room for the call";
+            return self.fail(call, FailureReason::Overloaded, 0, words, tools);
+        }
+        self.on_workers += 1;
+        Ok(())
+    }
+
+    /// A worker has finished.
+    pub(in crate::server::datagram) fn finished<D: Device>(
+        &mut self,
+        call: u64,
+        outcome: Outcome,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.on_workers -= 1;
+        let cancelled = self.cancelled.iter().position(|&one| one == call);
+        if self.on_workers == 0 {
+            self.cancelled.clear();
+        } else if let Some(index) = cancelled {
+            self.cancelled.swap_remove(index);
+        }
+        // The caller of a cancelled one still waits for its slot to come back, but not for the bytes.
+        let outcome = match cancelled {
+            Some(_) => Outcome::Short(Vec::new()),
+            None => outcome,
+        };
+        if self.answerer.is_some() {
+            self.slots[call as u32 as usize].working = false;
+            return self.keep(call, outcome, true, tools);
+        }
+        self.respond(call, outcome, tools)
+    }
+
+    pub(super) fn fail_unknown<D: Device>(
+        &mut self,
+        call: u64,
+        handler: HandlerId,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.fail(
+            call,
+            FailureReason::UnknownHandler,
+            handler.into(),
+            "",
+            tools,
+        )
+    }
+}
