@@ -2,14 +2,18 @@
 //! as they use a queue pair that nobody shares.
 //!
 //! Requests are encoded into a private run; the run goes into the coalesced message when it is flushed, copied in place. A thread that
-//! waits for answers looks for them itself, and hands to others what is theirs.
+//! waits for answers looks for them itself, and hands to others what is theirs ([`looking`], [`sending`]).
 
-use std::ops::RangeInclusive;
+mod looking;
+mod sending;
+
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::{thread, VerbsError};
+
+use looking::{LOOKS, LOOKS_PER_YIELD, RESTS_FOR_MAIL};
 
 use super::calls::{slot_of, Calls};
 use super::combining::{Node, Outcome};
@@ -23,22 +27,8 @@ use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
 use crate::client::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::client::region::{RegionKey, Wanted};
-use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
-
-/// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a lane of its own.
-const LOOKS: u32 = 32;
-/// Looks in vain before a thread of a crowded handle gives its core to another: as many as have paid lately. Where the server runs beside
-/// us an answer comes sooner than another thread; where it waits for a core of ours it cannot.
-const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
-
-/// Looks in vain for mail before a thread lets a dispatcher run that may wait for this core. A simulated look lasts until news.
-const LOOKS_FOR_MAIL: u32 = 1024;
-const RESTS_FOR_MAIL: u32 = 2;
-
-/// Longest that a run is held for others to go with it while the server's NIC is at its limit: as long as it would stand in a queue there.
-const HELD_MOST: Duration = REST;
 
 /// See the module.
 pub(crate) struct ThreadPort {
@@ -101,130 +91,6 @@ impl ThreadPort {
         self.port.assigned.load(Ordering::Relaxed) == self.index && self.status.is_open()
     }
 
-    /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
-    ///
-    /// A run that did not leave goes along: calls are named by port, not by lane. It may never leave otherwise, because a lane that was
-    /// deactivated gets no credits.
-    #[cold]
-    fn migrate(&mut self) -> bool {
-        if self.staging.has_operations() {
-            self.send_operations();
-        }
-        if !self.staging.is_all_of(self.calls.outstanding()) {
-            return false;
-        }
-        if let Some(placed) = self
-            .handle
-            .placed(self.port.assigned.load(Ordering::Relaxed))
-        {
-            if !self.export_again(&*placed.lane) {
-                return false;
-            }
-            self.settle(placed);
-        }
-        self.is_in_place()
-    }
-
-    /// One-sided operations name memory that was granted on their lane, and need no credits: they leave before the rest of the run.
-    fn send_operations(&mut self) {
-        let ports = self.handle.ports();
-        let run = self.staging.run_of_operations();
-        if self.lane.send(&self.node, run, ports) == Outcome::Sent {
-            self.staging.clear_operations();
-        }
-    }
-
-    /// Long requests of the run are copied into memory of another lane. `false`: there was none, and the run stays with this one.
-    fn export_again(&mut self, lane: &dyn SharedLane) -> bool {
-        let mut exports = Vec::new();
-        for slot in self.staging.longs() {
-            let Some(kept) = self.port.take_kept(slot) else {
-                return false;
-            };
-            let export = lane.export_again(&*kept);
-            self.port.keep(slot, kept);
-            match export {
-                Ok(export) => exports.push((slot, export)),
-                Err(_) => return false,
-            }
-        }
-        for (place, (slot, export)) in exports.into_iter().enumerate() {
-            self.staging.replace_long(place, &export.descriptor);
-            drop(self.port.take_kept(slot));
-            self.port.keep(slot, export.buffer);
-        }
-        true
-    }
-
-    /// Whether the run takes one more message, if need be after it was sent.
-    #[inline]
-    fn has_room(&mut self, payload: usize) -> bool {
-        self.staging.fits(payload) || {
-            self.send();
-            self.staging.fits(payload)
-        }
-    }
-
-    /// Whether the run waits for more of the thread's own requests, because the server has no room for messages. Whoever has no other call
-    /// out never waits.
-    #[inline]
-    fn holds_back(&mut self) -> bool {
-        match self.status.standing().together() {
-            Some(part) if !self.staging.is_empty() => self.holds_back_for(part),
-            _ => false,
-        }
-    }
-
-    #[cold]
-    fn holds_back_for(&mut self, part: usize) -> bool {
-        if self.staging.is_worth(self.calls.outstanding() / part) {
-            return false;
-        }
-        let now = thread::now();
-        let since = *self.held.get_or_insert(now);
-        now.duration_since(since) < HELD_MOST
-    }
-
-    /// Sends the run; it stays when there is no room for it yet.
-    #[inline]
-    fn send(&mut self) {
-        if self.staging.is_empty() {
-            return;
-        }
-        let ports = self.handle.ports();
-        let outcome = self.lane.send(&self.node, self.staging.run(), ports);
-        self.sent(outcome);
-    }
-
-    /// Looking did not pay: another thread's turn.
-    #[cold]
-    fn give_way(&mut self) {
-        self.looks_per_yield = (self.looks_per_yield / 2).max(*LOOKS_PER_YIELD.start());
-        self.looks = 0;
-        thread::yield_now();
-    }
-
-    /// Nothing is in the mailbox, and the dispatcher alone looks at the lane (FLOCK §4.3): its mail wakes who rests.
-    #[inline(never)]
-    fn leave_to_dispatcher(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
-        self.looked = true;
-        if self.status.is_lost() {
-            return Err(self.lose(sink));
-        }
-        if self.staging.has_messages() && !self.holds_back() {
-            // Room and credits come without mail. Once more, because they may have come before the wish for them was known.
-            self.status.want();
-            self.send();
-        }
-        self.looks += 1;
-        if self.handle.is_crowded() && self.looks >= self.looks_per_yield {
-            self.give_way();
-        } else if self.looks % LOOKS_FOR_MAIL == 0 {
-            thread::yield_now();
-        }
-        Ok(0)
-    }
-
     /// What the server granted of a region on this lane.
     fn attached(&mut self, region: u64) -> Option<Attached> {
         if let Some((_, attached)) = self.attached.iter().find(|(n, _)| *n == region) {
@@ -233,30 +99,6 @@ impl ThreadPort {
         let attached = self.lane.attached(region)?;
         self.attached.push((region, attached));
         Some(attached)
-    }
-
-    #[inline]
-    fn sent(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Sent => {
-                self.staging.clear();
-                self.held = None;
-            }
-            // A lost lane is seen by the next poll.
-            Outcome::Lost => {}
-            Outcome::Full => self.look_around(),
-        }
-    }
-
-    /// There was no room or no credit.
-    #[cold]
-    fn look_around(&mut self) {
-        if !self.status.is_active() {
-            self.handle.reassign(&self.node);
-        }
-        if self.port.assigned.load(Ordering::Relaxed) != self.index {
-            self.migrate();
-        }
     }
 
     /// The lane is lost: every call that is out ends.
@@ -274,71 +116,6 @@ impl ThreadPort {
         }
         self.staging.clear();
         error
-    }
-
-    #[inline]
-    fn take_mail(&mut self, sink: &mut dyn Sink) -> usize {
-        match self.port.has_mail() {
-            true => self.empty_mailbox(sink),
-            false => 0,
-        }
-    }
-
-    #[inline(never)]
-    fn empty_mailbox(&mut self, sink: &mut dyn Sink) -> usize {
-        let mut taken = 0;
-        while let Ok(delivered) = self.port.mailbox.try_recv() {
-            taken += 1;
-            if let Some(tag) = self.calls.finish(delivered.call) {
-                match delivered.result {
-                    Ok(reply) => reply.into_answer(|answer| sink.complete(tag, Ok(answer))),
-                    Err(error) => sink.complete(tag, Err(error)),
-                }
-            }
-        }
-        taken
-    }
-
-    /// Takes what has come for the thread; looks at the lane for it, unless another does.
-    #[inline]
-    fn look(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
-        let mut taken = self.take_mail(sink);
-        if taken > 0 {
-            self.looks = 0;
-            return Ok(taken);
-        }
-        if self.handle.is_dispatched() {
-            return self.leave_to_dispatcher(sink);
-        }
-        let before = self.calls.outstanding();
-        let mine = Mine {
-            port: &self.port,
-            calls: &mut self.calls,
-            sink,
-        };
-        let crowded = self.handle.is_crowded();
-        let looks = if crowded { 1 } else { LOOKS };
-        let led = self
-            .lane
-            .poll(&self.node, self.handle.ports(), Some(mine), looks);
-        self.looked = led.is_some();
-        // What was taken for others is theirs to count.
-        taken += before - self.calls.outstanding();
-        if self.status.is_lost() {
-            return Err(self.lose(sink));
-        }
-        if taken == 0 {
-            self.looks += 1;
-            if crowded && self.looks >= self.looks_per_yield {
-                self.give_way();
-            }
-        } else {
-            if self.looks > 0 {
-                self.looks_per_yield = (self.looks_per_yield * 2).min(*LOOKS_PER_YIELD.end());
-            }
-            self.looks = 0;
-        }
-        Ok(taken)
     }
 
     fn refusal(&self) -> Option<CallError> {

@@ -1,0 +1,127 @@
+//! How a thread comes to what was sent to it: its mailbox, and the lane when nobody else looks.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
+
+use dunlin_verbs::thread;
+
+use super::{Mine, ThreadPort};
+use crate::client::lane::Sink;
+use crate::error::CallError;
+
+/// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a lane of its own.
+pub(super) const LOOKS: u32 = 32;
+/// Looks in vain before a thread of a crowded handle gives its core to another: as many as have paid lately. Where the server runs beside
+/// us an answer comes sooner than another thread; where it waits for a core of ours it cannot.
+pub(super) const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
+
+/// Looks in vain for mail before a thread lets a dispatcher run that may wait for this core. A simulated look lasts until news.
+const LOOKS_FOR_MAIL: u32 = 1024;
+pub(super) const RESTS_FOR_MAIL: u32 = 2;
+
+impl ThreadPort {
+    /// Takes what has come for the thread; looks at the lane for it, unless another does.
+    #[inline]
+    pub(super) fn look(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        let mut taken = self.take_mail(sink);
+        if taken > 0 {
+            self.looks = 0;
+            return Ok(taken);
+        }
+        if self.handle.is_dispatched() {
+            return self.leave_to_dispatcher(sink);
+        }
+        let before = self.calls.outstanding();
+        let mine = Mine {
+            port: &self.port,
+            calls: &mut self.calls,
+            sink,
+        };
+        let crowded = self.handle.is_crowded();
+        let looks = if crowded { 1 } else { LOOKS };
+        let led = self
+            .lane
+            .poll(&self.node, self.handle.ports(), Some(mine), looks);
+        self.looked = led.is_some();
+        // What was taken for others is theirs to count.
+        taken += before - self.calls.outstanding();
+        if self.status.is_lost() {
+            return Err(self.lose(sink));
+        }
+        if taken == 0 {
+            self.looks += 1;
+            if crowded && self.looks >= self.looks_per_yield {
+                self.give_way();
+            }
+        } else {
+            if self.looks > 0 {
+                self.looks_per_yield = (self.looks_per_yield * 2).min(*LOOKS_PER_YIELD.end());
+            }
+            self.looks = 0;
+        }
+        Ok(taken)
+    }
+
+    #[inline]
+    pub(super) fn take_mail(&mut self, sink: &mut dyn Sink) -> usize {
+        match self.port.has_mail() {
+            true => self.empty_mailbox(sink),
+            false => 0,
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn empty_mailbox(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut taken = 0;
+        while let Ok(delivered) = self.port.mailbox.try_recv() {
+            taken += 1;
+            if let Some(tag) = self.calls.finish(delivered.call) {
+                match delivered.result {
+                    Ok(reply) => reply.into_answer(|answer| sink.complete(tag, Ok(answer))),
+                    Err(error) => sink.complete(tag, Err(error)),
+                }
+            }
+        }
+        taken
+    }
+
+    /// Nothing is in the mailbox, and the dispatcher alone looks at the lane (FLOCK §4.3): its mail wakes who rests.
+    #[inline(never)]
+    pub(super) fn leave_to_dispatcher(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        self.looked = true;
+        if self.status.is_lost() {
+            return Err(self.lose(sink));
+        }
+        if self.staging.has_messages() && !self.holds_back() {
+            // Room and credits come without mail. Once more, because they may have come before the wish for them was known.
+            self.status.want();
+            self.send();
+        }
+        self.looks += 1;
+        if self.handle.is_crowded() && self.looks >= self.looks_per_yield {
+            self.give_way();
+        } else if self.looks % LOOKS_FOR_MAIL == 0 {
+            thread::yield_now();
+        }
+        Ok(0)
+    }
+
+    /// There was no room or no credit.
+    #[cold]
+    pub(super) fn look_around(&mut self) {
+        if !self.status.is_active() {
+            self.handle.reassign(&self.node);
+        }
+        if self.port.assigned.load(Ordering::Relaxed) != self.index {
+            self.migrate();
+        }
+    }
+
+    /// Looking did not pay: another thread's turn.
+    #[cold]
+    pub(super) fn give_way(&mut self) {
+        self.looks_per_yield = (self.looks_per_yield / 2).max(*LOOKS_PER_YIELD.start());
+        self.looks = 0;
+        thread::yield_now();
+    }
+}

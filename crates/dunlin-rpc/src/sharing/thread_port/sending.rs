@@ -1,0 +1,122 @@
+//! When a thread's run leaves, and what it leaves with.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use dunlin_verbs::thread;
+
+use super::{Outcome, SharedLane, ThreadPort};
+use crate::config::REST;
+
+/// Longest that a run is held for others to go with it while the server's NIC is at its limit: as long as it would stand in a queue there.
+const HELD_MOST: Duration = REST;
+
+impl ThreadPort {
+    /// Whether the run takes one more message, if need be after it was sent.
+    #[inline]
+    pub(super) fn has_room(&mut self, payload: usize) -> bool {
+        self.staging.fits(payload) || {
+            self.send();
+            self.staging.fits(payload)
+        }
+    }
+
+    /// Whether the run waits for more of the thread's own requests, because the server has no room for messages. Whoever has no other call
+    /// out never waits.
+    #[inline]
+    pub(super) fn holds_back(&mut self) -> bool {
+        match self.status.standing().together() {
+            Some(part) if !self.staging.is_empty() => self.holds_back_for(part),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    pub(super) fn holds_back_for(&mut self, part: usize) -> bool {
+        if self.staging.is_worth(self.calls.outstanding() / part) {
+            return false;
+        }
+        let now = thread::now();
+        let since = *self.held.get_or_insert(now);
+        now.duration_since(since) < HELD_MOST
+    }
+
+    /// Sends the run; it stays when there is no room for it yet.
+    #[inline]
+    pub(super) fn send(&mut self) {
+        if self.staging.is_empty() {
+            return;
+        }
+        let ports = self.handle.ports();
+        let outcome = self.lane.send(&self.node, self.staging.run(), ports);
+        self.sent(outcome);
+    }
+
+    #[inline]
+    pub(super) fn sent(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Sent => {
+                self.staging.clear();
+                self.held = None;
+            }
+            // A lost lane is seen by the next poll.
+            Outcome::Lost => {}
+            Outcome::Full => self.look_around(),
+        }
+    }
+
+    /// One-sided operations name memory that was granted on their lane, and need no credits: they leave before the rest of the run.
+    pub(super) fn send_operations(&mut self) {
+        let ports = self.handle.ports();
+        let run = self.staging.run_of_operations();
+        if self.lane.send(&self.node, run, ports) == Outcome::Sent {
+            self.staging.clear_operations();
+        }
+    }
+
+    /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
+    ///
+    /// A run that did not leave goes along: calls are named by port, not by lane. It may never leave otherwise, because a lane that was
+    /// deactivated gets no credits.
+    #[cold]
+    pub(super) fn migrate(&mut self) -> bool {
+        if self.staging.has_operations() {
+            self.send_operations();
+        }
+        if !self.staging.is_all_of(self.calls.outstanding()) {
+            return false;
+        }
+        if let Some(placed) = self
+            .handle
+            .placed(self.port.assigned.load(Ordering::Relaxed))
+        {
+            if !self.export_again(&*placed.lane) {
+                return false;
+            }
+            self.settle(placed);
+        }
+        self.is_in_place()
+    }
+
+    /// Long requests of the run are copied into memory of another lane. `false`: there was none, and the run stays with this one.
+    pub(super) fn export_again(&mut self, lane: &dyn SharedLane) -> bool {
+        let mut exports = Vec::new();
+        for slot in self.staging.longs() {
+            let Some(kept) = self.port.take_kept(slot) else {
+                return false;
+            };
+            let export = lane.export_again(&*kept);
+            self.port.keep(slot, kept);
+            match export {
+                Ok(export) => exports.push((slot, export)),
+                Err(_) => return false,
+            }
+        }
+        for (place, (slot, export)) in exports.into_iter().enumerate() {
+            self.staging.replace_long(place, &export.descriptor);
+            drop(self.port.take_kept(slot));
+            self.port.keep(slot, export.buffer);
+        }
+        true
+    }
+}
