@@ -8,6 +8,7 @@ use crate::pair::{Answer, Incoming};
 use crate::world::World;
 
 use super::pcie::Cost;
+use super::RECEIVER;
 
 /// Results of atomics that are kept for repeated requests: as many as may be outstanding.
 const ATOMICS_KEPT: usize = 16;
@@ -26,7 +27,14 @@ enum Obstacle {
 impl World {
     /// A request packet for a connected queue pair; gives the engine's time.
     pub(super) fn respond(&mut self, host: u16, qp: u32, packet: u32) -> Ps {
-        let mut cost = self.touch_responder(host, qp);
+        let mut cost = match self.packets[packet].kind {
+            Kind::Write | Kind::Send => self.touch_responder(host, qp),
+            // One pipeline for both directions: an answer with data goes by the contexts that sending needs.
+            _ if self.hosts[usize::from(host)].nic.sender() == RECEIVER => {
+                self.touch_context(host, qp)
+            }
+            _ => self.touch_responder(host, qp),
+        };
         let entry = &self.packets[packet];
         let nic = &self.hosts[usize::from(host)].nic;
         let p = &nic.parameters;
