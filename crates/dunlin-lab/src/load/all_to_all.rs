@@ -136,7 +136,7 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
                 .preset(plan.preset)
                 .lanes(plan.threads * plan.sessions)
                 .servers(reach)
-                .channel(channel(plan.batches[0]))
+                .channel(channel(plan, hosts.len(), plan.batches[0]))
                 .connect_on(device.clone(), &desks[to])
                 .expect("a client")
         };
@@ -148,6 +148,8 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
         .take(plan.askers)
         .map(connect)
         .collect();
+    // What `auto` has chosen.
+    let preset = clients[0][0].info().preset;
     let mut came = reach;
     for number in 0..plan.threads {
         for ((machine, clients), &host) in clients.iter().enumerate().zip(&hosts) {
@@ -163,7 +165,7 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
             cluster.spawn_thread(host, plan.pollers + number, move || load.run());
         }
         came += reach * plan.sessions;
-        take_in(cluster, plan.preset, &mut came, plan.pollers);
+        take_in(cluster, preset, &mut came, plan.pollers);
     }
     let result = measure(cluster, &shared, window);
     shared.stopping.store(true, Ordering::Relaxed);
@@ -259,10 +261,13 @@ fn measure(cluster: &Cluster, shared: &Shared, window: Window) -> AllToAllResult
     }
 }
 
-fn channel(datagram_batches: DatagramBatches) -> ChannelConfig {
+/// A session holds what the coroutines of a thread may have out to one machine: FaSST's queues of RECEIVEs have room for that from each of
+/// the others (§4.1).
+fn channel(plan: &AllToAll, machines: usize, datagram_batches: DatagramBatches) -> ChannelConfig {
+    let sessions = plan.reach.min(machines - 1) * plan.sessions;
     ChannelConfig {
         ring_bytes: 16 << 10,
-        max_outstanding: 64,
+        max_outstanding: plan.workers * plan.batch.div_ceil(sessions),
         wait: WaitMode::Spin,
         datagram_batches,
         ..ChannelConfig::default()
@@ -277,7 +282,7 @@ fn serve(cluster: &Cluster, host: HostId, plan: &AllToAll) -> LocalServer {
         reply.write(&answer[..bytes])
     });
     server
-        .channel(channel(plan.batches[1]))
+        .channel(channel(plan, cluster.hosts().len(), plan.batches[1]))
         .pollers(plan.pollers)
         .pin_pollers(0)
         .serve_on(cluster.device(host))

@@ -400,14 +400,13 @@ fn each_breach_of_a_zone_ends_its_session() {
 
 #[test]
 fn datagrams_that_come_before_their_session_keep_their_order() {
-    use crate::channel::datagram::connect::{provision, route_in};
+    use crate::channel::datagram::connect::route_in;
     use crate::channel::datagram::Endpoint;
     let device = hostile_device();
     let endpoint = || {
         let wake = device.create_completion_channel().unwrap();
         let mut endpoint = Endpoint::new(&device, &wake, &Default::default()).unwrap();
-        let bytes = endpoint.packet_bytes();
-        let block = provision(&device, endpoint.domain(), 16, bytes).unwrap();
+        let block = endpoint.take_block().unwrap();
         endpoint.add(block).unwrap();
         endpoint
     };

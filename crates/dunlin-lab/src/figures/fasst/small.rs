@@ -24,7 +24,7 @@ const BEDS: [Testbed; 2] = [Testbed::Cx3, Testbed::Cib];
 type Point = (Testbed, Preset, usize, usize);
 
 fn run(effort: Effort) -> Findings {
-    let batches: &[usize] = if effort.quick { &[2] } else { &[1, 4, 10] };
+    let batches: &[usize] = if effort.quick { &[2] } else { &[1, 4, 8, 10] };
     let most = *batches.last().expect("some");
     let sizes: &[usize] = if effort.quick { &[32] } else { &[32, 128, 256] };
     let mut points: Vec<Point> = Vec::new();

@@ -4,9 +4,8 @@ use std::sync::{Arc, PoisonError};
 
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 
-use super::endpoint::{receives_of_session, sessions_max};
+use super::endpoint::sessions_max;
 use super::packet::{self, Head};
-use super::receives::Block;
 use super::sends::Route;
 use super::{Endpoint, Parameters, Shared, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 
@@ -184,22 +183,10 @@ fn provide<D: Device>(endpoint: &mut Endpoint<D>, number: u32) -> Result<(), Ver
     if endpoint.provided() > number as usize {
         return Ok(());
     }
-    let places = receives_of_session();
-    let bytes = endpoint.packet_bytes();
-    let block = provision(endpoint.device(), endpoint.domain(), places, bytes)?;
+    let block = endpoint.take_block()?;
     endpoint
         .provide(block)
         .map_err(|error| VerbsError::Peer(error.to_string()))
-}
-
-/// RECEIVEs that are not posted yet, for so many datagrams of so many bytes.
-pub(crate) fn provision<D: Device>(
-    device: &D,
-    domain: &D::ProtectionDomain,
-    places: usize,
-    packet_bytes: usize,
-) -> Result<Block<D>, VerbsError> {
-    Block::allocate(device, domain, places, packet_bytes)
 }
 
 /// The way to a peer.

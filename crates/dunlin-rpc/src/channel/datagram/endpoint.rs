@@ -11,8 +11,8 @@ use dunlin_verbs::{
 };
 
 use super::packet::{Head, Packet, HEAD_BYTES};
-pub(crate) use super::receives::Block;
 use super::receives::Receives;
+pub(crate) use super::receives::{Block, Stock};
 pub(crate) use super::sends::Route;
 use super::sends::{self, Sends};
 use super::{BESIDE_CALLS, CALLS, DOORBELL, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
@@ -22,7 +22,7 @@ use crate::config::{DatagramBatches, REST};
 /// RECEIVEs of a queue pair at most: they bound its sessions.
 const RECEIVES_MAX: usize = 16 << 10;
 /// RECEIVEs before the first session: clients may send their first datagram before theirs are posted.
-pub(crate) const FIRST_RECEIVES: usize = 64;
+pub(crate) const FIRST_RECEIVES: usize = receives_of_session();
 /// How long a full send queue is waited for.
 const RECLAIM: Duration = Duration::from_secs(2);
 
@@ -50,6 +50,7 @@ pub(crate) struct Endpoint<D: Device> {
     completions: D::CompletionQueue,
     wake: D::CompletionChannel,
     receives: Receives<D>,
+    stock: Stock<D>,
     sends: Sends<D>,
     places: Vec<Place<D>>,
     packet_bytes: usize,
@@ -145,6 +146,7 @@ impl<D: Device> Endpoint<D> {
             places: Vec::new(),
             packet_bytes,
             broken: None,
+            stock: Stock::new(),
             provided: 0,
             missed: Vec::new(),
             strange: 0,
@@ -183,6 +185,16 @@ impl<D: Device> Endpoint<D> {
     /// Sessions that there are RECEIVEs for.
     pub(crate) fn provided(&self) -> usize {
         self.provided
+    }
+
+    /// Registers what one more session needs.
+    ///
+    /// # Errors
+    /// When the device has no memory.
+    pub(crate) fn take_block(&mut self) -> Result<Block<D>, VerbsError> {
+        let places = receives_of_session();
+        self.stock
+            .take(&self.device, &self.domain, places, self.packet_bytes)
     }
 
     /// Posts the RECEIVEs of a block, for one more session.

@@ -3,6 +3,8 @@
 //! Places come in blocks, one with each session, and stay for the next. A place that was read goes back when nothing else is to be done, or in a
 //! batch with others: one post, one doorbell (FaSST's cheap RECEIVE posting). So at low load no request and no answer waits for it.
 
+use std::sync::Arc;
+
 use dunlin_verbs::{
     Access, Device, QueuePair, ReceiveRequest, Region, Segment, VerbsError, GRH_BYTES,
 };
@@ -13,22 +15,69 @@ use crate::channel::ChannelError;
 /// The datagram begins here in its place, on a cache line, behind its routing header.
 const DATAGRAM_AT: usize = 64;
 
-/// Places of one registration.
-#[derive(Debug)]
-pub(crate) struct Block<D: Device>(D::Region);
+/// Blocks of one registration, at most.
+const BLOCKS_AT_ONCE: usize = 16;
 
-impl<D: Device> Block<D> {
-    /// Registers `places` of them for datagrams of at most `packet_bytes`.
-    pub(crate) fn allocate(
+/// Places that are posted together for the first time: those of a session.
+#[derive(Debug)]
+pub(crate) struct Block<D: Device> {
+    region: Arc<D::Region>,
+    first: usize,
+    places: usize,
+}
+
+/// Where blocks come from: each registration holds as many as there were before it. A NIC with few large regions translates few addresses,
+/// and the places of blocks that stand one behind the other lie in all sets of a cache, where those of regions that begin alike would fight for a
+/// few.
+#[derive(Debug)]
+pub(crate) struct Stock<D: Device> {
+    region: Option<Arc<D::Region>>,
+    /// Blocks that were taken, of this registration and of all; and those that this one holds.
+    taken: usize,
+    all: usize,
+    holds: usize,
+}
+
+impl<D: Device> Stock<D> {
+    /// Nothing is registered yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            region: None,
+            taken: 0,
+            all: 0,
+            holds: 0,
+        }
+    }
+
+    /// A block of `places` for datagrams of at most `packet_bytes`; both are always the same.
+    ///
+    /// # Errors
+    /// When there is no memory to register.
+    pub(crate) fn take(
+        &mut self,
         device: &D,
         domain: &D::ProtectionDomain,
         places: usize,
         packet_bytes: usize,
-    ) -> Result<Self, VerbsError> {
-        let length = places * place_bytes(packet_bytes);
-        device
-            .allocate_region(domain, length, Access::LOCAL_WRITE)
-            .map(Self)
+    ) -> Result<Block<D>, VerbsError> {
+        let region = match &self.region {
+            Some(region) if self.taken < self.holds => region,
+            _ => {
+                let holds = self.all.clamp(1, BLOCKS_AT_ONCE);
+                let length = holds * places * place_bytes(packet_bytes);
+                let region = device.allocate_region(domain, length, Access::LOCAL_WRITE)?;
+                (self.taken, self.holds) = (0, holds);
+                self.region.insert(Arc::new(region))
+            }
+        };
+        let block = Block {
+            region: Arc::clone(region),
+            first: self.taken * places,
+            places,
+        };
+        self.taken += 1;
+        self.all += 1;
+        Ok(block)
     }
 }
 
@@ -39,7 +88,7 @@ fn place_bytes(packet_bytes: usize) -> usize {
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Receives<D: Device> {
-    blocks: Vec<D::Region>,
+    blocks: Vec<Block<D>>,
     packet_bytes: usize,
     /// Places posted at once.
     together: usize,
@@ -59,14 +108,13 @@ impl<D: Device> Receives<D> {
 
     /// Adds a block; its places are posted by [`Receives::post_all`].
     pub(super) fn add(&mut self, block: Block<D>) {
-        self.blocks.push(block.0);
+        self.blocks.push(block);
         self.idle_block(self.blocks.len() - 1);
     }
 
     /// All places of a block may be posted.
     fn idle_block(&mut self, number: usize) {
-        let places = self.blocks[number].memory().len() / place_bytes(self.packet_bytes);
-        let ids = (0..places as u64).map(|place| (number as u64) << 32 | place);
+        let ids = (0..self.blocks[number].places as u64).map(|place| (number as u64) << 32 | place);
         self.idle.extend(ids);
     }
 
@@ -79,8 +127,9 @@ impl<D: Device> Receives<D> {
     }
 
     fn at(&self, id: u64) -> (&D::Region, usize) {
-        let region = &self.blocks[(id >> 32) as usize];
-        (region, id as u32 as usize * place_bytes(self.packet_bytes))
+        let block = &self.blocks[(id >> 32) as usize];
+        let place = block.first + id as u32 as usize;
+        (&block.region, place * place_bytes(self.packet_bytes))
     }
 
     /// Copies the beginning of the datagram in a place.

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
 use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
-use crate::channel::datagram::connect::{provision, route_in};
+use crate::channel::datagram::connect::route_in;
 use crate::channel::datagram::endpoint::{receives_of_session, FIRST_RECEIVES};
 use crate::channel::datagram::packet::Head;
 use crate::channel::datagram::written::Zone;
@@ -139,7 +139,8 @@ impl<D: Device> DatagramService<D> {
         };
         let block = is_new.then(|| {
             let places = receives_of_session();
-            provision(&self.device, &poller.domain, places, poller.packet_bytes)
+            let mut stock = poller.stock.lock().unwrap_or_else(PoisonError::into_inner);
+            stock.take(&self.device, &poller.domain, places, poller.packet_bytes)
         });
         let block = block.transpose().inspect_err(|_| places.undo())?;
         drop(places);

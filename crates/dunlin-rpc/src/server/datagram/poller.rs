@@ -9,8 +9,7 @@ use dunlin_verbs::{thread, Device, EndpointAddress, VerbsError};
 
 use super::outgoing::Outgoing;
 use super::session::{Session, Tools};
-use crate::channel::datagram::connect::provision;
-use crate::channel::datagram::endpoint::{sessions_max, Block, Route, FIRST_RECEIVES};
+use crate::channel::datagram::endpoint::{sessions_max, Block, Route, Stock};
 use crate::channel::datagram::written::Zone;
 use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::pool::block_bytes;
@@ -50,6 +49,8 @@ pub(super) struct Newcomer<D: Device> {
 pub(super) struct PollerHandle<D: Device> {
     pub(super) mailbox: Mailbox<Newcomer<D>, D::CompletionChannel>,
     pub(super) places: Mutex<Places>,
+    /// Memory for the RECEIVEs of sessions.
+    pub(super) stock: Mutex<Stock<D>>,
     /// Accepted and not adopted yet.
     pub(super) waiting: AtomicUsize,
     /// A newcomer found no place.
@@ -65,6 +66,7 @@ impl<D: Device> PollerHandle<D> {
         Arc::new(Self {
             mailbox: Mailbox::new(endpoint.wake().clone()),
             places: Mutex::new(Places::new(sessions_max(endpoint.device()))),
+            stock: Mutex::new(Stock::new()),
             waiting: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
             address: Mutex::new(Some(endpoint.address())),
@@ -123,8 +125,7 @@ impl<D: Device> Poller<D> {
     ) -> Result<Endpoint<D>, VerbsError> {
         let mut endpoint = Endpoint::new(device, wake, batches)?;
         endpoint.keep_unclaimed();
-        let bytes = endpoint.packet_bytes();
-        let first = provision(device, endpoint.domain(), FIRST_RECEIVES, bytes)?;
+        let first = endpoint.take_block()?;
         let added = endpoint.add(first);
         added.map_err(|error| VerbsError::Peer(error.to_string()))?;
         Ok(endpoint)
