@@ -164,9 +164,9 @@ fn each_request_is_executed_once_whatever_comes_late() {
         "{} changes of turns, {} late requests that were seen",
         sum.switches, sum.late
     );
-    // Else nothing of this was tried.
-    assert!(sum.switches >= count * 10);
     if count >= 30 {
+        // Else nothing of this was tried.
+        assert!(sum.switches >= count * 10);
         assert!(sum.late > 0);
     }
 }

@@ -69,7 +69,12 @@ fn window(plan: &Crowd, effort: Effort) -> Window {
         Preset::ScaleRpc => groups * plan.grouping.slice.as_nanos() as u64,
         _ => 200_000,
     };
-    let rounds = if effort.quick { 1 } else { 3 };
+    // Where clients differ a class of priority changes by one with each turn, and groups are put in order after that.
+    let rounds = match plan.pauses_ns.is_empty() {
+        _ if effort.quick => 1,
+        true => 3,
+        false => 12,
+    };
     let scheduled = match plan.preset {
         Preset::Auto if !effort.quick => SCHEDULED_NS,
         _ => 0,

@@ -2,8 +2,8 @@
 //!
 //! Clients log in to the smallest group below the default size and log out at any time. Groups are put in order lazily, between two rounds: when one
 //! is out of the legal range, from half to one and a half of the default size, or when more than a quarter of all clients are in a group
-//! of another class than their own. Then clients of one class come together, in groups as even as may be, and what is left of a class
-//! and too small joins the class below.
+//! of other classes than their own. Then clients of like classes come together: they stand in a row by class, which is cut into groups that are
+//! as full as may be, each for the classes in it. What is left of a class is in a group with the next.
 
 use super::priority::{self, Class, Load};
 
@@ -34,7 +34,8 @@ impl Rules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     members: Vec<u32>,
-    class: Class,
+    /// Highest and lowest class that it was made for.
+    classes: (Class, Class),
     slice_ns: u64,
 }
 
@@ -62,7 +63,7 @@ impl Groups {
     fn open(&mut self) -> usize {
         self.groups.push(Group {
             members: Vec::new(),
-            class: priority::UNKNOWN,
+            classes: (priority::UNKNOWN, priority::UNKNOWN),
             slice_ns: self.rules.slice_ns,
         });
         self.groups.len() - 1
@@ -152,12 +153,12 @@ impl Groups {
         if self.groups.iter().any(illegal) {
             return true;
         }
-        let class = |&&client: &&u32| self.classes[client as usize];
         let misplaced = |group: &Group| {
-            let others = group
-                .members
-                .iter()
-                .filter(|member| class(member) != group.class);
+            let (highest, lowest) = group.classes;
+            let others = group.members.iter().filter(|&&client| {
+                let class = self.classes[client as usize];
+                class > highest || class < lowest
+            });
             others.count()
         };
         let misplaced: usize = self.groups.iter().map(misplaced).sum();
@@ -172,46 +173,33 @@ fn arrange(mut clients: Vec<(u32, Class)>, rules: &Rules) -> Vec<Group> {
     let Some(&(_, middle)) = clients.get(clients.len() / 2) else {
         return Vec::new();
     };
+    // How much of a group a client of this class fills.
+    let part = |class| 1.0 / priority::size(class, middle, rules.clients) as f64;
+    let mut left: f64 = clients.iter().map(|&(_, class)| part(class)).sum();
     let mut groups: Vec<Group> = Vec::new();
-    for alike in clients.chunk_by(|a, b| a.1 == b.1) {
-        let class = alike[0].1;
-        let size = priority::size(class, middle, rules.clients);
-        let count = ((alike.len() + size / 2) / size).max(1);
-        // A group more where rounding made them too large.
-        let count = count.max(alike.len().div_ceil(rules.most()));
-        let mut rest = alike;
-        for left in (1..=count).rev() {
-            let (now, later) = rest.split_at(rest.len().div_ceil(left));
-            rest = later;
-            groups.push(Group {
-                members: now.iter().map(|&(client, _)| client).collect(),
-                class,
-                slice_ns: priority::slice_ns(class, middle, rules.slice_ns),
-            });
+    let mut rest = clients.as_slice();
+    while !rest.is_empty() {
+        // As many groups as are full, and no more than have enough clients.
+        let count = ((left + 1e-9).round() as usize).min(rest.len() / rules.fewest());
+        let count = count.max(rest.len().div_ceil(rules.most())).max(1);
+        let mut members = 0;
+        let mut filled = 0.0;
+        while members < rest.len().min(rules.most())
+            && (count == 1 || members < rules.fewest() || filled < left / count as f64 - 1e-9)
+        {
+            filled += part(rest[members].1);
+            members += 1;
         }
+        left -= filled;
+        let (now, later) = rest.split_at(members);
+        rest = later;
+        groups.push(Group {
+            members: now.iter().map(|&(client, _)| client).collect(),
+            classes: (now[0].1, now[members - 1].1),
+            slice_ns: priority::slice_ns(now[members / 2].1, middle, rules.slice_ns),
+        });
     }
-    merge(groups, rules)
-}
-
-/// Joins groups that are too small to the next, or to the one before, where both together are not too large.
-fn merge(groups: Vec<Group>, rules: &Rules) -> Vec<Group> {
-    let mut merged: Vec<Group> = Vec::new();
-    for group in groups {
-        if let Some(last) = merged.last_mut() {
-            let small = |group: &Group| group.members.len() < rules.fewest();
-            let together = last.members.len() + group.members.len();
-            if (small(last) || small(&group)) && together <= rules.most() {
-                // They are served as the most of them are.
-                if group.members.len() > last.members.len() {
-                    (last.class, last.slice_ns) = (group.class, group.slice_ns);
-                }
-                last.members.extend(group.members);
-                continue;
-            }
-        }
-        merged.push(group);
-    }
-    merged
+    groups
 }
 
 #[cfg(all(test, not(loom)))]
@@ -319,8 +307,9 @@ mod tests {
             (25..50).for_each(|client| groups.record(client, &Load::default()));
         }
         assert!(groups.put_in_order());
-        assert_eq!(sizes(&groups), [25, 25]);
+        assert_eq!(sizes(&groups), [20, 30]);
         assert_eq!(groups.members(0)[..3], [0, 1, 2]);
+        assert_eq!(groups.members(1)[..5], [20, 21, 22, 23, 24]);
     }
 
     #[test]

@@ -132,13 +132,14 @@ impl<D: Device> PoolChannel<D> {
         Ok(())
     }
 
-    /// Seals the message that stands in a block once more, for the turn of this number.
-    fn seal_again(&mut self, block: usize, number: u32) {
+    /// Seals the message that stands in a block once more, for the turn of this number; so many calls are out.
+    fn seal_again(&mut self, block: usize, number: u32, out: u32) {
         let (length, end) = (self.lengths[block], self.request_blocks.end(block));
         let memory = self.requests.memory();
         self.draft.take(memory, end, length);
         let turn = Turn {
             number,
+            place: out as u16,
             ..Turn::default()
         };
         let sealed = self.draft.seal(length, turn.encode(), &self.writes, block);
@@ -151,8 +152,10 @@ impl<D: Device> PoolChannel<D> {
         match self.state {
             State::Warmup => Ok(()),
             State::Process => {
+                let mut out = (self.out & !self.waiting).count_ones();
                 for block in bits(std::mem::take(&mut self.waiting)) {
-                    self.seal_again(block, self.turn.number);
+                    out += 1;
+                    self.seal_again(block, self.turn.number, out);
                     self.write(block)?;
                 }
                 Ok(())
@@ -173,8 +176,8 @@ impl<D: Device> PoolChannel<D> {
                 let lines = longest.unwrap_or(0).div_ceil(64);
                 let bundled = are_bundled(lines as u16, blocks);
                 let mut slot_end = self.bundle_at;
-                for block in bits(blocks) {
-                    self.seal_again(block, next);
+                for (block, out) in bits(blocks).zip(1..) {
+                    self.seal_again(block, next, out);
                     if bundled {
                         let length = self.lengths[block];
                         slot_end += lines * 64;
@@ -308,8 +311,10 @@ impl<D: Device> PoolChannel<D> {
             // A turn may have ended since the last look; what is written then is late.
             self.look_for_event()?;
         }
+        let others = self.out & !(ALL << CALLS) & !(1 << block);
         let turn = Turn {
             number: self.turn.number,
+            place: others.count_ones() as u16 + 1,
             ..Turn::default()
         };
         let message = self
@@ -350,6 +355,7 @@ impl<D: Device> Channel for PoolChannel<D> {
         for block in CALLS..EVENT {
             self.take(block)?;
         }
+        D::charge(Work::Poll);
         self.flush()?;
         Ok(self.has_block_for_word())
     }

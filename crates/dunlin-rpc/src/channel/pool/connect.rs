@@ -3,6 +3,7 @@
 
 use dunlin_verbs::{Access, Device, EndpointAddress, Region, RemoteAddress, VerbsError};
 
+use super::batch::Batch;
 use super::block::{Blocks, Draft, Seals};
 use super::client::{Pool, State};
 use super::scan::Scan;
@@ -364,6 +365,8 @@ impl<D: Device> UnconnectedServedPool<D> {
             turn: 0,
             active: self.fixed,
             ending: false,
+            patient: false,
+            batch: Batch::default(),
             told_over: false,
             told: self.fixed,
             leaving: false,

@@ -20,6 +20,7 @@
 //!
 //! This also makes no demand on the order in which a device places the bytes of a WRITE.
 
+mod batch;
 pub(crate) mod block;
 mod client;
 mod connect;

@@ -186,6 +186,43 @@ fn a_client_goes_through_its_states() {
 
 /// A client without requests in its turn is told of the end by a WRITE of its own.
 #[test]
+fn a_turn_ends_between_two_batches() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join(0);
+    let batch = |client: &mut PoolChannel<Shm>, generation: u32| {
+        for slot in 0..3 {
+            request(client, call(slot, generation), b"of three");
+        }
+    };
+    let answer_all = |served: &mut ServedPool<Shm>| {
+        for (call, _) in taken(served) {
+            answer(served, call, b"");
+        }
+    };
+    request(&mut client, call(0, 0), b"the turn's first");
+    begin_turn(&mut served, 0);
+    answer_all(&mut served);
+    assert_eq!(answers(&mut client).len(), 1);
+    for generation in 1..3 {
+        batch(&mut client, generation);
+        answer_all(&mut served);
+        assert_eq!(answers(&mut client).len(), 3);
+    }
+    served.end_with_answer(4);
+    for slot in 0..2 {
+        request(&mut client, call(slot, 3), b"of three");
+        answer_all(&mut served);
+        assert!(!served.may_end(), "in the middle of a batch");
+    }
+    request(&mut client, call(2, 3), b"of three");
+    answer_all(&mut served);
+    assert!(served.may_end());
+    assert_eq!(answers(&mut client).len(), 3);
+    assert_eq!(client.state, State::Idle);
+    assert_eq!(end_turn(&mut served).words, 0);
+}
+
+#[test]
 fn the_end_of_a_turn_is_told_without_answers() {
     let pools = Pools::new();
     let (mut client, mut served) = pools.join(0);

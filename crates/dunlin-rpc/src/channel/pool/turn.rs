@@ -5,7 +5,7 @@
 pub(super) struct Turn {
     /// Turns of a client are counted from one; zero is that of static mapping, which never ends.
     pub(super) number: u32,
-    /// Which zone of the pools it is in.
+    /// Which zone of the pools it is in. What clients write has another number here: their calls that are out.
     pub(super) place: u16,
     /// The turn is over (ScaleRPC's context_switch_event).
     pub(super) over: bool,

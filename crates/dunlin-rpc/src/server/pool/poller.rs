@@ -288,7 +288,8 @@ impl<D: Device> Poller<D> {
         let mut work = 0;
         let mut long = None;
         let mut rung = std::mem::take(&mut self.rung);
-        let everybody = self.turns.active.iter().chain(&self.fixed).chain(&rung);
+        let by_turns = self.turns.active.iter().chain(&self.turns.ending);
+        let everybody = by_turns.chain(&self.fixed).chain(&rung);
         for &number in everybody {
             let Some(Some(client)) = self.members.get_mut(number as usize) else {
                 continue;
@@ -373,20 +374,13 @@ impl<D: Device> Poller<D> {
         }
         let now = served_at.unwrap_or_else(thread::now);
         if served == 0 || self.passes % PASSES_PER_FETCH == 0 {
-            work += self.turns.fetch_late(&mut self.members, &mut self.failed);
-            if self.turns.is_near_end(now) {
-                work += self.turns.warm_up(&mut self.members, &mut self.failed);
-            }
-        }
-        if self.turns.is_due(now) {
-            let switched = self.turns.switch(
-                now,
-                &mut self.members,
-                &self.context,
-                &mut self.lingering,
-                &mut self.failed,
-            );
-            work += usize::from(switched);
+            let (members, failed) = (&mut self.members, &mut self.failed);
+            self.turns
+                .end_turns(now, members, &self.context, &mut self.lingering, failed);
+            work += self.turns.fetch_late(members, failed);
+            work += usize::from(self.turns.end_slice(now, members));
+            work += self.turns.warm_up(members, failed);
+            work += usize::from(self.turns.switch(now, members, &self.context, failed));
         }
         work
     }
@@ -479,7 +473,7 @@ impl<D: Device> Rounds for Poller<D> {
     fn has_work(&mut self) -> bool {
         self.handle.mailbox.has_mail()
             || self.listen() > 0
-            || !self.turns.warming.is_empty()
+            || self.turns.are_changing()
             || self.members.iter().flatten().any(Connection::has_arrival)
     }
 

@@ -11,9 +11,11 @@ use crate::admission::grouping::{Groups, Load};
 use crate::channel::ChannelError;
 use crate::server::connection::Context;
 
-/// The next group is warmed up in the last part of a slice, which is longer by what the READs take beyond it.
-const WARM_UP_PART: u32 = 20;
-/// How long the end of a slice is put off for requests that are being fetched: longer than a READ takes on any network, so that none is
+/// The last part of a slice, in which its clients are told that it ends; and the part of a slice for which its end waits for a client's next
+/// call: not for who calls less often than that.
+const LAST_PART: u32 = 20;
+const END_PART: u32 = 4;
+/// How long a change of turns is put off for requests that are being fetched: longer than a READ takes on any network, so that none is
 /// fetched in vain for ever, and much less than a client that died is waited for.
 const PATIENCE: Duration = Duration::from_millis(10);
 
@@ -28,14 +30,20 @@ pub(super) struct Turns {
     free: [Vec<u16>; 2],
     places: usize,
     processing: usize,
-    /// The group that is served, and that whose requests are fetched.
+    /// The group that is served, and that which comes next, when the slice is over.
     current: usize,
     next: Option<usize>,
     /// Groups after the current one that were looked at for requests.
     looked: usize,
-    /// Clients whose turn it is, and those that come next.
+    /// Clients whose turn it is, those whose turn ends with the next answer, and those that come next.
     pub(super) active: Vec<u32>,
-    pub(super) warming: Vec<u32>,
+    pub(super) ending: Vec<u32>,
+    warming: Vec<u32>,
+    /// When the slice began to end, and how long it was.
+    ends_since: Instant,
+    ended_ns: u64,
+    /// Clients of the group that is served have found no zone: they come next.
+    crowded: bool,
     began: Instant,
     slice: Duration,
     /// Since when the slice should be over.
@@ -55,7 +63,11 @@ impl Turns {
             next: None,
             looked: 0,
             active: Vec::new(),
+            ending: Vec::new(),
             warming: Vec::new(),
+            ends_since: now,
+            ended_ns: 0,
+            crowded: false,
             began: now,
             slice: Duration::from_nanos(groups.slice_ns(0)),
             due_since: None,
@@ -79,15 +91,13 @@ impl Turns {
     pub(super) fn leave(&mut self, client: u32, place: Option<u16>) {
         self.groups.logout(client);
         self.warming.retain(|&other| other != client);
-        if self.warming.is_empty() {
-            self.next = None;
-        }
         self.end_early(client, place);
     }
 
     /// A client's turn has ended before the slice; its zone is free.
     pub(super) fn end_early(&mut self, client: u32, place: Option<u16>) {
         self.active.retain(|&other| other != client);
+        self.ending.retain(|&other| other != client);
         self.give_back(place);
     }
 
@@ -100,7 +110,13 @@ impl Turns {
     /// Whether nobody's turn depends on the time.
     #[inline]
     pub(super) fn are_one_group(&self) -> bool {
-        self.groups.len() == 1 && self.warming.is_empty()
+        self.groups.len() == 1 && !self.are_changing() && !self.crowded
+    }
+
+    /// Whether a slice has ended, and the next has not begun.
+    #[inline]
+    pub(super) fn are_changing(&self) -> bool {
+        self.next.is_some()
     }
 
     /// Fetches the requests of clients of the group that is served, whose turn begins at once; says how many clients that were. Who finds
@@ -110,6 +126,9 @@ impl Turns {
         members: &mut Members<D>,
         failed: &mut Vec<Failed>,
     ) -> usize {
+        if self.are_changing() {
+            return 0;
+        }
         let before = self.active.len();
         let all_fetched = self.fetch_from(self.current, self.processing, members, failed);
         for at in before..self.active.len() {
@@ -117,42 +136,65 @@ impl Turns {
                 client.channel.begin_turn();
             }
         }
-        if !all_fetched && self.next.is_none() {
-            self.fetch_from(self.current, 1 - self.processing, members, failed);
-            self.next = (!self.warming.is_empty()).then_some(self.current);
-        }
+        self.crowded |= !all_fetched;
         self.active.len() - before
     }
 
-    /// Whether the next group is to be warmed up: soon before the slice ends, so that a NIC whose cache holds the connections of little more than
-    /// one group still has what it loaded for the READs when the answers go; at once when it is nobody's turn.
+    /// Ends the slice when it is over and another group has requests; says whether it did. Each of its clients is answered once more, or the rest
+    /// of a batch: so nothing that was sent is lost or has to be sent again, and hardly anybody has to be told without an answer.
     #[inline]
-    pub(super) fn is_near_end(&self, now: Instant) -> bool {
-        let lead = self.slice / WARM_UP_PART;
-        now.saturating_duration_since(self.began) + lead >= self.slice || self.active.is_empty()
+    pub(super) fn end_slice<D: Device>(&mut self, now: Instant, members: &mut Members<D>) -> bool {
+        let took = now.saturating_duration_since(self.began);
+        let is_over = took + self.slice / LAST_PART >= self.slice || self.active.is_empty();
+        if self.are_changing() || !is_over {
+            return false;
+        }
+        let groups = self.groups.len();
+        let candidate = if std::mem::take(&mut self.crowded) {
+            self.current
+        } else if groups > 1 {
+            self.looked = self.looked % (groups - 1) + 1;
+            (self.current + self.looked) % groups
+        } else {
+            return false;
+        };
+        let mut waiting = self.groups.members(candidate).iter().filter(|&&number| {
+            let client = members.get(number as usize).and_then(Option::as_ref);
+            client.is_some_and(|client| !matches!(client.channel.wants_turn(), Ok(false)))
+        });
+        if waiting.next().is_none() {
+            return false;
+        }
+        self.next = Some(candidate);
+        (self.ends_since, self.ended_ns) = (now, took.as_nanos() as u64);
+        std::mem::swap(&mut self.active, &mut self.ending);
+        for &number in &self.ending {
+            if let Some(Some(client)) = members.get_mut(number as usize) {
+                client.channel.end_with_answer(u64::from(END_PART));
+            }
+        }
+        true
     }
 
-    /// Fetches the requests of the next group that has any; says of how many clients.
+    /// Fetches the requests of the group that comes next; says of how many clients. It does when nobody's turn is left: until then answers go by
+    /// the connections of the last group, and a NIC whose cache holds those of little more than one would lose them for the others'.
+    #[inline]
     pub(super) fn warm_up<D: Device>(
         &mut self,
         members: &mut Members<D>,
         failed: &mut Vec<Failed>,
     ) -> usize {
-        let groups = self.groups.len();
-        if groups == 1 {
+        let Some(next) = self.next.filter(|_| self.ending.is_empty()) else {
             return 0;
-        }
-        let candidate = self.next.unwrap_or_else(|| {
-            self.looked = self.looked % (groups - 1) + 1;
-            (self.current + self.looked) % groups
-        });
+        };
         let before = self.warming.len();
-        self.fetch_from(candidate, 1 - self.processing, members, failed);
-        let warmed = self.warming.len() - before;
-        if warmed > 0 {
-            self.next = Some(candidate);
+        self.fetch_from(next, 1 - self.processing, members, failed);
+        if self.warming.is_empty() {
+            // Those that waited have gone.
+            self.next = None;
+            self.refill(self.processing);
         }
-        warmed
+        self.warming.len() - before
     }
 
     /// Fetches the requests of a group's clients into a pool; `false`: not all who have some found a zone.
@@ -193,26 +235,21 @@ impl Turns {
         all
     }
 
-    /// Whether the slice should end now: it is over, or it is nobody's turn, and others wait.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        !self.warming.is_empty()
-            && (now.saturating_duration_since(self.began) >= self.slice || self.active.is_empty())
-    }
-
-    /// Ends the slice and begins the next (ScaleRPC §3.3's context switch), unless requests are still on their way. `true`: it did. Clients
-    /// that have long requests under way are added to `lingering`.
+    /// Begins the next slice (ScaleRPC §3.3's context switch), when its requests are there. `true`: it did.
     pub(super) fn switch<D: Device>(
         &mut self,
         now: Instant,
         members: &mut Members<D>,
         context: &Context,
-        lingering: &mut Vec<u32>,
         failed: &mut Vec<Failed>,
     ) -> bool {
+        if self.warming.is_empty() {
+            return false;
+        }
         let due_since = *self.due_since.get_or_insert(now);
         let patient = now.saturating_duration_since(due_since) < PATIENCE;
         self.list.clear();
-        for &number in self.active.iter().chain(&self.warming) {
+        for &number in &self.warming {
             let Some(Some(client)) = members.get_mut(number as usize) else {
                 continue;
             };
@@ -224,31 +261,8 @@ impl Turns {
             }
         }
         self.due_since = None;
+        self.crowded = false;
         context.counters.switched();
-        let turn_ns = now.saturating_duration_since(self.began).as_nanos() as u64;
-        for number in self.active.drain(..) {
-            let Some(Some(client)) = members.get_mut(number as usize) else {
-                continue;
-            };
-            // Each working thread processes and clears the suspended requests (§3.3).
-            client.channel.end_soon();
-            let ended = client.poll(context).and_then(|_| client.channel.end_turn());
-            match ended {
-                Ok(load) => {
-                    context.counters.turn_ended(load.late, load.words);
-                    let load = Load {
-                        requests: load.requests,
-                        bytes: load.bytes,
-                        turn_ns,
-                    };
-                    self.groups.record(number, &load);
-                    if client.is_fetching() && !lingering.contains(&number) {
-                        lingering.push(number);
-                    }
-                }
-                Err(error) => failed.push((number, error)),
-            }
-        }
         self.refill(self.processing);
         self.processing = 1 - self.processing;
         for number in std::mem::take(&mut self.warming) {
@@ -267,6 +281,59 @@ impl Turns {
         self.next_group();
         self.began = now;
         true
+    }
+
+    /// Ends the turns of clients whose slice is over, and who know that, or have not called for a part of a slice. Clients that have long requests
+    /// under way are added to `lingering`.
+    #[inline]
+    pub(super) fn end_turns<D: Device>(
+        &mut self,
+        now: Instant,
+        members: &mut Members<D>,
+        context: &Context,
+        lingering: &mut Vec<u32>,
+        failed: &mut Vec<Failed>,
+    ) {
+        if self.ending.is_empty() {
+            return;
+        }
+        let ends_for = now.saturating_duration_since(self.ends_since);
+        let all = ends_for >= self.slice / END_PART;
+        let (groups, turn_ns) = (&mut self.groups, self.ended_ns);
+        self.ending.retain(|&number| {
+            let Some(Some(client)) = members.get_mut(number as usize) else {
+                return false;
+            };
+            match client.channel.is_warm() {
+                Ok(true) if all || client.channel.may_end() => {}
+                Ok(false) if ends_for >= PATIENCE => {}
+                // There was no answer yet, or a READ into the zone is not done.
+                Ok(_) => return true,
+                Err(error) => {
+                    failed.push((number, error));
+                    return false;
+                }
+            }
+            // Each working thread processes and clears the suspended requests (§3.3).
+            client.channel.end_soon();
+            let ended = client.poll(context).and_then(|_| client.channel.end_turn());
+            match ended {
+                Ok(load) => {
+                    context.counters.turn_ended(load.late, load.words);
+                    let load = Load {
+                        requests: load.requests,
+                        bytes: load.bytes,
+                        turn_ns,
+                    };
+                    groups.record(number, &load);
+                    if client.is_fetching() && !lingering.contains(&number) {
+                        lingering.push(number);
+                    }
+                }
+                Err(error) => failed.push((number, error)),
+            }
+            false
+        });
     }
 
     /// The group whose requests were fetched is served now.

@@ -1,19 +1,21 @@
 //! The server's side of a message pool, for one client: finds requests in the client's zone, answers them into the client's memory, and
 //! tells it about its turns.
 
+mod turns;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
 use dunlin_verbs::{
-    Access, Completion, Device, Operation, Payload, QueuePair, Region, RemoteAddress, Segment,
-    SendFlags, SendRequest, Work,
+    Access, Completion, Device, Operation, Payload, QueuePair, Region, RemoteAddress, Segment, Work,
 };
 
+use super::batch::Batch;
 use super::block::{Blocks, Draft, Look, Seals};
 use super::scan::Scan;
 use super::turn::{Entry, Turn};
-use super::{are_bundled, bits, Mapping, BLOCKS, BUNDLE, CALLS, ENTRY_RING, EVENT};
-use crate::channel::carrier::{Carrier, QUIET};
+use super::{Mapping, BLOCKS, CALLS, ENTRY_RING, EVENT};
+use crate::channel::carrier::Carrier;
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
 
@@ -67,9 +69,11 @@ pub(crate) struct ServedPool<D: Device> {
     /// The zone that is the client's.
     pub(super) place: Option<u16>,
     pub(super) turn: u32,
-    /// It is the client's turn; it is about to end; and the client was told so, or of the turn at all.
+    /// It is the client's turn; it is about to end, with the last call of a batch; and the client was told so, or of the turn at all.
     pub(super) active: bool,
     pub(super) ending: bool,
+    pub(super) patient: bool,
+    pub(super) batch: Batch,
     pub(super) told_over: bool,
     pub(super) told: bool,
     pub(super) leaving: bool,
@@ -195,179 +199,6 @@ impl<D: Device> ServedPool<D> {
         self.spoilt
     }
 
-    /// Fetches the client's requests into a zone for its next turn (ScaleRPC §3.3's warm-up).
-    ///
-    /// # Errors
-    /// When the client has left, or the queue pair failed.
-    pub(crate) fn warm_up(&mut self, place: u16) -> Result<(), ChannelError> {
-        let Some(entry) = self.new_entry()? else {
-            return Ok(());
-        };
-        self.carrier.met = true;
-        self.served = entry.serial;
-        self.place = Some(place);
-        self.parts = [0; BLOCKS];
-        let blocks = self.blocks(place);
-        for (block, seen) in self.seen.iter_mut().enumerate() {
-            // What others have left there is not taken for something new, and what stands there again is.
-            blocks.clear(self.carrier.inlet.memory(), block);
-            *seen = 0;
-        }
-        let length = usize::from(entry.lines) * 64;
-        let length = length.min(self.block_bytes).min(self.theirs.request_bytes);
-        self.scan.found(entry.blocks);
-        if are_bundled(entry.lines, entry.blocks) && length == usize::from(entry.lines) * 64 {
-            return self.fetch_bundled(blocks, entry.blocks, length);
-        }
-        for block in bits(entry.blocks) {
-            let theirs = (block + 1) * self.theirs.request_bytes - length;
-            let last = entry.blocks >> block == 1;
-            self.post_read(theirs, &[blocks.end(block)], length, last)?;
-        }
-        Ok(())
-    }
-
-    /// Fetches messages of `length` bytes that stand one behind the other, many by one READ, each to the end of its block.
-    fn fetch_bundled(
-        &mut self,
-        to: Blocks,
-        blocks: u32,
-        length: usize,
-    ) -> Result<(), ChannelError> {
-        let mut left = blocks;
-        let mut theirs = self.theirs.bundle_at;
-        while left != 0 {
-            let mut ends = [0; BUNDLE];
-            let mut count = 0;
-            for block in bits(left).take(self.bundle) {
-                ends[count] = to.end(block);
-                count += 1;
-                left &= !(1 << block);
-            }
-            self.post_read(theirs, &ends[..count], length, left == 0)?;
-            theirs += count * length;
-        }
-        Ok(())
-    }
-
-    /// READs pieces of `length` bytes that stand one behind the other at the client, from `theirs` on, to where each ends here: [`BUNDLE`] of
-    /// them at most. After the last READ of a turn is done, all are.
-    fn post_read(
-        &mut self,
-        theirs: usize,
-        ends: &[usize],
-        length: usize,
-        last: bool,
-    ) -> Result<(), ChannelError> {
-        self.carrier.reserve(1)?;
-        let read = Operation::Read {
-            remote: self.theirs.requests.plus(theirs as u64),
-        };
-        let segments: [_; BUNDLE] = std::array::from_fn(|i| Segment {
-            region: &self.carrier.inlet,
-            offset: ends.get(i).map_or(0, |end| end - length),
-            length,
-        });
-        let flags = match last {
-            true => SendFlags::SIGNALED,
-            false => self.carrier.next_flags(),
-        };
-        let payload = Payload::Segments(&segments[..ends.len()]);
-        let request = SendRequest::new(QUIET, read, payload, flags);
-        if let Err(error) = self.carrier.queue_pair.post_send(&[request]) {
-            let error = ChannelError::queue_pair(error.to_string());
-            return Err(self.carrier.fail(error));
-        }
-        self.carrier.note_posted(flags);
-        self.fetch = last.then_some(self.carrier.posted);
-        Ok(())
-    }
-
-    /// Whether the requests that were to be fetched are there.
-    ///
-    /// # Errors
-    /// When the queue pair failed.
-    pub(crate) fn is_warm(&mut self) -> Result<bool, ChannelError> {
-        let Some(fetch) = self.fetch else {
-            return Ok(true);
-        };
-        self.carrier.progress()?;
-        if self.carrier.is_done(fetch) {
-            self.fetch = None;
-        }
-        Ok(self.fetch.is_none())
-    }
-
-    /// The client's requests did not come in time: they will be fetched again.
-    pub(crate) fn give_up_warm_up(&mut self) {
-        self.place = None;
-        self.fetch = None;
-        self.served = self.served.wrapping_sub(1);
-    }
-
-    /// The client's turn begins, in the zone that its requests were fetched into.
-    pub(crate) fn begin_turn(&mut self) {
-        self.turn = self.turn.wrapping_add(1);
-        self.active = true;
-        self.ending = false;
-        self.spoilt = false;
-        self.told = false;
-        self.told_over = false;
-        self.scan.restart();
-        self.load = TurnLoad::default();
-    }
-
-    /// After a look: tells the client that it is its turn when no answer has.
-    #[inline]
-    pub(crate) fn tell_turn(&mut self) -> Result<(), ChannelError> {
-        if self.told || !self.active || (self.scan.looks() < 4 && self.working == 0) {
-            return Ok(());
-        }
-        self.write_event()?;
-        self.flush()
-    }
-
-    /// The turn is about to end: every block is looked at once more, and the last answer says that it is over.
-    pub(crate) fn end_soon(&mut self) {
-        self.ending = true;
-        self.scan.look_at_all();
-    }
-
-    /// The turn ends; the zone is no longer the client's.
-    pub(crate) fn end_turn(&mut self) -> Result<TurnLoad, ChannelError> {
-        self.ending = true;
-        self.active = false;
-        self.place = None;
-        if !self.told_over {
-            self.write_event()?;
-        }
-        self.flush()?;
-        Ok(self.load)
-    }
-
-    /// What is said with everything that is written.
-    #[inline]
-    fn turn_word(&self, over: bool) -> u64 {
-        let turn = Turn {
-            number: self.turn,
-            place: self.place.filter(|_| self.active).unwrap_or(0),
-            over: over || !self.active,
-            leaving: self.leaving,
-        };
-        turn.encode()
-    }
-
-    /// Says what there is to say about the turn, by a WRITE of its own.
-    #[cold]
-    fn write_event(&mut self) -> Result<(), ChannelError> {
-        self.told = true;
-        self.told_over = self.ending;
-        self.load.words += 1;
-        self.draft.fill(&self.working.to_le_bytes());
-        let header = Header::new(Kind::Turn, 0, 0, 4);
-        self.write(EVENT, header, self.turn_word(self.ending))
-    }
-
     /// WRITEs a message whose payload stands in the draft into a block of the client.
     #[inline]
     fn write(&mut self, block: usize, header: Header, turn: u64) -> Result<(), ChannelError> {
@@ -418,9 +249,16 @@ impl<D: Device> ServedPool<D> {
     fn answer(&mut self, block: usize, header: Header) -> Result<(), ChannelError> {
         D::charge(Work::Copy(header.length as usize));
         self.working &= !(1 << block);
-        // The last answer of a turn carries its end (§3.3), unless there is more to say than it has room for.
-        let over = self.ending && self.active && self.working == 0 && !self.has_message();
-        self.told = true;
+        // The last answer of a turn carries its end (§3.3), unless there is more to say than it has room for. To a call: a word that came
+        // twice is answered twice, and the client looks for one answer.
+        let is_call = block < CALLS;
+        let over = is_call
+            && self.ending
+            && self.active
+            && self.working == 0
+            && (!self.patient || self.batch.is_whole())
+            && !self.has_message();
+        self.told |= is_call;
         self.told_over |= over;
         self.write(block, header, self.turn_word(over))
     }
@@ -449,7 +287,8 @@ impl<D: Device> ServedPool<D> {
             }
         };
         self.parts[block] = 0;
-        if Turn::decode(turn).number != self.turn {
+        let turn = Turn::decode(turn);
+        if turn.number != self.turn {
             // It was fetched, or will be.
             self.load.late += 1;
             return Ok(None);
@@ -459,7 +298,9 @@ impl<D: Device> ServedPool<D> {
         self.carrier.met = true;
         self.scan.found(1 << block);
         match header.kind {
-            Kind::Request | Kind::LongRequest | Kind::Attach => self.begin(block, header),
+            Kind::Request | Kind::LongRequest | Kind::Attach => {
+                self.begin(block, header, turn.place)
+            }
             Kind::Release | Kind::Cancel => self.take_word(block, header),
             _ => Err(ChannelError::violation(
                 "a client that sends what clients do not",
@@ -487,9 +328,14 @@ impl<D: Device> ServedPool<D> {
         }
     }
 
-    /// Takes a call that is new.
+    /// Takes a call that is new; its client told that so many were out.
     #[inline]
-    fn begin(&mut self, block: usize, header: Header) -> Result<Option<Header>, ChannelError> {
+    fn begin(
+        &mut self,
+        block: usize,
+        header: Header,
+        out: u16,
+    ) -> Result<Option<Header>, ChannelError> {
         if block >= CALLS || header.call as u32 as usize != block {
             return Err(ChannelError::violation("a call in another's block"));
         }
@@ -504,6 +350,7 @@ impl<D: Device> ServedPool<D> {
         }
         self.next[block] = generation.wrapping_add(1);
         self.working |= 1 << block;
+        self.batch.took(out);
         self.load.requests += 1;
         self.load.bytes += u64::from(header.length);
         Ok(Some(header))
