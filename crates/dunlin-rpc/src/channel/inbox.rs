@@ -97,11 +97,13 @@ impl Inbox {
     #[inline]
     fn arrived(&self, ring: Lines<'_>) -> Option<(usize, u32, u32)> {
         let canary = self.canaries.current();
-        let (lines, messages) = batch::read_head(ring.word(self.head, 0), canary)?;
+        let head = ring.word(self.head, 0);
+        let (lines, messages) = batch::read_head(head, canary)?;
         // The peer says how many lines; a position is taken modulo the ring, so this looks into it whatever was said.
         let last = self.head + self.form.commit_line(lines) as u64;
         let consumed = batch::read_commit(ring.word(last, COMMIT_WORD), canary)?;
-        Some((lines, messages, consumed))
+        // A device that is software may write bytes, not words: the first look saw half of the head, and the commit word came after it.
+        (ring.word(self.head, 0) == head).then_some((lines, messages, consumed))
     }
 
     /// Whether a message waits.

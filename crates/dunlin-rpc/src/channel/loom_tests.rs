@@ -26,6 +26,10 @@ struct Line {
 
 struct Ring {
     form: Form,
+    /// A device that is software may write bytes: half of a head is there before the other.
+    by_halves: bool,
+    /// The reader looks at the head once more behind the commit word.
+    looks_again: bool,
     /// Lines of a batch.
     size: u64,
     lines: Vec<Line>,
@@ -35,7 +39,7 @@ struct Ring {
 
 #[allow(unsafe_code)]
 impl Ring {
-    fn new(form: Form, size: u64) -> Self {
+    fn new(form: Form, size: u64, by_halves: bool, looks_again: bool) -> Self {
         let line = |_| Line {
             head: AtomicU64::new(0),
             body: UnsafeCell::new(0),
@@ -43,6 +47,8 @@ impl Ring {
         };
         Self {
             form,
+            by_halves,
+            looks_again,
             size,
             lines: (0..ROOM * size).map(line).collect(),
             consumed: AtomicU64::new(0),
@@ -63,8 +69,10 @@ impl Ring {
             thread::yield_now();
         }
         let lines = self.size as usize;
-        let head = batch::head(canary, lines, 1);
-        self.line(position).head.store(head, Ordering::Relaxed);
+        for messages in u32::from(!self.by_halves)..=1 {
+            let head = batch::head(canary, lines, messages);
+            self.line(position).head.store(head, Ordering::Relaxed);
+        }
         for line in 0..self.size {
             // SAFETY: loom checks that nobody reads it now; that is what this model is for.
             let place = |place: *mut u64| unsafe { *place = body + line };
@@ -77,13 +85,19 @@ impl Ring {
     fn read(&self, position: u64, canary: u64, tell: Ordering) -> u64 {
         let arrived = || {
             let head = self.line(position).head.load(Ordering::Acquire);
-            let (lines, _) = batch::read_head(head, canary)?;
+            let (lines, messages) = batch::read_head(head, canary)?;
             let commit = self.last(position, lines).commit.load(Ordering::Acquire);
-            batch::read_commit(commit, canary)
+            batch::read_commit(commit, canary)?;
+            let again = self.line(position).head.load(Ordering::Acquire);
+            (!self.looks_again || again == head).then_some(messages)
         };
-        while arrived().is_none() {
-            thread::yield_now();
-        }
+        let messages = loop {
+            match arrived() {
+                Some(messages) => break messages,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!(messages, 1, "half of a head");
         let body = |line| {
             // SAFETY: as above for the writer.
             self.line(position + line)
@@ -97,10 +111,20 @@ impl Ring {
 }
 
 fn check(form: Form, size: u64, publish: Ordering, tell: Ordering) {
+    check_heads((form, size), false, true, publish, tell);
+}
+
+fn check_heads(
+    (form, size): (Form, u64),
+    by_halves: bool,
+    looks_again: bool,
+    publish: Ordering,
+    tell: Ordering,
+) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let ring = Arc::new(Ring::new(form, size));
+        let ring = Arc::new(Ring::new(form, size, by_halves, looks_again));
         let writer = Arc::clone(&ring);
         let thread = thread::spawn(move || {
             let mut canaries = Canaries::new(SEED);
@@ -147,4 +171,18 @@ fn loom_a_seal_that_overtakes_its_body_is_found() {
 #[should_panic(expected = "Causality violation")]
 fn loom_a_count_that_overtakes_the_reading_is_found() {
     check(Form::Sealed, 2, Ordering::Release, Ordering::Relaxed);
+}
+
+#[test]
+fn loom_a_head_that_comes_by_halves_is_seen_whole() {
+    let order = Ordering::Release;
+    check_heads((Form::FirstLineLast, 1), true, true, order, order);
+    check_heads((Form::Sealed, 2), true, true, order, order);
+}
+
+#[test]
+#[should_panic(expected = "half of a head")]
+fn loom_a_head_that_is_not_looked_at_again_is_found() {
+    let order = Ordering::Release;
+    check_heads((Form::FirstLineLast, 1), true, false, order, order);
 }
