@@ -150,6 +150,11 @@ pub(crate) struct Pair {
     pub(crate) answering: bool,
     pub(crate) places_at: Ps,
     pub(crate) answers_at: Ps,
+    /// RC: packets sent since one asked for an acknowledgement, and the sequence number behind that one.
+    pub(crate) unasked: u64,
+    pub(crate) asked: u64,
+    /// The sender went back and has heard of no progress since: it asks more often.
+    pub(crate) careful: bool,
     /// When congestion was last notified.
     pub(crate) notified_at: Option<Ps>,
 }
@@ -221,6 +226,9 @@ impl Pair {
             answering: false,
             places_at: 0,
             answers_at: 0,
+            unasked: 0,
+            asked: 0,
+            careful: false,
             notified_at: None,
         }
     }
@@ -263,6 +271,15 @@ impl Pair {
             .is_some_and(|element| element.packets > 0)
     }
 
+    /// The sequence number of the packet that was sent last, as far as it is not acknowledged.
+    pub(crate) fn last_sent(&self) -> Option<u64> {
+        if let Some(element) = self.element(self.cursor).filter(|_| self.cursor_packet > 0) {
+            return Some(element.first_psn + u64::from(self.cursor_packet) - 1);
+        }
+        let before = self.element(self.cursor.checked_sub(1)?)?;
+        Some(before.first_psn + u64::from(before.packets) - 1)
+    }
+
     /// Goes back to the packet `psn`, which was sent before.
     pub(crate) fn go_back(&mut self, psn: u64) {
         let at = self.sends.partition_point(|element| {
@@ -271,6 +288,7 @@ impl Pair {
         let Some(element) = self.sends.get(at).filter(|element| element.packets > 0) else {
             return;
         };
+        self.careful = true;
         self.cursor = element.index;
         self.cursor_packet = psn.saturating_sub(element.first_psn) as u32;
     }

@@ -1,61 +1,15 @@
 //! One seed, one run: also when other clusters run on other real threads meanwhile.
 
+mod support;
+
 use dunlin_sim::{
     Cluster, ClusterBuilder, Fault, FaultRule, HostParameters, Next, NicParameters,
-    SimCompletionQueue, SimQueuePair, SimRegion, SwitchParameters,
+    SwitchParameters,
 };
 use dunlin_verbs::{
-    Access, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
-    QueuePairConfig, ReceiveQueue, Region, Segment, SendFlags, SendRequest, Transport,
+    Completion, CompletionQueue, Operation, Payload, QueuePair, Region, Segment, SendFlags,
+    SendRequest,
 };
-
-/// Regions, completion queues and queue pairs of both hosts of a cluster.
-type Ends = ([SimRegion; 2], [SimCompletionQueue; 2], [SimQueuePair; 2]);
-
-/// An RC connection between both hosts of a cluster, whose timers are short.
-fn connected(cluster: &Cluster) -> Ends {
-    let hosts = cluster.hosts();
-    let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
-    let domains = devices
-        .each_ref()
-        .map(|device| device.create_protection_domain().expect("a domain"));
-    let regions = [0, 1].map(|i| {
-        devices[i]
-            .allocate_region(&domains[i], 1 << 16, Access::all())
-            .expect("a region")
-    });
-    let queues = devices
-        .each_ref()
-        .map(|device| device.create_completion_queue(64, None).expect("a queue"));
-    let mut pairs = [0, 1].map(|i| {
-        let config = QueuePairConfig {
-            transport: Transport::ReliableConnection,
-            send_completions: &queues[i],
-            receive_completions: &queues[i],
-            send_requests: 16,
-            receive_queue: ReceiveQueue::Own(1),
-            segments: 1,
-            inline_bytes: 0,
-        };
-        let mut pair = devices[i]
-            .create_queue_pair(&domains[i], &config)
-            .expect("a pair");
-        pair.to_init(Access::all()).expect("Init");
-        pair
-    });
-    let addresses = pairs.each_ref().map(|pair| pair.address());
-    let patient = ConnectAttributes {
-        timeout_ns: 50_000,
-        ..ConnectAttributes::default()
-    };
-    for i in 0..2 {
-        pairs[i]
-            .to_ready_to_receive(Some(&addresses[1 - i]), patient)
-            .expect("RTR");
-        pairs[i].to_ready_to_send().expect("RTS");
-    }
-    (regions, queues, pairs)
-}
 
 /// Two hosts write to each other under loss; gives events and their digest.
 fn run(seed: u64) -> (u64, u64) {
@@ -68,7 +22,7 @@ fn run(seed: u64) -> (u64, u64) {
     );
     let _loss = cluster.fault(FaultRule::new(Fault::Drop, 0.01));
     let hosts = cluster.hosts();
-    let (regions, queues, pairs) = connected(&cluster);
+    let (regions, queues, pairs) = support::connected(&cluster);
     let remotes = regions.each_ref().map(|region| region.remote());
     for (i, (mut pair, mut queue)) in pairs.into_iter().zip(queues).enumerate() {
         let (region, remote) = (regions[i].clone(), remotes[1 - i]);
@@ -147,7 +101,7 @@ fn a_long_message_crosses_a_switch_that_drops_part_of_it() {
         builder.host(HostParameters::epyc_7452(), nic, switch);
     }
     let cluster = builder.build();
-    let (regions, [mut queue, _], [mut pair, _other]) = connected(&cluster);
+    let (regions, [mut queue, _], [mut pair, _other]) = support::connected(&cluster);
     let bytes: Vec<u8> = (0..1usize << 16).map(|i| ((i * 7) >> 3) as u8).collect();
     regions[0].memory().write(0, &bytes);
     let segments = [Segment {

@@ -114,7 +114,8 @@ impl Acceptor {
     /// [`OpenRequest::device`]. That a client gets the reply is not certain: if it never shows up on the queue pair,
     /// the caller has to give up on it.
     ///
-    /// Returns when all handshakes have ended: those that wait for their client are cut short.
+    /// Returns when all handshakes have ended: those that wait for their client are cut short. From the stop on the
+    /// port refuses connections, also those that the system had queued; it stays bound as long as this object lives.
     ///
     /// # Errors
     /// When the system cannot wait for the port.
@@ -128,6 +129,7 @@ impl Acceptor {
             let stream = match self.next(stop) {
                 Ok(Some(stream)) => stream,
                 outcome => {
+                    self.close();
                     pending.hurry();
                     return outcome.map(|_| ());
                 }
@@ -149,6 +151,14 @@ impl Acceptor {
                 self.turn_away(&client.stream);
             }
         })
+    }
+
+    /// Clients that come now are refused by the system; without this they would wait in its queue until their own
+    /// patience ends, for as long as the server answers what it has accepted.
+    fn close(&self) {
+        if let Err(error) = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both) {
+            tracing::debug!(%error, "the port could not be closed");
+        }
     }
 
     /// The next client, or none once stopped.

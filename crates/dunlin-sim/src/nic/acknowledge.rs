@@ -121,6 +121,7 @@ impl World {
         pair.retries_left = pair.attributes.retry_count;
         pair.not_ready_left = pair.attributes.receiver_not_ready_retries;
         pair.went_back = None;
+        pair.careful = false;
     }
 
     /// An answer is missing: asks again from there, once until there is progress.

@@ -6,6 +6,7 @@
 
 mod acknowledge;
 mod answer;
+mod ask;
 mod congestion;
 mod emit;
 mod engine;

@@ -50,6 +50,13 @@ impl World {
             return;
         }
         let host = usize::from(pair.host);
+        if self.probe(qp) {
+            self.pairs[qp as usize].progress_at = now;
+            self.arm_timer(qp);
+            self.wake_sender(qp);
+            return;
+        }
+        let pair = &mut self.pairs[qp as usize];
         self.hosts[host].nic.counters.timeouts += 1;
         if pair.retries_left == 0 {
             let oldest = pair.base;

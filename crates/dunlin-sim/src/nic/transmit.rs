@@ -86,6 +86,9 @@ impl World {
         let number = pair.cursor_packet;
         let (elements_at, now) = (pair.elements_at, self.now);
         let packet = self.build(qp, cursor, number, mtu);
+        if let Some((packet, _)) = packet {
+            self.ask(qp, packet);
+        }
         let mut cost = self.touch_context(host, qp);
         let Some((packet, read_bytes)) = packet else {
             self.fail_send(qp, cursor, CompletionStatus::LocalProtection);
@@ -249,8 +252,6 @@ fn fill_header(packet: &mut Packet, element: &Element, number: u32) {
     packet.first = number == 0;
     packet.last = element.verb.fetches() || number + 1 == element.packets;
     packet.psn = element.first_psn + u64::from(number);
-    // Long messages are acknowledged on the way, so that the sender's timer sees progress.
-    packet.acknowledge = packet.last || number % 32 == 31;
     packet.solicited = packet.last && element.flags.contains(SendFlags::SOLICITED);
     packet.immediate = element.immediate.filter(|_| packet.last);
     packet.address = element.address;

@@ -104,6 +104,8 @@ super::file::parameters! {
         max_rd_atomic,
         /// Bytes of arriving packets that wait inside before the port pauses its peer or drops.
         rx_buffer_bytes,
+        /// Packets of RC of which one at least asks for an acknowledgement; the last of a signaled request always does.
+        ack_request_packets,
         /// 1 when a WRITE is placed in ascending addresses, 0 when in any order.
         in_order_placement,
         /// 1 when marked packets make senders slow down (DCQCN).

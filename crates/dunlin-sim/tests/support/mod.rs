@@ -1,0 +1,54 @@
+//! Two hosts with an RC connection between them.
+
+use dunlin_sim::{Cluster, SimCompletionQueue, SimQueuePair, SimRegion};
+use dunlin_verbs::{
+    Access, ConnectAttributes, Device, QueuePair, QueuePairConfig, ReceiveQueue, Transport,
+};
+
+/// Regions, completion queues and queue pairs of both hosts of a cluster.
+pub(crate) type Ends = ([SimRegion; 2], [SimCompletionQueue; 2], [SimQueuePair; 2]);
+
+/// An RC connection between both hosts of a cluster, whose timers are short.
+pub(crate) fn connected(cluster: &Cluster) -> Ends {
+    let hosts = cluster.hosts();
+    let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
+    let domains = devices
+        .each_ref()
+        .map(|device| device.create_protection_domain().expect("a domain"));
+    let regions = [0, 1].map(|i| {
+        devices[i]
+            .allocate_region(&domains[i], 1 << 16, Access::all())
+            .expect("a region")
+    });
+    let queues = devices
+        .each_ref()
+        .map(|device| device.create_completion_queue(64, None).expect("a queue"));
+    let mut pairs = [0, 1].map(|i| {
+        let config = QueuePairConfig {
+            transport: Transport::ReliableConnection,
+            send_completions: &queues[i],
+            receive_completions: &queues[i],
+            send_requests: 512,
+            receive_queue: ReceiveQueue::Own(1),
+            segments: 1,
+            inline_bytes: 0,
+        };
+        let mut pair = devices[i]
+            .create_queue_pair(&domains[i], &config)
+            .expect("a pair");
+        pair.to_init(Access::all()).expect("Init");
+        pair
+    });
+    let addresses = pairs.each_ref().map(|pair| pair.address());
+    let patient = ConnectAttributes {
+        timeout_ns: 50_000,
+        ..ConnectAttributes::default()
+    };
+    for i in 0..2 {
+        pairs[i]
+            .to_ready_to_receive(Some(&addresses[1 - i]), patient)
+            .expect("RTR");
+        pairs[i].to_ready_to_send().expect("RTS");
+    }
+    (regions, queues, pairs)
+}
