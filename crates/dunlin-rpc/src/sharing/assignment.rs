@@ -4,6 +4,9 @@
 //! lanes, because 42 is less than half, where the paper has each on its own (§8.3.1: no sharing up to eight threads); and of 16 equal
 //! threads on 11 lanes two go on each of eight, and three lanes stay empty. Here the lanes are equal parts of all bytes, in the same order of
 //! threads, and a thread goes where the middle of its bytes lies: the last one, too, which as printed can be past the last lane.
+//!
+//! A thread that sends more than a lane's part counts as one lane, because it cannot use two: three threads with 4 KiB beside thirty with 64 B
+//! would count as nine of eleven lanes, of which six stayed empty.
 
 /// What a thread has sent since the last scheduling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,18 +27,35 @@ pub(crate) fn assign(threads: &[Sent], lanes: usize) -> Vec<usize> {
     assert!(lanes > 0, "threads are assigned to lanes that there are");
     let mut order: Vec<usize> = (0..threads.len()).collect();
     order.sort_by_key(|&t| (threads[t].median, threads[t].requests));
-    let total: u128 = threads.iter().map(|t| u128::from(t.bytes)).sum();
+    let weights = weights(threads, lanes);
+    let total: u128 = weights.iter().sum();
     let mut map = vec![0; threads.len()];
-    // Twice the bytes of the threads before, so that halves are whole.
-    let mut before = 0u128;
+    // Twice the weight of the threads before, so that halves are whole.
+    let mut before = 0;
     for t in order {
-        let own = u128::from(threads[t].bytes);
-        let middle = before + own;
+        let middle = before + weights[t];
         let lane = (middle * lanes as u128).checked_div(2 * total);
         map[t] = lane.map_or(lanes - 1, |lane| (lane as usize).min(lanes - 1));
-        before += 2 * own;
+        before += 2 * weights[t];
     }
     map
+}
+
+/// What part of all lanes each thread is to have: its bytes, but not more than one lane.
+fn weights(threads: &[Sent], lanes: usize) -> Vec<u128> {
+    let mut bytes: Vec<u128> = threads.iter().map(|t| t.bytes.into()).collect();
+    bytes.sort_unstable();
+    // Of those that have no lane alone: their bytes, and the lanes that are left to them.
+    let (mut rest, mut left) = (bytes.iter().sum::<u128>(), lanes as u128);
+    while let Some(most) = bytes.pop().filter(|most| left > 1 && most * left >= rest) {
+        rest -= most;
+        left -= 1;
+    }
+    let weight = |thread: &Sent| match rest {
+        0 => u128::from(thread.bytes > 0),
+        rest => (u128::from(thread.bytes) * left).min(rest),
+    };
+    threads.iter().map(weight).collect()
 }
 
 #[cfg(test)]
@@ -81,6 +101,19 @@ mod tests {
         }
     }
 
+    /// FLOCK §8.3.2, Fig. 11: 32 threads on a client's share of 256 queue pairs, three of them with large requests.
+    #[test]
+    fn large_requests_take_no_more_lanes_than_threads() {
+        let mut threads = [sent(64, 100); 32];
+        threads[29..].fill(sent(4096, 100));
+        let map = assign(&threads, 11);
+        assert_eq!(map[29..], [8, 9, 10]);
+        for lane in 0..8 {
+            let small = map.iter().filter(|&&l| l == lane).count();
+            assert!((3..=4).contains(&small), "{map:?}");
+        }
+    }
+
     /// FLOCK §8.2: 16 threads of a client on its share of 256 queue pairs.
     #[test]
     fn no_lane_stays_empty() {
@@ -107,18 +140,21 @@ mod tests {
             let threads: Vec<Sent> = threads.into_iter().map(|(m, r)| sent(m, r)).collect();
             let map = assign(&threads, lanes);
             prop_assert_eq!(map.len(), threads.len());
-            let total: u64 = threads.iter().map(|t| t.bytes).sum();
-            let most = threads.iter().map(|t| t.bytes).max().unwrap_or(0);
             for (a, &lane) in threads.iter().zip(&map) {
                 prop_assert!(lane < lanes);
                 for (b, &other) in threads.iter().zip(&map) {
                     prop_assert!(a.median >= b.median || lane <= other);
                 }
             }
-            // No lane but the last has more than its quota and one thread's bytes.
-            for lane in 0..lanes - 1 {
-                let load: u64 = threads.iter().zip(&map).filter(|(_, &l)| l == lane).map(|(t, _)| t.bytes).sum();
-                prop_assert!(load <= total / lanes as u64 + most + 1);
+            let senders = threads.iter().filter(|t| t.bytes > 0).count();
+            let used = (0..lanes).filter(|&lane| threads.iter().zip(&map).any(|(t, &l)| l == lane && t.bytes > 0)).count();
+            prop_assert_eq!(used, senders.min(lanes));
+            // No lane has twice its part.
+            let weights = weights(&threads, lanes);
+            let whole: u128 = weights.iter().sum();
+            for lane in 0..lanes {
+                let load: u128 = weights.iter().zip(&map).filter(|(_, &l)| l == lane).map(|(w, _)| w).sum();
+                prop_assert!(senders < lanes || load * lanes as u128 <= 2 * whole);
             }
         }
     }
