@@ -38,7 +38,8 @@ impl ThreadPort {
             sink,
         };
         let crowded = self.handle.is_crowded();
-        let looks = if crowded { 1 } else { LOOKS };
+        // Who has nothing out looks for others, whom it is not to keep waiting for its own next call.
+        let looks = if crowded || before == 0 { 1 } else { LOOKS };
         let led = self
             .lane
             .poll(&self.node, self.handle.ports(), Some(mine), looks);
