@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
 
-use crate::admission::{self, credits::CREDITS};
+use crate::admission::{self, credits::CREDITS_OF_FEW};
 use crate::channel::datagram::written::UnconnectedUplink;
 use crate::channel::datagram::{Endpoint, Protocol, Shared, UnconnectedSession};
 use crate::channel::pool::UnconnectedPool;
@@ -165,11 +165,15 @@ impl<D: Device> OpeningShared for UnconnectedRing<D> {
     ) -> Result<Arc<dyn SharedLane>, VerbsError> {
         let credits = match parameters.get(admission::CREDITS_PARAMETER) {
             None => None,
-            Some(&credits) if credits == u64::from(CREDITS) => Some(CREDITS),
-            Some(credits) => {
-                let words = format!("it grants {credits} credits: this version knows {CREDITS}");
-                return Err(VerbsError::Peer(words));
-            }
+            Some(&credits) => match u32::try_from(credits) {
+                Ok(credits @ 1..=CREDITS_OF_FEW) => Some(credits),
+                _ => {
+                    let words = format!(
+                        "it grants {credits} credits: this version knows up to {CREDITS_OF_FEW}"
+                    );
+                    return Err(VerbsError::Peer(words));
+                }
+            },
         };
         let channel = UnconnectedRing::connect(*self, peer, parameters)?;
         Ok(Arc::new(RingSharedLane::new(channel, credits, discipline)))

@@ -4,8 +4,15 @@
 
 /// Credits of a lane at the start, and of each renewal (FLOCK's C).
 pub(crate) const CREDITS: u32 = 32;
+/// The same for senders that want few queue pairs (`auto`): many threads share each of these.
+pub(crate) const CREDITS_OF_FEW: u32 = 4 * CREDITS;
+/// Highest coalescing degree of a lane with the most credits.
+const MOST_DEGREE: u32 = most_degree(CREDITS_OF_FEW);
+
 /// Highest coalescing degree that an honest client reports: no message carries more requests than the credits that a lane can hold.
-pub(crate) const MOST_DEGREE: u32 = CREDITS + CREDITS / 2;
+const fn most_degree(credits: u32) -> u32 {
+    credits + credits / 2
+}
 
 /// The client's side of a lane's credits, and the coalescing degrees that it will report with the next renewal.
 #[derive(Debug)]
@@ -183,6 +190,11 @@ impl Ledger {
         self.granted
     }
 
+    /// Requests taken since the lane began.
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken
+    }
+
     /// Credits that the client has left, as far as this side knows.
     pub(crate) fn left(&self) -> u32 {
         self.granted.wrapping_sub(self.taken)
@@ -218,7 +230,7 @@ impl Ledger {
     /// # Errors
     /// When the degree cannot be one.
     pub(crate) fn asked(&mut self, degree: u32) -> Result<(), Lie> {
-        check_degree(degree)?;
+        self.check_degree(degree)?;
         self.pending = Some(degree);
         Ok(())
     }
@@ -228,7 +240,7 @@ impl Ledger {
     /// # Errors
     /// When the degree cannot be one.
     pub(crate) fn reported(&mut self, degree: u32) -> Result<(), Lie> {
-        check_degree(degree)?;
+        self.check_degree(degree)?;
         self.reports = self.reports.wrapping_add(1);
         Ok(())
     }
@@ -244,6 +256,13 @@ impl Ledger {
         self.pending.is_some()
     }
 
+    fn check_degree(&self, degree: u32) -> Result<(), Lie> {
+        if degree == 0 || degree > most_degree(self.renewal) {
+            return Err(Lie("a coalescing degree that no message can have"));
+        }
+        Ok(())
+    }
+
     /// Grants what was asked for, when half of the credits have been *taken*: who asks early waits, so nobody holds more than one and
     /// a half times the renewal. Says the degree that came with the request.
     pub(crate) fn grant(&mut self) -> Option<u32> {
@@ -254,13 +273,6 @@ impl Ledger {
         self.granted = self.granted.wrapping_add(self.renewal);
         Some(degree)
     }
-}
-
-fn check_degree(degree: u32) -> Result<(), Lie> {
-    if degree == 0 || degree > MOST_DEGREE {
-        return Err(Lie("a coalescing degree that no message can have"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -312,7 +324,8 @@ mod tests {
         assert!(ledger.asked(u32::MAX).is_err());
         assert!(ledger.asked(4_000_000_000).is_err());
         assert!(ledger.asked(0).is_err());
-        assert!(ledger.asked(MOST_DEGREE).is_ok());
+        assert!(ledger.asked(4).is_err());
+        assert!(ledger.asked(3).is_ok());
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::Device;
 
-use super::credits::{Ledger, Lie, CREDITS};
+use super::credits::{Ledger, Lie};
 use super::redistribution::{Admission, LaneShare};
 use super::Standing;
 use crate::channel::ring::RingChannel;
@@ -20,8 +20,6 @@ pub(crate) struct Admitted {
     admission: Arc<Admission>,
     /// What the client was told last.
     told: Standing,
-    /// Messages that had come when credits were granted last.
-    received: u64,
     /// While a request for credits is due: looks at the ring, and whether requests came together.
     looks: u32,
     hurried: bool,
@@ -41,12 +39,11 @@ impl Admitted {
     pub(crate) fn new(admission: &Arc<Admission>, sender: u64, number: u64) -> Self {
         let share = admission.join(sender, number);
         Self {
-            ledger: Ledger::new(CREDITS),
+            ledger: Ledger::new(admission.credits()),
             share,
             admission: Arc::clone(admission),
             // What a client believes that was told nothing.
             told: Standing::ACTIVE,
-            received: 0,
             looks: 0,
             hurried: false,
         }
@@ -68,6 +65,10 @@ impl Admitted {
         channel: &mut RingChannel<D>,
         taken: usize,
     ) -> Result<(), ChannelError> {
+        if taken > 0 {
+            self.share
+                .came(self.ledger.taken(), channel.batches_received());
+        }
         if !self.ledger.is_due() && !self.has_news() {
             return Ok(());
         }
@@ -125,9 +126,7 @@ impl Admitted {
         };
         if let Some(degree) = granted {
             self.hurried = false;
-            let received = channel.batches_received();
-            self.share.renewed(degree, received - self.received);
-            self.received = received;
+            self.share.renewed(degree);
             self.admission.rouse();
         }
         if answer || granted.is_some() || standing != self.told {

@@ -4,7 +4,7 @@
 //! poller of the lane ([`super::lane`]): a queue pair has one owner, and nobody waits for another thread for credits.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -31,8 +31,9 @@ pub(crate) struct LaneShare {
     number: u64,
     /// Degrees reported since the last redistribution (U_ij).
     pub(super) utilisation: AtomicU64,
-    /// Messages that the requests came in that credits were renewed for since then.
-    messages: AtomicU64,
+    /// Requests that have come, and messages that they came in, modulo 2^32: now, and when they were looked at last.
+    came: [AtomicU32; 2],
+    seen: [AtomicU32; 2],
     /// The last of the degrees, and the credits that the client has: for people.
     pub(super) degree: AtomicU64,
     pub(super) credits: AtomicU64,
@@ -55,12 +56,27 @@ impl LaneShare {
         self.standing.swap(standing.bits(), Ordering::Relaxed) != standing.bits()
     }
 
-    /// Credits were renewed for a client that reported this degree; so many messages had come since the last time.
-    pub(super) fn renewed(&self, degree: u32, messages: u64) {
+    /// Credits were renewed for a client that reported this degree.
+    pub(super) fn renewed(&self, degree: u32) {
         let degree = u64::from(degree);
         self.utilisation.fetch_add(degree, Ordering::Relaxed);
-        self.messages.fetch_add(messages, Ordering::Relaxed);
         self.degree.store(degree, Ordering::Relaxed);
+    }
+
+    /// So many requests have come since the lane began, in so many messages: said by its poller, which alone writes that.
+    #[inline]
+    pub(super) fn came(&self, requests: u32, messages: u64) {
+        self.came[0].store(requests, Ordering::Relaxed);
+        self.came[1].store(messages as u32, Ordering::Relaxed);
+    }
+
+    /// Requests and messages since the last look, which is the scheduler's.
+    fn look(&self) -> [u64; 2] {
+        [0, 1].map(|i| {
+            let now = self.came[i].load(Ordering::Relaxed);
+            let before = self.seen[i].swap(now, Ordering::Relaxed);
+            now.wrapping_sub(before).into()
+        })
     }
 }
 
@@ -100,6 +116,7 @@ struct Senders {
 /// The registry of senders.
 pub(crate) struct Admission {
     most_active: usize,
+    credits: u32,
     senders: Mutex<Senders>,
     scheduler: Mutex<Option<Waker>>,
     idle: AtomicBool,
@@ -123,15 +140,17 @@ impl std::fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// With at most `most_active` queue pairs active. Clients are told when a device that takes so many messages a second is at its limit.
+    /// With at most `most_active` queue pairs active, each of which gets `credits` at a time. Clients are told when a device that takes so many messages a second is at its limit.
     pub(crate) fn new(
         most_active: usize,
+        credits: u32,
         messages_per_second: Option<u64>,
         spawn: Spawn,
         wake: Box<dyn Fn() + Send + Sync>,
     ) -> Arc<Self> {
         Arc::new(Self {
             most_active,
+            credits,
             senders: Mutex::new(Senders {
                 saturation: Saturation::new(messages_per_second),
                 ..Senders::default()
@@ -142,6 +161,11 @@ impl Admission {
             spawn,
             wake,
         })
+    }
+
+    /// Credits of a lane at the start, and of each renewal.
+    pub(crate) fn credits(&self) -> u32 {
+        self.credits
     }
 
     fn lock(&self) -> MutexGuard<'_, Senders> {
@@ -172,9 +196,10 @@ impl Admission {
             sender,
             number,
             utilisation: AtomicU64::new(0),
-            messages: AtomicU64::new(0),
+            came: Default::default(),
+            seen: Default::default(),
             degree: AtomicU64::new(0),
-            credits: AtomicU64::new(u64::from(super::credits::CREDITS)),
+            credits: AtomicU64::new(u64::from(self.credits)),
             standing: AtomicU8::new(standing.bits()),
         });
         lanes.push(Arc::clone(&lane));
@@ -268,9 +293,13 @@ impl Admission {
             lanes, saturation, ..
         } = &mut *senders;
         let lanes = lanes.values().flatten();
-        let came = |lane: &Arc<LaneShare>| lane.messages.swap(0, Ordering::Relaxed);
-        let messages = lanes.clone().map(came).sum();
-        if !saturation.see(messages, interval) {
+        let (mut messages, mut requests) = (0, 0);
+        for lane in lanes.clone() {
+            let [more_requests, more_messages] = lane.look();
+            requests += more_requests;
+            messages += more_messages;
+        }
+        if !saturation.see(messages, requests, interval) {
             return;
         }
         for lane in lanes {
@@ -370,7 +399,7 @@ mod tests {
             WAKES.fetch_add(1, Ordering::Relaxed);
         };
         let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
-        let admission = Admission::new(8, None, spawn, Box::new(wake));
+        let admission = Admission::new(8, 32, None, spawn, Box::new(wake));
         // No thread: the test makes the intervals.
         admission.ending.store(true, Ordering::Release);
         let busy: Vec<_> = (0..6).map(|number| admission.join(1, number)).collect();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
+use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, Placement, VerbsError};
 
 use super::crew::{Crew, Plan, Recruit, Threads};
 use super::datagram::DatagramService;
@@ -12,7 +12,7 @@ use super::poller::{Connection, Poller, PollerHandle};
 use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
 use super::statistics::ServerStatistics;
-use crate::admission::credits::CREDITS;
+use crate::admission::credits::{CREDITS, CREDITS_OF_FEW};
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::{Admission, SenderReport};
 use crate::admission::{
@@ -187,7 +187,7 @@ impl<D: Device> RingService<D> {
         let works = crew.plan.handlers.needs_workers();
         let recruits = || (0..crew.plan.pollers).map(recruit).collect();
         let started = crew.started(&device, "dunlin-poller", works, recruits)?;
-        let admission = |most_active, messages_per_second| {
+        let admission = |most_active, credits, messages_per_second| {
             let woken = started.pollers.clone();
             let wake = move || {
                 for poller in &woken {
@@ -199,12 +199,18 @@ impl<D: Device> RingService<D> {
                 spawner.spawn(name.to_owned(), None, run)
             };
             let (spawn, wake) = (Box::new(spawn), Box::new(wake));
-            Admission::new(most_active, messages_per_second, spawn, wake)
+            Admission::new(most_active, credits, messages_per_second, spawn, wake)
         };
-        let takes = device.attributes().messages_per_second;
+        let attributes = device.attributes();
+        // A batch takes a WRITE more where only a second one tells that the first has arrived.
+        let writes = match attributes.placement {
+            Placement::InOrder => 1,
+            Placement::Unordered => 2,
+        };
+        let takes = attributes.messages_per_second.map(|most| most / writes);
         Ok(Self {
-            admission: admission(most_active, None),
-            few: admission(most_active.min(active_for(takes)), takes),
+            admission: admission(most_active, CREDITS, None),
+            few: admission(most_active.min(active_for(takes)), CREDITS_OF_FEW, takes),
             regions,
             device,
             crew,
@@ -226,11 +232,11 @@ impl<D: Device> RingService<D> {
         let channel = ring.join(peer, parameters)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let admitted = parameters.get(SENDER_PARAMETER).map(|&sender| {
-            let credits = u64::from(CREDITS);
+            let admission = if few { &self.few } else { &self.admission };
+            let credits = u64::from(admission.credits());
             answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
             // A client that counts its lanes wrongly harms itself alone.
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
-            let admission = if few { &self.few } else { &self.admission };
             Admitted::new(admission, sender, number)
         });
         let connection = Connection::new(id, index, channel, admitted, Arc::clone(&self.regions));
