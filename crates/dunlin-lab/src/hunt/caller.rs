@@ -23,7 +23,7 @@ pub(super) const KEY_BYTES: usize = 16;
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Connections that a thread makes anew.
-const LIVES: usize = 3;
+pub(super) const LIVES: usize = 3;
 
 /// What a thread does.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,9 @@ pub(super) struct Log {
     pub(super) made: u64,
     /// Calls that ended with what the handler said, and with what else.
     pub(super) answered: BTreeSet<u64>,
-    pub(super) errors: Vec<String>,
+    pub(super) errors: Vec<CallError>,
+    /// Calls that were said to be lost, and whether they were said to be executed.
+    pub(super) lost: BTreeMap<u64, bool>,
     pub(super) wrong: Vec<String>,
     pub(super) ended: bool,
 }
@@ -128,7 +130,7 @@ impl Caller {
                     Ok(false) => break,
                     // What is out, if anything is, ends by the wait below.
                     Err(error) => {
-                        Self::fails(&log, &error);
+                        Self::fails(&log, error);
                         refused = true;
                         break;
                     }
@@ -151,7 +153,12 @@ impl Caller {
                             format!("the answer of handler {handler} to {call} is another's");
                         log.wrong.push(what);
                     }
-                    (Some(_), Err(error)) => log.errors.push(error.to_string()),
+                    (Some(_), Err(error)) => {
+                        if let CallError::PacketLost { executed } = error {
+                            log.lost.insert(call, executed);
+                        }
+                        log.errors.push(error);
+                    }
                 }
             });
             if refused && waited.is_ok() {
@@ -161,12 +168,12 @@ impl Caller {
                 }
             }
             if let Err(error) = waited {
-                Self::fails(&log, &error);
                 let late = matches!(error, CallError::DeadlineExceeded { .. });
                 if !late && !out.is_empty() {
                     let what = format!("{error}: {} calls did not end", out.len());
                     log.lock().expect("nobody panicked").wrong.push(what);
                 }
+                Self::fails(&log, error);
                 out.clear();
                 lives -= 1;
                 // A peer that does not answer at all will not answer the next time.
@@ -191,8 +198,7 @@ impl Caller {
         drop(pipeline);
     }
 
-    fn fails(log: &Mutex<Log>, error: &CallError) {
-        let mut log = log.lock().expect("nobody panicked");
-        log.errors.push(error.to_string());
+    fn fails(log: &Mutex<Log>, error: CallError) {
+        log.lock().expect("nobody panicked").errors.push(error);
     }
 }

@@ -4,32 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use dunlin::{ChannelConfig, Client, Desk, HandlerError, LocalServer, Preset, Server, WaitMode};
+use dunlin::{CallError, ChannelConfig, Client, Desk, HandlerError, LocalServer, Preset, Server, WaitMode};
 use dunlin_sim::HostId;
 
-use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES};
-use super::chaos::{self, Faults};
+use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LIVES};
+use super::chaos;
 use super::terrain::Terrain;
 use super::Seen;
 use crate::dice::{bytes_of, Dice};
 
-/// Presets that are hunted: those whose calls go over RC, and eRPC, which sends again what was lost. Of other datagrams calls are lost by right.
-const PRESETS: [Preset; 12] = [
-    Preset::Plain,
-    Preset::Flock,
-    Preset::QpPerThread,
-    Preset::Spinlock2,
-    Preset::Spinlock4,
-    Preset::FlockNoCoalescing,
-    Preset::FlockNoScheduling,
-    Preset::ScaleRpc,
-    Preset::RawWrite,
-    Preset::SelfRpc,
-    Preset::Auto,
-    Preset::Erpc,
-];
-/// How often time goes on until everybody has ended, and by how much.
-const STEPS: usize = 1_000;
+/// Presets whose packets nobody sends again: a call ends with `PacketLost` where one is lost, a second later.
+const LOSSY: [Preset; 2] = [Preset::Fasst, Preset::Herd];
+/// How often time goes on until everybody has ended, and by how much. A thread may lose most of its calls, a second each.
+const STEPS: usize = 10_000;
 const STEP_NS: u64 = 20_000_000;
 /// In which a server must have noticed that its clients are gone: it probes them each second, and a device tries for five.
 const FORGETTING_NS: u64 = 15_000_000_000;
@@ -81,7 +68,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
             seen.words += &words;
             let cluster = &terrain.cluster;
             cluster.spawn_thread(party.host, core, move || caller.run());
-            logs.push((party.host, log));
+            logs.push((party.host, party.preset, log));
         }
         parties.push(party);
     }
@@ -92,8 +79,8 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     });
     let live = |host: HostId| !faults.crashed.contains(&host);
     let over = || {
-        let ended = |(host, log): &(HostId, Arc<Mutex<Log>>)| !live(*host) || lock(log).ended;
-        logs.iter().all(ended)
+        let mut all = logs.iter();
+        all.all(|(host, _, log)| !live(*host) || lock(log).ended)
     };
     for _ in 0..STEPS {
         if over() {
@@ -101,19 +88,18 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         }
         terrain.cluster.run_for(STEP_NS);
     }
-    for (number, (host, log)) in logs.iter().enumerate() {
+    let loses = faults.lost_packets || !terrain.lossless;
+    for (number, (host, preset, log)) in logs.iter().enumerate() {
         let log = lock(log);
         seen.messages.0 += log.made as usize;
         seen.messages.1 += log.answered.len();
         let wrong = |what| seen.violations.push(format!("thread {number}: {what}"));
-        check(
-            number as u64,
-            &log,
-            live(*host),
-            &faults,
-            &lock(&executed).0,
-            wrong,
-        );
+        let cause = Cause {
+            live: live(*host),
+            breaks: faults.may_break(),
+            loses: loses && LOSSY.contains(preset),
+        };
+        check(number as u64, &log, cause, &lock(&executed).0, wrong);
     }
     seen.violations.append(&mut lock(&executed).1);
     let wrong = |what| seen.violations.push(what);
@@ -181,7 +167,7 @@ fn serve(
 
 fn join(terrain: &Terrain, desk: &Desk, channel: &ChannelConfig, dice: &mut Dice) -> Party {
     let host = terrain.any_host(dice);
-    let preset = PRESETS[dice.next() as usize % PRESETS.len()];
+    let preset = Preset::ALL[dice.next() as usize % Preset::ALL.len()];
     let client = Client::builder()
         .preset(preset)
         .lanes(dice.between(1, 4) as usize)
@@ -198,25 +184,43 @@ fn join(terrain: &Terrain, desk: &Desk, channel: &ChannelConfig, dice: &mut Dice
     }
 }
 
+/// What there was that ends a call of a thread with an error.
+struct Cause {
+    /// Its host did not crash.
+    live: bool,
+    /// A connection may have been lost.
+    breaks: bool,
+    /// A packet may have been lost, and nobody sends it again.
+    loses: bool,
+}
+
 /// What one thread saw, and what the server did of it.
 fn check(
     thread: u64,
     log: &Log,
-    live: bool,
-    faults: &Faults,
+    cause: Cause,
     executed: &BTreeMap<(u64, u64), usize>,
     mut wrong: impl FnMut(String),
 ) {
     log.wrong.iter().cloned().for_each(&mut wrong);
-    if live && !log.ended {
+    if cause.live && !log.ended {
         wrong(format!("it hangs after {} calls", log.made));
     }
-    if !faults.may_break() {
-        for error in &log.errors {
+    let is_lost = |error: &CallError| matches!(error, CallError::PacketLost { .. });
+    for error in &log.errors {
+        if !cause.breaks && !(cause.loses && is_lost(error)) {
             wrong(format!("an error without a cause: {error}"));
         }
     }
     let times = |call: u64| executed.get(&(thread, call)).copied().unwrap_or(0);
+    for (&call, &said) in &log.lost {
+        if times(call) != usize::from(said) {
+            let times = times(call);
+            wrong(format!(
+                "call {call} is said to be executed {said}, and was {times} times"
+            ));
+        }
+    }
     for call in 0..log.made {
         let (times, answered) = (times(call), log.answered.contains(&call));
         if times > 1 || answered && times == 0 {
@@ -240,8 +244,10 @@ fn leave(
     let mut leaving = Vec::new();
     // A server does not notice that one whose datagrams do not come any more is dead, or that its goodbye was lost: it keeps the place until another
     // wants it.
-    let datagrams = parties.iter().filter(|party| party.preset == Preset::Erpc);
-    let silent = datagrams.map(|party| party.threads).sum();
+    let over_datagrams =
+        |party: &&Party| party.preset == Preset::Erpc || LOSSY.contains(&party.preset);
+    let datagrams = parties.iter().filter(over_datagrams);
+    let silent = datagrams.map(|party| party.threads * LIVES).sum();
     for party in parties {
         if !live(party.host) {
             // A process that was killed drops nothing.

@@ -11,6 +11,8 @@ pub(super) struct Faults {
     pub(super) crashed: Vec<HostId>,
     /// Queue pairs that were made to fail.
     pub(super) failed: usize,
+    /// Packets may have been lost on their way.
+    pub(super) lost_packets: bool,
     pub(super) words: Vec<String>,
 }
 
@@ -35,6 +37,7 @@ pub(super) fn run(
         match dice.between(0, 9) {
             0..=5 => {
                 let rule = draw_rule(terrain, dice);
+                faults.lost_packets |= matches!(rule.fault, Fault::Drop);
                 faults.words.push(format!(
                     "{:?} {:?} {:.2}",
                     rule.fault, rule.traffic, rule.probability
@@ -43,6 +46,7 @@ pub(super) fn run(
             }
             6 => {
                 faults.words.push(format!("{host:?} cut off"));
+                faults.lost_packets = true;
                 guards.push(cluster.partition(&[host]));
             }
             7 => {

@@ -15,6 +15,8 @@ pub(super) struct Terrain {
     pub(super) cores: Vec<usize>,
     /// Which hosts' devices place a WRITE in order.
     pub(super) in_order: Vec<bool>,
+    /// Switches pause who sends instead of dropping.
+    pub(super) lossless: bool,
     pub(super) name: String,
 }
 
@@ -84,6 +86,7 @@ pub(super) fn build(seed: u64, dice: &mut Dice) -> Terrain {
         mtu_bytes,
         cores,
         in_order,
+        lossless,
         name,
     }
 }
