@@ -46,7 +46,7 @@ fn calls_are_measured() {
     for more in [&[][..], &["--outstanding", "64"], &["--size", "1048576"]] {
         let arguments = [&["perf", "rpc", "--seconds", "1", "--json"], more].concat();
         let report = assert_report(&leaves_nothing(&arguments));
-        assert_eq!(report["preset"], "plain");
+        assert_eq!(report["preset"], "auto");
         assert!(report.get("ratio").is_none(), "{report}");
     }
 }

@@ -14,7 +14,6 @@ use crate::sharing::{Discipline, Lanes, Sharing, RUN_MESSAGES};
 #[non_exhaustive]
 pub enum Preset {
     /// RC, one ring channel for each client thread, nothing shared, everyone admitted: the ground that the systems stand on.
-    #[default]
     Plain,
     /// FLOCK (SOSP'21): threads share a few queue pairs by combining queues, under credits and both schedulers.
     Flock,
@@ -42,6 +41,7 @@ pub enum Preset {
     Herd,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs as fill the server's NIC,
     /// and fewer, fuller messages when it is at its limit; on a device without RC what goes over datagrams.
+    #[default]
     Auto,
 }
 
@@ -63,6 +63,20 @@ const AUTO_LANES: usize = 32;
 /// What a request weighs beyond its bytes with the preset `auto`: a NIC that takes 40 M small messages a second and 12 GB/s takes as long for one as
 /// for 300 B. By bytes alone 29 threads with small requests shared one lane of four beside three with large ones.
 const AUTO_REQUEST_BYTES: u64 = 300;
+
+/// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's and one more, which is a
+/// worker's or a pipeline's. With a third lane all threads share: eight that do make three times the calls of eight that do not, when they
+/// outnumber the cores.
+pub(crate) const AUTO_OWN_LANES: usize = 2;
+
+/// Whose lane it is that a preset is to be chosen for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Situation {
+    /// Servers that its thread has lanes to.
+    pub(crate) servers: usize,
+    /// Lanes that were asked for before by the same client.
+    pub(crate) earlier: usize,
+}
 
 impl Preset {
     /// Every preset there is.
@@ -103,8 +117,8 @@ impl Preset {
         }
     }
 
-    /// What it is on a device, for a lane of a thread that has lanes to so many servers: only `auto` depends on that.
-    pub(crate) fn on(self, device: &DeviceAttributes, servers: usize) -> Self {
+    /// What it is on a device, for a lane: only `auto` depends on that.
+    pub(crate) fn on(self, device: &DeviceAttributes, lane: Situation) -> Self {
         let has = |transport, verb| device.transports.verbs(transport).contains(verb);
         if self != Preset::Auto {
             return self;
@@ -114,7 +128,14 @@ impl Preset {
             return Preset::Erpc;
         }
         let has_datagrams = has(Transport::UnreliableDatagram, Verbs::SEND);
-        if servers > 1 && has_datagrams && device.lossless && device.writes_are_messages {
+        if !device.writes_are_messages {
+            // Queue pairs are memory: no NIC has too many of them, and who has one for itself pays nothing for sharing.
+            return match lane.earlier < AUTO_OWN_LANES {
+                true => Preset::Plain,
+                false => self,
+            };
+        }
+        if lane.servers > 1 && has_datagrams && device.lossless {
             // One queue pair for all of them, and one doorbell: cheaper from the second on (docs/auto.md).
             return Preset::Fasst;
         }
@@ -231,21 +252,27 @@ mod tests {
             },
             ..with.clone()
         };
-        assert_eq!(Preset::Auto.on(&with, 1), Preset::Auto);
-        assert_eq!(Preset::Auto.on(&without, 1), Preset::Erpc);
-        assert_eq!(Preset::Plain.on(&without, 100), Preset::Plain);
-        // Rings in memory are cheap to look at; those of a NIC are not, but datagrams that a network drops are no choice.
-        assert_eq!(Preset::Auto.on(&with, 100), Preset::Auto);
+        let on = |preset: Preset, device: &DeviceAttributes, servers, earlier| {
+            preset.on(device, Situation { servers, earlier })
+        };
+        // Rings in memory are cheap to look at, and those of the first two lanes are nobody else's.
+        assert_eq!(on(Preset::Auto, &with, 100, 0), Preset::Plain);
+        assert_eq!(on(Preset::Auto, &with, 1, 1), Preset::Plain);
+        assert_eq!(on(Preset::Auto, &with, 1, 2), Preset::Auto);
+        assert_eq!(on(Preset::Auto, &without, 1, 0), Preset::Erpc);
+        assert_eq!(on(Preset::Plain, &without, 100, 9), Preset::Plain);
+        assert_eq!(on(Preset::Flock, &with, 1, 0), Preset::Flock);
+        // Those of a NIC are not cheap, but datagrams that a network drops are no choice.
         let nic = DeviceAttributes {
             writes_are_messages: true,
             ..with
         };
-        assert_eq!(Preset::Auto.on(&nic, 1), Preset::Auto);
-        assert_eq!(Preset::Auto.on(&nic, 2), Preset::Fasst);
+        assert_eq!(on(Preset::Auto, &nic, 1, 0), Preset::Auto);
+        assert_eq!(on(Preset::Auto, &nic, 2, 0), Preset::Fasst);
         let lossy = DeviceAttributes {
             lossless: false,
             ..nic
         };
-        assert_eq!(Preset::Auto.on(&lossy, 2), Preset::Auto);
+        assert_eq!(on(Preset::Auto, &lossy, 2, 0), Preset::Auto);
     }
 }

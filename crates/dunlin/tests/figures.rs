@@ -17,7 +17,8 @@ fn server() -> dunlin::ServerBuilder {
 fn a_client_sees_the_load_of_the_server() {
     let server = server().max_active_queue_pairs(7).serve().unwrap();
     let address = server.address().to_string();
-    let watcher = Client::connect(&address).unwrap();
+    let watcher = Client::builder().preset(Preset::Plain);
+    let watcher = watcher.connect(&address).unwrap();
     let before = watcher.server_figures().unwrap();
     assert_eq!(before.connections(), 1);
     assert_eq!(before.max_active_queue_pairs, 7);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{eventually, pattern, ECHO};
-use dunlin::{CallError, Client, RunningServer, Server};
+use dunlin::{CallError, Client, Preset, RunningServer, Server};
 use futures_executor::block_on;
 use process::{listen, role, say, Other};
 use rustix::process::{kill_process, Pid, Signal};
@@ -262,7 +262,9 @@ fn clients_may_be_dropped_anywhere() {
 
 #[test]
 fn a_thread_that_ends_closes_its_lane() {
-    let (server, client) = common::echo();
+    let (server, _) = common::echo();
+    let client = Client::builder().preset(Preset::Plain);
+    let client = client.connect(&server.address().to_string()).unwrap();
     eventually("one lane", || server.connections() == 1);
     let (stop, wait) = mpsc::channel::<()>();
     let wait = Arc::new(Mutex::new(wait));

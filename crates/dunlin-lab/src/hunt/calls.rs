@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use dunlin::{CallError, ChannelConfig, Client, Desk, HandlerError, LocalServer, Preset, Server, WaitMode};
+use dunlin::{
+    CallError, ChannelConfig, Client, Desk, HandlerError, LocalServer, Preset, Server, WaitMode,
+};
 use dunlin_sim::HostId;
 
 use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LIVES};

@@ -1,6 +1,6 @@
 //! How a client is made, and how its lanes are.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
 use crate::error::ConnectError;
 use crate::fabric::{DeviceFabric, Fabric, Fabrics, LaneMaker, Owner, SessionSetup};
-use crate::preset::{ChannelKind, Preset};
+use crate::preset::{ChannelKind, Preset, Situation, AUTO_OWN_LANES};
 use crate::server::Desk;
 use crate::sharing::dispatcher;
 use crate::sharing::handle::Handle;
@@ -199,7 +199,10 @@ impl ClientBuilder {
             servers: self.servers,
             dispatched: self.dispatched,
             reporting: self.reporting,
+            opened: AtomicUsize::new(0),
+            crowded: AtomicBool::new(false),
             shared: Mutex::new(None),
+            sharing: Mutex::new(()),
             fatal: Arc::default(),
         }
     }
@@ -236,8 +239,14 @@ pub(super) struct Recipe {
     servers: usize,
     dispatched: bool,
     pub(super) reporting: Option<Reporting>,
+    /// Lanes that were asked for so far.
+    opened: AtomicUsize,
+    /// There are so many that the first ones are to be shared too.
+    pub(super) crowded: AtomicBool,
     /// The connection handle, for presets that share lanes.
     shared: Mutex<Option<Shared>>,
+    /// Held by who makes the handle: two threads may want the first port at once.
+    sharing: Mutex<()>,
     /// A packet was lost, and that ends the client.
     fatal: Arc<AtomicBool>,
 }
@@ -289,14 +298,19 @@ impl Recipe {
                 (fabric, Some(reached))
             }
         };
-        let preset = self
-            .preset
-            .on(fabric.attributes(), servers.max(self.servers));
+        let situation = Situation {
+            servers: servers.max(self.servers),
+            earlier: self.opened.fetch_add(1, Ordering::Relaxed),
+        };
+        let preset = self.preset.on(fabric.attributes(), situation);
+        if situation.earlier == AUTO_OWN_LANES && preset == Preset::Auto {
+            self.crowded.store(true, Ordering::Relaxed);
+        }
         if let Some(mut sharing) = preset.sharing(self.lanes) {
             sharing.dispatched = self.dispatched;
             return self.open_port(reached, (preset, sharing));
         }
-        let (lane, info) = self.negotiate(
+        let (lane, mut info) = self.negotiate(
             reached,
             preset,
             |fabric| {
@@ -315,6 +329,10 @@ impl Recipe {
             },
             |opening, peer, parameters| opening.connect(peer, parameters),
         )?;
+        if preset == Preset::Plain {
+            // A lane that `auto` leaves to one thread: that is a part of what `auto` is.
+            info.preset = self.preset;
+        }
         Ok((lane, info))
     }
 
@@ -334,12 +352,17 @@ impl Recipe {
         reached: Option<Reached>,
         sharing: (Preset, Sharing),
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
-        let shared = self
-            .shared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let known = || {
+            let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.clone()
+        };
+        let (mut shared, mut making) = (known(), None);
+        if shared.is_none() {
+            making = Some(self.sharing.lock().unwrap_or_else(PoisonError::into_inner));
+            shared = known();
+        }
         if let Some(shared) = shared {
+            drop(making);
             let port = shared.handle.attach(|index| {
                 let known = Some((&shared.maker, shared.sender));
                 let opened = self.open_shared(None, sharing, index, known)?;
@@ -347,7 +370,6 @@ impl Recipe {
             })?;
             return Ok((Box::new(port), shared.info));
         }
-        // The first: only the connecting thread gets here.
         let OpenedLane {
             lane,
             maker,

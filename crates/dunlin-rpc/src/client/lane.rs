@@ -142,6 +142,10 @@ pub(crate) trait Lane: Send {
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// Calls that are out, abandoned ones included.
     fn outstanding(&self) -> usize;
+    /// Whether other threads send by the same queue pair.
+    fn is_shared(&self) -> bool {
+        false
+    }
     /// Whether the lane takes calls.
     fn is_usable(&mut self) -> bool;
     /// Looks for completions and failures, which arriving messages do not show.

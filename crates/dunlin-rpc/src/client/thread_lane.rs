@@ -91,11 +91,17 @@ pub(super) fn with<T>(
     let lane = of(core);
     let mut place = lane.0.place.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(lane) = &mut *place {
-        if lane.is_usable() {
+        if lane.is_usable() && !is_to_share(core, lane.as_ref()) {
             return action(lane.as_mut());
         }
     }
     action(renew(core, &mut place)?.as_mut())
+}
+
+/// Whether a lane that was one thread's alone is given up, because there are more threads now.
+#[inline]
+fn is_to_share(core: &Core, lane: &dyn Lane) -> bool {
+    core.recipe.crowded.load(Ordering::Relaxed) && !lane.is_shared() && lane.outstanding() == 0
 }
 
 #[cold]

@@ -314,6 +314,10 @@ impl Lane for ThreadPort {
     }
 
     #[inline]
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn is_usable(&mut self) -> bool {
         // Answers to calls that were given up may never come: they hold up no later call.
         self.status.is_open() && (self.is_in_place() || !self.calls.only_abandoned())
