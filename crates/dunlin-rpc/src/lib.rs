@@ -28,6 +28,7 @@ mod server;
 mod sharing;
 mod visit;
 
+pub use admission::grouping::pace::Pace;
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
     Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Peers, Pipeline,

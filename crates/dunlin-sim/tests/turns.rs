@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dunlin_rpc::{Client, Grouping, Preset, Server, ServerStatistics};
+use dunlin_rpc::{Client, Grouping, Pace, Preset, Server, ServerStatistics};
 use dunlin_sim::{Cluster, Fault, FaultRule, HostParameters, NicParameters, SwitchParameters};
 
 const COUNTED: u16 = 1;
@@ -24,6 +24,8 @@ struct Plan {
     late_ns_max: u64,
     lost: f64,
     in_order: bool,
+    /// Groups of a rotation by the clock (ScaleRPC §4.2) instead of turns by need.
+    rotation: Option<usize>,
 }
 
 impl Plan {
@@ -38,6 +40,7 @@ impl Plan {
             late_ns_max: [5_000, 40_000, 200_000][draw(29, 3) as usize],
             lost: [0.0, 0.002][draw(31, 2) as usize],
             in_order: draw(37, 2) == 0,
+            rotation: [None, None, Some(2), Some(4)][draw(41, 4) as usize],
         }
     }
 }
@@ -55,7 +58,11 @@ fn run(seed: u64) -> ServerStatistics {
     let cluster = Cluster::star(seed, 3, &host, &nic, &switch);
     let executions: Arc<Mutex<BTreeMap<u64, u32>>> = Arc::default();
     let counted = Arc::clone(&executions);
-    let server = Server::unbound()
+    let mut server = Server::unbound();
+    if let Some(groups) = plan.rotation {
+        server = server.pace(&Pace::new(groups, plan.slice));
+    }
+    let server = server
         .pollers(1)
         .pin_pollers(0)
         .grouping(Grouping {

@@ -57,10 +57,10 @@ pub use dunlin_rpc::bootstrap::{
 pub use dunlin_rpc::{
     available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ClientReport,
     ConnectError, ConnectionInfo, DatagramBatches, Desk, DeviceFigures, DeviceReport, Grouping,
-    HandleFigures, HandlerError, HandlerId, LaneReport, LaneUse, LocalServer, Memory, PacketLoss,
-    Peers, Pipeline, Preset, Region, RemoteRegion, Reply, Request, RequestBuffer, Responder,
-    RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures, ServerObserver,
-    ServerStatistics, WaitMode, FIGURES,
+    HandleFigures, HandlerError, HandlerId, LaneReport, LaneUse, LocalServer, Memory, Pace,
+    PacketLoss, Peers, Pipeline, Preset, Region, RemoteRegion, Reply, Request, RequestBuffer,
+    Responder, RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures,
+    ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
 
 #[cfg(feature = "prometheus")]

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dunlin::{
-    CallError, ChannelConfig, Client, Desk, HandlerError, LocalServer, Preset, Server, WaitMode,
+    CallError, ChannelConfig, Client, Desk, Grouping, HandlerError, LocalServer, Pace, Preset,
+    Server, WaitMode,
 };
 use dunlin_sim::HostId;
 
@@ -149,8 +151,19 @@ fn serve(
         }
         (thread, call)
     };
+    let grouping = Grouping {
+        clients: [1, 2, 40][dice.next() as usize % 3],
+        slice: Duration::from_micros([5, 20, 100][dice.next() as usize % 3]),
+        by_priority: dice.chance(1, 2),
+    };
+    let pace = Pace::new(dice.between(1, 4) as usize, grouping.slice);
+    let mut server = Server::unbound();
+    if dice.chance(1, 4) {
+        server = server.pace(&pace);
+    }
     let (echoes, fails) = (Arc::clone(executed), Arc::clone(executed));
-    Server::unbound()
+    server
+        .grouping(grouping)
         .handle(ECHO, move |request, reply| {
             let (thread, call) = count(request.payload(), &echoes);
             reply.write(&caller::response(thread, call))

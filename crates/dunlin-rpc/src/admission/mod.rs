@@ -17,6 +17,8 @@ pub use redistribution::{LaneUse, SenderReport};
 pub(crate) const SENDER_PARAMETER: &str = "sender";
 pub(crate) const LANE_PARAMETER: &str = "sender-lane";
 pub(crate) const CREDITS_PARAMETER: &str = "credits";
+/// The group of a client, at servers that change turns together.
+pub(crate) const GROUP_PARAMETER: &str = "group";
 bitflags::bitflags! {
     /// What a server thinks of a lane, as the client is told.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 use super::lane::Lane;
 use super::report::Reporting;
 use super::{Client, ConnectionInfo};
-use crate::admission::{FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
+use crate::admission::{FEW_PARAMETER, GROUP_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
 use crate::bootstrap::{dial, Address, DialConfig, Dialed, OpenRequest, Secret};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
@@ -35,6 +35,7 @@ pub struct ClientBuilder {
     connect_timeout: Duration,
     lanes: usize,
     servers: usize,
+    group: Option<usize>,
     dispatched: bool,
     reporting: Option<Reporting>,
 }
@@ -55,6 +56,7 @@ impl Default for ClientBuilder {
             connect_timeout: Duration::from_secs(5),
             lanes: std::thread::available_parallelism().map_or(1, usize::from),
             servers: 1,
+            group: None,
             dispatched: false,
             reporting: None,
         }
@@ -71,6 +73,13 @@ impl ClientBuilder {
     /// The composition to use.
     pub fn preset(mut self, preset: Preset) -> Self {
         self.preset = preset;
+        self
+    }
+
+    /// The group of this client's connections at servers of the preset `scalerpc` that change turns together ([`crate::ServerBuilder::pace`]), from
+    /// zero: who calls several of them at the same time wants the same at each. [`crate::Peers`] sees to that by itself; without either the server chooses.
+    pub fn group(mut self, group: usize) -> Self {
+        self.group = Some(group);
         self
     }
 
@@ -197,6 +206,7 @@ impl ClientBuilder {
             deadline: self.deadline,
             lanes: self.lanes,
             servers: self.servers,
+            group: self.group,
             dispatched: self.dispatched,
             reporting: self.reporting,
             opened: AtomicUsize::new(0),
@@ -237,6 +247,7 @@ pub(super) struct Recipe {
     pub(super) deadline: Duration,
     lanes: usize,
     servers: usize,
+    group: Option<usize>,
     dispatched: bool,
     pub(super) reporting: Option<Reporting>,
     /// Lanes that were asked for so far.
@@ -281,14 +292,16 @@ impl Recipe {
         &self,
         owner: Owner,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
-        self.open_among(1, owner)
+        self.open_among(1, owner, &mut None)
     }
 
-    /// As [`Recipe::open`], for a thread that has lanes to so many servers.
+    /// As [`Recipe::open`], for a thread that has lanes to so many servers. `group`: the thread's at those that change turns together, which the first of
+    /// them tells.
     pub(super) fn open_among(
         &self,
         servers: usize,
         owner: Owner,
+        group: &mut Option<u64>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
         let (fabric, reached) = match self.first.get() {
             Some(fabric) => (fabric, None),
@@ -324,10 +337,17 @@ impl Recipe {
                         fatal: Arc::clone(&self.fatal),
                     })?,
                 };
-                let told = (opening.address(), opening.parameters());
-                Ok((opening, told))
+                let (address, mut parameters) = (opening.address(), opening.parameters());
+                let chosen = self.group.map(|group| group as u64);
+                if let Some(group) = chosen.or(*group) {
+                    parameters.insert(GROUP_PARAMETER.to_string(), group);
+                }
+                Ok(((opening, group), (address, parameters)))
             },
-            |opening, peer, parameters| opening.connect(peer, parameters),
+            |(opening, group), peer, parameters| {
+                *group = group.or(parameters.get(GROUP_PARAMETER).copied());
+                opening.connect(peer, parameters)
+            },
         )?;
         if preset == Preset::Plain {
             // A lane that `auto` leaves to one thread: that is a part of what `auto` is.

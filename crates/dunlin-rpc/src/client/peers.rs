@@ -70,7 +70,7 @@ impl Peers {
         let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
         let mut deadline = Duration::MAX;
         let mut together = true;
-        let mut queue = None;
+        let (mut queue, mut group) = (None, None);
         let clients: Vec<&Client> = clients.into_iter().collect();
         for client in &clients {
             if client.is_closed() {
@@ -78,7 +78,7 @@ impl Peers {
             }
             let recipe = &client.core.recipe;
             let owner = queue.clone().map_or(Owner::Alone, Owner::Beside);
-            let lane = recipe.open_among(clients.len(), owner)?.0;
+            let lane = recipe.open_among(clients.len(), owner, &mut group)?.0;
             deadline = deadline.min(recipe.deadline);
             let own = lane.queue();
             together &= match (&queue, &own) {

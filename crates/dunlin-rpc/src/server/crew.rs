@@ -14,6 +14,7 @@ use super::pool::Grouping;
 use super::rounds::{self, Rounds};
 use super::statistics::{Counters, ServerStatistics};
 use super::workers;
+use crate::admission::grouping::pace::Pace;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
 
@@ -25,6 +26,7 @@ pub(super) struct Plan {
     pub(super) pollers: usize,
     pub(super) workers: usize,
     pub(super) grouping: Grouping,
+    pub(super) pace: Option<Pace>,
     pub(super) affinity: Option<usize>,
 }
 

@@ -7,6 +7,7 @@ mod desk;
 mod figures;
 mod handler;
 mod mailbox;
+mod pacing;
 mod places;
 mod poller;
 mod pool;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::Device;
 use handler::{Execution, HandlerTable};
+use pacing::Follower;
 use reports::Reports;
 use service::ServiceSetup;
 
@@ -34,6 +36,7 @@ pub use pool::Grouping;
 pub use region::Region;
 pub use statistics::ServerStatistics;
 
+use crate::admission::grouping::pace::Pace;
 use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
 use crate::bootstrap::{Acceptor, AcceptorConfig, Address, Counts, Secret, StopHandle};
 use crate::client::REPORT;
@@ -86,6 +89,8 @@ impl Server {
             affinity: None,
             most_active: MAX_ACTIVE,
             grouping: Grouping::default(),
+            pace: None,
+            follows: None,
             regions: Vec::new(),
         }
     }
@@ -109,6 +114,8 @@ pub struct ServerBuilder {
     affinity: Option<usize>,
     most_active: usize,
     grouping: Grouping,
+    pace: Option<Pace>,
+    follows: Option<Address>,
     regions: Vec<Region>,
 }
 
@@ -136,7 +143,7 @@ impl ServerBuilder {
     }
 
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
-        if matches!(id, FIGURES | REPORT) {
+        if matches!(id, FIGURES | REPORT | pacing::TIME) {
             self.refused.get_or_insert(ServeError::ReservedHandler(id));
         } else if !self.handlers.insert(id, execution) {
             self.refused.get_or_insert(ServeError::DuplicateHandler(id));
@@ -207,6 +214,25 @@ impl ServerBuilder {
         self
     }
 
+    /// Changes turns together with other servers (ScaleRPC §4.2), by a common clock and in a fixed rotation: [`Grouping::slice`] is then the pace's,
+    /// and [`Grouping::by_priority`] does not apply. The server tells others the time; see [`ServerBuilder::follow`].
+    pub fn pace(mut self, pace: &Pace) -> Self {
+        self.pace = Some(pace.clone());
+        self
+    }
+
+    /// Sets the pace by that of the server at this address, the time server, ten times a second, with this server's secret. While it cannot be
+    /// reached turns go by what is known of its time. Only for [`ServerBuilder::serve`].
+    pub fn follow(mut self, address: &str) -> Self {
+        match address.parse() {
+            Ok(address) => self.follows = Some(address),
+            Err(error) => {
+                self.refused.get_or_insert(ServeError::from(error));
+            }
+        }
+        self
+    }
+
     /// Time that a stranger has for the handshake. 5 s by default.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
@@ -266,6 +292,10 @@ impl ServerBuilder {
             self.handlers.reserve(REPORT, told);
         }
         let limits = (self.max_connections, self.most_active);
+        let follower = match (self.pace.clone(), self.follows.take()) {
+            (Some(pace), Some(server)) => Some((pace, server, self.secret.clone())),
+            _ => None,
+        };
         let setup = self.setup();
         let services = fabrics
             .iter()
@@ -291,7 +321,11 @@ impl ServerBuilder {
                     }
                 }
             })?;
+        let follower = follower
+            .map(|(pace, server, secret)| Follower::start(pace, server, secret))
+            .transpose()?;
         Ok(RunningServer {
+            follower,
             acceptor,
             desk,
             observer,
@@ -313,7 +347,11 @@ impl ServerBuilder {
         Ok(LocalServer::new(Desk::new(vec![(name, service)])))
     }
 
-    fn setup(self) -> ServiceSetup {
+    fn setup(mut self) -> ServiceSetup {
+        if let Some(pace) = &self.pace {
+            self.handlers
+                .reserve(pacing::TIME, pacing::handler(pace.clone()));
+        }
         ServiceSetup {
             handlers: self.handlers,
             channel: self.channel,
@@ -323,6 +361,7 @@ impl ServerBuilder {
             affinity: self.affinity,
             most_active: self.most_active,
             grouping: self.grouping,
+            pace: self.pace,
             regions: self.regions,
         }
     }
@@ -333,6 +372,14 @@ impl ServerBuilder {
         }
         self.channel.validate().map_err(ServeError::Setting)?;
         self.grouping.validate().map_err(ServeError::Setting)?;
+        match &self.pace {
+            Some(pace) => self.grouping.validate_pace(pace),
+            None if self.follows.is_some() => {
+                Err("follow: there is no pace to set: give the server one".to_owned())
+            }
+            None => Ok(()),
+        }
+        .map_err(ServeError::Setting)?;
         for (name, count) in [("pollers", self.pollers), ("workers", self.workers)] {
             if count == 0 || count > 1024 {
                 let words = format!("{name} is {count}: it must be from 1 to 1024");
@@ -357,6 +404,7 @@ impl ServerBuilder {
 
 /// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace.
 pub struct RunningServer {
+    follower: Option<Follower>,
     acceptor: Arc<Acceptor>,
     desk: Desk,
     observer: ServerObserver,
@@ -421,6 +469,7 @@ impl RunningServer {
     /// Takes no new clients and no new requests, answers what was taken, and ends. `true` when everything was answered and read within
     /// ten seconds; what is left then is cut off.
     pub fn shutdown(mut self) -> bool {
+        self.follower = None;
         self.stop_accepting();
         for (_, service) in self.desk.services() {
             service.drain();
@@ -445,6 +494,7 @@ impl RunningServer {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
+        self.follower = None;
         self.stop_accepting();
         for (_, service) in self.desk.services() {
             service.end();

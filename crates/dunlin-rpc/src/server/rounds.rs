@@ -78,6 +78,10 @@ pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl Completio
 
 #[cold]
 fn sleep(rounds: &mut impl Rounds, wake: &impl CompletionChannel) {
+    // What has come may have to wait for its time: nobody is told of a sleep that will not be.
+    if rounds.has_work() {
+        return;
+    }
     if !rounds.prepare_sleep() {
         thread::sleep(UNHEARD_PAUSE);
         return;

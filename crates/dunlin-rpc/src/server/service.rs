@@ -13,6 +13,7 @@ use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
 use super::statistics::ServerStatistics;
 use crate::admission::credits::{CREDITS, CREDITS_OF_FEW};
+use crate::admission::grouping::pace::Pace;
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::{Admission, SenderReport};
 use crate::admission::{
@@ -35,6 +36,7 @@ pub(crate) struct ServiceSetup {
     pub(crate) affinity: Option<usize>,
     pub(super) most_active: usize,
     pub(super) grouping: Grouping,
+    pub(super) pace: Option<Pace>,
     pub(super) regions: Vec<Region>,
 }
 
@@ -77,6 +79,7 @@ impl<D: Device> DeviceService<D> {
             pollers: setup.pollers,
             workers: setup.workers,
             grouping: setup.grouping,
+            pace: setup.pace,
             affinity: setup.affinity,
         };
         let ServiceSetup {

@@ -60,6 +60,15 @@ impl Groups {
         groups
     }
 
+    /// A rotation of so many, which clients are told by number.
+    pub(crate) fn rotation(rules: Rules, groups: usize) -> Self {
+        let mut rotation = Self::new(rules);
+        (1..groups).for_each(|_| {
+            rotation.open();
+        });
+        rotation
+    }
+
     fn open(&mut self) -> usize {
         self.groups.push(Group {
             members: Vec::new(),
@@ -90,13 +99,26 @@ impl Groups {
         self.groups.iter().position(has)
     }
 
-    /// A client has come. Groups keep their numbers.
-    pub(crate) fn login(&mut self, client: u32) {
+    /// A client has come to the group of this number.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(crate) fn login_to(&mut self, client: u32, group: usize) {
+        self.know(client);
+        self.groups[group].members.push(client);
+    }
+
+    fn know(&mut self, client: u32) {
         let index = client as usize;
         if self.classes.len() <= index {
             self.classes.resize(index + 1, priority::UNKNOWN);
         }
         self.classes[index] = priority::UNKNOWN;
+    }
+
+    /// A client has come. Groups keep their numbers.
+    pub(crate) fn login(&mut self, client: u32) {
+        self.know(client);
         let all = self.groups.iter().enumerate();
         let open = all.filter(|(_, group)| group.members.len() < self.rules.clients);
         let smallest = open.min_by_key(|(_, group)| group.members.len());

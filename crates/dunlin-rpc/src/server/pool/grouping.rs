@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::admission::grouping::groups::Rules;
+use crate::admission::grouping::pace::Pace;
 
 /// How clients of the preset `scalerpc` are served by turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +46,28 @@ impl Grouping {
         Ok(())
     }
 
+    /// Says what is wrong with a pace for it.
+    pub(in crate::server) fn validate_pace(&self, pace: &Pace) -> Result<(), String> {
+        if !(1..=1024).contains(&pace.groups()) {
+            let groups = pace.groups();
+            return Err(format!(
+                "a pace of {groups} groups: there are from 1 to 1024"
+            ));
+        }
+        let slices = Self {
+            slice: pace.slice(),
+            ..*self
+        };
+        slices.validate().map_err(|why| format!("pace: {why}"))
+    }
+
     /// For a poller of so many.
-    pub(super) fn rules(&self, pollers: usize) -> Rules {
+    pub(super) fn rules(&self, pollers: usize, pace: Option<&Pace>) -> Rules {
+        let slice = pace.map_or(self.slice, Pace::slice);
         Rules {
             clients: self.clients.div_ceil(pollers),
-            slice_ns: self.slice.as_nanos() as u64,
-            by_priority: self.by_priority,
+            slice_ns: slice.as_nanos() as u64,
+            by_priority: self.by_priority && pace.is_none(),
         }
     }
 }

@@ -16,6 +16,9 @@ use dunlin_verbs::{thread, Access, Device, EndpointAddress, VerbsError};
 use super::connection::Connection;
 use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
 use super::region::ServedRegions;
+use crate::admission::grouping::groups::Rules;
+use crate::admission::grouping::pace::Pace;
+use crate::admission::GROUP_PARAMETER;
 use crate::channel::pool::{
     zone_bytes, Mapping, PoolMemory, Rings, UnconnectedServedPool, ENTRY_BYTES, RINGS,
 };
@@ -62,12 +65,15 @@ impl<D: Device> PoolService<D> {
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
         let plan = &self.crew.plan;
         // Together the pollers serve as many clients at a time as one alone would.
-        let rules = plan.grouping.rules(plan.pollers);
+        let pace = plan.pace.as_ref();
+        let rules = self.rules(plan.pollers);
+        let groups = pace.map_or(0, Pace::groups);
         let recruit = |_| -> Result<Recruit<PollerHandle<D>, Poller<D>>, VerbsError> {
             let wake = self.device.create_completion_channel()?;
-            let handle = PollerHandle::new(wake, CLIENTS_MAX);
+            let handle = PollerHandle::new(wake, CLIENTS_MAX, groups);
             let outside = Arc::clone(&handle);
-            let inside = move |context| Poller::new(outside, context, rules);
+            let pace = pace.cloned();
+            let inside = move |context| Poller::new(outside, context, rules, pace);
             Ok((handle, Box::new(inside)))
         };
         // Long calls are run apart (§3.5); workers are not for simulated hosts, unless a handler is there for them.
@@ -131,7 +137,11 @@ impl<D: Device> PoolService<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
-        let (index, poller) = started.least()?;
+        let (index, group) = match mapping == Mapping::ByTurns && self.crew.plan.pace.is_some() {
+            true => self.group_for(started, parameters.get(GROUP_PARAMETER).copied())?,
+            false => (started.least()?.0, None),
+        };
+        let poller = &started.pollers[index];
         let mut numbers = poller
             .numbers
             .lock()
@@ -145,13 +155,49 @@ impl<D: Device> PoolService<D> {
             });
         };
         let joined = self.join((index, started), number, mapping, (peer, parameters));
-        let (newcomer, answer) = joined.inspect_err(|_| match is_new {
+        let (mut newcomer, mut answer) = joined.inspect_err(|_| match is_new {
             true => numbers.undo(),
             false => numbers.give_back(number),
         })?;
         drop(numbers);
+        if let Some(group) = group {
+            newcomer.group = Some(group);
+            answer.1.insert(GROUP_PARAMETER.to_owned(), group as u64);
+            poller.in_groups[group].fetch_add(1, Ordering::Relaxed);
+        }
         started.adopt(index, newcomer);
         Ok(answer)
+    }
+
+    /// The poller and the group of a client at a server that changes turns together with others: the group that it asks for, or the emptiest.
+    fn group_for(
+        &self,
+        started: &Started<PollerHandle<D>>,
+        asked: Option<u64>,
+    ) -> Result<(usize, Option<usize>), VerbsError> {
+        let count = |poller: &PollerHandle<D>, group: usize| {
+            let count = poller.in_groups.get(group);
+            count.map(|count| (count.load(Ordering::Relaxed), group))
+        };
+        let best = |poller: &PollerHandle<D>| match asked {
+            Some(group) => usize::try_from(group).ok().and_then(|g| count(poller, g)),
+            None => (0..poller.in_groups.len())
+                .filter_map(|g| count(poller, g))
+                .min(),
+        };
+        let all = started.pollers.iter().enumerate();
+        let best = all.filter_map(|(index, poller)| Some((best(poller)?, index)));
+        let Some(((_, group), index)) = best.min() else {
+            let why = format!("there is no such group: asked for {asked:?}");
+            let argument = "group";
+            return Err(VerbsError::Invalid { argument, why });
+        };
+        Ok((index, Some(group)))
+    }
+
+    fn rules(&self, pollers: usize) -> Rules {
+        let plan = &self.crew.plan;
+        plan.grouping.rules(pollers, plan.pace.as_ref())
     }
 
     fn join(
@@ -186,7 +232,7 @@ impl<D: Device> PoolService<D> {
             }
             Mapping::ByTurns => {
                 // As many zones in each of two pools as a group has clients.
-                let places = self.crew.plan.grouping.rules(started.pollers.len()).most();
+                let places = self.rules(started.pollers.len()).most();
                 PoolMemory::Shared {
                     region: self.memory(poller, places)?,
                     entry_at: number as usize * ENTRY_BYTES,
@@ -205,6 +251,7 @@ impl<D: Device> PoolService<D> {
         let regions = Arc::clone(&self.regions);
         let newcomer = Newcomer {
             number,
+            group: None,
             connection: Connection::new(id, index, channel, None, regions),
         };
         Ok((newcomer, answer))

@@ -9,6 +9,7 @@ use dunlin_verbs::{thread, Completion, CompletionQueue, Device, Notify};
 use super::long_calls::LongCalls;
 use super::turns::{Failed, Turns};
 use crate::admission::grouping::groups::Rules;
+use crate::admission::grouping::pace::Pace;
 use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::pool::{Mapping, ServedPool};
 use crate::channel::ChannelError;
@@ -31,6 +32,8 @@ pub(super) type Members<D> = Vec<Option<Connection<ServedPool<D>>>>;
 /// A client that was accepted.
 pub(super) struct Newcomer<D: Device> {
     pub(super) number: u32,
+    /// Its group, where servers change turns together.
+    pub(super) group: Option<usize>,
     pub(super) connection: Connection<ServedPool<D>>,
 }
 
@@ -44,16 +47,19 @@ pub(super) struct PollerHandle<D: Device> {
     /// poller, which does not wait for that.
     pub(super) bell: Mutex<Option<D::CompletionQueue>>,
     pub(super) rung: AtomicUsize,
+    /// Clients of each group, where servers change turns together.
+    pub(super) in_groups: Vec<AtomicUsize>,
 }
 
 impl<D: Device> PollerHandle<D> {
-    pub(super) fn new(wake: D::CompletionChannel, clients: usize) -> Arc<Self> {
+    pub(super) fn new(wake: D::CompletionChannel, clients: usize, groups: usize) -> Arc<Self> {
         Arc::new(Self {
             mailbox: Mailbox::new(wake),
             numbers: Mutex::new(Places::new(clients)),
             memory: OnceLock::new(),
             bell: Mutex::new(None),
             rung: AtomicUsize::new(0),
+            in_groups: (0..groups).map(|_| AtomicUsize::new(0)).collect(),
         })
     }
 }
@@ -87,12 +93,17 @@ pub(super) struct Poller<D: Device> {
 }
 
 impl<D: Device> Poller<D> {
-    pub(super) fn new(handle: Arc<PollerHandle<D>>, context: Context, rules: Rules) -> Self {
+    pub(super) fn new(
+        handle: Arc<PollerHandle<D>>,
+        context: Context,
+        rules: Rules,
+        pace: Option<Pace>,
+    ) -> Self {
         Self {
             handle,
             context,
             members: Vec::new(),
-            turns: Turns::new(rules, thread::now()),
+            turns: Turns::new(rules, pace, thread::now()),
             fixed: Vec::new(),
             rung: Vec::new(),
             lingering: Vec::new(),
@@ -143,7 +154,10 @@ impl<D: Device> Poller<D> {
         self.members[index] = Some(newcomer.connection);
         match mapping {
             Mapping::Polled => self.fixed.push(newcomer.number),
-            Mapping::ByTurns => self.turns.groups.login(newcomer.number),
+            Mapping::ByTurns => match newcomer.group {
+                Some(group) => self.turns.groups.login_to(newcomer.number, group),
+                None => self.turns.groups.login(newcomer.number),
+            },
             Mapping::Rung => {}
         }
     }
@@ -252,7 +266,13 @@ impl<D: Device> Poller<D> {
             drop(client);
             match mapping {
                 Mapping::Polled => self.fixed.retain(|&other| other != number),
-                Mapping::ByTurns => self.turns.leave(number, place),
+                Mapping::ByTurns => {
+                    let group = self.turns.groups.of(number);
+                    if let Some(count) = group.and_then(|group| self.handle.in_groups.get(group)) {
+                        count.fetch_sub(1, Ordering::Relaxed);
+                    }
+                    self.turns.leave(number, place);
+                }
                 Mapping::Rung => {
                     self.rung.retain(|&other| other != number);
                     self.handle.rung.fetch_sub(1, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use dunlin_verbs::Device;
 
 use super::poller::Members;
 use crate::admission::grouping::groups::Rules;
+use crate::admission::grouping::pace::Pace;
 use crate::admission::grouping::{Groups, Load};
 use crate::channel::ChannelError;
 use crate::server::connection::Context;
@@ -15,6 +16,8 @@ use crate::server::connection::Context;
 /// call: not for who calls less often than that.
 const LAST_PART: u32 = 20;
 const END_PART: u32 = 4;
+/// Rounds that a group of a rotation may miss its slot in, before it has that of another.
+const MISSED_ROUNDS: i64 = 4;
 /// How long a change of turns is put off for requests that are being fetched: longer than a READ takes on any network, so that none is
 /// fetched in vain for ever, and much less than a client that died is waited for.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -44,6 +47,11 @@ pub(super) struct Turns {
     ended_ns: u64,
     /// Clients of the group that is served have found no zone: they come next.
     crowded: bool,
+    /// By what servers change turns together, if they do, and the slot that the current group is served in.
+    pace: Option<Pace>,
+    slot: i64,
+    /// When each group was served last.
+    last_slots: Vec<i64>,
     began: Instant,
     slice: Duration,
     /// Since when the slice should be over.
@@ -52,9 +60,12 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    pub(super) fn new(rules: Rules, now: Instant) -> Self {
+    pub(super) fn new(rules: Rules, pace: Option<Pace>, now: Instant) -> Self {
         let places = rules.most();
-        let groups = Groups::new(rules);
+        let groups = match &pace {
+            Some(pace) => Groups::rotation(rules, pace.groups()),
+            None => Groups::new(rules),
+        };
         let mut turns = Self {
             free: [Vec::new(), Vec::new()],
             places,
@@ -68,6 +79,9 @@ impl Turns {
             ends_since: now,
             ended_ns: 0,
             crowded: false,
+            last_slots: vec![0; pace.as_ref().map_or(0, Pace::groups)],
+            pace,
+            slot: 0,
             began: now,
             slice: Duration::from_nanos(groups.slice_ns(0)),
             due_since: None,
@@ -144,6 +158,9 @@ impl Turns {
     /// of a batch: so nothing that was sent is lost or has to be sent again, and hardly anybody has to be told without an answer.
     #[inline]
     pub(super) fn end_slice<D: Device>(&mut self, now: Instant, members: &mut Members<D>) -> bool {
+        if self.pace.is_some() {
+            return self.end_slot(now, members);
+        }
         let took = now.saturating_duration_since(self.began);
         let is_over = took + self.slice / LAST_PART >= self.slice || self.active.is_empty();
         if self.are_changing() || !is_over {
@@ -165,7 +182,47 @@ impl Turns {
         if waiting.next().is_none() {
             return false;
         }
-        self.next = Some(candidate);
+        self.begin_end(candidate, now, members);
+        true
+    }
+
+    /// As [`Turns::end_slice`], when the common clock says so, whether anybody waits or not: at other servers somebody may.
+    fn end_slot<D: Device>(&mut self, now: Instant, members: &mut Members<D>) -> bool {
+        let Some(pace) = self.pace.as_ref().filter(|_| self.next.is_none()) else {
+            return false;
+        };
+        let (slot, group) = pace.slot(now + self.slice / LAST_PART);
+        // When the clock is set back a little, the turns that have begun go on.
+        if slot == self.slot || slot + 1 == self.slot {
+            return false;
+        }
+        for last in &mut self.last_slots {
+            // It may have been set back by much.
+            *last = slot.min(*last);
+        }
+        let group = self.overdue(slot).unwrap_or(group);
+        self.slot = slot;
+        self.last_slots[group] = slot;
+        if group == self.current {
+            return false;
+        }
+        self.begin_end(group, now, members);
+        // Slots that pass without anybody keep no poller awake.
+        !self.ending.is_empty()
+    }
+
+    /// The group that missed its slots for too long, because changes of turns take longer than slots do.
+    fn overdue(&self, slot: i64) -> Option<usize> {
+        let most = MISSED_ROUNDS * self.last_slots.len() as i64;
+        let all = self.last_slots.iter().enumerate();
+        let (group, &last) = all.min_by_key(|(_, &last)| last)?;
+        (slot.saturating_sub(last) > most).then_some(group)
+    }
+
+    /// The turns of the group that is served end, each with its client's next answer.
+    fn begin_end<D: Device>(&mut self, next: usize, now: Instant, members: &mut Members<D>) {
+        self.next = Some(next);
+        let took = now.saturating_duration_since(self.began);
         (self.ends_since, self.ended_ns) = (now, took.as_nanos() as u64);
         std::mem::swap(&mut self.active, &mut self.ending);
         for &number in &self.ending {
@@ -173,7 +230,6 @@ impl Turns {
                 client.channel.end_with_answer(u64::from(END_PART));
             }
         }
-        true
     }
 
     /// Fetches the requests of the group that comes next; says of how many clients. It does when nobody's turn is left: until then answers go by
@@ -189,7 +245,7 @@ impl Turns {
         };
         let before = self.warming.len();
         self.fetch_from(next, 1 - self.processing, members, failed);
-        if self.warming.is_empty() {
+        if self.warming.is_empty() && self.pace.is_none() {
             // Those that waited have gone.
             self.next = None;
             self.refill(self.processing);
@@ -210,7 +266,11 @@ impl Turns {
             false => &mut self.warming,
         };
         let mut all = true;
-        for &number in self.groups.members(group) {
+        let clients = self.groups.members(group);
+        // In a rotation nobody who found no zone has the next slot: others begin then.
+        let rounds = self.slot.unsigned_abs() as usize / self.groups.len();
+        let first = rounds % clients.len().max(1);
+        for &number in clients[first..].iter().chain(&clients[..first]) {
             let Some(Some(client)) = members.get_mut(number as usize) else {
                 continue;
             };
@@ -235,7 +295,7 @@ impl Turns {
         all
     }
 
-    /// Begins the next slice (ScaleRPC §3.3's context switch), when its requests are there. `true`: it did.
+    /// Begins the next slice (ScaleRPC §3.3's context switch), when its requests are there. `true`: it did, and it is somebody's turn.
     pub(super) fn switch<D: Device>(
         &mut self,
         now: Instant,
@@ -243,7 +303,9 @@ impl Turns {
         context: &Context,
         failed: &mut Vec<Failed>,
     ) -> bool {
-        if self.warming.is_empty() {
+        // By a common clock a group is served also when none of its clients has called yet.
+        let on_time = self.pace.is_some() && self.next.is_some() && self.ending.is_empty();
+        if self.warming.is_empty() && !on_time {
             return false;
         }
         let due_since = *self.due_since.get_or_insert(now);
@@ -280,7 +342,7 @@ impl Turns {
         }
         self.next_group();
         self.began = now;
-        true
+        !self.active.is_empty()
     }
 
     /// Ends the turns of clients whose slice is over, and who know that, or have not called for a part of a slice. Clients that have long requests
@@ -340,7 +402,7 @@ impl Turns {
     fn next_group(&mut self) {
         let next = self.next.take().unwrap_or(self.current);
         // Groups are put in order between two rounds.
-        let round_ends = next <= self.current;
+        let round_ends = next <= self.current && self.pace.is_none();
         self.current = next.min(self.groups.len() - 1);
         self.looked = 0;
         if round_ends && self.groups.put_in_order() {

@@ -1,0 +1,139 @@
+//! Servers that change turns together (ScaleRPC §4.2): the handler by which one tells the time, and the thread by which another asks for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dunlin_verbs::thread;
+
+use super::handler::Execution;
+use crate::admission::grouping::pace::{Exchange, Pace, PaceAnswer};
+use crate::bootstrap::{Address, Secret};
+use crate::client::Client;
+use crate::error::{CallError, ServeError};
+use crate::preset::Preset;
+use crate::HandlerId;
+
+/// The handler that tells the time; servers cannot give this id to a handler of their own.
+pub(super) const TIME: HandlerId = HandlerId::MAX - 2;
+
+/// How often a follower asks (§4.2: once in every 100 ms).
+const EVERY: Duration = Duration::from_millis(100);
+/// Questions each time, of which the one that was under way for the shortest time counts: the others waited somewhere on one of their ways.
+const QUESTIONS: usize = 4;
+/// How long a follower waits for an answer, and for a connection.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Answers with what the pace says.
+pub(super) fn handler(pace: Pace) -> Execution {
+    Execution::Inline(Arc::new(move |_, reply| {
+        let came = thread::now();
+        reply.write(&pace.answer(came, thread::now()).encode())
+    }))
+}
+
+impl Pace {
+    /// Sets this pace by that of the server that `client` is connected to, which has one too: asks it four times and goes by the answer that was under way
+    /// for the shortest time, which is returned. [`crate::ServerBuilder::follow`] does it ten times a second, as in the paper; between those, clocks drift.
+    ///
+    /// # Errors
+    /// When no answer comes; [`CallError::UnknownHandler`] when the server has no pace, [`CallError::Unreadable`] when it is another rotation.
+    pub fn synchronize(&self, client: &Client) -> Result<Duration, CallError> {
+        let mut best: Option<Exchange> = None;
+        for _ in 0..QUESTIONS {
+            let asked_ns = self.own_ns(thread::now());
+            let answer = client.call_within(PATIENCE, TIME, &[])?;
+            let answered_ns = self.own_ns(thread::now());
+            let words = || CallError::Unreadable("it does not tell the time".to_owned());
+            let exchange = Exchange {
+                asked_ns,
+                answered_ns,
+                answer: PaceAnswer::decode(&answer).ok_or_else(words)?,
+            };
+            let shorter = |best: &Exchange| exchange.under_way_ns() < best.under_way_ns();
+            if best.as_ref().is_none_or(shorter) {
+                best = Some(exchange);
+            }
+        }
+        let best = best.ok_or(CallError::Closed)?;
+        self.learn(&best).map_err(CallError::Unreadable)?;
+        Ok(Duration::from_nanos(best.under_way_ns().unsigned_abs()))
+    }
+}
+
+/// The thread that asks the time server.
+pub(super) struct Follower {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub(super) fn start(
+        pace: Pace,
+        server: Address,
+        secret: Option<Secret>,
+    ) -> Result<Self, ServeError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("dunlin-pace".into())
+            .spawn(move || follow(&pace, &server, secret.as_ref(), &stopped))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the thread that follows the time server panicked");
+            }
+        }
+    }
+}
+
+/// Asks until the server ends. Without a time server the turns go on by what is known.
+fn follow(pace: &Pace, server: &Address, secret: Option<&Secret>, stop: &AtomicBool) {
+    let mut client: Option<Client> = None;
+    let mut told = false;
+    while !stop.load(Ordering::Acquire) {
+        let asked = match &client {
+            Some(client) => pace.synchronize(client).map_err(|error| error.to_string()),
+            None => {
+                // A lane of its own: it must not wait for turns.
+                let mut builder = Client::builder().preset(Preset::Plain);
+                builder = builder.connect_timeout(PATIENCE).deadline(PATIENCE);
+                if let Some(secret) = secret {
+                    builder = builder.secret(secret.clone());
+                }
+                match builder.connect(&server.to_string()) {
+                    Ok(connected) => {
+                        client = Some(connected);
+                        continue;
+                    }
+                    Err(error) => Err(error.to_string()),
+                }
+            }
+        };
+        match asked {
+            Ok(_) => told = false,
+            Err(error) => {
+                client = None;
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!(%error, %server, "the time server does not tell the time: turns go by what is known of it");
+                }
+            }
+        }
+        std::thread::park_timeout(EVERY);
+    }
+}
