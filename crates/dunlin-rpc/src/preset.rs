@@ -17,7 +17,8 @@ pub enum Preset {
     Plain,
     /// FLOCK (SOSP'21): threads share a few queue pairs by combining queues, under credits and both schedulers.
     Flock,
-    /// FLOCK's rival: one queue pair for each thread, nothing shared. The same as `plain`.
+    /// FLOCK's rival: one queue pair for each thread, nothing shared. As `plain`, in the frame that the other ways of sharing have: a handle with its
+    /// dispatcher, so that they differ by how queue pairs are shared alone (§8.3.1).
     QpPerThread,
     /// FLOCK's rival: two threads share a queue pair under a spinlock, as in FaRM.
     Spinlock2,
@@ -179,7 +180,6 @@ impl Preset {
         };
         match self {
             Preset::Plain
-            | Preset::QpPerThread
             | Preset::Fasst
             | Preset::ScaleRpc
             | Preset::RawWrite
@@ -193,6 +193,7 @@ impl Preset {
                 request_bytes: AUTO_REQUEST_BYTES,
                 ..flock
             }),
+            Preset::QpPerThread => Some(spinlock(1)),
             Preset::Spinlock2 => Some(spinlock(2)),
             Preset::Spinlock4 => Some(spinlock(4)),
             Preset::FlockNoCoalescing => Some(Sharing {

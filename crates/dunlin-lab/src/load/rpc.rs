@@ -68,7 +68,12 @@ impl RpcPlan {
             pollers: 32,
             dispatched: matches!(
                 preset,
-                Preset::Flock | Preset::FlockNoCoalescing | Preset::FlockNoScheduling
+                Preset::Flock
+                    | Preset::FlockNoCoalescing
+                    | Preset::FlockNoScheduling
+                    | Preset::QpPerThread
+                    | Preset::Spinlock2
+                    | Preset::Spinlock4
             ),
         }
     }
