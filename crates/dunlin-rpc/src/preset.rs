@@ -66,7 +66,7 @@ const AUTO_LANES: usize = 32;
 const AUTO_REQUEST_BYTES: u64 = 300;
 
 /// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's and one more, which is a
-/// worker's or a pipeline's. With a third lane all threads share: eight that do make three times the calls of eight that do not, when they
+/// worker's or a pipeline's. When a third is asked for all threads share, from then on: eight that do make three times the calls of eight that do not, when they
 /// outnumber the cores.
 pub(crate) const AUTO_OWN_LANES: usize = 2;
 
@@ -75,8 +75,8 @@ pub(crate) const AUTO_OWN_LANES: usize = 2;
 pub(crate) struct Situation {
     /// Servers that its thread has lanes to.
     pub(crate) servers: usize,
-    /// Lanes that were asked for before by the same client.
-    pub(crate) earlier: usize,
+    /// Lanes of the same client that are each one thread's own.
+    pub(crate) own: usize,
 }
 
 impl Preset {
@@ -130,8 +130,8 @@ impl Preset {
         }
         let has_datagrams = has(Transport::UnreliableDatagram, Verbs::SEND);
         if !device.writes_are_messages {
-            // Queue pairs are memory: no NIC has too many of them, and who has one for itself pays nothing for sharing.
-            return match lane.earlier < AUTO_OWN_LANES {
+            // Queue pairs are memory, or a kernel's: no NIC has too many of them, and who has one for itself pays nothing for sharing.
+            return match lane.own < AUTO_OWN_LANES {
                 true => Preset::Plain,
                 false => self,
             };
@@ -253,8 +253,8 @@ mod tests {
             },
             ..with.clone()
         };
-        let on = |preset: Preset, device: &DeviceAttributes, servers, earlier| {
-            preset.on(device, Situation { servers, earlier })
+        let on = |preset: Preset, device: &DeviceAttributes, servers, own| {
+            preset.on(device, Situation { servers, own })
         };
         // Rings in memory are cheap to look at, and those of the first two lanes are nobody else's.
         assert_eq!(on(Preset::Auto, &with, 100, 0), Preset::Plain);

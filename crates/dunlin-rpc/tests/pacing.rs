@@ -147,3 +147,86 @@ fn settings_that_cannot_be_are_refused_with_words() {
         .unwrap();
     assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
 }
+
+/// Zones are for one and a half groups: who finds none has a later slot, also where all slots are of one group.
+#[test]
+fn more_clients_than_zones_all_have_their_turns() {
+    for groups in [1, 2] {
+        let server = serve(
+            server()
+                .grouping(Grouping {
+                    clients: 1,
+                    ..Grouping::default()
+                })
+                .pace(&Pace::new(groups, Duration::from_micros(100))),
+        );
+        std::thread::scope(|scope| {
+            for thread in 0..6u64 {
+                let server = &server;
+                scope.spawn(move || {
+                    // All stay until the last has been answered, so no zone comes free by somebody's end.
+                    let client = connect(server);
+                    for number in 0..40u64 {
+                        let payload = (thread << 32 | number).to_le_bytes();
+                        assert_eq!(*client.call(ECHO, &payload).unwrap(), payload);
+                    }
+                    while server.statistics().requests < 6 * 40 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Who waits for a slot that is far away is served in it, by a poller that has slept.
+#[test]
+fn a_slot_that_is_far_away_is_slept_for() {
+    let server = serve(server().pace(&Pace::new(4, Duration::from_millis(20))));
+    let clients: Vec<_> = (0..4)
+        .map(|group| {
+            let client = Client::builder().preset(Preset::ScaleRpc).device("shm");
+            let client = client.group(group).connect(&server.address().to_string());
+            client.unwrap()
+        })
+        .collect();
+    for number in 0..10u32 {
+        for client in &clients {
+            let payload = number.to_le_bytes();
+            assert_eq!(*client.call(ECHO, &payload).unwrap(), payload);
+        }
+    }
+}
+
+#[test]
+fn questions_that_would_wait_for_turns_are_refused() {
+    let server = serve(server().pace(&pace()));
+    match pace().synchronize(&connect(&server)) {
+        Err(CallError::Unreadable(why)) => assert!(why.contains("scalerpc"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Servers with fewer groups than the one that told the group take the client all the same.
+#[test]
+fn a_thread_may_call_servers_of_different_rotations() {
+    let servers =
+        [5, 2].map(|groups| serve(server().pace(&Pace::new(groups, Duration::from_micros(100)))));
+    let clients = [&servers[0], &servers[1]].map(connect);
+    // One of each group of the first.
+    let mut all: Vec<_> = (0..5).map(|_| Peers::new(&clients).unwrap()).collect();
+    for peers in &mut all {
+        for peer in 0..2 {
+            assert!(peers.submit(peer, ECHO, b"x", 0).unwrap());
+        }
+        let mut answers = 0;
+        while answers < 2 {
+            peers
+                .wait(|_, _, answer| {
+                    assert_eq!(answer.unwrap(), b"x");
+                    answers += 1;
+                })
+                .unwrap();
+        }
+    }
+}

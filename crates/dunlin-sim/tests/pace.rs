@@ -77,7 +77,7 @@ impl World {
     }
 }
 
-/// Calls to all servers that were made together and answered in 10 ms, of six threads that each make one after the other.
+/// Calls to all servers that were made together and answered in 10 ms, of 24 threads that each make one after the other.
 fn transactions(world: &World, stop: &Arc<AtomicBool>) -> usize {
     let done = Arc::new(AtomicUsize::new(0));
     let running = Arc::new(AtomicUsize::new(0));

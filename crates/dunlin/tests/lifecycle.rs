@@ -262,7 +262,7 @@ fn clients_may_be_dropped_anywhere() {
 
 #[test]
 fn a_thread_that_ends_closes_its_lane() {
-    let (server, _) = common::echo();
+    let server = common::serve_echo();
     let client = Client::builder().preset(Preset::Plain);
     let client = client.connect(&server.address().to_string()).unwrap();
     eventually("one lane", || server.connections() == 1);

@@ -223,7 +223,8 @@ fn check(
     }
     let is_lost = |error: &CallError| matches!(error, CallError::PacketLost { .. });
     for error in &log.errors {
-        if !cause.breaks && !(cause.loses && is_lost(error)) {
+        let has_cause = cause.breaks || (cause.loses && is_lost(error));
+        if !has_cause {
             wrong(format!("an error without a cause: {error}"));
         }
     }

@@ -19,6 +19,8 @@ pub(crate) const LANE_PARAMETER: &str = "sender-lane";
 pub(crate) const CREDITS_PARAMETER: &str = "credits";
 /// The group of a client, at servers that change turns together.
 pub(crate) const GROUP_PARAMETER: &str = "group";
+/// The group that another server told it: here it may be any, if there are not so many.
+pub(crate) const GROUP_WISH_PARAMETER: &str = "group-wish";
 bitflags::bitflags! {
     /// What a server thinks of a lane, as the client is told.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

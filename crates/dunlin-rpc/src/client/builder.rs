@@ -1,6 +1,6 @@
 //! How a client is made, and how its lanes are.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 use super::lane::Lane;
 use super::report::Reporting;
 use super::{Client, ConnectionInfo};
-use crate::admission::{FEW_PARAMETER, GROUP_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
+use crate::admission::{
+    FEW_PARAMETER, GROUP_PARAMETER, GROUP_WISH_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
+};
 use crate::bootstrap::{dial, Address, DialConfig, Dialed, OpenRequest, Secret};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
@@ -209,10 +211,10 @@ impl ClientBuilder {
             group: self.group,
             dispatched: self.dispatched,
             reporting: self.reporting,
-            opened: AtomicUsize::new(0),
-            crowded: AtomicBool::new(false),
+            own: Arc::new(()),
+            to_share: AtomicBool::new(false),
             shared: Mutex::new(None),
-            sharing: Mutex::new(()),
+            making: Mutex::new(()),
             fatal: Arc::default(),
         }
     }
@@ -250,14 +252,14 @@ pub(super) struct Recipe {
     group: Option<usize>,
     dispatched: bool,
     pub(super) reporting: Option<Reporting>,
-    /// Lanes that were asked for so far.
-    opened: AtomicUsize,
-    /// There are so many that the first ones are to be shared too.
-    pub(super) crowded: AtomicBool,
+    /// Held by each lane that is one thread's own while another preset, `auto`, could have it share.
+    own: Arc<()>,
+    /// There were so many that threads share now, those with such lanes too.
+    pub(super) to_share: AtomicBool,
     /// The connection handle, for presets that share lanes.
     shared: Mutex<Option<Shared>>,
     /// Held by who makes the handle: two threads may want the first port at once.
-    sharing: Mutex<()>,
+    making: Mutex<()>,
     /// A packet was lost, and that ends the client.
     fatal: Arc<AtomicBool>,
 }
@@ -313,17 +315,21 @@ impl Recipe {
         };
         let situation = Situation {
             servers: servers.max(self.servers),
-            earlier: self.opened.fetch_add(1, Ordering::Relaxed),
+            own: match self.to_share.load(Ordering::Relaxed) {
+                true => AUTO_OWN_LANES,
+                false => Arc::strong_count(&self.own) - 1,
+            },
         };
         let preset = self.preset.on(fabric.attributes(), situation);
-        if situation.earlier == AUTO_OWN_LANES && preset == Preset::Auto {
-            self.crowded.store(true, Ordering::Relaxed);
-        }
         if let Some(mut sharing) = preset.sharing(self.lanes) {
             sharing.dispatched = self.dispatched;
-            return self.open_port(reached, (preset, sharing));
+            let opened = self.open_port(reached, (preset, sharing))?;
+            if situation.own >= AUTO_OWN_LANES {
+                self.to_share.store(true, Ordering::Relaxed);
+            }
+            return Ok(opened);
         }
-        let (lane, mut info) = self.negotiate(
+        let (mut lane, mut info) = self.negotiate(
             reached,
             preset,
             |fabric| {
@@ -338,9 +344,10 @@ impl Recipe {
                     })?,
                 };
                 let (address, mut parameters) = (opening.address(), opening.parameters());
-                let chosen = self.group.map(|group| group as u64);
-                if let Some(group) = chosen.or(*group) {
-                    parameters.insert(GROUP_PARAMETER.to_string(), group);
+                let chosen = self.group.map(|group| (GROUP_PARAMETER, group as u64));
+                let told = group.map(|group| (GROUP_WISH_PARAMETER, group));
+                if let Some((name, group)) = chosen.or(told) {
+                    parameters.insert(name.to_string(), group);
                 }
                 Ok(((opening, group), (address, parameters)))
             },
@@ -352,6 +359,7 @@ impl Recipe {
         if preset == Preset::Plain {
             // A lane that `auto` leaves to one thread: that is a part of what `auto` is.
             info.preset = self.preset;
+            lane.hold(Arc::clone(&self.own));
         }
         Ok((lane, info))
     }
@@ -378,7 +386,7 @@ impl Recipe {
         };
         let (mut shared, mut making) = (known(), None);
         if shared.is_none() {
-            making = Some(self.sharing.lock().unwrap_or_else(PoisonError::into_inner));
+            making = Some(self.making.lock().unwrap_or_else(PoisonError::into_inner));
             shared = known();
         }
         if let Some(shared) = shared {

@@ -45,6 +45,8 @@ pub(crate) struct ChannelLane<C: Channel> {
     leaving: bool,
     /// The calls were told that the channel is lost.
     lost: bool,
+    /// What is held as long as the lane lives.
+    token: Option<Arc<()>>,
 }
 
 impl<C: Channel> ChannelLane<C> {
@@ -60,6 +62,7 @@ impl<C: Channel> ChannelLane<C> {
             open: true,
             leaving: false,
             lost: false,
+            token: None,
         }
     }
 
@@ -407,6 +410,10 @@ impl<C: Channel> Lane for ChannelLane<C> {
     }
 
     #[inline]
+    fn hold(&mut self, token: Arc<()>) {
+        self.token = Some(token);
+    }
+
     fn is_usable(&mut self) -> bool {
         // What comes while no call is out may be a goodbye, after which nobody would answer.
         if self.calls.outstanding() == 0 && self.channel.has_arrival() {

@@ -142,6 +142,8 @@ pub(crate) trait Lane: Send {
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// Calls that are out, abandoned ones included.
     fn outstanding(&self) -> usize;
+    /// Holds this as long as it lives.
+    fn hold(&mut self, _token: Arc<()>) {}
     /// Whether other threads send by the same queue pair.
     fn is_shared(&self) -> bool {
         false

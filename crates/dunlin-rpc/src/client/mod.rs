@@ -1,6 +1,7 @@
 //! The client: a handle on a server that any thread may use, and its drivers.
 //!
-//! Each thread that calls has a lane of its own ([`thread_lane`]), so threads share nothing on their way. Futures share one lane with a
+//! Each thread that calls has a lane of its own ([`thread_lane`]), so threads share nothing on their way; with presets that share, it is a port of the
+//! connection handle. Futures share one lane with a
 //! driver thread ([`driver`]), a [`Pipeline`] owns one. A lane that was lost is made anew by the next call.
 
 mod batch;
@@ -139,7 +140,8 @@ impl Client {
         &self.core.info
     }
 
-    /// What the connection handle is doing; `None` for presets whose threads share nothing.
+    /// What the connection handle is doing; `None` while threads share nothing: with some presets always, with `auto` on shared memory up to the third
+    /// lane.
     pub fn figures(&self) -> Option<crate::sharing::handle::HandleFigures> {
         self.core.recipe.handle().map(|handle| handle.figures())
     }

@@ -106,11 +106,17 @@ fn report(core: &Weak<Core>, name: &str) -> bool {
         return false;
     }
     let info = client.info();
+    let mut handle = client.figures();
+    if let Some(handle) = &mut handle {
+        // More are not told.
+        handle.lanes.truncate(MOST_LANES);
+        handle.assignment.truncate(MOST_THREADS);
+    }
     let report = ClientReport {
         name: name.to_owned(),
         device: info.device.clone(),
         preset: info.preset.name().to_owned(),
-        handle: client.figures(),
+        handle,
     };
     let Ok(bytes) = postcard::to_allocvec(&report) else {
         return true;

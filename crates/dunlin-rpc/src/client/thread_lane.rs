@@ -101,18 +101,25 @@ pub(super) fn with<T>(
 /// Whether a lane that was one thread's alone is given up, because there are more threads now.
 #[inline]
 fn is_to_share(core: &Core, lane: &dyn Lane) -> bool {
-    core.recipe.crowded.load(Ordering::Relaxed) && !lane.is_shared() && lane.outstanding() == 0
+    core.recipe.to_share.load(Ordering::Relaxed) && !lane.is_shared() && lane.outstanding() == 0
 }
 
 #[cold]
 fn renew<'a>(core: &Core, place: &'a mut Place) -> Result<&'a mut Box<dyn Lane>, CallError> {
-    *place = None;
     if core.closed.load(Ordering::Acquire) {
+        *place = None;
         return Err(CallError::Closed);
     }
-    let (lane, _) = core
-        .recipe
-        .open(Owner::Thread)
-        .map_err(|error| CallError::Connect(Arc::new(error)))?;
+    // One that is only to be shared is kept until there is another.
+    let kept = place.take().filter(|lane| is_to_share(core, lane.as_ref()));
+    let kept = kept.and_then(|mut lane| lane.is_usable().then_some(lane));
+    let lane = match (core.recipe.open(Owner::Thread), kept) {
+        (Ok((lane, _)), _) => lane,
+        (Err(error), Some(kept)) => {
+            tracing::debug!(%error, "a thread keeps a lane of its own");
+            kept
+        }
+        (Err(error), None) => return Err(CallError::Connect(Arc::new(error))),
+    };
     Ok(place.insert(lane))
 }

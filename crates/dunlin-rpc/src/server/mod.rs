@@ -321,17 +321,18 @@ impl ServerBuilder {
                     }
                 }
             })?;
-        let follower = follower
-            .map(|(pace, server, secret)| Follower::start(pace, server, secret))
-            .transpose()?;
-        Ok(RunningServer {
-            follower,
+        let mut running = RunningServer {
+            follower: None,
             acceptor,
             desk,
             observer,
             stop,
             thread: Some(thread),
-        })
+        };
+        if let Some((pace, server, secret)) = follower {
+            running.follower = Some(Follower::start(pace, server, secret)?);
+        }
+        Ok(running)
     }
 
     /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the server's
@@ -342,6 +343,11 @@ impl ServerBuilder {
     /// When a setting is out of range, or the device fails.
     pub fn serve_on<D: Device>(mut self, device: D) -> Result<LocalServer, ServeError> {
         self.validate()?;
+        if self.follows.is_some() {
+            let words =
+                "follow: a server without a port has no thread for it: call Pace::synchronize";
+            return Err(ServeError::Setting(words.into()));
+        }
         let name = device.attributes().name.clone();
         let service = DeviceFabric(device).serve(self.setup())?;
         Ok(LocalServer::new(Desk::new(vec![(name, service)])))
@@ -469,7 +475,6 @@ impl RunningServer {
     /// Takes no new clients and no new requests, answers what was taken, and ends. `true` when everything was answered and read within
     /// ten seconds; what is left then is cut off.
     pub fn shutdown(mut self) -> bool {
-        self.follower = None;
         self.stop_accepting();
         for (_, service) in self.desk.services() {
             service.drain();
@@ -483,6 +488,10 @@ impl RunningServer {
     }
 
     fn stop_accepting(&mut self) {
+        if let Some(follower) = &self.follower {
+            // Its thread is waited for last of all, when this is dropped.
+            follower.stop();
+        }
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
             if thread.join().is_err() {
@@ -494,7 +503,6 @@ impl RunningServer {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
-        self.follower = None;
         self.stop_accepting();
         for (_, service) in self.desk.services() {
             service.end();

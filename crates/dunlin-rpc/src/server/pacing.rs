@@ -1,7 +1,7 @@
 //! Servers that change turns together (ScaleRPC §4.2): the handler by which one tells the time, and the thread by which another asks for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::handler::Execution;
 use crate::admission::grouping::pace::{Exchange, Pace, PaceAnswer};
 use crate::bootstrap::{Address, Secret};
 use crate::client::Client;
-use crate::error::{CallError, ServeError};
+use crate::error::{CallError, ConnectError, ServeError};
 use crate::preset::Preset;
 use crate::HandlerId;
 
@@ -38,8 +38,13 @@ impl Pace {
     /// for the shortest time, which is returned. [`crate::ServerBuilder::follow`] does it ten times a second, as in the paper; between those, clocks drift.
     ///
     /// # Errors
-    /// When no answer comes; [`CallError::UnknownHandler`] when the server has no pace, [`CallError::Unreadable`] when it is another rotation.
+    /// When no answer comes; [`CallError::UnknownHandler`] when the server has no pace, [`CallError::Unreadable`] when it is another rotation, or when the
+    /// client is one of `scalerpc`, whose questions wait for their slot and whose answers do not.
     pub fn synchronize(&self, client: &Client) -> Result<Duration, CallError> {
+        if client.info().preset == Preset::ScaleRpc {
+            let words = "a client of scalerpc waits for its turn to ask: use another preset";
+            return Err(CallError::Unreadable(words.to_owned()));
+        }
         let mut best: Option<Exchange> = None;
         for _ in 0..QUESTIONS {
             let asked_ns = self.own_ns(thread::now());
@@ -64,8 +69,21 @@ impl Pace {
 
 /// The thread that asks the time server.
 pub(super) struct Follower {
-    stop: Arc<AtomicBool>,
+    stopped: Arc<Stopped>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Whether it is to end, and the connection that it may be waiting at.
+#[derive(Default)]
+struct Stopped {
+    is: AtomicBool,
+    client: Mutex<Option<Client>>,
+}
+
+impl Stopped {
+    fn client(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Follower {
@@ -78,62 +96,75 @@ impl Follower {
         server: Address,
         secret: Option<Secret>,
     ) -> Result<Self, ServeError> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let stopped = Arc::<Stopped>::default();
+        let told = Arc::clone(&stopped);
         let thread = std::thread::Builder::new()
             .name("dunlin-pace".into())
-            .spawn(move || follow(&pace, &server, secret.as_ref(), &stopped))?;
+            .spawn(move || follow(&pace, &server, secret.as_ref(), &told))?;
         Ok(Self {
-            stop,
+            stopped,
             thread: Some(thread),
         })
+    }
+
+    /// Tells the thread to end, and takes it out of a call; it may still be connecting, for a second.
+    pub(super) fn stop(&self) {
+        self.stopped.is.store(true, Ordering::Release);
+        if let Some(client) = self.stopped.client().take() {
+            client.close();
+        }
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            if thread.join().is_err() {
-                tracing::error!("the thread that follows the time server panicked");
-            }
+        self.stop();
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the thread that follows the time server panicked");
         }
     }
 }
 
 /// Asks until the server ends. Without a time server the turns go on by what is known.
-fn follow(pace: &Pace, server: &Address, secret: Option<&Secret>, stop: &AtomicBool) {
-    let mut client: Option<Client> = None;
+fn follow(pace: &Pace, server: &Address, secret: Option<&Secret>, stopped: &Stopped) {
     let mut told = false;
-    while !stop.load(Ordering::Acquire) {
-        let asked = match &client {
-            Some(client) => pace.synchronize(client).map_err(|error| error.to_string()),
-            None => {
-                // A lane of its own: it must not wait for turns.
-                let mut builder = Client::builder().preset(Preset::Plain);
-                builder = builder.connect_timeout(PATIENCE).deadline(PATIENCE);
-                if let Some(secret) = secret {
-                    builder = builder.secret(secret.clone());
+    while !stopped.is.load(Ordering::Acquire) {
+        let known = stopped.client().clone();
+        let asked = match known {
+            Some(client) => pace.synchronize(&client).map_err(|error| error.to_string()),
+            None => match reach(server, secret) {
+                Ok(client) => {
+                    *stopped.client() = Some(client);
+                    continue;
                 }
-                match builder.connect(&server.to_string()) {
-                    Ok(connected) => {
-                        client = Some(connected);
-                        continue;
-                    }
-                    Err(error) => Err(error.to_string()),
-                }
-            }
+                Err(error) => Err(error.to_string()),
+            },
         };
         match asked {
             Ok(_) => told = false,
             Err(error) => {
-                client = None;
-                if !std::mem::replace(&mut told, true) {
+                *stopped.client() = None;
+                let is_over = stopped.is.load(Ordering::Acquire);
+                if !is_over && !std::mem::replace(&mut told, true) {
                     tracing::warn!(%error, %server, "the time server does not tell the time: turns go by what is known of it");
                 }
             }
         }
         std::thread::park_timeout(EVERY);
     }
+    *stopped.client() = None;
+}
+
+fn reach(server: &Address, secret: Option<&Secret>) -> Result<Client, ConnectError> {
+    let mut builder = Client::builder()
+        .preset(Preset::Plain)
+        .connect_timeout(PATIENCE)
+        .deadline(PATIENCE);
+    if let Some(secret) = secret {
+        builder = builder.secret(secret.clone());
+    }
+    builder.connect(&server.to_string())
 }

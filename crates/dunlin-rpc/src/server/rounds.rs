@@ -12,6 +12,8 @@ const PASSES_PER_CLOCK: u32 = 64;
 const PASSES_PER_CHECK: u32 = 1 << 14;
 /// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible anywhere.
 const GRACE: Duration = Duration::from_micros(20);
+/// A shorter sleep costs more than it saves.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
 /// Longest sleep: bounds the harm of a wake-up that was lost after all.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
@@ -29,6 +31,10 @@ pub(super) trait Rounds {
     fn is_ending(&self) -> bool;
     /// Whether a pass would find something.
     fn has_work(&mut self) -> bool;
+    /// How long it may sleep.
+    fn longest_sleep(&mut self) -> Duration {
+        LONGEST_SLEEP
+    }
     /// Tells all peers that it will sleep. `false`: not all know it yet.
     fn prepare_sleep(&mut self) -> bool;
     /// Ends all connections.
@@ -56,7 +62,7 @@ pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl Completio
         }
         if !rounds.has_clients() {
             // Whatever comes next comes by mail, which wakes: nobody's latency is at stake, and other pollers may want the core.
-            rest(wake);
+            rest(wake, LONGEST_SLEEP);
             continue;
         }
         idle_passes = idle_passes.wrapping_add(1);
@@ -78,8 +84,8 @@ pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl Completio
 
 #[cold]
 fn sleep(rounds: &mut impl Rounds, wake: &impl CompletionChannel) {
-    // What has come may have to wait for its time: nobody is told of a sleep that will not be.
-    if rounds.has_work() {
+    // Nobody is told of a sleep that will not be, or is not worth it.
+    if rounds.has_work() || rounds.longest_sleep() < SHORTEST_SLEEP {
         return;
     }
     if !rounds.prepare_sleep() {
@@ -97,13 +103,13 @@ fn sleep(rounds: &mut impl Rounds, wake: &impl CompletionChannel) {
     if rounds.has_work() || rounds.is_ending() {
         return;
     }
-    rest(wake);
+    rest(wake, rounds.longest_sleep());
     rounds.check();
 }
 
 #[cold]
-fn rest(wake: &impl CompletionChannel) {
-    if let Err(error) = wake.wait(LONGEST_SLEEP) {
+fn rest(wake: &impl CompletionChannel, most: Duration) {
+    if let Err(error) = wake.wait(most.min(LONGEST_SLEEP)) {
         tracing::error!(%error, "a poller cannot sleep");
         thread::sleep(Duration::from_millis(1));
     }

@@ -209,7 +209,7 @@ impl Handle {
                         None => lanes.entries.push(entry),
                     }
                 }
-                Err(error) if usable == 0 => return Err(error),
+                Err(error) if usable == 0 || !self.sharing.lanes.are_shared() => return Err(error),
                 Err(error) => tracing::warn!(%error, "one lane less than wanted"),
             }
         }

@@ -64,6 +64,11 @@ impl Lanes {
             Self::OneFor(each) => threads.div_ceil(each),
         }
     }
+
+    /// Whether a thread may have the lane of another where there is none for it.
+    fn are_shared(self) -> bool {
+        self != Self::OneFor(1)
+    }
 }
 
 /// The sharing part of a preset.

@@ -6,13 +6,18 @@ use dunlin::{Client, RunningServer, Server};
 /// The handler that sends back what it gets.
 pub(crate) const ECHO: u16 = 1;
 
-/// An echo server in this process, and a client of it.
-pub(crate) fn echo() -> (RunningServer, Client) {
-    let server = Server::bind("dunlin://127.0.0.1:0")
+/// An echo server in this process.
+pub(crate) fn serve_echo() -> RunningServer {
+    Server::bind("dunlin://127.0.0.1:0")
         .unwrap()
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .serve()
-        .unwrap();
+        .unwrap()
+}
+
+/// [`serve_echo`], and a client.
+pub(crate) fn echo() -> (RunningServer, Client) {
+    let server = serve_echo();
     let client = Client::connect(&server.address().to_string()).unwrap();
     (server, client)
 }

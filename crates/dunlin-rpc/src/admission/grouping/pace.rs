@@ -27,6 +27,8 @@ struct Shared {
     /// What its time lacks to the common one.
     offset_ns: AtomicI64,
     synchronized: AtomicU64,
+    /// Answers that were too long under way, since one was not.
+    slow: AtomicU64,
 }
 
 /// How one server asked another for the time (ScaleRPC Fig. 14), in nanoseconds of each one's own clock.
@@ -49,6 +51,10 @@ pub(crate) struct PaceAnswer {
     pub(crate) groups: u64,
 }
 
+/// Slow answers in a row that are not gone by: a second's.
+const MOST_SLOW: u64 = 10;
+/// No clock is off by more: a hundred years. With it no sum below reaches the end of its type, where time would stand still.
+const MOST_OFFSET_NS: i64 = 100 * 365 * 86_400 * 1_000_000_000;
 /// Bytes of an answer.
 const ANSWER_BYTES: usize = 32;
 
@@ -112,6 +118,7 @@ impl Pace {
                 epoch: OnceLock::new(),
                 offset_ns: AtomicI64::new(0),
                 synchronized: AtomicU64::new(0),
+                slow: AtomicU64::new(0),
             }),
         }
     }
@@ -151,6 +158,19 @@ impl Pace {
         (slot, slot.rem_euclid(groups.max(1)) as usize)
     }
 
+    /// How long it is until a group's next slot; nothing when it is its slot.
+    pub(crate) fn until(&self, group: usize, now: Instant) -> Duration {
+        let (slot, current) = self.slot(now);
+        let groups = self.shared.groups.max(1);
+        let slots = (group % groups + groups - current) % groups;
+        if slots == 0 {
+            return Duration::ZERO;
+        }
+        let begins = i128::from(slot) + slots as i128;
+        let ns = begins * i128::from(self.shared.slice_ns) - i128::from(self.common_ns(now));
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
+    }
+
     /// What a server with this pace says at `now` to a question that came at `came`.
     pub(crate) fn answer(&self, came: Instant, now: Instant) -> PaceAnswer {
         PaceAnswer {
@@ -161,7 +181,8 @@ impl Pace {
         }
     }
 
-    /// Goes by what another said.
+    /// Goes by what another said, but not by an answer that was under way for longer than a slice when a better one is known, unless there are no others:
+    /// it may be off by as much.
     ///
     /// # Errors
     /// When that one's rotation is another, in words: then nothing changes.
@@ -175,9 +196,16 @@ impl Pace {
                 self.shared.groups, self.shared.slice_ns
             ));
         }
-        self.shared
-            .offset_ns
-            .store(exchange.offset_ns(), Ordering::Relaxed);
+        let is_slow = exchange.under_way_ns().unsigned_abs() > self.shared.slice_ns;
+        if is_slow && self.synchronizations() > 0 {
+            let slow = self.shared.slow.fetch_add(1, Ordering::Relaxed);
+            if slow < MOST_SLOW {
+                return Ok(());
+            }
+        }
+        self.shared.slow.store(0, Ordering::Relaxed);
+        let offset = exchange.offset_ns().clamp(-MOST_OFFSET_NS, MOST_OFFSET_NS);
+        self.shared.offset_ns.store(offset, Ordering::Relaxed);
         self.shared.synchronized.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -262,7 +290,15 @@ mod tests {
             let pace = Pace::new(3, D);
             let answer = PaceAnswer { slice_ns: 100_000, groups: 3, ..answer };
             pace.learn(&Exchange { asked_ns: asked, answered_ns: answered, answer }).unwrap();
-            prop_assert!(pace.slot(Instant::now()).1 < 3);
+            let now = Instant::now();
+            prop_assert!(pace.slot(now).1 < 3);
+            // Time goes on, and each group comes.
+            let later = now + D * 2;
+            prop_assert_eq!(pace.common_ns(later) - pace.common_ns(now), 200_000);
+            for group in 0..3 {
+                let begins = now + pace.until(group, now);
+                prop_assert_eq!(pace.slot(begins).1, group);
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
 use super::region::ServedRegions;
 use crate::admission::grouping::groups::Rules;
 use crate::admission::grouping::pace::Pace;
-use crate::admission::GROUP_PARAMETER;
+use crate::admission::{GROUP_PARAMETER, GROUP_WISH_PARAMETER};
 use crate::channel::pool::{
     zone_bytes, Mapping, PoolMemory, Rings, UnconnectedServedPool, ENTRY_BYTES, RINGS,
 };
@@ -118,7 +118,7 @@ impl<D: Device> PoolService<D> {
         Ok(most)
     }
 
-    /// Joins a new client to the poller with the fewest.
+    /// Joins a new client to the poller with the fewest, of its group where there are such.
     pub(super) fn accept(
         &self,
         mapping: Mapping,
@@ -137,9 +137,16 @@ impl<D: Device> PoolService<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
-        let (index, group) = match mapping == Mapping::ByTurns && self.crew.plan.pace.is_some() {
-            true => self.group_for(started, parameters.get(GROUP_PARAMETER).copied())?,
-            false => (started.least()?.0, None),
+        let (index, group) = match &self.crew.plan.pace {
+            Some(pace) if mapping == Mapping::ByTurns => {
+                let groups = pace.groups() as u64;
+                let wish = parameters.get(GROUP_WISH_PARAMETER);
+                let asked = parameters.get(GROUP_PARAMETER).copied();
+                let (index, group) =
+                    group_for(started, asked.or(wish.map(|group| group % groups)))?;
+                (index, Some(group))
+            }
+            _ => (started.least()?.0, None),
         };
         let poller = &started.pollers[index];
         let mut numbers = poller
@@ -167,32 +174,6 @@ impl<D: Device> PoolService<D> {
         }
         started.adopt(index, newcomer);
         Ok(answer)
-    }
-
-    /// The poller and the group of a client at a server that changes turns together with others: the group that it asks for, or the emptiest.
-    fn group_for(
-        &self,
-        started: &Started<PollerHandle<D>>,
-        asked: Option<u64>,
-    ) -> Result<(usize, Option<usize>), VerbsError> {
-        let count = |poller: &PollerHandle<D>, group: usize| {
-            let count = poller.in_groups.get(group);
-            count.map(|count| (count.load(Ordering::Relaxed), group))
-        };
-        let best = |poller: &PollerHandle<D>| match asked {
-            Some(group) => usize::try_from(group).ok().and_then(|g| count(poller, g)),
-            None => (0..poller.in_groups.len())
-                .filter_map(|g| count(poller, g))
-                .min(),
-        };
-        let all = started.pollers.iter().enumerate();
-        let best = all.filter_map(|(index, poller)| Some((best(poller)?, index)));
-        let Some(((_, group), index)) = best.min() else {
-            let why = format!("there is no such group: asked for {asked:?}");
-            let argument = "group";
-            return Err(VerbsError::Invalid { argument, why });
-        };
-        Ok((index, Some(group)))
     }
 
     fn rules(&self, pollers: usize) -> Rules {
@@ -256,4 +237,29 @@ impl<D: Device> PoolService<D> {
         };
         Ok((newcomer, answer))
     }
+}
+
+/// The poller and the group of a client at a server that changes turns together with others: the group that it asks for, or the emptiest.
+fn group_for<D: Device>(
+    started: &Started<PollerHandle<D>>,
+    asked: Option<u64>,
+) -> Result<(usize, usize), VerbsError> {
+    let count = |poller: &PollerHandle<D>, group: usize| {
+        let count = poller.in_groups.get(group);
+        count.map(|count| (count.load(Ordering::Relaxed), group))
+    };
+    let best = |poller: &PollerHandle<D>| match asked {
+        Some(group) => usize::try_from(group).ok().and_then(|g| count(poller, g)),
+        None => (0..poller.in_groups.len())
+            .filter_map(|g| count(poller, g))
+            .min(),
+    };
+    let all = started.pollers.iter().enumerate();
+    let best = all.filter_map(|(index, poller)| Some((best(poller)?, index)));
+    let Some(((_, group), index)) = best.min() else {
+        let why = format!("there is no such group: asked for {asked:?}");
+        let argument = "group";
+        return Err(VerbsError::Invalid { argument, why });
+    };
+    Ok((index, group))
 }

@@ -215,6 +215,16 @@ impl<D: Device> Poller<D> {
         }
     }
 
+    /// Whether something has come that need not wait for its slot.
+    #[cold]
+    fn has_work_now(&self) -> bool {
+        let waits =
+            |client: &Connection<ServedPool<D>>| matches!(client.channel.wants_turn(), Ok(true));
+        let mut clients = self.members.iter().flatten();
+        clients.any(|client| client.has_arrival() && !waits(client))
+            || self.turns.until_wanted(thread::now(), &self.members) == Some(Duration::ZERO)
+    }
+
     /// Asks for an event with the next completion that tells of a message. `false`: not now.
     fn arm_bell(&mut self) -> bool {
         let armed = thread::hold(|| match self.handle.bell.try_lock() {
@@ -494,7 +504,15 @@ impl<D: Device> Rounds for Poller<D> {
         self.handle.mailbox.has_mail()
             || self.listen() > 0
             || self.turns.are_changing()
-            || self.members.iter().flatten().any(Connection::has_arrival)
+            || match self.turns.are_paced() {
+                false => self.members.iter().flatten().any(Connection::has_arrival),
+                true => self.has_work_now(),
+            }
+    }
+
+    fn longest_sleep(&mut self) -> Duration {
+        let until = self.turns.until_wanted(thread::now(), &self.members);
+        until.unwrap_or(Duration::MAX)
     }
 
     fn prepare_sleep(&mut self) -> bool {

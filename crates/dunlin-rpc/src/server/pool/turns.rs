@@ -17,7 +17,7 @@ use crate::server::connection::Context;
 const LAST_PART: u32 = 20;
 const END_PART: u32 = 4;
 /// Rounds that a group of a rotation may miss its slot in, before it has that of another.
-const MISSED_ROUNDS: i64 = 4;
+const MISSED_ROUNDS: u64 = 4;
 /// How long a change of turns is put off for requests that are being fetched: longer than a READ takes on any network, so that none is
 /// fetched in vain for ever, and much less than a client that died is waited for.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -50,8 +50,11 @@ pub(super) struct Turns {
     /// By what servers change turns together, if they do, and the slot that the current group is served in.
     pace: Option<Pace>,
     slot: i64,
-    /// When each group was served last.
-    last_slots: Vec<i64>,
+    /// Changes of turns by the clock, and the one that served each group last.
+    changes: u64,
+    served: Vec<u64>,
+    /// Who is first in each group: where the zones ran out the last time.
+    firsts: Vec<usize>,
     began: Instant,
     slice: Duration,
     /// Since when the slice should be over.
@@ -79,7 +82,9 @@ impl Turns {
             ends_since: now,
             ended_ns: 0,
             crowded: false,
-            last_slots: vec![0; pace.as_ref().map_or(0, Pace::groups)],
+            changes: 0,
+            served: vec![0; pace.as_ref().map_or(0, Pace::groups)],
+            firsts: vec![0; pace.as_ref().map_or(0, Pace::groups)],
             pace,
             slot: 0,
             began: now,
@@ -196,27 +201,45 @@ impl Turns {
         if slot == self.slot || slot + 1 == self.slot {
             return false;
         }
-        for last in &mut self.last_slots {
-            // It may have been set back by much.
-            *last = slot.min(*last);
-        }
-        let group = self.overdue(slot).unwrap_or(group);
+        let group = self.overdue().unwrap_or(group);
         self.slot = slot;
-        self.last_slots[group] = slot;
-        if group == self.current {
+        // Who found no zone has the next slot, where all are of one group.
+        if group == self.current && !std::mem::take(&mut self.crowded) {
             return false;
         }
+        self.changes += 1;
+        self.served[group] = self.changes;
         self.begin_end(group, now, members);
         // Slots that pass without anybody keep no poller awake.
         !self.ending.is_empty()
     }
 
     /// The group that missed its slots for too long, because changes of turns take longer than slots do.
-    fn overdue(&self, slot: i64) -> Option<usize> {
-        let most = MISSED_ROUNDS * self.last_slots.len() as i64;
-        let all = self.last_slots.iter().enumerate();
+    fn overdue(&self) -> Option<usize> {
+        let most = MISSED_ROUNDS * self.served.len() as u64;
+        let all = self.served.iter().enumerate();
         let (group, &last) = all.min_by_key(|(_, &last)| last)?;
-        (slot.saturating_sub(last) > most).then_some(group)
+        (self.changes - last > most).then_some(group)
+    }
+
+    /// How long it is until the slot of a group in which somebody waits; `None`: nobody does, or turns do not go by a clock.
+    pub(super) fn until_wanted<D: Device>(
+        &self,
+        now: Instant,
+        members: &Members<D>,
+    ) -> Option<Duration> {
+        let pace = self.pace.as_ref()?;
+        let waits = |&number: &u32| {
+            let client = members.get(number as usize).and_then(Option::as_ref);
+            client.is_some_and(|client| matches!(client.channel.wants_turn(), Ok(true)))
+        };
+        let wanted = (0..self.groups.len()).filter(|&g| self.groups.members(g).iter().any(waits));
+        wanted.map(|group| pace.until(group, now)).min()
+    }
+
+    /// Whether turns go by a clock.
+    pub(super) fn are_paced(&self) -> bool {
+        self.pace.is_some()
     }
 
     /// The turns of the group that is served end, each with its client's next answer.
@@ -267,16 +290,21 @@ impl Turns {
         };
         let mut all = true;
         let clients = self.groups.members(group);
-        // In a rotation nobody who found no zone has the next slot: others begin then.
-        let rounds = self.slot.unsigned_abs() as usize / self.groups.len();
-        let first = rounds % clients.len().max(1);
-        for &number in clients[first..].iter().chain(&clients[..first]) {
+        let mut first = self.firsts.get_mut(group);
+        let begin = first
+            .as_deref()
+            .map_or(0, |first| first % clients.len().max(1));
+        for at in (begin..clients.len()).chain(0..begin) {
+            let number = clients[at];
             let Some(Some(client)) = members.get_mut(number as usize) else {
                 continue;
             };
             let warmed = client.channel.wants_turn().and_then(|wants| {
                 match self.free[pool].last().filter(|_| wants) {
                     None => {
+                        if let (true, Some(first)) = (all && wants, &mut first) {
+                            **first = at;
+                        }
                         all &= !wants;
                         Ok(false)
                     }
@@ -324,7 +352,9 @@ impl Turns {
         }
         self.due_since = None;
         self.crowded = false;
-        context.counters.switched();
+        if !self.warming.is_empty() {
+            context.counters.switched();
+        }
         self.refill(self.processing);
         self.processing = 1 - self.processing;
         for number in std::mem::take(&mut self.warming) {

@@ -318,6 +318,7 @@ impl Lane for ThreadPort {
         true
     }
 
+    #[inline]
     fn is_usable(&mut self) -> bool {
         // Answers to calls that were given up may never come: they hold up no later call.
         self.status.is_open() && (self.is_in_place() || !self.calls.only_abandoned())

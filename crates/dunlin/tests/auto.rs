@@ -1,0 +1,79 @@
+//! The preset that users get without choosing, on shared memory: a client's first two lanes are one thread's each, and a third makes all share.
+
+mod common;
+
+use std::sync::mpsc;
+
+use common::{eventually, ECHO};
+use dunlin::{CallError, Client, Preset, Server};
+
+/// A thread that calls when it is told to, and says how that went.
+struct Worker {
+    go: mpsc::Sender<()>,
+    went: mpsc::Receiver<Result<Vec<u8>, CallError>>,
+}
+
+impl Worker {
+    fn new(client: &Client) -> Self {
+        let client = client.clone();
+        let (go, told) = mpsc::channel();
+        let (say, went) = mpsc::channel();
+        std::thread::spawn(move || {
+            while told.recv().is_ok() {
+                let answer = client.call(ECHO, b"x").map(|reply| reply.to_vec());
+                let _ = say.send(answer);
+            }
+        });
+        Self { go, went }
+    }
+
+    fn call(&self) -> Result<Vec<u8>, CallError> {
+        self.go.send(()).unwrap();
+        self.went.recv().unwrap()
+    }
+}
+
+#[test]
+fn three_threads_share_what_two_did_not() {
+    let server = common::serve_echo();
+    let client = Client::builder().lanes(1);
+    let client = client.connect(&server.address().to_string()).unwrap();
+    assert_eq!(client.info().preset, Preset::Auto);
+    let [second, third] = [(); 2].map(|()| Worker::new(&client));
+    assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
+    assert_eq!(second.call().unwrap(), b"x");
+    assert!(client.figures().is_none(), "nobody shares");
+    let own = || server.connections();
+    eventually("one lane each", || own() == 2);
+    assert_eq!(third.call().unwrap(), b"x");
+    let handle = client.figures().expect("there is a handle now");
+    assert_eq!(handle.threads, 1);
+    // The others come to it with their next call, and their own lanes end.
+    assert_eq!(second.call().unwrap(), b"x");
+    assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
+    assert_eq!(client.figures().unwrap().threads, 3);
+    eventually("one lane for all", || own() == 1);
+    assert_eq!(server.statistics().violations, 0);
+}
+
+#[test]
+fn a_third_that_is_refused_takes_nothing_from_the_two() {
+    let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
+    let server = server.handle(ECHO, |request, reply| reply.write(request.payload()));
+    let server = server.max_connections(2).serve().unwrap();
+    let client = Client::connect(&server.address().to_string()).unwrap();
+    let [second, third] = [(); 2].map(|()| Worker::new(&client));
+    for _ in 0..3 {
+        assert_eq!(second.call().unwrap(), b"x");
+        assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
+        let refused = third.call().unwrap_err();
+        assert!(matches!(refused, CallError::Connect(_)), "{refused}");
+    }
+    assert_eq!(server.connections(), 2);
+    assert!(client.figures().is_none());
+    // When one of them is gone there is room, and it is one thread's own again.
+    drop(second);
+    eventually("the second is gone", || server.connections() == 1);
+    assert_eq!(third.call().unwrap(), b"x");
+    assert!(client.figures().is_none());
+}
