@@ -15,6 +15,9 @@ const COUNTED: u16 = 1;
 const CLIENTS: u64 = 6;
 const CALLS: u64 = 50;
 
+/// Seeds that found faults: a poller whose looks always fell into the slot of one group of four.
+const FAILED_ONCE: [u64; 1] = [449];
+
 /// How a run is made of its seed.
 struct Plan {
     clients_in_group: usize,
@@ -151,11 +154,14 @@ fn run(seed: u64) -> ServerStatistics {
 #[test]
 fn each_request_is_executed_once_whatever_comes_late() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let seeds = match number("DUNLIN_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("DUNLIN_SEEDS").unwrap_or(30),
+    let mut seeds: Vec<u64> = match number("DUNLIN_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("DUNLIN_SEEDS").unwrap_or(30)).collect(),
     };
-    let count = seeds.end - seeds.start;
+    let count = seeds.len() as u64;
+    if count == 30 {
+        seeds.extend(FAILED_ONCE);
+    }
     let mut sum = ServerStatistics::default();
     for seed in seeds {
         let ran = std::panic::catch_unwind(|| run(seed));

@@ -16,8 +16,8 @@ use crate::server::connection::Context;
 /// call: not for who calls less often than that.
 const LAST_PART: u32 = 20;
 const END_PART: u32 = 4;
-/// Rounds that a group of a rotation may miss its slot in, before it has that of another.
-const MISSED_ROUNDS: u64 = 4;
+/// Rounds of a rotation that somebody may wait in before his group has the slot of another.
+const MISSED_ROUNDS: i64 = 4;
 /// How long a change of turns is put off for requests that are being fetched: longer than a READ takes on any network, so that none is
 /// fetched in vain for ever, and much less than a client that died is waited for.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -50,9 +50,8 @@ pub(super) struct Turns {
     /// By what servers change turns together, if they do, and the slot that the current group is served in.
     pace: Option<Pace>,
     slot: i64,
-    /// Changes of turns by the clock, and the one that served each group last.
-    changes: u64,
-    served: Vec<u64>,
+    /// The slot since which somebody of each group waits, if anybody does.
+    waits_since: Vec<Option<i64>>,
     /// Who is first in each group: where the zones ran out the last time.
     firsts: Vec<usize>,
     began: Instant,
@@ -82,8 +81,7 @@ impl Turns {
             ends_since: now,
             ended_ns: 0,
             crowded: false,
-            changes: 0,
-            served: vec![0; pace.as_ref().map_or(0, Pace::groups)],
+            waits_since: vec![None; pace.as_ref().map_or(0, Pace::groups)],
             firsts: vec![0; pace.as_ref().map_or(0, Pace::groups)],
             pace,
             slot: 0,
@@ -180,11 +178,7 @@ impl Turns {
         } else {
             return false;
         };
-        let mut waiting = self.groups.members(candidate).iter().filter(|&&number| {
-            let client = members.get(number as usize).and_then(Option::as_ref);
-            client.is_some_and(|client| !matches!(client.channel.wants_turn(), Ok(false)))
-        });
-        if waiting.next().is_none() {
+        if !self.is_wanted(candidate, members) {
             return false;
         }
         self.begin_end(candidate, now, members);
@@ -201,25 +195,38 @@ impl Turns {
         if slot == self.slot || slot + 1 == self.slot {
             return false;
         }
-        let group = self.overdue().unwrap_or(group);
+        for group in 0..self.groups.len() {
+            let since = self.waits_since[group].unwrap_or(slot).min(slot);
+            self.waits_since[group] = self.is_wanted(group, members).then_some(since);
+        }
+        let group = self.overdue(slot).unwrap_or(group);
         self.slot = slot;
         // Who found no zone has the next slot, where all are of one group.
         if group == self.current && !std::mem::take(&mut self.crowded) {
             return false;
         }
-        self.changes += 1;
-        self.served[group] = self.changes;
+        self.waits_since[group] = None;
         self.begin_end(group, now, members);
         // Slots that pass without anybody keep no poller awake.
         !self.ending.is_empty()
     }
 
-    /// The group that missed its slots for too long, because changes of turns take longer than slots do.
-    fn overdue(&self) -> Option<usize> {
-        let most = MISSED_ROUNDS * self.served.len() as u64;
-        let all = self.served.iter().enumerate();
-        let (group, &last) = all.min_by_key(|(_, &last)| last)?;
-        (self.changes - last > most).then_some(group)
+    /// The group in which somebody has waited for too long, because this poller comes too seldom or too late for its slots: changes of turns take
+    /// longer than they do, or it looks only when other groups have theirs.
+    fn overdue(&self, slot: i64) -> Option<usize> {
+        let most = MISSED_ROUNDS * self.waits_since.len() as i64;
+        let all = self.waits_since.iter().enumerate();
+        let waiting = all.filter_map(|(group, &since)| Some((since?, group)));
+        let (since, group) = waiting.min()?;
+        (slot - since > most).then_some(group)
+    }
+
+    /// Whether a client of a group waits for its turn.
+    fn is_wanted<D: Device>(&self, group: usize, members: &Members<D>) -> bool {
+        self.groups.members(group).iter().any(|&number| {
+            let client = members.get(number as usize).and_then(Option::as_ref);
+            client.is_some_and(|client| !matches!(client.channel.wants_turn(), Ok(false)))
+        })
     }
 
     /// How long it is until the slot of a group in which somebody waits; `None`: nobody does, or turns do not go by a clock.
@@ -229,11 +236,8 @@ impl Turns {
         members: &Members<D>,
     ) -> Option<Duration> {
         let pace = self.pace.as_ref()?;
-        let waits = |&number: &u32| {
-            let client = members.get(number as usize).and_then(Option::as_ref);
-            client.is_some_and(|client| matches!(client.channel.wants_turn(), Ok(true)))
-        };
-        let wanted = (0..self.groups.len()).filter(|&g| self.groups.members(g).iter().any(waits));
+        let all = 0..self.groups.len();
+        let wanted = all.filter(|&group| self.is_wanted(group, members));
         wanted.map(|group| pace.until(group, now)).min()
     }
 
