@@ -100,10 +100,11 @@ fn run(handle: &Handle, spin: Duration) {
 fn dispatch(handle: &Handle, node: &Node) {
     let lanes = handle.lanes();
     let mut any = false;
+    let mut held = Vec::new();
     for _ in 0..LOOKS {
         let (mut taken, mut missed) = (0, false);
         for lane in &lanes {
-            match lane.hear(node, handle.ports()) {
+            match lane.hear(node, handle.ports(), &mut held) {
                 Some(messages) => taken += messages,
                 None => missed = true,
             }

@@ -2,6 +2,7 @@
 
 use dunlin_verbs::{CompletionChannel, Device, Work};
 
+use super::combining::Node;
 use super::combining::{Members, Outcome, Run};
 
 use super::ports::{Mine, Ports};
@@ -36,6 +37,8 @@ pub(crate) struct Engine<D: Device> {
     refused_at: (u64, u64),
     releases: Vec<CallId>,
     most_members: usize,
+    /// Whose core has the line of the queue's tail: the last leader's, if nobody followed it. For the price of it alone.
+    led_by: usize,
 }
 
 impl<D: Device> Engine<D> {
@@ -47,6 +50,7 @@ impl<D: Device> Engine<D> {
             refused_at: (0, 0),
             releases: Vec::new(),
             most_members,
+            led_by: 0,
         }
     }
 
@@ -147,6 +151,17 @@ impl<D: Device> Engine<D> {
         self.channel.flush()
     }
 
+    /// This node's thread leads. When another has been at the queue's tail since, that line comes from its core; who comes to the queue meanwhile is of
+    /// the message.
+    #[inline]
+    pub(crate) fn begin_lead(&mut self, leader: &Node) {
+        let leader = std::ptr::from_ref(leader).addr();
+        if self.led_by != leader {
+            self.led_by = leader;
+            D::charge(Work::SharedLine);
+        }
+    }
+
     /// Writes one message for the leader and its followers.
     #[inline]
     pub(crate) fn send(
@@ -197,6 +212,10 @@ impl<D: Device> Engine<D> {
         }
         if count == 0 {
             return Ok(());
+        }
+        if count > 1 {
+            // The last of them has the tail.
+            self.led_by = 0;
         }
         // Each follower's node is a line of its core.
         for _ in 1..count {

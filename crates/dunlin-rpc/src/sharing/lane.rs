@@ -7,7 +7,7 @@ use dunlin_verbs::{thread, Device, Work};
 
 use super::combining::{Combiner, Members, Node, Outcome, Run};
 use super::engine::Engine;
-use super::ports::{Mine, Ports};
+use super::ports::{Held, Mine, Ports};
 use super::status::{LaneFigures, Status};
 use super::Discipline;
 use crate::channel::buffers::{Buffer, BufferPool, BytesMut};
@@ -54,7 +54,7 @@ pub(crate) trait SharedLane: Send + Sync {
     fn poll(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>, looks: u32)
         -> Option<usize>;
     /// Takes what has arrived for a dispatcher that always polls: who comes meanwhile sends for itself. `None`: somebody else is at it.
-    fn hear(&self, node: &Node, ports: &Ports) -> Option<usize>;
+    fn hear(&self, node: &Node, ports: &Ports, held: &mut Vec<Held>) -> Option<usize>;
     /// Looks for completions, failures and grants.
     fn check(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>);
     /// Announces sleep to the server; `false`: it has not heard of it yet.
@@ -248,6 +248,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             let mut led = false;
             let outcome = self.combiner.join(node, run, |engine, members| {
                 led = true;
+                engine.begin_lead(node);
                 self.serve_or_take(engine, members, ports);
             });
             if !led {
@@ -326,19 +327,24 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             .map(|_| taken)
     }
 
-    fn hear(&self, node: &Node, ports: &Ports) -> Option<usize> {
+    fn hear(&self, node: &Node, ports: &Ports, held: &mut Vec<Held>) -> Option<usize> {
         let mut taken = 0;
-        self.combiner
-            .try_lead(node, Run::NONE, |engine, _| {
-                if self.status.is_lost() {
-                    return;
-                }
-                match engine.take(ports, &self.status, &mut None) {
-                    Ok(messages) => taken = messages,
-                    Err(error) => self.lose(engine, &error),
-                }
-            })
-            .map(|_| taken)
+        let mut mine = Some(Mine::Dispatcher(held));
+        let led = self.combiner.try_lead(node, Run::NONE, |engine, _| {
+            if self.status.is_lost() {
+                return;
+            }
+            engine.begin_lead(node);
+            match engine.take(ports, &self.status, &mut mine) {
+                Ok(messages) => taken = messages,
+                Err(error) => self.lose(engine, &error),
+            }
+        });
+        for ended in held.drain(..) {
+            ports.hand_out(ended);
+            D::charge(Work::SharedLine);
+        }
+        led.map(|_| taken)
     }
 
     fn check(&self, node: &Node, ports: &Ports, mut mine: Option<Mine<'_>>) {

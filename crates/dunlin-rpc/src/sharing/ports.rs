@@ -325,19 +325,24 @@ impl Ports {
         response: &[u8],
         mine: &mut Option<Mine<'_>>,
     ) -> Result<bool, ChannelError> {
-        if let Some(mine) = mine {
-            if u64::from(mine.port.id) == call >> 48 {
-                mine.port.is_out(call).ok_or_else(no_such_call)?;
-                mine.port.end(slot_of(call));
-                if let Some(tag) = mine.calls.finish(call) {
-                    mine.sink.answer(tag, response);
+        if let Some(Mine::Thread { port, calls, sink }) = mine {
+            if u64::from(port.id) == call >> 48 {
+                port.is_out(call).ok_or_else(no_such_call)?;
+                port.end(slot_of(call));
+                if let Some(tag) = calls.finish(call) {
+                    sink.answer(tag, response);
                 }
                 return Ok(false);
             }
         }
         let (port, _) = self.find(call)?;
         port.end(slot_of(call));
-        self.post(port, call, Ok(Answer::Short(response)));
+        let result = Ok(Answer::Short(response));
+        if let Some(Mine::Dispatcher(held)) = mine {
+            held.push((call, result.map(Reply::new)));
+            return Ok(false);
+        }
+        self.post(port, call, result.map(Reply::new));
         Ok(true)
     }
 
@@ -351,24 +356,40 @@ impl Ports {
         let (port, _) = self.find(call)?;
         port.end(slot_of(call));
         match mine {
-            Some(mine) if mine.port.id == port.id => {
-                if let Some(tag) = mine.calls.finish(call) {
-                    mine.sink.complete(tag, result);
+            Some(Mine::Thread {
+                port: own,
+                calls,
+                sink,
+            }) if own.id == port.id => {
+                if let Some(tag) = calls.finish(call) {
+                    sink.complete(tag, result);
                 }
             }
-            _ => self.post(port, call, result),
+            Some(Mine::Dispatcher(held)) => held.push((call, result.map(Reply::new))),
+            _ => self.post(port, call, result.map(Reply::new)),
         }
         Ok(())
     }
 
+    /// Hands out what the dispatcher took while it led a lane.
+    pub(crate) fn hand_out(&self, (call, result): Held) {
+        if let Some(port) = self
+            .table
+            .get((call >> 48) as usize)
+            .and_then(OnceLock::get)
+        {
+            self.post(port, call, result);
+        }
+    }
+
     #[inline]
-    fn post(&self, port: &Port, call: CallId, result: Result<Answer<'_>, CallError>) {
+    fn post(&self, port: &Port, call: CallId, result: Result<Reply, CallError>) {
         // The owner closes and then looks for calls that are out; we ended the call and look whether it closed.
         std::sync::atomic::fence(Ordering::SeqCst);
         if port.closed.load(Ordering::SeqCst) {
             self.release(port);
         } else {
-            port.deliver(call, result.map(Reply::new));
+            port.deliver(call, result);
         }
     }
 }
@@ -378,9 +399,17 @@ fn no_such_call() -> ChannelError {
     ChannelError::violation("an answer to no call of ours")
 }
 
-/// The thread that polls, when it has calls of its own.
-pub(crate) struct Mine<'a> {
-    pub(crate) port: &'a Port,
-    pub(crate) calls: &'a mut Calls,
-    pub(crate) sink: &'a mut dyn Sink,
+/// The end of a call that is still to be told.
+pub(crate) type Held = (CallId, Result<Reply, CallError>);
+
+/// Who polls, and what becomes of what comes.
+pub(crate) enum Mine<'a> {
+    /// A thread that has calls of its own: their answers are given to it at once.
+    Thread {
+        port: &'a Port,
+        calls: &'a mut Calls,
+        sink: &'a mut dyn Sink,
+    },
+    /// The dispatcher: it hands out when it leads no more, so that those who have got theirs may send (FLOCK §4.3 keeps it apart from senders).
+    Dispatcher(&'a mut Vec<Held>),
 }

@@ -77,7 +77,7 @@ proptest! {
                     let (_, call, _) = out.swap_remove(which % out.len());
                     let (port, calls, waiting) = &mut owners[who];
                     let mut told = Told::default();
-                    let mine = Mine { port, calls, sink: &mut told };
+                    let mine = Mine::Thread { port, calls, sink: &mut told };
                     ports.answer(call, b"", &mut Some(mine)).unwrap();
                     for tag in told.0 {
                         let place = waiting.iter().position(|&t| t == tag);

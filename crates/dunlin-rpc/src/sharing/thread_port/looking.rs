@@ -32,7 +32,7 @@ impl ThreadPort {
             return self.leave_to_dispatcher(sink);
         }
         let before = self.calls.outstanding();
-        let mine = Mine {
+        let mine = Mine::Thread {
             port: &self.port,
             calls: &mut self.calls,
             sink,

@@ -254,7 +254,7 @@ impl Lane for ThreadPort {
             return self.poll(sink);
         }
         let before = self.calls.outstanding();
-        let mine = Mine {
+        let mine = Mine::Thread {
             port: &self.port,
             calls: &mut self.calls,
             sink: &mut *sink,
@@ -326,7 +326,7 @@ impl Lane for ThreadPort {
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         let before = self.calls.outstanding();
-        let mine = Mine {
+        let mine = Mine::Thread {
             port: &self.port,
             calls: &mut self.calls,
             sink,
