@@ -186,7 +186,7 @@ pub enum ServeError {
     #[error("setting: {0}")]
     Setting(String),
     /// The id belongs to the server itself.
-    #[error("handler {0} is the server's own (live figures): choose another id")]
+    #[error("handler {0} is the server's own (live figures, reports of one-sided operations, the common clock): choose another id")]
     ReservedHandler(HandlerId),
     /// Two handlers of one id.
     #[error("handler {0} is registered twice")]

@@ -41,7 +41,8 @@ pub enum Preset {
     /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
     Herd,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs as fill the server's NIC,
-    /// and fewer, fuller messages when it is at its limit; on a device without RC what goes over datagrams.
+    /// and fewer, fuller messages when it is at its limit; where a WRITE is not a message of the network (shared memory, soft-RoCE) the first two
+    /// threads have a lane each, as `plain`, and share from the third on; on a device without RC what goes over datagrams.
     #[default]
     Auto,
 }

@@ -13,6 +13,7 @@ use dunlin_verbs::thread;
 
 use super::combining::Node;
 use super::handle::Handle;
+use super::ports::Held;
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 use crate::fabric::LaneMaker;
 
@@ -62,6 +63,7 @@ pub(crate) fn start(
 
 fn run(handle: &Handle, spin: Duration) {
     let node = Node::new();
+    let mut held = Vec::new();
     let Some(bell) = handle.bell.get() else {
         return;
     };
@@ -78,7 +80,7 @@ fn run(handle: &Handle, spin: Duration) {
             next_tick = now + interval;
         }
         if handle.is_dispatched() {
-            dispatch(handle, &node);
+            dispatch(handle, &node, &mut held);
             continue;
         }
         if handle.sleepers.load(Ordering::SeqCst) > 0 {
@@ -97,14 +99,13 @@ fn run(handle: &Handle, spin: Duration) {
 }
 
 /// Polls all lanes for everybody (FLOCK §4.3). It sends for nobody: what comes meanwhile is its senders' work.
-fn dispatch(handle: &Handle, node: &Node) {
+fn dispatch(handle: &Handle, node: &Node, held: &mut Vec<Held>) {
     let lanes = handle.lanes();
     let mut any = false;
-    let mut held = Vec::new();
     for _ in 0..LOOKS {
         let (mut taken, mut missed) = (0, false);
         for lane in &lanes {
-            match lane.hear(node, handle.ports(), &mut held) {
+            match lane.hear(node, handle.ports(), held) {
                 Some(messages) => taken += messages,
                 None => missed = true,
             }

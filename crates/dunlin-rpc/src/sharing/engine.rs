@@ -2,9 +2,7 @@
 
 use dunlin_verbs::{CompletionChannel, Device, Work};
 
-use super::combining::Node;
-use super::combining::{Members, Outcome, Run};
-
+use super::combining::{Members, Node, Outcome, Run};
 use super::ports::{Mine, Ports};
 use super::status::{LaneFigures, Status};
 use crate::admission::credits::Purse;

@@ -337,13 +337,7 @@ impl Ports {
         }
         let (port, _) = self.find(call)?;
         port.end(slot_of(call));
-        let result = Ok(Answer::Short(response));
-        if let Some(Mine::Dispatcher(held)) = mine {
-            held.push((call, result.map(Reply::new)));
-            return Ok(false);
-        }
-        self.post(port, call, result.map(Reply::new));
-        Ok(true)
+        Ok(self.post_or_hold(port, call, Ok(Answer::Short(response)), mine))
     }
 
     /// A call has ended otherwise.
@@ -365,10 +359,29 @@ impl Ports {
                     sink.complete(tag, result);
                 }
             }
-            Some(Mine::Dispatcher(held)) => held.push((call, result.map(Reply::new))),
-            _ => self.post(port, call, result.map(Reply::new)),
+            _ => {
+                self.post_or_hold(port, call, result, mine);
+            }
         }
         Ok(())
+    }
+
+    /// Hands out the end of another's call, or leaves it with the dispatcher until that leads no more; says whether it was handed out.
+    #[inline]
+    fn post_or_hold(
+        &self,
+        port: &Port,
+        call: CallId,
+        result: Result<Answer<'_>, CallError>,
+        mine: &mut Option<Mine<'_>>,
+    ) -> bool {
+        let result = result.map(Reply::new);
+        if let Some(Mine::Dispatcher(held)) = mine {
+            held.push((call, result));
+            return false;
+        }
+        self.post(port, call, result);
+        true
     }
 
     /// Hands out what the dispatcher took while it led a lane.

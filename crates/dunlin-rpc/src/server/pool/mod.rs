@@ -161,14 +161,18 @@ impl<D: Device> PoolService<D> {
                 limit: numbers.limit(),
             });
         };
-        let joined = self.join((index, started), number, mapping, (peer, parameters));
-        let (mut newcomer, mut answer) = joined.inspect_err(|_| match is_new {
+        let joined = self.join(
+            (index, started),
+            (number, group),
+            mapping,
+            (peer, parameters),
+        );
+        let (newcomer, mut answer) = joined.inspect_err(|_| match is_new {
             true => numbers.undo(),
             false => numbers.give_back(number),
         })?;
         drop(numbers);
         if let Some(group) = group {
-            newcomer.group = Some(group);
             answer.1.insert(GROUP_PARAMETER.to_owned(), group as u64);
             poller.in_groups[group].fetch_add(1, Ordering::Relaxed);
         }
@@ -184,7 +188,7 @@ impl<D: Device> PoolService<D> {
     fn join(
         &self,
         (index, started): (usize, &Started<PollerHandle<D>>),
-        number: u32,
+        (number, group): (u32, Option<usize>),
         mapping: Mapping,
         (peer, parameters): (&EndpointAddress, &Parameters),
     ) -> Result<(Newcomer<D>, (EndpointAddress, Parameters)), VerbsError> {
@@ -232,7 +236,7 @@ impl<D: Device> PoolService<D> {
         let regions = Arc::clone(&self.regions);
         let newcomer = Newcomer {
             number,
-            group: None,
+            group,
             connection: Connection::new(id, index, channel, None, regions),
         };
         Ok((newcomer, answer))

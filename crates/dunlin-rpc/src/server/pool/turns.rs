@@ -64,6 +64,7 @@ pub(super) struct Turns {
 impl Turns {
     pub(super) fn new(rules: Rules, pace: Option<Pace>, now: Instant) -> Self {
         let places = rules.most();
+        let slots = pace.as_ref().map_or(0, Pace::groups);
         let groups = match &pace {
             Some(pace) => Groups::rotation(rules, pace.groups()),
             None => Groups::new(rules),
@@ -81,8 +82,8 @@ impl Turns {
             ends_since: now,
             ended_ns: 0,
             crowded: false,
-            waits_since: vec![None; pace.as_ref().map_or(0, Pace::groups)],
-            firsts: vec![0; pace.as_ref().map_or(0, Pace::groups)],
+            waits_since: vec![None; slots],
+            firsts: vec![0; slots],
             pace,
             slot: 0,
             began: now,
@@ -161,7 +162,7 @@ impl Turns {
     /// of a batch: so nothing that was sent is lost or has to be sent again, and hardly anybody has to be told without an answer.
     #[inline]
     pub(super) fn end_slice<D: Device>(&mut self, now: Instant, members: &mut Members<D>) -> bool {
-        if self.pace.is_some() {
+        if self.are_paced() {
             return self.end_slot(now, members);
         }
         let took = now.saturating_duration_since(self.began);
@@ -272,7 +273,7 @@ impl Turns {
         };
         let before = self.warming.len();
         self.fetch_from(next, 1 - self.processing, members, failed);
-        if self.warming.is_empty() && self.pace.is_none() {
+        if self.warming.is_empty() && !self.are_paced() {
             // Those that waited have gone.
             self.next = None;
             self.refill(self.processing);
@@ -336,7 +337,7 @@ impl Turns {
         failed: &mut Vec<Failed>,
     ) -> bool {
         // By a common clock a group is served also when none of its clients has called yet.
-        let on_time = self.pace.is_some() && self.next.is_some() && self.ending.is_empty();
+        let on_time = self.are_paced() && self.next.is_some() && self.ending.is_empty();
         if self.warming.is_empty() && !on_time {
             return false;
         }
@@ -436,7 +437,7 @@ impl Turns {
     fn next_group(&mut self) {
         let next = self.next.take().unwrap_or(self.current);
         // Groups are put in order between two rounds.
-        let round_ends = next <= self.current && self.pace.is_none();
+        let round_ends = next <= self.current && !self.are_paced();
         self.current = next.min(self.groups.len() - 1);
         self.looked = 0;
         if round_ends && self.groups.put_in_order() {
