@@ -8,7 +8,7 @@ use std::cell::Cell;
 use dunlin_verbs::Work;
 
 use crate::event::Ps;
-use crate::memory::LINE;
+use crate::memory::{Dram, LINE};
 use crate::parameters::HostParameters;
 use crate::stack;
 
@@ -19,7 +19,9 @@ pub(crate) struct Prices {
     copy: Ps,
     copy_byte: Ps,
     shared_line: Ps,
+    arrived: Ps,
     coroutine: Ps,
+    dram: Dram,
 }
 
 impl Prices {
@@ -35,27 +37,29 @@ impl Prices {
             copy: host.copy,
             copy_byte: host.copy_byte + copy_miss_byte,
             shared_line: host.shared_line,
+            arrived: host.arrived,
+            dram: Dram::of(host),
             coroutine: host.coroutine,
         }
     }
 }
 
 /// No thread.
-const OUTSIDE: u32 = u32::MAX;
+pub(crate) const OUTSIDE: u32 = u32::MAX;
 
 thread_local! {
     static CLUSTER: Cell<u64> = const { Cell::new(0) };
     static THREAD: Cell<u32> = const { Cell::new(OUTSIDE) };
     static NOW: Cell<Ps> = const { Cell::new(0) };
     static CHARGED: Cell<Ps> = const { Cell::new(0) };
-    static PRICES: Cell<Prices> = const { Cell::new(Prices { poll_memory: 0, copy: 0, copy_byte: 0, shared_line: 0, coroutine: 0 }) };
+    static PRICES: Cell<Prices> = const { Cell::new(Prices { poll_memory: 0, copy: 0, copy_byte: 0, shared_line: 0, arrived: 0, coroutine: 0, dram: Dram::NONE }) };
 }
 
-/// Runs `step` as thread `thread` of a cluster from time `now`; gives what it was charged.
+/// Runs `step` as thread `thread` of a cluster from time `now`, in which it stands still for `stalled` first; gives what it was charged.
 pub(crate) fn run<T>(
     cluster: u64,
     thread: u32,
-    now: Ps,
+    (now, stalled): (Ps, Ps),
     prices: Prices,
     step: impl FnOnce() -> T,
 ) -> (T, Ps) {
@@ -69,7 +73,7 @@ pub(crate) fn run<T>(
     CLUSTER.set(cluster);
     THREAD.set(thread);
     NOW.set(now);
-    CHARGED.set(0);
+    CHARGED.set(stalled);
     PRICES.set(prices);
     let leave = Leave;
     let result = step();
@@ -125,6 +129,10 @@ pub(crate) fn charge_work(work: Work) {
         Work::Poll => prices.poll_memory,
         Work::Compute(nanoseconds) => nanoseconds * 1000,
         Work::SharedLine => prices.shared_line,
+        Work::Arrived => {
+            let at = NOW.get() + CHARGED.get();
+            prices.arrived + prices.dram.delay(at, THREAD.get())
+        }
         Work::Switch => prices.coroutine,
         _ => 0,
     });

@@ -5,6 +5,7 @@
 //! the time its charges have reached by then. Between steps the thread polls (it keeps its core, and wakes by news alone) or blocks.
 
 use crate::event::{Event, Ps, NS};
+use crate::memory::Dram;
 use crate::world::World;
 
 /// When a thread wants its next step.
@@ -58,6 +59,8 @@ pub(crate) struct Thread {
     pub(crate) state: ThreadState,
     /// End of its last step.
     busy_until: Ps,
+    /// Until when what it writes to its NIC waits for the link.
+    stalled_until: Ps,
     /// When its next step is planned, or the end of time.
     planned: Ps,
     stamp: u32,
@@ -75,6 +78,13 @@ impl std::fmt::Debug for Thread {
             .field("host", &self.host)
             .field("state", &self.state)
             .finish_non_exhaustive()
+    }
+}
+
+impl Thread {
+    /// How long its step at `now` waits for the link to its NIC.
+    pub(crate) fn stalled(&self, now: Ps) -> Ps {
+        self.stalled_until.saturating_sub(now)
     }
 }
 
@@ -109,6 +119,7 @@ impl World {
             step: Some(step),
             state: ThreadState::Ready,
             busy_until: self.now,
+            stalled_until: 0,
             planned: Ps::MAX,
             stamp: 0,
             missed: false,
@@ -119,6 +130,13 @@ impl World {
         threads.push(number);
         self.plan(number, self.now);
         number
+    }
+
+    /// What a thread writes to its NIC waits for the link until then, and the thread with it: a doorbell ends with a fence.
+    pub(crate) fn stall(&mut self, number: u32, until: Ps) {
+        if let Some(thread) = self.threads.get_mut(number as usize) {
+            thread.stalled_until = thread.stalled_until.max(until);
+        }
     }
 
     /// Plans the next step of a thread, unless an earlier one is planned.
@@ -176,12 +194,13 @@ impl World {
         let thread = &mut self.threads[number as usize];
         thread.news = thread.stacked;
         let prices = &self.hosts[usize::from(thread.host)].parameters;
+        let detect = prices.detect + Dram::of(prices).delay(now, number);
         let delay = match thread.state {
-            ThreadState::Polling => prices.detect,
+            ThreadState::Polling => detect,
             ThreadState::Yielding => {
                 let core = &self.cores[thread.core as usize];
                 let away = core.threads[core.current] != number;
-                prices.detect + if away { prices.context_switch } else { 0 }
+                detect + if away { prices.context_switch } else { 0 }
             }
             _ => return,
         };

@@ -17,8 +17,13 @@ pub(crate) const NS: Ps = 1_000;
 /// What can happen. Indices name entries of the world's tables; a `stamp` makes an event void when its object has moved on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A doorbell reaches the NIC: requests up to `rung` are known to it.
-    Doorbell { qp: u32, stamp: u32, rung: u32 },
+    /// A doorbell of a thread (`OUTSIDE`: of none) reaches the NIC: requests up to `rung` are known to it.
+    Doorbell {
+        qp: u32,
+        stamp: u32,
+        rung: u32,
+        thread: u32,
+    },
     /// A processing engine of a NIC is free for its next piece of work.
     Engine { host: u16, engine: u8 },
     /// The head of a packet reaches a switch by this port.

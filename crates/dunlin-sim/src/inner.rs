@@ -78,12 +78,16 @@ impl Inner {
                     return (world, true);
                 };
                 let now = world.now;
-                let host = usize::from(world.threads[thread as usize].host);
+                let (host, stalled) = {
+                    let thread = &world.threads[thread as usize];
+                    (usize::from(thread.host), thread.stalled(now))
+                };
                 let host = &world.hosts[host];
                 let prices = Prices::of(&host.parameters, host.regions.bytes);
                 drop(world);
-                let (next, charged) =
-                    context::run(self.id, thread, now, prices, || step.step(now / 1000));
+                let (next, charged) = context::run(self.id, thread, (now, stalled), prices, || {
+                    step.step(now / 1000)
+                });
                 let mut world = self.world();
                 let left = world.stepped(thread, step, next, charged);
                 if left.is_some() {

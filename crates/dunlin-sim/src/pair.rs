@@ -123,8 +123,6 @@ pub(crate) struct Pair {
     /// When the last answered READ or atomic is in memory: a fenced request starts after that.
     pub(crate) fenced_until: Ps,
     pub(crate) in_ring: bool,
-    /// When elements that did not come with their doorbell are in the NIC.
-    pub(crate) elements_at: Ps,
     /// Not before this time: receiver not ready, or the rate of congestion control.
     pub(crate) paused_until: Ps,
     /// A fault: its requests neither leave nor fail.
@@ -207,7 +205,6 @@ impl Pair {
             fetching: 0,
             fenced_until: 0,
             in_ring: false,
-            elements_at: 0,
             paused_until: 0,
             stalled: false,
             retries_left: 0,

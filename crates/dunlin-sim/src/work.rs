@@ -1,5 +1,6 @@
 //! Work requests as the NIC keeps them.
 
+use crate::event::Ps;
 use dunlin_verbs::{CompletionOpcode, SendFlags};
 
 /// A piece of a region of the host.
@@ -140,6 +141,10 @@ pub(crate) struct Element {
     pub(crate) index: u64,
     /// It came to the NIC with its doorbell.
     pub(crate) pushed: bool,
+    /// Lines of 64 bytes that it takes, inline payload and all.
+    pub(crate) lines: u16,
+    /// When the NIC has it: from the doorbell on.
+    pub(crate) at: Ps,
     /// First sequence number; it has one once it was started.
     pub(crate) first_psn: u64,
     /// Packets, of the message or of the READ's response; zero before it was started.

@@ -168,7 +168,12 @@ impl World {
         debug_assert!(at >= self.now, "time runs forward");
         self.now = at;
         match event {
-            Event::Doorbell { qp, stamp, rung } => self.doorbell(qp, stamp, rung),
+            Event::Doorbell {
+                qp,
+                stamp,
+                rung,
+                thread,
+            } => self.doorbell(qp, stamp, rung, thread),
             Event::Engine { host, engine } => self.engine_event(host, engine),
             Event::Switch {
                 switch,

@@ -15,6 +15,8 @@ pub enum Work {
     Compute(u64),
     /// An atomic, a store or a load of a cache line that another core of this host wrote last.
     SharedLine,
+    /// Read a message that a device wrote: its first line comes from the last-level cache, or from memory where devices do not write there.
+    Arrived,
     /// Switched between user-level threads.
     Switch,
 }

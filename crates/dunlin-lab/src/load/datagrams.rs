@@ -273,6 +273,7 @@ impl dunlin_sim::Step for Worker {
             }
             self.free.push(completion.id);
             let immediate = completion.immediate.expect("each has one");
+            SimDevice::charge(Work::Arrived);
             if immediate & RESPONSE != 0 {
                 self.outstanding -= 1;
                 self.answered((immediate & !RESPONSE) as usize, now_ns);

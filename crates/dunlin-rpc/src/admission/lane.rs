@@ -35,9 +35,9 @@ impl From<Lie> for ChannelError {
 }
 
 impl Admitted {
-    /// A new lane of a sender.
-    pub(crate) fn new(admission: &Arc<Admission>, sender: u64, number: u64) -> Self {
-        let share = admission.join(sender, number);
+    /// A new lane of a sender, on a poller.
+    pub(crate) fn new(admission: &Arc<Admission>, sender: u64, number: u64, poller: usize) -> Self {
+        let share = admission.join(sender, number, poller);
         Self {
             ledger: Ledger::new(admission.credits()),
             share,

@@ -29,6 +29,8 @@ pub(crate) struct LaneShare {
     sender: u64,
     /// Its number at the sender: a new lane with it takes the place of an old one, of whose end this side may not know yet.
     number: u64,
+    /// Whose work it is.
+    poller: usize,
     /// Degrees reported since the last redistribution (U_ij).
     pub(super) utilisation: AtomicU64,
     /// Requests that have come, and messages that they came in, modulo 2^32: now, and when they were looked at last.
@@ -113,6 +115,20 @@ struct Senders {
     thread: Option<Running>,
 }
 
+impl Senders {
+    /// Active lanes of each poller, of so many at least.
+    fn crowd(&self, pollers: usize) -> Vec<usize> {
+        let mut crowd = vec![0; pollers];
+        for lane in self.lanes.values().flatten() {
+            if crowd.len() <= lane.poller {
+                crowd.resize(lane.poller + 1, 0);
+            }
+            crowd[lane.poller] += usize::from(lane.is_active());
+        }
+        crowd
+    }
+}
+
 /// The registry of senders.
 pub(crate) struct Admission {
     most_active: usize,
@@ -173,8 +189,19 @@ impl Admission {
         self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new lane. It is active when its sender has fewer than a newcomer's share and the maximum is not reached; the first always is.
-    pub(super) fn join(self: &Arc<Self>, sender: u64, number: u64) -> Arc<LaneShare> {
+    /// Active lanes of each of so many pollers. Each is to have as many: clients that open all their lanes at once would otherwise have their
+    /// active ones, the first, on the same few pollers.
+    pub(crate) fn crowd(&self, pollers: usize) -> Vec<usize> {
+        self.lock().crowd(pollers)
+    }
+
+    /// A new lane, on a poller. It is active when its sender has fewer than a newcomer's share and the maximum is not reached; the first always is.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        sender: u64,
+        number: u64,
+        poller: usize,
+    ) -> Arc<LaneShare> {
         let mut senders = self.lock();
         let functioning = senders
             .dormant
@@ -196,6 +223,7 @@ impl Admission {
         let lane = Arc::new(LaneShare {
             sender,
             number,
+            poller,
             utilisation: AtomicU64::new(0),
             came: Default::default(),
             seen: Default::default(),
@@ -332,13 +360,18 @@ impl Admission {
         );
         let wanted = distribute(&loads, self.most_active);
         let mut changed = false;
+        let mut crowd = senders.crowd(0);
         for ((lanes, own), &wanted) in senders.lanes.values().zip(&uses).zip(&wanted) {
             // Those that are used most, and of those that are not used the active ones: a lane that asks is not passed over for one that
-            // nobody uses.
+            // nobody uses. Of those that are alike those whose pollers have the fewest.
             let mut order: Vec<usize> = (0..lanes.len()).collect();
-            order.sort_by_key(|&i| std::cmp::Reverse((own[i], lanes[i].is_active())));
+            let crowded = |i: usize| std::cmp::Reverse(crowd[lanes[i].poller]);
+            order.sort_by_key(|&i| std::cmp::Reverse((own[i], lanes[i].is_active(), crowded(i))));
             for (rank, &i) in order.iter().enumerate() {
-                changed |= lanes[i].set(senders.saturation.standing(rank < wanted));
+                let (was, is) = (lanes[i].is_active(), rank < wanted);
+                changed |= lanes[i].set(senders.saturation.standing(is));
+                let count = &mut crowd[lanes[i].poller];
+                *count = *count + usize::from(is) - usize::from(was);
             }
         }
         let Senders { lanes, dormant, .. } = &mut *senders;
@@ -403,8 +436,8 @@ mod tests {
         let admission = Admission::new(8, 32, None, spawn, Box::new(wake));
         // No thread: the test makes the intervals.
         admission.ending.store(true, Ordering::Release);
-        let busy: Vec<_> = (0..6).map(|number| admission.join(1, number)).collect();
-        let quiet: Vec<_> = (0..6).map(|number| admission.join(2, number)).collect();
+        let busy: Vec<_> = (0..6).map(|number| admission.join(1, number, 0)).collect();
+        let quiet: Vec<_> = (0..6).map(|number| admission.join(2, number, 1)).collect();
         let shares = |lanes: &[Arc<LaneShare>]| active(lanes);
         assert_eq!((shares(&busy), shares(&quiet)), (6, 2));
         busy[5].utilisation.store(10, Ordering::Relaxed);
@@ -429,5 +462,40 @@ mod tests {
             admission.leave(lane);
         }
         assert_eq!(admission.report().len(), 1);
+    }
+
+    #[test]
+    fn lanes_that_work_are_spread_over_the_pollers() {
+        const POLLERS: usize = 4;
+        let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
+        let admission = Admission::new(8, 32, None, spawn, Box::new(|| {}));
+        admission.ending.store(true, Ordering::Release);
+        // Four clients come one after the other, each with all its lanes at once, of which two are active.
+        let mut connections = [0; POLLERS];
+        let mut lanes = Vec::new();
+        for sender in 0..4 {
+            for number in 0..8 {
+                let crowd = admission.crowd(POLLERS);
+                let poller = (0..POLLERS).min_by_key(|&i| (crowd[i], connections[i]));
+                let poller = poller.unwrap();
+                connections[poller] += 1;
+                lanes.push(admission.join(sender, number, poller));
+            }
+            admission.redistribute();
+        }
+        let busy = |sender: usize, amount| {
+            for lane in &lanes[8 * sender..][..8] {
+                lane.utilisation.store(amount, Ordering::Relaxed);
+            }
+        };
+        (0..4).for_each(|sender| busy(sender, 1));
+        admission.redistribute();
+        assert_eq!(admission.crowd(POLLERS), [2; POLLERS]);
+        // One sends alone: it has all but three of the eight, and they are spread still.
+        busy(2, 1);
+        admission.redistribute();
+        let crowd = admission.crowd(POLLERS);
+        assert_eq!(crowd.iter().sum::<usize>(), 8);
+        assert!(crowd.iter().all(|&count| count >= 1), "{crowd:?}");
     }
 }

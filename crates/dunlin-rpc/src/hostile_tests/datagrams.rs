@@ -7,9 +7,10 @@ use dunlin_verbs::{
 
 use super::*;
 use crate::bootstrap::{dial, DialConfig, OpenRequest};
-use crate::channel::datagram::packet::{Head, Packet};
+use crate::channel::datagram::packet::{Head, Packet, HEAD_BYTES};
 use crate::channel::datagram::written::{UnconnectedUplink, Uplink};
 use crate::channel::datagram::Greeting;
+use crate::channel::message::HEADER_BYTES;
 
 /// A datagram queue pair without manners.
 struct Sender {
@@ -132,15 +133,15 @@ impl Sender {
             _ => self.theirs.to.cookie,
         };
         let session = match choice {
-            1 | 2 => random.of(&[0, 1, 2, 77, u32::MAX]),
+            1 | 2 => random.of(&[0, 1, 2, 77, u16::MAX]),
             _ => self.theirs.to.session,
         };
         let head = Head {
             cookie,
             session,
-            messages: random.of(&[0, 1, 2, 100, u16::MAX]),
+            messages: random.of(&[0, 1, 2, 100, u8::MAX]),
         };
-        if let (1.., Some(start)) = (choice, bytes.get_mut(..16)) {
+        if let (1.., Some(start)) = (choice, bytes.get_mut(..HEAD_BYTES)) {
             start.copy_from_slice(&head.encode());
         }
         self.send(&bytes);
@@ -450,8 +451,8 @@ fn datagrams_that_come_before_their_session_keep_their_order() {
     eventually("each is taken", || {
         receiver.poll(|_| {}).unwrap();
         while let Some(length) = receiver.take(3, &mut bytes).unwrap() {
-            assert_eq!(length, 32);
-            calls.push(bytes[24]);
+            assert_eq!(length, HEAD_BYTES + HEADER_BYTES);
+            calls.push(bytes[HEAD_BYTES + 8]);
         }
         calls.len() == 5
     });

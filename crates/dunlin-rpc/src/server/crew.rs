@@ -87,8 +87,20 @@ impl<H: Outside> Started<H> {
     /// # Errors
     /// When there is none.
     pub(super) fn least(&self) -> Result<(usize, &Arc<H>), VerbsError> {
+        self.least_by(|_| ())
+    }
+
+    /// The poller with the least of something that is known by its number, and of those that are alike the one with the fewest clients.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn least_by<K: Ord>(
+        &self,
+        load: impl Fn(usize) -> K,
+    ) -> Result<(usize, &Arc<H>), VerbsError> {
         let all = self.pollers.iter().enumerate();
-        all.min_by_key(|(_, poller)| poller.mailbox().connections.load(Ordering::Relaxed))
+        let clients = |poller: &H| poller.mailbox().connections.load(Ordering::Relaxed);
+        all.min_by_key(|(index, poller)| (load(*index), clients(poller)))
             .ok_or_else(|| VerbsError::Peer("the server has no pollers".into()))
     }
 

@@ -227,20 +227,24 @@ impl<D: Device> RingService<D> {
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.crew.get()?;
-        let (index, poller) = started.least()?;
         let few = parameters.get(FEW_PARAMETER) == Some(&1);
+        let admission = if few { &self.few } else { &self.admission };
+        let crowd = match parameters.contains_key(SENDER_PARAMETER) {
+            true => admission.crowd(started.pollers.len()),
+            false => Vec::new(),
+        };
+        let (index, poller) = started.least_by(|index| crowd.get(index).copied())?;
         let config = self.crew.plan.channel.shared_by_many(few);
         let ring = UnconnectedRing::new(&self.device, poller.wake(), &config)?;
         let mut answer = (ring.address(), ring.parameters());
         let channel = ring.join(peer, parameters)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let admitted = parameters.get(SENDER_PARAMETER).map(|&sender| {
-            let admission = if few { &self.few } else { &self.admission };
             let credits = u64::from(admission.credits());
             answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
             // A client that counts its lanes wrongly harms itself alone.
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
-            Admitted::new(admission, sender, number)
+            Admitted::new(admission, sender, number, index)
         });
         let connection = Connection::new(id, index, channel, admitted, Arc::clone(&self.regions));
         started.adopt(index, connection);

@@ -5,8 +5,9 @@ use dunlin_verbs::{
     SendRequest, Transport,
 };
 
-use crate::context;
+use crate::context::{self, OUTSIDE};
 use crate::event::Event;
+use crate::memory::LINE;
 use crate::work::{Element, Inline, Segs, Target, Verb};
 use crate::world::World;
 
@@ -14,8 +15,30 @@ use super::{shared_receive, SimAddressHandle, SimQueuePair, SimRegion, MAX_MESSA
 
 type Request<'a> = SendRequest<'a, SimRegion, SimAddressHandle>;
 
-/// Bytes of a work queue element without its inline payload: control, address and data segments.
-const ELEMENT_BYTES: usize = 36;
+/// Bytes of the parts of a work queue element: control segment; where to, of a datagram (address vector) and of others (remote address); a data
+/// segment; the head of an inline payload.
+const CONTROL_BYTES: usize = 16;
+const VECTOR_BYTES: usize = 48;
+const ADDRESS_BYTES: usize = 16;
+const DATA_BYTES: usize = 16;
+const INLINE_HEAD_BYTES: usize = 4;
+
+/// Bytes of the element of a request.
+fn element_bytes(request: &Request<'_>) -> usize {
+    let to = match (&request.destination, &request.operation) {
+        (Some(_), _) => VECTOR_BYTES,
+        (None, Operation::Send { .. }) => 0,
+        (None, Operation::CompareAndSwap { .. } | Operation::FetchAndAdd { .. }) => {
+            ADDRESS_BYTES + 16
+        }
+        (None, _) => ADDRESS_BYTES,
+    };
+    let payload = match request.payload {
+        Payload::Inline(bytes) => INLINE_HEAD_BYTES + bytes.len(),
+        Payload::Segments(segments) => DATA_BYTES * segments.len(),
+    };
+    CONTROL_BYTES + to + payload
+}
 
 /// Posts requests and rings the doorbell once.
 pub(super) fn send(pair: &mut SimQueuePair, requests: &[Request<'_>]) -> Result<(), PostError> {
@@ -42,11 +65,9 @@ pub(super) fn send(pair: &mut SimQueuePair, requests: &[Request<'_>]) -> Result<
     for (index, request) in requests.iter().enumerate() {
         match element(&world, pair, request) {
             Ok(mut element) => {
-                let inline = match request.payload {
-                    Payload::Inline(bytes) => bytes.len(),
-                    Payload::Segments(_) => 0,
-                };
-                element.pushed = alone && ELEMENT_BYTES + inline <= blueflame;
+                let bytes = element_bytes(request);
+                element.pushed = alone && bytes <= blueflame;
+                element.lines = bytes.div_ceil(LINE as usize) as u16;
                 let state = &mut world.pairs[place as usize];
                 element.index = state.posted;
                 state.posted += 1;
@@ -79,6 +100,7 @@ pub(super) fn send(pair: &mut SimQueuePair, requests: &[Request<'_>]) -> Result<
                 qp: place,
                 stamp,
                 rung,
+                thread: pair.inner.caller().unwrap_or(OUTSIDE),
             },
         );
     }
@@ -192,6 +214,8 @@ fn element(
         target,
         index: 0,
         pushed: false,
+        lines: 1,
+        at: 0,
         first_psn: 0,
         packets: 0,
         answered: 0,

@@ -1,11 +1,9 @@
 //! PCIe and what stands behind it: bytes in both directions, context and translation fetches, the last-level cache.
 
 use crate::event::Ps;
-use crate::memory;
+use crate::memory::{self, LINE};
 use crate::world::World;
 
-/// Bytes of a cache line.
-const LINE: u64 = 64;
 /// Bytes of a context, as fetched.
 const CONTEXT_BYTES: u64 = 256;
 

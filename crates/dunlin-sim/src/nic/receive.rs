@@ -124,7 +124,12 @@ impl World {
             .expect("there is one that fits");
         cost.latency += fetch;
         let alive = self.segs_alive(host, &receive.segs);
-        let placed = self.price_of_segs(host, &receive.segs, 0, total);
+        let nic = &self.hosts[usize::from(host)].nic;
+        let from = match nic.parameters.has_network_header() {
+            true => 0,
+            false => GRH_BYTES as u64,
+        };
+        let placed = self.price_of_segs(host, &receive.segs, from, total - from);
         cost += placed;
         let at = self.place_time(qp, self.now + cost.engine + cost.latency + pipeline);
         let status = if alive {

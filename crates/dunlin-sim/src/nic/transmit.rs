@@ -3,11 +3,15 @@
 use dunlin_verbs::{CompletionStatus, QueuePairState, SendFlags, Transport};
 
 use crate::event::{Event, Ps};
+use crate::memory::LINE;
 use crate::packet::{Kind, Packet};
 use crate::work::{Element, Inline, Verb};
 use crate::world::World;
 
 use super::pcie::Cost;
+
+/// Bytes of a doorbell that brings no element.
+const DOORBELL_BYTES: u64 = 8;
 
 impl World {
     /// Whether the queue pair could send a packet now.
@@ -40,7 +44,7 @@ impl World {
     }
 
     /// A doorbell has arrived: requests below `rung` are known.
-    pub(crate) fn doorbell(&mut self, qp: u32, stamp: u32, rung: u32) {
+    pub(crate) fn doorbell(&mut self, qp: u32, stamp: u32, rung: u32, thread: u32) {
         let pair = &mut self.pairs[qp as usize];
         if pair.stamp != stamp {
             return;
@@ -52,16 +56,40 @@ impl World {
             return;
         }
         pair.rung += u64::from(ahead);
-        let fetched = (old..pair.rung)
-            .filter(|&index| pair.element(index).is_some_and(|element| !element.pushed))
-            .count() as u64;
-        let counters = &mut self.hosts[usize::from(host)].nic.counters;
-        counters.doorbells += 1;
-        counters.fetched_elements += fetched;
-        counters.pushed_elements += u64::from(ahead) - fetched;
-        if fetched > 0 {
-            let latency = self.dma_read(host, 64 * fetched);
-            self.pairs[qp as usize].elements_at = self.now + latency;
+        let (mut fetched, mut lines, mut pushed_lines) = (0, 0, 0);
+        for element in (old..pair.rung).filter_map(|index| pair.element(index)) {
+            if element.pushed {
+                pushed_lines += u64::from(element.lines);
+            } else {
+                fetched += 1;
+                lines += u64::from(element.lines);
+            }
+        }
+        let nic = &mut self.hosts[usize::from(host)].nic;
+        nic.counters.doorbells += 1;
+        nic.counters.fetched_elements += fetched;
+        nic.counters.pushed_elements += u64::from(ahead) - fetched;
+        // The processor writes a pushed element line by line, each a request of its own; otherwise a word.
+        let request = nic.parameters.pcie_request_bytes as u64;
+        let rung_bytes = match pushed_lines {
+            0 => DOORBELL_BYTES + request,
+            lines => lines * (LINE + request),
+        };
+        // It wrote this so long ago, and could not go on before the link took it.
+        let (link_free, ago) = (nic.down_free, nic.parameters.mmio);
+        if link_free > self.now {
+            self.stall(thread, link_free.saturating_sub(ago));
+        }
+        let mut latency = self.pcie_down(host, rung_bytes);
+        if lines > 0 {
+            latency += self.dma_read(host, LINE * lines);
+        }
+        let at = self.now + latency;
+        let pair = &mut self.pairs[qp as usize];
+        for index in old..pair.rung {
+            if let Some(element) = pair.element_mut(index) {
+                element.at = at;
+            }
         }
         self.wake_sender(qp);
     }
@@ -84,7 +112,7 @@ impl World {
             pair.fetching += u32::from(fetches);
         }
         let number = pair.cursor_packet;
-        let (elements_at, now) = (pair.elements_at, self.now);
+        let now = self.now;
         let packet = self.build(qp, cursor, number, mtu);
         if let Some((packet, _)) = packet {
             self.ask(qp, packet);
@@ -95,7 +123,7 @@ impl World {
             return Some(cost.engine);
         };
         let element = self.pairs[qp as usize].element(cursor)?;
-        let (packets, verb, pushed) = (element.packets, element.verb, element.pushed);
+        let (packets, verb, at) = (element.packets, element.verb, element.at);
         let nic = &mut self.hosts[usize::from(host)].nic;
         let p = &nic.parameters;
         let pipeline = p.pipeline;
@@ -111,9 +139,7 @@ impl World {
                 .touch_in(u64::from(qp), element_key(qp, cursor));
         }
         nic.counters.requests_started += u64::from(first_time);
-        if !pushed {
-            cost.latency += elements_at.saturating_sub(now);
-        }
+        cost.latency += at.saturating_sub(now);
         if read_bytes > 0 {
             cost += Cost {
                 engine: 0,

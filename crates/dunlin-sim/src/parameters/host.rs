@@ -28,6 +28,12 @@ super::file::parameters! {
         copy_miss_byte,
         /// A cache line that another core wrote.
         shared_line,
+        /// The first line of a message that a NIC wrote.
+        arrived,
+        /// What a line from memory may take longer than its price, evenly spread; zero where inbound DMA goes to the last-level cache.
+        memory_spread,
+        /// How long a refresh of memory takes, for which a line may have to wait.
+        refresh,
         /// A switch between user-level threads.
         coroutine,
         /// Waking a thread that blocked in the kernel.
@@ -52,6 +58,8 @@ super::file::parameters! {
         llc_ways,
         /// Ways that inbound DMA may allocate.
         ddio_ways,
+        /// Share of the time in which memory is being refreshed.
+        refresh_share,
         /// Memory bandwidth of a socket, in gigabytes a second.
         memory_gbyte_s,
         /// Bytes of a page of registered memory: what one translation covers.

@@ -138,7 +138,18 @@ super::file::parameters! {
 /// Payload of the messages that [`NicParameters::messages_per_second`] counts: a request of 64 bytes with what goes around it in a ring.
 const SMALL_BYTES: f64 = 128.0;
 
+/// Bytes of a network header.
+const NETWORK_HEADER_BYTES: f64 = 40.0;
+/// Bytes of the headers of a datagram on InfiniBand that has no network header.
+const SUBNET_HEADER_BYTES: f64 = 26.0;
+
 impl NicParameters {
+    /// Whether its packets have a network header, which it writes before the payload of a datagram. On RoCE all have one, on InfiniBand those that leave
+    /// the subnet: for others a NIC leaves the place as it is.
+    pub fn has_network_header(&self) -> bool {
+        self.header_bytes >= SUBNET_HEADER_BYTES + NETWORK_HEADER_BYTES
+    }
+
     /// Small WRITEs on RC that it takes a second, half of them in and half out: what its busiest engine or its port has time for. Few are signaled, so
     /// few are acknowledged.
     pub fn messages_per_second(&self) -> u64 {

@@ -65,7 +65,7 @@ impl Greeting {
         Ok(Self {
             to: Head {
                 cookie: number(parameter::COOKIE, 0, usize::MAX)? as u64,
-                session: number(parameter::SESSION, 0, u32::MAX as usize)? as u32,
+                session: number(parameter::SESSION, 0, u16::MAX.into())? as u16,
                 messages: 0,
             },
             packet_bytes: packet_bytes & !7,
@@ -118,7 +118,7 @@ impl<D: Device> UnconnectedSession<D> {
         let greeting = Greeting {
             to: Head {
                 cookie,
-                session: number,
+                session: number as u16,
                 messages: 0,
             },
             packet_bytes: held.packet_bytes(),

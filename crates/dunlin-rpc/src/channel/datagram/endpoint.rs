@@ -21,6 +21,8 @@ use crate::config::{DatagramBatches, REST};
 
 /// RECEIVEs of a queue pair at most: they bound its sessions.
 const RECEIVES_MAX: usize = 16 << 10;
+// The number of a session is 16 bits of a datagram.
+const _: () = assert!(RECEIVES_MAX <= u16::MAX as usize);
 /// RECEIVEs before the first session: clients may send their first datagram before theirs are posted.
 pub(crate) const FIRST_RECEIVES: usize = receives_of_session();
 /// How long a full send queue is waited for.
@@ -306,7 +308,7 @@ impl<D: Device> Endpoint<D> {
         let length = length.min(self.packet_bytes) as u32;
         let entry = (completion.id, length);
         if self.claim(head, completion.source_queue_pair, entry) {
-            return Ok(Some(head.session));
+            return Ok(Some(head.session.into()));
         }
         if self.keeps_unclaimed && self.unclaimed.len() < FIRST_RECEIVES / 2 {
             let source = completion.source_queue_pair;
@@ -319,7 +321,7 @@ impl<D: Device> Endpoint<D> {
     /// Gives a datagram to its session, if there is one.
     #[inline]
     fn claim(&mut self, head: Head, source: Option<u32>, entry: (u64, u32)) -> bool {
-        let Some(place) = self.places.get_mut(head.session as usize) else {
+        let Some(place) = self.places.get_mut(usize::from(head.session)) else {
             return false;
         };
         let theirs = place.route.as_ref().map(|route| route.queue_pair);
@@ -357,7 +359,7 @@ impl<D: Device> Endpoint<D> {
         // In their order: a question about a call stands behind its request.
         for (id, length, head, source) in std::mem::take(&mut self.unclaimed) {
             if self.claim(head, source, (id, length)) {
-                news(head.session);
+                news(head.session.into());
             } else {
                 self.refuse(id)?;
             }
@@ -377,7 +379,7 @@ impl<D: Device> Endpoint<D> {
             return Ok(None);
         };
         let length = length as usize;
-        D::charge(Work::SharedLine);
+        D::charge(Work::Arrived);
         D::charge(Work::Copy(length));
         self.receives.read(id, &mut target[..length]);
         self.receives.give_back(id, &mut self.queue_pair)?;

@@ -1,9 +1,11 @@
 //! The wire format of a datagram: a head that says whose it is, then messages as in a batch of the ring.
 //!
 //! ```text
-//! head: cookie of the receiver's session u64 | number of that session u32 | messages u16 | version u8 | 0 u8
+//! head: cookie of the receiver's session u64 | number of that session u16 | messages u8 | version u8
 //! then: header 16 B | payload, to 8 B | header | payload | ...
 //! ```
+//!
+//! So a call of 32 bytes is a datagram of 60, and its work queue element, with a datagram's address, two lines of 64: a NIC fetches it so.
 //!
 //! A queue pair takes datagrams from anybody. The cookie is random and was told to one peer, in the handshake: a datagram without it is
 //! nobody's. What follows is still checked like all that a peer writes.
@@ -14,9 +16,9 @@ use crate::channel::message::{message_bytes, Header, HEADER_BYTES};
 use crate::channel::outbox::copy;
 
 /// Bytes before the first message.
-pub(crate) const HEAD_BYTES: usize = 16;
+pub(crate) const HEAD_BYTES: usize = 12;
 /// Version of the format.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Whose datagram it is, and what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,28 +26,33 @@ pub(crate) struct Head {
     /// What only the session's peer knows.
     pub(crate) cookie: u64,
     /// The receiver's number of the session.
-    pub(crate) session: u32,
-    /// Messages that follow.
-    pub(crate) messages: u16,
+    pub(crate) session: u16,
+    /// Messages that follow: the longest datagram has no more of them.
+    pub(crate) messages: u8,
 }
 
 impl Head {
     /// The bytes on the wire.
     #[inline]
     pub(crate) fn encode(self) -> [u8; HEAD_BYTES] {
-        let low = u128::from(self.cookie);
-        let middle = u128::from(self.session) << 64 | u128::from(self.messages) << 96;
-        (low | middle | u128::from(VERSION) << 112).to_le_bytes()
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..8].copy_from_slice(&self.cookie.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.session.to_le_bytes());
+        bytes[10..].copy_from_slice(&[self.messages, VERSION]);
+        bytes
     }
 
     /// Reads what anybody may have written; `None` when it is of another version, or no head at all.
     #[inline]
     pub(crate) fn read(bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
-        let all = u128::from_le_bytes(*bytes);
-        (all >> 112 == u128::from(VERSION)).then_some(Self {
-            cookie: all as u64,
-            session: (all >> 64) as u32,
-            messages: (all >> 96) as u16,
+        let (cookie, rest) = bytes.split_first_chunk()?;
+        let &[low, high, messages, version] = rest else {
+            return None;
+        };
+        (version == VERSION).then_some(Self {
+            cookie: u64::from_le_bytes(*cookie),
+            session: u16::from_le_bytes([low, high]),
+            messages,
         })
     }
 }
@@ -62,7 +69,7 @@ pub(crate) struct Packet {
     /// Bytes that its receiver takes.
     limit: usize,
     length: usize,
-    messages: u16,
+    messages: u8,
 }
 
 impl Packet {
@@ -85,7 +92,7 @@ impl Packet {
     /// Whether a message with `payload` bytes fits in as well.
     #[inline]
     pub(crate) fn fits(&self, payload: usize) -> bool {
-        message_bytes(payload) <= self.limit - self.length && self.messages < u16::MAX
+        message_bytes(payload) <= self.limit - self.length && self.messages < u8::MAX
     }
 
     /// Adds a message, for which there is room.
@@ -145,7 +152,7 @@ impl Packet {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     at: usize,
-    left: u16,
+    left: u8,
 }
 
 impl Cursor {
@@ -194,7 +201,7 @@ mod tests {
     proptest! {
         #[test]
         fn messages_come_out_as_they_went_in(
-            lengths in prop::collection::vec(0usize..700, 0..40), cookie: u64, session: u32
+            lengths in prop::collection::vec(0usize..700, 0..40), cookie: u64, session: u16
         ) {
             let mut packet = Packet::new(2000);
             let mut inside = Vec::new();
@@ -220,7 +227,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_messages_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), messages: u16) {
+        fn any_bytes_are_messages_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), messages: u8) {
             let mut cursor = Cursor::new(Head { cookie: 0, session: 0, messages });
             let mut taken = 0;
             while let Ok(Some((_, payload))) = cursor.take(&bytes) {
@@ -249,7 +256,7 @@ mod tests {
         };
         let mut bytes = head.encode();
         assert_eq!(Head::read(&bytes), Some(head));
-        bytes[14] = 9;
+        bytes[11] = 9;
         assert_eq!(Head::read(&bytes), None);
     }
 }

@@ -283,7 +283,7 @@ impl<D: Device> PoolChannel<D> {
         let Look::Whole(header, turn) = self.look_at(block) else {
             return Ok(None);
         };
-        D::charge(Work::SharedLine);
+        D::charge(Work::Arrived);
         D::charge(Work::Copy(header.length as usize));
         self.carrier.met = true;
         if block >= CALLS && header.handler != self.words[block - CALLS] {

@@ -223,8 +223,7 @@ impl<D: Device> Channel for RingChannel<D> {
                 return Ok(None);
             };
             self.carrier.met = true;
-            // Its lines come from the NIC, as from another core.
-            D::charge(Work::SharedLine);
+            D::charge(Work::Arrived);
             D::charge(Work::Copy(self.inbox.opened_bytes()));
             self.peer_consumed(peer_consumed)?;
         }

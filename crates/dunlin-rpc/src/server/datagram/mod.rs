@@ -92,7 +92,7 @@ impl<D: Device> DatagramService<D> {
         let ours = Greeting {
             to: Head {
                 cookie: newcomer.cookie,
-                session: newcomer.number,
+                session: newcomer.number as u16,
                 messages: 0,
             },
             packet_bytes: poller.packet_bytes,

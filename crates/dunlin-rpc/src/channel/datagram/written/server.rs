@@ -74,7 +74,7 @@ impl<D: Device> Zone<D> {
             let look = self.blocks.take(memory, block, seen, &self.seals, target);
             if let Look::Whole(header, _) = look {
                 self.scan.found(1 << block);
-                D::charge(Work::SharedLine);
+                D::charge(Work::Arrived);
                 D::charge(Work::Copy(header.length as usize));
                 return Some((block, header));
             }

@@ -293,7 +293,7 @@ impl<D: Device> ServedPool<D> {
             self.load.late += 1;
             return Ok(None);
         }
-        D::charge(Work::SharedLine);
+        D::charge(Work::Arrived);
         D::charge(Work::Copy(header.length as usize));
         self.carrier.met = true;
         self.scan.found(1 << block);
