@@ -14,6 +14,7 @@ use dunlin::{
 use dunlin_sim::{Cluster, Counters, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
+use super::measure::warm_up;
 use super::rpc::{end_in, payload, take_in, Shared, ECHO};
 use super::Window;
 use crate::dice::Dice;
@@ -192,33 +193,8 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
     }
 }
 
-/// Steps of warming up, at most.
-const WARM_STEPS: usize = 30;
-
-/// Lets the load run, in steps of `step_ns`, until nearly all that NICs write goes to lines that the processor's cache has, as after the first
-/// milliseconds of a real run: queues of RECEIVEs and rings have been once around. Where they are larger than what a NIC may have of the cache
-/// that never comes.
-fn warm_up(cluster: &Cluster, shared: &Shared, step_ns: u64) {
-    let counted = || -> (u64, u64) {
-        let all = cluster
-            .hosts()
-            .into_iter()
-            .map(|host| cluster.counters(host));
-        let allocating = all.map(|counters| counters.allocating_writes).sum();
-        (shared.calls.load(Ordering::Relaxed), allocating)
-    };
-    for _ in 0..WARM_STEPS {
-        let before = counted();
-        cluster.run_for(step_ns);
-        let after = counted();
-        if after.0 > before.0 && (after.1 - before.1) * 2 < after.0 - before.0 {
-            return;
-        }
-    }
-}
-
 fn measure(cluster: &Cluster, shared: &Shared, window: Window) -> AllToAllResult {
-    warm_up(cluster, shared, window.warm_ns);
+    warm_up(cluster, &shared.calls, window.warm_ns);
     let hosts = cluster.hosts();
     let counters = || -> Vec<Counters> { hosts.iter().map(|&h| cluster.counters(h)).collect() };
     let before = (shared.calls.load(Ordering::Relaxed), counters());

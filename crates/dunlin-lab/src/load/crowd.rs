@@ -10,6 +10,7 @@ use dunlin::{ChannelConfig, Client, Grouping, Pipeline, Preset, WaitMode};
 use dunlin_sim::{Cluster, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
+use super::measure::warm_up;
 use super::rpc::{echo, payload, take_in, RpcBench, Shared, ECHO};
 use super::{rate, Rate, Window};
 
@@ -141,6 +142,11 @@ impl RpcBench {
             clients,
             shared,
         }
+    }
+
+    /// Lets the load run, in steps of so long, until the queues of RECEIVEs have been used once and their lines are in the cache.
+    pub fn use_queues(&self, step_ns: u64) {
+        warm_up(&self.cluster, &self.shared.calls, step_ns);
     }
 
     /// Warms up and measures.

@@ -1,5 +1,7 @@
 //! Taking a rate: warm up, measure, and look at the counters.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use dunlin_sim::{Cluster, Counters, HostId};
 
 /// How long to warm up and to measure, in virtual nanoseconds.
@@ -53,4 +55,29 @@ pub fn rate(cluster: &Cluster, hosts: &[HostId], window: Window) -> Vec<Rate> {
         after: cluster.counters(host),
     });
     rates.collect()
+}
+
+/// Steps of warming up, at most.
+const WARM_STEPS: usize = 30;
+
+/// Lets the load run, in steps of `step_ns`, until nearly all that NICs write goes to lines that the processor's cache has, as after the first
+/// milliseconds of a real run: queues of RECEIVEs and rings have been once around. Where they are larger than what a NIC may have of the cache
+/// that never comes.
+pub(super) fn warm_up(cluster: &Cluster, calls: &AtomicU64, step_ns: u64) {
+    let counted = || -> (u64, u64) {
+        let all = cluster
+            .hosts()
+            .into_iter()
+            .map(|host| cluster.counters(host));
+        let allocating = all.map(|counters| counters.allocating_writes).sum();
+        (calls.load(Ordering::Relaxed), allocating)
+    };
+    for _ in 0..WARM_STEPS {
+        let before = counted();
+        cluster.run_for(step_ns);
+        let after = counted();
+        if after.0 > before.0 && (after.1 - before.1) * 2 < after.0 - before.0 {
+            return;
+        }
+    }
 }

@@ -91,5 +91,10 @@ fn run(plan: &Crowd, machines: usize, effort: Effort) -> CrowdResult {
     let nic = effort.nic(NicParameters::connectx_3());
     let switch = effort.switch(SwitchParameters::sx1012());
     let cluster = Cluster::star(1, machines + 1, &host, &nic, &switch);
-    RpcBench::crowd(cluster, plan).measure_crowd(window(plan, effort))
+    let bench = RpcBench::crowd(cluster, plan);
+    let window = window(plan, effort);
+    if [Preset::Fasst, Preset::Herd, Preset::Erpc].contains(&plan.preset) && !effort.quick {
+        bench.use_queues(window.warm_ns);
+    }
+    bench.measure_crowd(window)
 }
