@@ -102,11 +102,12 @@ impl Packet {
         self.commit(header);
     }
 
-    /// Where the payload of the next message goes: all the room there is.
+    /// Where the payload of the next message goes: all the room there is, in whole words, because a message is filled up to one.
     #[inline]
     pub(crate) fn space(&mut self) -> &mut [u8] {
         let start = (self.length + HEADER_BYTES).min(self.limit);
-        &mut self.bytes[start..self.limit]
+        let room = (self.limit - start) & !7;
+        &mut self.bytes[start..start + room]
     }
 
     /// Adds the message whose payload was written into [`Packet::space`].
@@ -244,6 +245,24 @@ mod tests {
             let packet = Packet::new(packet_bytes);
             assert!(packet.fits(capacity(packet_bytes)), "{packet_bytes}");
             assert!(!packet.fits(capacity(packet_bytes) + 1), "{packet_bytes}");
+        }
+    }
+
+    #[test]
+    fn what_fills_all_the_room_fits() {
+        for packet_bytes in [256, 1000, 1024, 4096] {
+            let mut packet = Packet::new(packet_bytes);
+            let header = |length: usize| Header {
+                length: length as u32,
+                handler: 7,
+                kind: Kind::Response,
+                call: 1,
+            };
+            packet.push(header(5), &[1; 5]);
+            let room = packet.space().len();
+            packet.commit(header(room));
+            assert!(packet.bytes().len() <= packet_bytes, "{packet_bytes}");
+            assert!(packet.space().is_empty(), "{packet_bytes}");
         }
     }
 
