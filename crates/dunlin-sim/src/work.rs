@@ -1,7 +1,8 @@
 //! Work requests as the NIC keeps them.
 
-use crate::event::Ps;
 use dunlin_verbs::{CompletionOpcode, SendFlags};
+
+use crate::event::Ps;
 
 /// A piece of a region of the host.
 #[derive(Clone, Copy, Debug, Default)]

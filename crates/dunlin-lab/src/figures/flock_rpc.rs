@@ -22,7 +22,7 @@ const HARDWARE_THREADS: usize = 64;
 /// the model's ConnectX-5 has PCIe 3.0, as the rows of other papers need it. The value is that of the model's ConnectX-6 Dx.
 const PCIE_4_GBYTE_S: f64 = 28.4;
 
-/// The paper's cluster, with three things declared. Nodes have 64 hardware threads. The paper's own messages end with a canary, so its NICs place WRITEs in order; the model's
+/// The paper's cluster, with four things declared. Nodes have 64 hardware threads, and cards PCIe 4.0. The paper's own messages end with a canary, so its NICs place WRITEs in order; the model's
 /// ConnectX-5 does not by itself. And no switch marks packets: the paper says nothing of congestion control, and the switch of that
 /// testbed marks nothing unless told to.
 pub(super) fn cluster(machines: usize) -> Cluster {

@@ -20,6 +20,7 @@ pub use measure::{rate, Rate, Window};
 pub use ping_pong::{one_read, ping_pong};
 pub use requester::{Choice, Plan, Requester};
 pub use ring::{dialogue, ring, stream, Answered, Compute, Dialogue, Hosts, Streamed};
+pub(crate) use rpc::DATAGRAMS;
 pub use rpc::{RpcBench, RpcPlan, RpcResult};
 pub use sharing::shared_reads;
 pub use swarm::{fan, one_requester, swarm, Direction, Fan, Swarm};

@@ -14,6 +14,8 @@ use dunlin_sim::{Cluster, Counters, HostId, SimDevice};
 use dunlin_verbs::{thread, Device, Work};
 
 pub(super) const ECHO: u16 = 1;
+/// Presets that answer by datagrams.
+pub(crate) const DATAGRAMS: [Preset; 3] = [Preset::Fasst, Preset::Erpc, Preset::Herd];
 /// Longest response.
 const RESPONSE_BYTES: usize = 64;
 /// Sessions of a poller that come together, and how long it has to adopt them: 64 RECEIVEs for each, at half a microsecond on an EPYC.
@@ -321,8 +323,7 @@ pub(super) fn end_in<T: Send + 'static>(
 /// Lets the server take in those that have come: a poller has room for so many sessions that it has not adopted.
 /// `came`: how many have come since it last did.
 pub(super) fn take_in(cluster: &Cluster, preset: Preset, came: &mut usize, pollers: usize) {
-    let datagrams = [Preset::Fasst, Preset::Erpc, Preset::Herd];
-    if datagrams.contains(&preset) && *came >= NEWCOMERS * pollers {
+    if DATAGRAMS.contains(&preset) && *came >= NEWCOMERS * pollers {
         cluster.run_for(TAKING_IN_NS);
         *came = 0;
     }

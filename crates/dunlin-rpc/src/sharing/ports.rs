@@ -301,10 +301,15 @@ impl Ports {
     /// When there is no such call.
     #[inline]
     fn find(&self, call: CallId) -> Result<(&Port, u64), ChannelError> {
-        let port = self.table.get((call >> 48) as usize);
-        port.and_then(OnceLock::get)
-            .and_then(|port| Some((port.as_ref(), port.is_out(call)?)))
+        self.port_of(call)
+            .and_then(|port| Some((port, port.is_out(call)?)))
             .ok_or_else(no_such_call)
+    }
+
+    #[inline]
+    fn port_of(&self, call: CallId) -> Option<&Port> {
+        let port = self.table.get((call >> 48) as usize)?.get()?;
+        Some(port.as_ref())
     }
 
     /// The long response of a call begins to be fetched.
@@ -386,11 +391,7 @@ impl Ports {
 
     /// Hands out what the dispatcher took while it led a lane.
     pub(crate) fn hand_out(&self, (call, result): Held) {
-        if let Some(port) = self
-            .table
-            .get((call >> 48) as usize)
-            .and_then(OnceLock::get)
-        {
+        if let Some(port) = self.port_of(call) {
             self.post(port, call, result);
         }
     }

@@ -25,7 +25,7 @@ use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
 use super::flock_rpc::SCHEDULED_NS;
 use crate::figure::Effort;
-use crate::load::{Crowd, CrowdResult, RpcBench, Window};
+use crate::load::{Crowd, CrowdResult, RpcBench, Window, DATAGRAMS};
 
 /// The presets of Fig. 8 to 10.
 const PRESETS: [Preset; 5] = [
@@ -93,7 +93,7 @@ fn run(plan: &Crowd, machines: usize, effort: Effort) -> CrowdResult {
     let cluster = Cluster::star(1, machines + 1, &host, &nic, &switch);
     let bench = RpcBench::crowd(cluster, plan);
     let window = window(plan, effort);
-    if [Preset::Fasst, Preset::Herd, Preset::Erpc].contains(&plan.preset) && !effort.quick {
+    if DATAGRAMS.contains(&plan.preset) && !effort.quick {
         bench.use_queues(window.warm_ns);
     }
     bench.measure_crowd(window)
