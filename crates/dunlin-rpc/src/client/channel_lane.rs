@@ -99,20 +99,31 @@ impl<C: Channel> ChannelLane<C> {
         }
     }
 
+    /// Takes what the server sent before it went, which is still an answer.
+    fn take_last(&mut self, sink: &mut dyn Sink) {
+        while let Ok(Some(header)) = self.channel.receive() {
+            if self.dispatch(header, sink).is_err() {
+                break;
+            }
+        }
+    }
+
     fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
-        let error = CallError::from(error);
         if !self.lost {
+            if !error.is_violation() {
+                self.take_last(sink);
+            }
             self.lost = true;
             self.open = false;
             self.channel.close();
             let out: Vec<CallId> = self.calls.out().map(|(call, _)| call).collect();
             for call in out {
                 if let Ok(Some(tag)) = self.finish(call) {
-                    sink.complete(tag, Err(error.clone()));
+                    sink.complete(tag, Err(error.into()));
                 }
             }
         }
-        error
+        error.into()
     }
 
     fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
@@ -431,15 +442,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
             .and_then(|()| self.channel.progress())
             .and_then(|()| self.take_fetched(sink))
             .map(drop);
-        progress.map_err(|error| {
-            // What the server sent before it went is still an answer.
-            while let Ok(Some(header)) = self.channel.receive() {
-                if self.dispatch(header, sink).is_err() {
-                    break;
-                }
-            }
-            self.lose(&error, sink)
-        })
+        progress.map_err(|error| self.lose(&error, sink))
     }
 
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {

@@ -308,20 +308,24 @@ fn send(core: &Arc<Core>, submit: &Submit<'_>) -> Result<(Arc<AsyncLane>, usize)
     }
     let tag = inner.calls.reserve();
     let awake = !lane.sleeping.load(Ordering::SeqCst);
-    let submitted = submit(&mut inner, tag, deadline, awake);
-    let call = match submitted {
-        Ok(call) => call,
-        Err(error) => {
-            inner.calls.release(tag);
-            return Err(error);
-        }
-    };
+    // It is out before it is named: it may end while it is sent.
     inner.calls.slots[tag] = Slot::Out {
-        call,
+        call: CallId::MAX,
         deadline: Instant::now() + deadline,
         after: deadline,
         waker: None,
     };
+    match submit(&mut inner, tag, deadline, awake) {
+        Ok(name) => {
+            if let Slot::Out { call, .. } = &mut inner.calls.slots[tag] {
+                *call = name;
+            }
+        }
+        Err(error) => {
+            inner.calls.release(tag);
+            return Err(error);
+        }
+    }
     drop(inner);
     lane.rouse();
     Ok((lane, tag))

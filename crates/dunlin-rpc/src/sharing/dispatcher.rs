@@ -171,7 +171,7 @@ fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
     }
     let mut known = true;
     for lane in &lanes {
-        known &= lane.status().is_lost() || lane.prepare_sleep(node);
+        known &= lane.status().is_lost() || lane.prepare_sleep(node, handle.ports());
     }
     if !known {
         thread::sleep(UNHEARD_PAUSE);

@@ -77,7 +77,7 @@ impl<D: Device> Engine<D> {
             self.look_at_grant(status);
         }
         match &self.purse {
-            Some(purse) if status.is_active() => purse.left(),
+            Some(purse) if status.spends() => purse.left(),
             _ => 0,
         }
     }
@@ -370,20 +370,28 @@ impl<D: Device> Engine<D> {
         if status.is_wanted() {
             self.look_for_news(status);
         }
-        let progress = self
-            .channel
-            .progress()
-            .and_then(|()| self.take_fetched(ports, mine))
-            .map(drop);
-        if progress.is_err() {
-            // What the server sent before it went is still an answer.
-            while let Ok(Some(header)) = self.channel.receive() {
-                if self.dispatch(header, ports, status, mine).is_err() {
-                    break;
-                }
+        self.channel.progress()?;
+        self.take_fetched(ports, mine)?;
+        Ok(())
+    }
+
+    /// Takes what the server sent before it went, which is still an answer: the lane is about to be given up.
+    #[cold]
+    pub(crate) fn take_last(
+        &mut self,
+        ports: &Ports,
+        status: &Status,
+        mine: &mut Option<Mine<'_>>,
+    ) {
+        while let Ok(Some(header)) = self.channel.receive() {
+            if self.dispatch(header, ports, status, mine).is_err() {
+                break;
             }
         }
-        progress
+        if let Some(Mine::Dispatcher(held)) = mine {
+            // Whoever sees that the lane is lost looks for mail once more, and not again.
+            held.drain(..).for_each(|ended| ports.hand_out(ended));
+        }
     }
 
     /// See [`crate::channel::carrier::Carrier::prepare_sleep`].

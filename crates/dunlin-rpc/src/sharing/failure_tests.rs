@@ -117,9 +117,12 @@ fn a_lane_that_fails_ends_its_calls_once_and_no_others() {
             let node = Node::new();
             for round in 0..30usize {
                 let before = answered.load(Ordering::Relaxed);
-                let lanes = client.handle().unwrap().lanes();
-                let why = "broken by the test".to_owned();
-                lanes[round % lanes.len()].close(&node, CallError::ConnectionLost { why });
+                let handle = client.handle().unwrap();
+                let lanes = handle.lanes();
+                let lost = CallError::ConnectionLost {
+                    why: "broken by the test".to_owned(),
+                };
+                lanes[round % lanes.len()].close(&node, handle.ports(), lost);
                 let started = std::time::Instant::now();
                 while answered.load(Ordering::Relaxed) < before + 200 {
                     assert!(

@@ -424,7 +424,7 @@ impl Handle {
         self.closing.store(true, Ordering::Release);
         let node = Node::new();
         for lane in self.lanes() {
-            lane.close(&node, CallError::Closed);
+            lane.close(&node, &self.ports, CallError::Closed);
         }
         self.wake_all();
         if let Some(bell) = self.bell.get() {

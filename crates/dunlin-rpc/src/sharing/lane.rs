@@ -58,7 +58,7 @@ pub(crate) trait SharedLane: Send + Sync {
     /// Looks for completions, failures and grants.
     fn check(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>);
     /// Announces sleep to the server; `false`: it has not heard of it yet.
-    fn prepare_sleep(&self, node: &Node) -> bool;
+    fn prepare_sleep(&self, node: &Node, ports: &Ports) -> bool;
     /// A registered buffer to fill in place.
     fn buffer(&self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// A request of this lane's memory, as it is or copied, and the bytes that stand for it in the ring.
@@ -66,7 +66,7 @@ pub(crate) trait SharedLane: Send + Sync {
     /// The same for what another lane of the handle has exported and the server has not read.
     fn export_again(&self, buffer: &dyn Any) -> Result<Export, CallError>;
     /// Ends it: calls that are out fail with this error.
-    fn close(&self, node: &Node, error: CallError);
+    fn close(&self, node: &Node, ports: &Ports, error: CallError);
 }
 
 /// A long request.
@@ -119,9 +119,18 @@ impl<D: Device> RingSharedLane<D> {
         }
     }
 
-    /// The leader's reaction to a failure: whoever comes later is told.
+    /// The leader's reaction to a failure: what has arrived is handed out, and whoever comes later is told.
     #[cold]
-    fn lose(&self, engine: &mut Engine<D>, error: &ChannelError) {
+    fn lose(
+        &self,
+        engine: &mut Engine<D>,
+        error: &ChannelError,
+        ports: &Ports,
+        mine: &mut Option<Mine<'_>>,
+    ) {
+        if !error.is_violation() {
+            engine.take_last(ports, &self.status, mine);
+        }
         self.end(engine, error.into());
     }
 
@@ -135,12 +144,12 @@ impl<D: Device> RingSharedLane<D> {
 
     /// A turn that sends.
     #[inline]
-    fn serve(&self, engine: &mut Engine<D>, members: &mut Members<'_>) {
+    fn serve(&self, engine: &mut Engine<D>, members: &mut Members<'_>, ports: &Ports) {
         if self.status.is_lost() {
             return;
         }
         if let Err(error) = engine.send(members, &self.status, &self.figures) {
-            self.lose(engine, &error);
+            self.lose(engine, &error, ports, &mut None);
         }
     }
 
@@ -148,10 +157,10 @@ impl<D: Device> RingSharedLane<D> {
     /// takes no requests and grants no credits, and while everybody queues to send nobody comes to look for answers.
     #[inline]
     fn serve_or_take(&self, engine: &mut Engine<D>, members: &mut Members<'_>, ports: &Ports) {
-        self.serve(engine, members);
+        self.serve(engine, members, ports);
         if members.is_own_full() && !self.status.is_lost() {
             if let Err(error) = engine.take(ports, &self.status, &mut None) {
-                self.lose(engine, &error);
+                self.lose(engine, &error, ports, &mut None);
             }
         }
     }
@@ -170,7 +179,7 @@ impl<D: Device> RingSharedLane<D> {
             match engine.take(ports, &self.status, mine) {
                 Ok(0) => {}
                 Ok(taken) => return taken,
-                Err(error) => self.lose(engine, &error),
+                Err(error) => self.lose(engine, &error, ports, mine),
             }
             if members.are_waiting() || self.status.is_lost() {
                 break;
@@ -181,13 +190,18 @@ impl<D: Device> RingSharedLane<D> {
     }
 
     /// Does something as leader that is not a message; `None`: others lead all the time.
-    fn insist<T>(&self, node: &Node, action: impl FnOnce(&mut Engine<D>) -> T) -> Option<T> {
+    fn insist<T>(
+        &self,
+        node: &Node,
+        ports: &Ports,
+        action: impl FnOnce(&mut Engine<D>) -> T,
+    ) -> Option<T> {
         let mut action = Some(action);
         let mut result = None;
         for attempt in 0..TRIES {
             let led = self.combiner.try_lead(node, Run::NONE, |engine, members| {
                 result = action.take().map(|action| action(engine));
-                self.serve(engine, members);
+                self.serve(engine, members, ports);
             });
             if led.is_some() {
                 break;
@@ -291,11 +305,11 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             D::charge(Work::Copy(run.bytes.len()));
             match engine.send_alone(run, &self.status, &self.figures) {
                 Ok(sent) => outcome = sent,
-                Err(error) => return self.lose(engine, &error),
+                Err(error) => return self.lose(engine, &error, ports, &mut mine),
             }
             taken = self.look(engine, members, ports, &mut mine, looks);
             if members.are_waiting() {
-                self.serve(engine, members);
+                self.serve(engine, members, ports);
             }
         });
         match led {
@@ -321,7 +335,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 taken = self.look(engine, members, ports, &mut mine, looks);
                 // Who came meanwhile is served at once, rather than made leader, which may not be running.
                 if members.are_waiting() {
-                    self.serve(engine, members);
+                    self.serve(engine, members, ports);
                 }
             })
             .map(|_| taken)
@@ -337,7 +351,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             engine.begin_lead(node);
             match engine.take(ports, &self.status, &mut mine) {
                 Ok(messages) => taken = messages,
-                Err(error) => self.lose(engine, &error),
+                Err(error) => self.lose(engine, &error, ports, &mut mine),
             }
         });
         for ended in held.drain(..) {
@@ -348,21 +362,21 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
     }
 
     fn check(&self, node: &Node, ports: &Ports, mut mine: Option<Mine<'_>>) {
-        self.insist(node, |engine| {
+        self.insist(node, ports, |engine| {
             if self.status.is_lost() {
                 return;
             }
             if let Err(error) = engine.check(ports, &self.status, &mut mine) {
-                self.lose(engine, &error);
+                self.lose(engine, &error, ports, &mut mine);
             }
         });
     }
 
-    fn prepare_sleep(&self, node: &Node) -> bool {
-        let prepared = self.insist(node, |engine| match engine.prepare_sleep() {
+    fn prepare_sleep(&self, node: &Node, ports: &Ports) -> bool {
+        let prepared = self.insist(node, ports, |engine| match engine.prepare_sleep() {
             Ok(known) => known,
             Err(error) => {
-                self.lose(engine, &error);
+                self.lose(engine, &error, ports, &mut None);
                 true
             }
         });
@@ -413,12 +427,12 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         }
     }
 
-    fn close(&self, node: &Node, error: CallError) {
+    fn close(&self, node: &Node, ports: &Ports, error: CallError) {
         // Turns are short, so one of these attempts comes in; others may lead for all of the first.
         while !self.status.is_lost() {
             let error = error.clone();
             if self
-                .insist(node, |engine| self.end(engine, error))
+                .insist(node, ports, |engine| self.end(engine, error))
                 .is_none()
             {
                 thread::sleep(crate::config::UNHEARD_PAUSE);

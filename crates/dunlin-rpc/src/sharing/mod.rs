@@ -8,6 +8,8 @@ mod calls;
 pub(crate) mod combining;
 #[cfg(all(test, not(loom)))]
 mod combining_tests;
+#[cfg(all(test, not(loom)))]
+mod deactivation_tests;
 pub(crate) mod dispatcher;
 mod engine;
 #[cfg(all(test, not(loom)))]

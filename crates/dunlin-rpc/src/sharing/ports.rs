@@ -128,8 +128,9 @@ impl Port {
         word.store(u64::from(generation) << 32, Ordering::Release);
     }
 
+    /// Generation and flags of a call that nobody has ended.
     #[inline]
-    fn is_out(&self, call: CallId) -> Option<u64> {
+    pub(super) fn is_out(&self, call: CallId) -> Option<u64> {
         let word = self.slots.get((call >> 32) as u16 as usize)?;
         let word = word.load(Ordering::Relaxed);
         (word >> 32 == call & 0xffff_ffff && word & OUT != 0).then_some(word)

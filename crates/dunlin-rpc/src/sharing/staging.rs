@@ -154,14 +154,15 @@ impl Staging {
         }
     }
 
-    /// They were sent.
-    pub(super) fn clear_operations(&mut self) {
+    /// Takes them out: they were sent, or stay when the rest goes.
+    pub(super) fn take_operations(&mut self) -> Vec<OneSided> {
         let gone = std::mem::take(&mut self.operations);
         self.slots.retain(|slot| {
             !gone
                 .iter()
                 .any(|operation| slot_of(operation.call) == *slot)
         });
+        gone
     }
 
     /// The slots of the calls that are here.

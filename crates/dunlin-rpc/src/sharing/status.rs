@@ -12,6 +12,8 @@ pub(crate) struct Status {
     state: AtomicU8,
     /// Bits of [`Standing`], as the server told it last.
     standing: AtomicU8,
+    /// A thread whose calls are out holds requests back because it is not active.
+    stuck: AtomicBool,
     /// A thread sleeps because it had no room or no credits; there is some now.
     wanted: AtomicBool,
     news: AtomicBool,
@@ -27,6 +29,7 @@ impl Status {
         Self {
             state: AtomicU8::new(OPEN),
             standing: AtomicU8::new(Standing::ACTIVE.bits()),
+            stuck: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             news: AtomicBool::new(false),
             why: OnceLock::new(),
@@ -84,6 +87,20 @@ impl Status {
 
     pub(super) fn set_standing(&self, standing: Standing) {
         self.standing.store(standing.bits(), Ordering::Relaxed);
+        if standing.contains(Standing::ACTIVE) {
+            self.stuck.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A thread cannot go to an active lane, because calls of it are out on this one, and they may wait for the requests that it holds.
+    pub(super) fn stick(&self) {
+        self.stuck.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the credits that it has may be spent: on a lane that was deactivated only by who cannot leave it.
+    #[inline]
+    pub(super) fn spends(&self) -> bool {
+        self.is_active() || self.stuck.load(Ordering::Relaxed)
     }
 
     pub(super) fn leave(&self) {

@@ -46,9 +46,7 @@ impl ThreadPort {
         self.looked = led.is_some();
         // What was taken for others is theirs to count.
         taken += before - self.calls.outstanding();
-        if self.status.is_lost() {
-            return Err(self.lose(sink));
-        }
+        self.look_at_end(sink)?;
         if taken == 0 {
             self.looks += 1;
             if crowded && self.looks >= self.looks_per_yield {
@@ -90,9 +88,7 @@ impl ThreadPort {
     #[inline(never)]
     pub(super) fn leave_to_dispatcher(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
         self.looked = true;
-        if self.status.is_lost() {
-            return Err(self.lose(sink));
-        }
+        self.look_at_end(sink)?;
         if self.staging.has_messages() && !self.holds_back() {
             // Room and credits come without mail. Once more, because they may have come before the wish for them was known.
             self.status.want();

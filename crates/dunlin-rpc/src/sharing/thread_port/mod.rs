@@ -27,8 +27,12 @@ use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
 use crate::client::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::client::region::{RegionKey, Wanted};
+use crate::config::UNHEARD_PAUSE;
 use crate::error::CallError;
 use crate::HandlerId;
+
+/// Pauses in which a dispatcher that has taken an answer hands it out.
+const PAUSES_FOR_MAIL: u32 = 1000;
 
 /// See the module.
 pub(crate) struct ThreadPort {
@@ -52,6 +56,9 @@ pub(crate) struct ThreadPort {
     looked: bool,
     /// Since when the run waits for more, because the server's NIC is at its limit.
     held: Option<Instant>,
+    /// Since when it has wanted to go to another lane, and whether it stays for now.
+    going: Option<Instant>,
+    is_stuck: bool,
 }
 
 impl ThreadPort {
@@ -72,6 +79,8 @@ impl ThreadPort {
             looks_per_yield: *LOOKS_PER_YIELD.start(),
             looked: false,
             held: None,
+            going: None,
+            is_stuck: false,
         };
         this.settle(placed);
         this
@@ -80,15 +89,19 @@ impl ThreadPort {
     fn settle(&mut self, placed: Placed) {
         self.port.serial.store(placed.serial, Ordering::Relaxed);
         self.attached.clear();
+        self.going = None;
+        self.is_stuck = false;
         self.staging.settle(placed.lane.limits().0);
         self.status = Arc::clone(placed.lane.status());
         self.lane = placed.lane;
         self.index = placed.index;
     }
 
+    /// On the lane that the scheduler wants, or on one where calls hold it for long.
     #[inline]
     fn is_in_place(&self) -> bool {
-        self.port.assigned.load(Ordering::Relaxed) == self.index && self.status.is_open()
+        let wanted = self.port.assigned.load(Ordering::Relaxed) == self.index;
+        (wanted || self.is_stuck && self.calls.outstanding() > 0) && self.status.is_open()
     }
 
     /// What the server granted of a region on this lane.
@@ -105,8 +118,19 @@ impl ThreadPort {
     #[cold]
     fn lose(&mut self, sink: &mut dyn Sink) -> CallError {
         let error = self.status.error();
-        // What was handed to us before is still an answer.
+        // What was taken before is still an answer, also when a dispatcher is only about to hand it out.
         self.take_mail(sink);
+        for _ in 0..PAUSES_FOR_MAIL {
+            if self
+                .calls
+                .out()
+                .all(|call| self.port.is_out(call).is_some())
+            {
+                break;
+            }
+            thread::sleep(UNHEARD_PAUSE);
+            self.empty_mailbox(sink);
+        }
         let out: Vec<CallId> = self.calls.out().collect();
         for call in out {
             self.port.end(slot_of(call));
@@ -116,6 +140,49 @@ impl ThreadPort {
         }
         self.staging.clear();
         error
+    }
+
+    /// What became of the lane.
+    ///
+    /// # Errors
+    /// It is lost, and every call with it.
+    #[inline]
+    fn look_at_end(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        match self.status.is_open() {
+            true => Ok(()),
+            false => self.end_calls(sink),
+        }
+    }
+
+    #[cold]
+    fn end_calls(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        if self.status.is_leaving() && self.staging.has_messages() {
+            self.send();
+            if self.staging.has_messages() && self.status.is_leaving() {
+                self.refuse(sink);
+            }
+        }
+        if self.status.is_lost() {
+            return Err(self.lose(sink));
+        }
+        Ok(())
+    }
+
+    /// The server takes no more requests, nor gives room or credits for them: calls that were not sent end.
+    fn refuse(&mut self, sink: &mut dyn Sink) {
+        let operations = self.staging.take_operations();
+        for call in self.calls.out().collect::<Vec<CallId>>() {
+            if self.staging.slots().contains(&slot_of(call)) {
+                self.port.end(slot_of(call));
+                if let Some(tag) = self.calls.finish(call) {
+                    sink.complete(tag, Err(CallError::ShuttingDown));
+                }
+            }
+        }
+        self.staging.clear();
+        for operation in operations {
+            self.staging.push_operation(operation);
+        }
     }
 
     fn refusal(&self) -> Option<CallError> {
@@ -241,10 +308,7 @@ impl Lane for ThreadPort {
     #[inline]
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         self.send();
-        if self.status.is_lost() {
-            return Err(self.lose(sink));
-        }
-        Ok(())
+        self.look_at_end(sink)
     }
 
     /// One turn for both, when nobody else is at the lane: leading costs atomics that others see.
@@ -268,9 +332,7 @@ impl Lane for ThreadPort {
         let mut taken = before - self.calls.outstanding();
         self.sent(outcome);
         taken += self.take_mail(sink);
-        if self.status.is_lost() {
-            return Err(self.lose(sink));
-        }
+        self.look_at_end(sink)?;
         Ok(taken)
     }
 
@@ -332,9 +394,7 @@ impl Lane for ThreadPort {
             sink,
         };
         self.lane.check(&self.node, self.handle.ports(), Some(mine));
-        if self.status.is_lost() {
-            return Err(self.lose(sink));
-        }
+        self.look_at_end(sink)?;
         if self.calls.outstanding() < before {
             // Its next sleep is none: what it waits for may have come.
             self.port.wake();

@@ -11,6 +11,9 @@ use crate::config::REST;
 /// Longest that a run is held for others to go with it while the server's NIC is at its limit: as long as it would stand in a queue there.
 const HELD_MOST: Duration = REST;
 
+/// How long a thread waits for the calls that are out on its old lane: longer than they take where handlers do not wait.
+const STUCK_AFTER: Duration = Duration::from_millis(1);
+
 impl ThreadPort {
     /// Whether the run takes one more message, if need be after it was sent.
     #[inline]
@@ -70,11 +73,14 @@ impl ThreadPort {
         let ports = self.handle.ports();
         let run = self.staging.run_of_operations();
         if self.lane.send(&self.node, run, ports) == Outcome::Sent {
-            self.staging.clear_operations();
+            self.staging.take_operations();
         }
     }
 
     /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
+    ///
+    /// Where calls are out for long (their handlers may even wait for the thread's next request) it goes on with the old lane, and spends the
+    /// credits of one that was deactivated: when these run low the lane asks, and the server sees that it is used.
     ///
     /// A run that did not leave goes along: calls are named by port, not by lane. It may never leave otherwise, because a lane that was
     /// deactivated gets no credits.
@@ -84,7 +90,13 @@ impl ThreadPort {
             self.send_operations();
         }
         if !self.staging.is_all_of(self.calls.outstanding()) {
-            return false;
+            let now = thread::now();
+            let since = *self.going.get_or_insert(now);
+            self.is_stuck = now.duration_since(since) >= STUCK_AFTER;
+            if self.is_stuck {
+                self.status.stick();
+            }
+            return self.is_in_place();
         }
         if let Some(placed) = self
             .handle
