@@ -5,7 +5,6 @@
 //! the time its charges have reached by then. Between steps the thread polls (it keeps its core, and wakes by news alone) or blocks.
 
 use crate::event::{Event, Ps, NS};
-use crate::memory::Dram;
 use crate::world::World;
 
 /// When a thread wants its next step.
@@ -193,8 +192,9 @@ impl World {
     pub(crate) fn wake_thread(&mut self, number: u32, now: Ps) {
         let thread = &mut self.threads[number as usize];
         thread.news = thread.stacked;
-        let prices = &self.hosts[usize::from(thread.host)].parameters;
-        let detect = prices.detect + Dram::of(prices).delay(now, number);
+        let host = &self.hosts[usize::from(thread.host)];
+        let prices = &host.parameters;
+        let detect = prices.detect + host.dram.delay(now, number);
         let delay = match thread.state {
             ThreadState::Polling => detect,
             ThreadState::Yielding => {

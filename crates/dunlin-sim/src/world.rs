@@ -11,7 +11,7 @@ use crate::completion::{Cq, Pending};
 use crate::cores::{Core, Thread};
 use crate::event::{Event, EventQueue, Ps};
 use crate::faults::Faults;
-use crate::memory::{Llc, RegionTable};
+use crate::memory::{Dram, Llc, RegionTable};
 use crate::network::Network;
 use crate::nic::Nic;
 use crate::packet::Packet;
@@ -31,6 +31,7 @@ const EVENTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) parameters: HostParameters,
+    pub(crate) dram: Dram,
     pub(crate) nic: Nic,
     pub(crate) llc: Option<Llc>,
     pub(crate) regions: RegionTable,
@@ -69,6 +70,7 @@ impl Host {
             events: VecDeque::new(),
             next_domain: 1,
             seeds: Random::of(seed, "code", number),
+            dram: Dram::of(&host),
             parameters: host,
         }
     }

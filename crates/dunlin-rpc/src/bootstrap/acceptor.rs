@@ -115,7 +115,7 @@ impl Acceptor {
     /// the caller has to give up on it.
     ///
     /// Returns when all handshakes have ended: those that wait for their client are cut short. From the stop on the
-    /// port refuses connections, also those that the system had queued; it stays bound as long as this object lives.
+    /// port refuses connections, also those that the system had queued, and another server may take it.
     ///
     /// # Errors
     /// When the system cannot wait for the port.

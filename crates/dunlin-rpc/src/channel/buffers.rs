@@ -1,7 +1,7 @@
 //! Registered buffers for payloads that are too long for the ring, kept for reuse because registering is slow.
 //!
-//! An [`Exported`] buffer holds a payload of ours that the peer READs. A [`Landing`] buffer takes what we READ from the peer; no peer
-//! has any access to it, so its bytes can be lent out as a plain slice.
+//! A [`Buffer`] of the pool of exports holds a payload of ours that the peer READs. One of the pool of landings takes what we READ from the peer
+//! ([`Landed`]); no peer has any access to it, so its bytes can be lent out as a plain slice.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -152,7 +152,7 @@ pub(crate) trait Lane: Send {
     fn is_usable(&mut self) -> bool;
     /// Looks for completions and failures, which arriving messages do not show.
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
-    /// Announces sleep to the server. See [`Carrier::prepare_sleep`].
+    /// Announces sleep to the server. See [`crate::channel::carrier::Carrier::prepare_sleep`].
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError>;
     /// What a sleeper waits on, and what wakes it.
     fn sleeper(&self) -> Box<dyn Sleeper>;

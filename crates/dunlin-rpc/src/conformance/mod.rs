@@ -12,7 +12,7 @@ mod loss;
 mod many;
 
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -296,7 +296,7 @@ impl World for Loopback {
     fn serve(&self, server: ServerBuilder, again: Option<&Serving>) -> Serving {
         let address = match again {
             Some(Serving::Running(server)) => server.address().to_string(),
-            _ => "dunlin://127.0.0.1:0".to_owned(),
+            _ => an_address_of_its_own(),
         };
         let server = server.device(self.device());
         Serving::Running(Box::new(server.serve_at(&address).expect("a server")))
@@ -319,6 +319,20 @@ impl World for Loopback {
             }
         });
     }
+}
+
+/// A loopback address that no other test has: on a common one a port that a server gives back may be another test's a moment later, and clients
+/// that look for their server would find that one.
+fn an_address_of_its_own() -> String {
+    static USED: AtomicU32 = AtomicU32::new(0);
+    let used = USED.fetch_add(1, Ordering::Relaxed);
+    let part = |number: u32| 1 + number % 250;
+    let process = part(std::process::id());
+    format!(
+        "dunlin://127.{process}.{}.{}:0",
+        part(used / 250),
+        part(used)
+    )
 }
 
 /// Another world, whose clients leave all answers to their dispatcher (FLOCK §4.3).

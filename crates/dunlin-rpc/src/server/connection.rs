@@ -77,6 +77,7 @@ pub(super) struct Connection<C: Channel> {
     /// Calls that their callers gave up while workers had them.
     cancelled: Vec<u64>,
     draining: bool,
+    said_goodbye: bool,
     poller: usize,
     /// Credits, when the client counts them.
     admitted: Option<Admitted>,
@@ -142,6 +143,7 @@ impl<C: Channel> Connection<C> {
             on_workers: 0,
             cancelled: Vec::new(),
             draining: false,
+            said_goodbye: false,
             poller,
             admitted,
             regions,
@@ -532,14 +534,14 @@ impl<C: Channel> Connection<C> {
         self.exported.push((call, buffer));
     }
 
-    /// Stops taking requests: what was taken is answered, later ones are refused.
+    /// Stops taking requests: what was taken is answered, later ones are refused. Asked again until the client could be told: without that
+    /// one whose lane is not active would wait for credits.
     pub(super) fn drain(&mut self) -> Result<(), ChannelError> {
-        if !self.draining {
-            self.draining = true;
-            if self.channel.is_met() && self.channel.make_room(0)? {
-                self.channel.push(Kind::Goodbye, 0, 0, &[]);
-                self.channel.flush()?;
-            }
+        self.draining = true;
+        if !self.said_goodbye && self.channel.is_met() && self.channel.make_room(0)? {
+            self.said_goodbye = true;
+            self.channel.push(Kind::Goodbye, 0, 0, &[]);
+            self.channel.flush()?;
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! A thread's end of a connection handle: it looks like a lane of its own ([`Lane`]), so calls, batches, pipelines and futures use it
 //! as they use a queue pair that nobody shares.
 //!
-//! Requests are encoded into a private run; the run goes into the coalesced message when it is flushed, copied in place. A thread that
-//! waits for answers looks for them itself, and hands to others what is theirs ([`looking`], [`sending`]).
+//! Requests are encoded into a private run, which goes into the coalesced message when it is flushed, copied in place ([`sending`]). A
+//! thread that waits for answers looks for them itself, and hands to others what is theirs ([`looking`]). Its calls end with its lane
+//! ([`ending`]).
 
+mod ending;
 mod looking;
 mod sending;
 
@@ -27,12 +29,8 @@ use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
 use crate::client::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::client::region::{RegionKey, Wanted};
-use crate::config::UNHEARD_PAUSE;
 use crate::error::CallError;
 use crate::HandlerId;
-
-/// Pauses in which a dispatcher that has taken an answer hands it out.
-const PAUSES_FOR_MAIL: u32 = 1000;
 
 /// See the module.
 pub(crate) struct ThreadPort {
@@ -112,84 +110,6 @@ impl ThreadPort {
         let attached = self.lane.attached(region)?;
         self.attached.push((region, attached));
         Some(attached)
-    }
-
-    /// The lane is lost: every call that is out ends.
-    #[cold]
-    fn lose(&mut self, sink: &mut dyn Sink) -> CallError {
-        let error = self.status.error();
-        // What was taken before is still an answer, also when a dispatcher is only about to hand it out.
-        self.take_mail(sink);
-        for _ in 0..PAUSES_FOR_MAIL {
-            if self
-                .calls
-                .out()
-                .all(|call| self.port.is_out(call).is_some())
-            {
-                break;
-            }
-            thread::sleep(UNHEARD_PAUSE);
-            self.empty_mailbox(sink);
-        }
-        let out: Vec<CallId> = self.calls.out().collect();
-        for call in out {
-            self.port.end(slot_of(call));
-            if let Some(tag) = self.calls.finish(call) {
-                sink.complete(tag, Err(error.clone()));
-            }
-        }
-        self.staging.clear();
-        error
-    }
-
-    /// What became of the lane.
-    ///
-    /// # Errors
-    /// It is lost, and every call with it.
-    #[inline]
-    fn look_at_end(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        match self.status.is_open() {
-            true => Ok(()),
-            false => self.end_calls(sink),
-        }
-    }
-
-    #[cold]
-    fn end_calls(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
-        if self.status.is_leaving() && self.staging.has_messages() {
-            self.send();
-            if self.staging.has_messages() && self.status.is_leaving() {
-                self.refuse(sink);
-            }
-        }
-        if self.status.is_lost() {
-            return Err(self.lose(sink));
-        }
-        Ok(())
-    }
-
-    /// The server takes no more requests, nor gives room or credits for them: calls that were not sent end.
-    fn refuse(&mut self, sink: &mut dyn Sink) {
-        let operations = self.staging.take_operations();
-        for call in self.calls.out().collect::<Vec<CallId>>() {
-            if self.staging.slots().contains(&slot_of(call)) {
-                self.port.end(slot_of(call));
-                if let Some(tag) = self.calls.finish(call) {
-                    sink.complete(tag, Err(CallError::ShuttingDown));
-                }
-            }
-        }
-        self.staging.clear();
-        for operation in operations {
-            self.staging.push_operation(operation);
-        }
-    }
-
-    fn refusal(&self) -> Option<CallError> {
-        if self.status.is_leaving() {
-            return Some(CallError::ShuttingDown);
-        }
-        self.status.is_lost().then(|| self.status.error())
     }
 }
 

@@ -1,0 +1,92 @@
+//! What becomes of a thread's calls when its lane ends: the server says goodbye, or the lane is lost.
+
+use dunlin_verbs::thread;
+
+use super::ThreadPort;
+use crate::client::lane::{CallId, Sink};
+use crate::config::UNHEARD_PAUSE;
+use crate::error::CallError;
+use crate::sharing::calls::slot_of;
+
+/// Pauses in which a dispatcher that has taken an answer hands it out.
+const PAUSES_FOR_MAIL: u32 = 1000;
+
+impl ThreadPort {
+    /// The lane is lost: every call that is out ends.
+    #[cold]
+    pub(super) fn lose(&mut self, sink: &mut dyn Sink) -> CallError {
+        let error = self.status.error();
+        // What was taken before is still an answer, also when a dispatcher is only about to hand it out.
+        self.take_mail(sink);
+        for _ in 0..PAUSES_FOR_MAIL {
+            if self
+                .calls
+                .out()
+                .all(|call| self.port.is_out(call).is_some())
+            {
+                break;
+            }
+            thread::sleep(UNHEARD_PAUSE);
+            self.empty_mailbox(sink);
+        }
+        let out: Vec<CallId> = self.calls.out().collect();
+        for call in out {
+            self.port.end(slot_of(call));
+            if let Some(tag) = self.calls.finish(call) {
+                sink.complete(tag, Err(error.clone()));
+            }
+        }
+        self.staging.clear();
+        error
+    }
+
+    /// What became of the lane.
+    ///
+    /// # Errors
+    /// It is lost, and every call with it.
+    #[inline]
+    pub(super) fn look_at_end(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        match self.status.is_open() {
+            true => Ok(()),
+            false => self.end_calls(sink),
+        }
+    }
+
+    #[cold]
+    fn end_calls(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
+        if self.status.is_leaving() && self.staging.has_messages() {
+            self.send();
+            if self.staging.has_messages() && self.status.is_leaving() {
+                self.refuse(sink);
+            }
+        }
+        if self.status.is_lost() {
+            return Err(self.lose(sink));
+        }
+        Ok(())
+    }
+
+    /// The server takes no more requests, nor gives room or credits for them: calls that were not sent end.
+    fn refuse(&mut self, sink: &mut dyn Sink) {
+        let operations = self.staging.take_operations();
+        for call in self.calls.out().collect::<Vec<CallId>>() {
+            if self.staging.slots().contains(&slot_of(call)) {
+                self.port.end(slot_of(call));
+                if let Some(tag) = self.calls.finish(call) {
+                    sink.complete(tag, Err(CallError::ShuttingDown));
+                }
+            }
+        }
+        self.staging.clear();
+        for operation in operations {
+            self.staging.push_operation(operation);
+        }
+    }
+
+    pub(super) fn refusal(&self) -> Option<CallError> {
+        if self.status.is_leaving() {
+            return Some(CallError::ShuttingDown);
+        }
+        self.status.is_lost().then(|| self.status.error())
+    }
+}
