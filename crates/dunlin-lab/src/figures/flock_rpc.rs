@@ -83,7 +83,8 @@ pub(super) fn saturates_at(curve: impl Iterator<Item = (usize, f64)> + Clone) ->
     first.map_or(0.0, |(place, _)| place as f64)
 }
 
-/// As [`point`], with all threads at their full rate for an interval of the schedulers before.
+/// As [`point`], with all threads at their full rate for an interval of the schedulers before, and one window of several round trips: where large requests
+/// fill the port a call takes half a millisecond, and threads that were assigned anew find together over some more.
 pub(super) fn settled_point(plan: RpcPlan) -> RpcResult {
-    RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, 500_000)
+    RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, 4_000_000)
 }

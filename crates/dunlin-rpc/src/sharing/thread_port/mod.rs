@@ -166,7 +166,8 @@ impl Lane for ThreadPort {
         self.port.keep(slot_of(call), export.buffer);
         let header = Header::new(Kind::LongRequest, handler, call, DESCRIPTOR_BYTES);
         self.staging.push_long_call(header, &export.descriptor);
-        self.port.counts.add(length);
+        // What the lane carries: the server READs the rest, which holds no other request up.
+        self.port.counts.add(DESCRIPTOR_BYTES);
         Ok(Some(call))
     }
 
