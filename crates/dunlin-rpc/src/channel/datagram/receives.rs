@@ -148,7 +148,7 @@ impl<D: Device> Receives<D> {
     ) -> Result<(), ChannelError> {
         self.idle.push(id);
         if self.idle.len() >= self.together {
-            return self.post(self.together, queue_pair);
+            return self.post_together(queue_pair);
         }
         Ok(())
     }
@@ -159,23 +159,36 @@ impl<D: Device> Receives<D> {
         if self.idle.is_empty() {
             return Ok(false);
         }
-        self.post(1, queue_pair)?;
+        self.post::<1>(1, queue_pair)?;
         Ok(true)
     }
 
     /// Posts all that are idle.
     pub(super) fn post_all(&mut self, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
         while !self.idle.is_empty() {
-            self.post(self.together, queue_pair)?;
+            self.post_together(queue_pair)?;
         }
         Ok(())
     }
 
-    /// Posts so many of them, at most `together`.
-    fn post(&mut self, most: usize, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
-        let count = self.idle.len().min(most);
+    /// Posts as many as go together.
+    fn post_together(&mut self, queue_pair: &mut D::QueuePair) -> Result<(), ChannelError> {
+        match self.idle.len().min(self.together) {
+            1 => self.post::<1>(1, queue_pair),
+            count => self.post::<RECEIVES_AT_ONCE>(count, queue_pair),
+        }
+    }
+
+    /// Posts the last `count` of those that are idle, at most `N`, for which there is room: one is posted for each datagram at low load, and what
+    /// describes it should not take sixteen.
+    #[inline]
+    fn post<const N: usize>(
+        &mut self,
+        count: usize,
+        queue_pair: &mut D::QueuePair,
+    ) -> Result<(), ChannelError> {
         let first = self.idle.len() - count;
-        let ids: [u64; RECEIVES_AT_ONCE] =
+        let ids: [u64; N] =
             std::array::from_fn(|i| self.idle[(first + i).min(self.idle.len() - 1)]);
         let segments = ids.map(|id| {
             let (region, at) = self.at(id);
@@ -185,7 +198,7 @@ impl<D: Device> Receives<D> {
                 length: GRH_BYTES + self.packet_bytes,
             }]
         });
-        let requests: [ReceiveRequest<'_, D::Region>; RECEIVES_AT_ONCE] =
+        let requests: [ReceiveRequest<'_, D::Region>; N] =
             std::array::from_fn(|i| ReceiveRequest {
                 id: ids[i],
                 segments: &segments[i],

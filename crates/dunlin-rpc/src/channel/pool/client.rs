@@ -12,7 +12,7 @@ use dunlin_verbs::{
 
 use super::block::{Blocks, Draft, Look, Seals};
 use super::turn::{Entry, Turn};
-use super::{are_bundled, bits, ALL, CALLS, ENTRY_AT, ENTRY_RING, EVENT};
+use super::{are_bundled, bits, ALL, BLOCKS, CALLS, ENTRY_AT, ENTRY_RING, EVENT};
 use crate::channel::carrier::{Carrier, RINGS};
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
@@ -75,6 +75,9 @@ pub(crate) struct PoolChannel<D: Device> {
     pub(super) out: u32,
     pub(super) waiting: u32,
     pub(super) taken: u32,
+    /// The block after that of the last answer, where the next look begins: servers answer in the order of blocks, and none of them is to wait
+    /// for ever behind others that are used again and again.
+    pub(super) next: usize,
     /// Bytes of the message in each block, and the last seal that was read in answer.
     pub(super) lengths: [usize; EVENT],
     pub(super) seen: [u64; EVENT + 1],
@@ -411,8 +414,11 @@ impl<D: Device> Channel for PoolChannel<D> {
     #[inline]
     fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
         loop {
-            for block in bits(self.out) {
+            let first = self.next as u32;
+            for ahead in bits(self.out.rotate_right(first)) {
+                let block = (self.next + ahead) % BLOCKS;
                 if let Some(header) = self.take(block)? {
+                    self.next = (block + 1) % BLOCKS;
                     return Ok(Some(header));
                 }
             }

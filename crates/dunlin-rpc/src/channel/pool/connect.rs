@@ -186,6 +186,7 @@ impl<D: Device> UnconnectedPool<D> {
             out: 0,
             waiting: 0,
             taken: 0,
+            next: 0,
             lengths: [0; EVENT],
             seen: [0; EVENT + 1],
             words: [0; EVENT - CALLS],

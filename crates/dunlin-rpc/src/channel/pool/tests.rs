@@ -381,6 +381,30 @@ fn a_client_with_a_zone_for_good_needs_no_turns() {
 }
 
 #[test]
+fn no_answer_waits_behind_a_block_that_is_used_again_and_again() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join(0);
+    request(&mut client, call(20, 0), b"begins a turn");
+    begin_turn(&mut served, 0);
+    assert_eq!(taken(&mut served).len(), 1);
+    answer(&mut served, call(20, 0), b"");
+    assert_eq!(answers(&mut client).len(), 1);
+    request(&mut client, call(0, 0), b"quick");
+    request(&mut client, call(5, 0), b"patient");
+    assert_eq!(taken(&mut served).len(), 2);
+    answer(&mut served, call(0, 0), b"quick");
+    answer(&mut served, call(5, 0), b"patient");
+    let first = client.receive().unwrap().unwrap();
+    assert_eq!(first.call, call(0, 0));
+    request(&mut client, call(0, 1), b"again");
+    assert_eq!(taken(&mut served), [(call(0, 1), b"again".to_vec())]);
+    answer(&mut served, call(0, 1), b"again");
+    let second = client.receive().unwrap().unwrap();
+    assert_eq!(second.call, call(5, 0));
+    assert_eq!(answers(&mut client), [(call(0, 1), b"again".to_vec())]);
+}
+
+#[test]
 fn bits_come_in_order() {
     assert_eq!(bits(0b1001_0010).collect::<Vec<_>>(), [1, 4, 7]);
     assert_eq!(bits(0).count(), 0);
