@@ -122,7 +122,7 @@ pub enum CallError {
 fn fate_of(executed: bool) -> &'static str {
     match executed {
         true => "the response; the server executed the call",
-        false => "the request; the server did not execute the call and will not",
+        false => "the request, or its refusal; the server did not execute the call and will not",
     }
 }
 

@@ -15,6 +15,8 @@ use dunlin_sim::{
 
 const COUNTED: u16 = 1;
 const ECHO: u16 = 2;
+/// There is none: the server refuses, and the refusal may be lost like any answer.
+const ABSENT: u16 = 3;
 const THREADS: u64 = 4;
 const CALLS: u64 = 60;
 
@@ -95,6 +97,10 @@ fn run_to_the_end(cluster: &Cluster, running: &AtomicUsize) {
 /// How calls ended, by number.
 type Ends = Arc<Mutex<BTreeMap<u64, Result<(), CallError>>>>;
 
+fn is_refused(number: u64) -> bool {
+    number as u32 % 7 == 3
+}
+
 fn call_and_note(pipeline: &mut Pipeline, thread: u64, out: usize, ends: &Ends) {
     let (mut sent, mut ended) = (0, 0);
     while ended < CALLS {
@@ -103,7 +109,8 @@ fn call_and_note(pipeline: &mut Pipeline, thread: u64, out: usize, ends: &Ends) 
             let length = [8, 40, 300, 4000, 30_000][sent as usize % 5];
             let mut payload = vec![number as u8; length];
             payload[..8].copy_from_slice(&number.to_le_bytes());
-            if !pipeline.submit(COUNTED, &payload, number).expect("a lane") {
+            let handler = if is_refused(number) { ABSENT } else { COUNTED };
+            if !pipeline.submit(handler, &payload, number).expect("a lane") {
                 break;
             }
             sent += 1;
@@ -170,6 +177,7 @@ fn run(preset: Preset, seed: u64) -> usize {
         let times = executions.get(number).copied().unwrap_or(0);
         match end {
             Ok(()) => assert_eq!(times, 1, "{number:#x}"),
+            Err(CallError::UnknownHandler(ABSENT)) if is_refused(*number) => assert_eq!(times, 0),
             Err(CallError::PacketLost { executed }) if preset != Preset::Erpc => {
                 lost += 1;
                 assert_eq!(times, u32::from(*executed), "{number:#x}");

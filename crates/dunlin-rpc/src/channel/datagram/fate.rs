@@ -7,7 +7,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Fate {
-    /// Its request did not arrive, and is not executed any more.
+    /// Its request did not arrive, or was refused before a handler saw it, and is not executed any more.
     Unknown = 1,
     /// It is at work, or its response waits behind others.
     Working = 2,

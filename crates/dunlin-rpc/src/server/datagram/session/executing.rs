@@ -37,7 +37,7 @@ impl Session {
         self.begin(header.call)?;
         tools.context.counters.request();
         if tools.draining {
-            return self.fail(header.call, FailureReason::ShuttingDown, 0, "", tools);
+            return self.refuse(header.call, FailureReason::ShuttingDown, 0, "", tools);
         }
         match tools.context.handlers.get(header.handler) {
             Some(Execution::Inline(function)) => {
@@ -139,7 +139,7 @@ impl Session {
         };
         if !workers.offer(job) {
             let words = "the worker pool has no room for the call";
-            return self.fail(call, FailureReason::Overloaded, 0, words, tools);
+            return self.refuse(call, FailureReason::Overloaded, 0, words, tools);
         }
         self.on_workers += 1;
         Ok(())
@@ -177,7 +177,7 @@ impl Session {
         handler: HandlerId,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        self.fail(
+        self.refuse(
             call,
             FailureReason::UnknownHandler,
             handler.into(),

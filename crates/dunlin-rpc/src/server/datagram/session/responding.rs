@@ -115,6 +115,19 @@ impl Session {
         self.respond(call, Outcome::Failure(failure), tools)
     }
 
+    /// Ends a call that no handler has seen. Should the words be lost, its client hears that it was not executed.
+    pub(super) fn refuse<D: Device>(
+        &mut self,
+        call: u64,
+        reason: FailureReason,
+        number: u32,
+        words: &str,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.slots[call as u32 as usize].given_up = true;
+        self.fail(call, reason, number, words, tools)
+    }
+
     pub(super) fn end_transfer(&mut self) {
         if let Some(ended) = self.transfers.pop_front() {
             self.transfer_bytes -= ended.bytes.len();
