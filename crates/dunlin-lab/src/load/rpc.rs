@@ -401,7 +401,7 @@ impl Thread {
             // Each request is sent on its own, as by FLOCK's interface: what coalesces are threads.
             let most = if stopping { 0 } else { outstanding };
             let most = if paced { most.min(1) } else { most };
-            // Who is answered as fast as it asks never has so many out.
+            // Who is answered as fast as it asks never has so many out, and would not see the end.
             let asks = || !shared.stopping.load(Ordering::Relaxed);
             while pipeline.outstanding() < most && asks() {
                 let Some(tag) = free.pop() else { break };

@@ -29,15 +29,25 @@ impl ThreadPort {
             thread::sleep(UNHEARD_PAUSE);
             self.empty_mailbox(sink);
         }
-        let out: Vec<CallId> = self.calls.out().collect();
-        for call in out {
+        self.end_those(|_, _| true, &error, sink);
+        self.staging.clear();
+        error
+    }
+
+    /// Ends calls that are out.
+    fn end_those(
+        &mut self,
+        which: impl Fn(&Self, CallId) -> bool,
+        error: &CallError,
+        sink: &mut dyn Sink,
+    ) {
+        let ended: Vec<CallId> = self.calls.out().filter(|&call| which(self, call)).collect();
+        for call in ended {
             self.port.end(slot_of(call));
             if let Some(tag) = self.calls.finish(call) {
                 sink.complete(tag, Err(error.clone()));
             }
         }
-        self.staging.clear();
-        error
     }
 
     /// What became of the lane.
@@ -69,14 +79,8 @@ impl ThreadPort {
     /// The server takes no more requests, nor gives room or credits for them: calls that were not sent end.
     fn refuse(&mut self, sink: &mut dyn Sink) {
         let operations = self.staging.take_operations();
-        for call in self.calls.out().collect::<Vec<CallId>>() {
-            if self.staging.slots().contains(&slot_of(call)) {
-                self.port.end(slot_of(call));
-                if let Some(tag) = self.calls.finish(call) {
-                    sink.complete(tag, Err(CallError::ShuttingDown));
-                }
-            }
-        }
+        let unsent = |this: &Self, call| this.staging.slots().contains(&slot_of(call));
+        self.end_those(unsent, &CallError::ShuttingDown, sink);
         self.staging.clear();
         for operation in operations {
             self.staging.push_operation(operation);

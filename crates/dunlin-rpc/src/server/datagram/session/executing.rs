@@ -8,7 +8,7 @@ use super::{Session, Tools};
 use crate::channel::buffers::{Bytes, BytesMut};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
-use crate::error::FailureReason;
+use crate::error::{FailureReason, WireFailure};
 use crate::server::connection::{execute, Outcome};
 use crate::server::handler::{
     Execution, Exporter, HandlerError, HandlerFunction, Request, Responder,
@@ -37,7 +37,8 @@ impl Session {
         self.begin(header.call)?;
         tools.context.counters.request();
         if tools.draining {
-            return self.refuse(header.call, FailureReason::ShuttingDown, 0, "", tools);
+            let failure = WireFailure::new(FailureReason::ShuttingDown, 0, "");
+            return self.refuse(header.call, failure, tools);
         }
         match tools.context.handlers.get(header.handler) {
             Some(Execution::Inline(function)) => {
@@ -139,7 +140,8 @@ impl Session {
         };
         if !workers.offer(job) {
             let words = "the worker pool has no room for the call";
-            return self.refuse(call, FailureReason::Overloaded, 0, words, tools);
+            let failure = WireFailure::new(FailureReason::Overloaded, 0, words);
+            return self.refuse(call, failure, tools);
         }
         self.on_workers += 1;
         Ok(())
@@ -177,12 +179,7 @@ impl Session {
         handler: HandlerId,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        self.refuse(
-            call,
-            FailureReason::UnknownHandler,
-            handler.into(),
-            "",
-            tools,
-        )
+        let failure = WireFailure::new(FailureReason::UnknownHandler, handler.into(), "");
+        self.refuse(call, failure, tools)
     }
 }

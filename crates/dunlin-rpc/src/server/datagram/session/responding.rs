@@ -93,7 +93,8 @@ impl Session {
                 "{} bytes of long responses are on their way, {MAX_TRANSFER_BYTES} allowed",
                 self.transfer_bytes
             );
-            return self.fail(call, FailureReason::Overloaded, 0, &words, tools);
+            let failure = WireFailure::new(FailureReason::Overloaded, 0, &words);
+            return self.respond(call, Outcome::Failure(failure), tools);
         }
         self.transfer_bytes += bytes.len();
         let kind = Kind::ResponseSegment;
@@ -102,30 +103,16 @@ impl Session {
         self.continue_transfers(tools)
     }
 
-    #[cold]
-    pub(super) fn fail<D: Device>(
-        &mut self,
-        call: u64,
-        reason: FailureReason,
-        number: u32,
-        words: &str,
-        tools: &mut Tools<'_, D>,
-    ) -> Result<(), ChannelError> {
-        let failure = WireFailure::new(reason, number, words);
-        self.respond(call, Outcome::Failure(failure), tools)
-    }
-
     /// Ends a call that no handler has seen. Should the words be lost, its client hears that it was not executed.
+    #[cold]
     pub(super) fn refuse<D: Device>(
         &mut self,
         call: u64,
-        reason: FailureReason,
-        number: u32,
-        words: &str,
+        failure: WireFailure,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         self.slots[call as u32 as usize].given_up = true;
-        self.fail(call, reason, number, words, tools)
+        self.respond(call, Outcome::Failure(failure), tools)
     }
 
     pub(super) fn end_transfer(&mut self) {
