@@ -18,7 +18,8 @@ pub enum Layout {
 pub enum HeadSync {
     /// The consumer WRITEs its head after every γ slots.
     LazyPush,
-    /// The producer READs the head when its copy says that the ring is full.
+    /// The producer READs the head after every γ slots that it has written, without waiting for it, and when its copy says that the
+    /// ring is full. With a γ of the whole ring it READs only then.
     LazyPull,
     /// The consumer WRITEs its head after every message.
     ActivePush,
@@ -73,7 +74,7 @@ pub struct Design {
     pub mirrored: bool,
     /// How the head crosses.
     pub head_sync: HeadSync,
-    /// γ: slots that are read before a lazy push.
+    /// γ: slots that are read before a lazy push, or written before a lazy pull.
     pub push_slots: u32,
     /// How the tail crosses.
     pub tail_sync: TailSync,

@@ -36,6 +36,8 @@ pub(crate) struct Geometry {
     pub(crate) advance: u64,
     pub(crate) transmit: u64,
     pub(crate) push: u64,
+    /// γ of a pull in units; never where the head is pushed.
+    pub(crate) pull: u64,
     /// Whether a message may lie in several units.
     pub(crate) spans: bool,
     /// Lengths of messages that take one unit: the least, and how many more there are beyond it.
@@ -92,6 +94,10 @@ impl Geometry {
                 (advance, if sync_ahead { transmit } else { u64::MAX })
             }
         };
+        let pull = match design.head_sync {
+            HeadSync::LazyPull => in_units(design.push_slots).min(units).max(1),
+            HeadSync::LazyPush | HeadSync::ActivePush => u64::MAX,
+        };
         let push = match design.head_sync {
             HeadSync::LazyPush => in_units(design.push_slots).min(units / 4).max(1),
             HeadSync::LazyPull | HeadSync::ActivePush => 1,
@@ -137,6 +143,7 @@ impl Geometry {
             advance,
             transmit,
             push,
+            pull,
             spans,
             words: if design.cache_lines { APART } else { PACKED },
         })

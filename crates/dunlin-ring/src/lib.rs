@@ -50,6 +50,7 @@ mod config;
 mod connect;
 mod consumer;
 mod design;
+mod effort;
 mod error;
 mod framing;
 #[cfg(feature = "fuzzing")]

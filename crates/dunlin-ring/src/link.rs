@@ -11,6 +11,7 @@ use dunlin_verbs::{
 };
 
 use crate::bell::Bell;
+use crate::effort;
 use crate::error::RingError;
 
 /// Entries of the send queue.
@@ -101,6 +102,9 @@ impl<D: Device> Link<D> {
             return Err(error);
         }
         let count = requests.len();
+        for _ in 0..count {
+            D::charge(effort::REQUEST);
+        }
         let signal = signal || self.unsignaled + count as u32 >= SIGNAL_EVERY;
         if signal {
             if let Some(last) = requests.last_mut() {
@@ -147,6 +151,9 @@ impl<D: Device> Link<D> {
                 }
                 Err(_) => return Err(self.fail(RingError::Overrun { limit: 0 })),
             };
+            if count > 0 {
+                D::charge(effort::COMPLETED);
+            }
             for index in 0..count {
                 let completion = self.polled[index];
                 self.take(&completion, &mut polled);

@@ -16,6 +16,7 @@ mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod devices;
+mod effort;
 mod error;
 mod fabric;
 #[cfg(feature = "fuzzing")]

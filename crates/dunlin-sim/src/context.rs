@@ -21,6 +21,7 @@ pub(crate) struct Prices {
     shared_line: Ps,
     arrived: Ps,
     coroutine: Ps,
+    instruction: Ps,
     dram: Dram,
 }
 
@@ -40,6 +41,7 @@ impl Prices {
             arrived: host.arrived,
             dram: Dram::of(host),
             coroutine: host.coroutine,
+            instruction: host.instruction,
         }
     }
 }
@@ -52,7 +54,7 @@ thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(OUTSIDE) };
     static NOW: Cell<Ps> = const { Cell::new(0) };
     static CHARGED: Cell<Ps> = const { Cell::new(0) };
-    static PRICES: Cell<Prices> = const { Cell::new(Prices { poll_memory: 0, copy: 0, copy_byte: 0, shared_line: 0, arrived: 0, coroutine: 0, dram: Dram::NONE }) };
+    static PRICES: Cell<Prices> = const { Cell::new(Prices { poll_memory: 0, copy: 0, copy_byte: 0, shared_line: 0, arrived: 0, coroutine: 0, instruction: 0, dram: Dram::NONE }) };
 }
 
 /// Runs `step` as thread `thread` of a cluster from time `now`, in which it stands still for `stalled` first; gives what it was charged.
@@ -127,6 +129,7 @@ pub(crate) fn charge_work(work: Work) {
     charge(match work {
         Work::Copy(bytes) => prices.copy + prices.copy_byte * bytes as u64,
         Work::Poll => prices.poll_memory,
+        Work::Instructions(count) => prices.instruction * u64::from(count),
         Work::Compute(nanoseconds) => nanoseconds * 1000,
         Work::SharedLine => prices.shared_line,
         Work::Arrived => {

@@ -11,6 +11,8 @@ pub enum Work {
     Copy(usize),
     /// Looked at memory that a peer may have written and found nothing new.
     Poll,
+    /// Ran so many instructions of its own: what stands between verbs, copies and looks in vain.
+    Instructions(u32),
     /// Computed for this many nanoseconds: a handler, the application.
     Compute(u64),
     /// An atomic, a store or a load of a cache line that another core of this host wrote last.

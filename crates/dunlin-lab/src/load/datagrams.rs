@@ -28,6 +28,8 @@ pub struct Datagrams {
     pub handler_ns: u64,
 }
 
+/// What an RPC does for a datagram that it sends, and for one that it takes, beside verbs: as the RPC itself is charged (`effort` of `dunlin-rpc`).
+const DATAGRAM: Work = Work::Instructions(520);
 /// RECEIVEs kept posted.
 const RECEIVES: usize = 512;
 /// Entries of the send queue, and the share that is signaled. A signaled completion may stand behind as many messages as there are
@@ -274,6 +276,7 @@ impl dunlin_sim::Step for Worker {
             self.free.push(completion.id);
             let immediate = completion.immediate.expect("each has one");
             SimDevice::charge(Work::Arrived);
+            SimDevice::charge(DATAGRAM);
             if immediate & RESPONSE != 0 {
                 self.outstanding -= 1;
                 self.answered((immediate & !RESPONSE) as usize, now_ns);
@@ -294,6 +297,9 @@ impl dunlin_sim::Step for Worker {
                 send.push((server, self.number));
                 self.outstanding += 1;
             }
+        }
+        for _ in &send {
+            SimDevice::charge(DATAGRAM);
         }
         if !send.is_empty() {
             self.send(&send);

@@ -6,6 +6,7 @@ use dunlin_verbs::{Device, Operation, Payload, Region, SendFlags, SendRequest, W
 
 use super::Consumer;
 use crate::design::{HeadSync, TailSync};
+use crate::effort;
 use crate::error::RingError;
 
 impl<D: Device> Consumer<D> {
@@ -22,6 +23,7 @@ impl<D: Device> Consumer<D> {
             let whole = self.geometry.prefix + length + self.geometry.suffix;
             self.array.zero(start, whole);
             D::charge(Work::Copy(whole));
+            D::charge(effort::ZEROED);
         }
         if self.receiver.read(units) {
             self.push_head()?;
@@ -34,6 +36,7 @@ impl<D: Device> Consumer<D> {
     pub(super) fn push_head(&mut self) -> Result<(), RingError> {
         // What was read was read before the producer may write there again.
         fence(Ordering::Release);
+        D::charge(effort::GAVE_BACK);
         let head = self.receiver.head().to_le_bytes();
         if self.design.head_sync == HeadSync::LazyPull {
             let at = self.geometry.words.published_head;

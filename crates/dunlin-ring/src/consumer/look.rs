@@ -6,6 +6,7 @@ use dunlin_verbs::{Device, QueuePair, ReceiveRequest, Region, Work};
 
 use super::{Arrival, Consumer, Received};
 use crate::design::TailSync;
+use crate::effort;
 use crate::error::{RingError, Violation};
 use crate::framing::{self, Header};
 
@@ -34,6 +35,7 @@ impl<D: Device> Consumer<D> {
             return Err(self.violation(violation));
         }
         self.prefetch();
+        D::charge(effort::FOUND);
         Ok(true)
     }
 

@@ -3,6 +3,7 @@
 use dunlin_verbs::Device;
 
 use super::{Arrival, Consumer, Received};
+use crate::effort;
 use crate::error::{RingError, Violation};
 use crate::framing::HEADER_BYTES;
 use crate::framing::{self, Header};
@@ -16,7 +17,10 @@ impl<D: Device> Consumer<D> {
                 return self.nothing();
             }
             match self.parse() {
-                Ok(Some(arrival)) => return Ok(Received::Message(arrival)),
+                Ok(Some(arrival)) => {
+                    D::charge(effort::READ);
+                    return Ok(Received::Message(arrival));
+                }
                 Ok(None) => self.skip()?,
                 Err(violation) => return Err(self.violation(violation)),
             }

@@ -4,6 +4,7 @@ use dunlin_verbs::Device;
 
 use super::look::AHEAD_BYTES;
 use super::Consumer;
+use crate::effort;
 use crate::error::RingError;
 use crate::framing::{self, Header};
 use crate::memory::Message;
@@ -49,6 +50,9 @@ impl<D: Device> Consumer<D> {
                 self.read_slots(run, read, header)
             }
         };
+        if count > 0 {
+            D::charge(effort::READ);
+        }
         if self.receiver.push_is_due() {
             self.push_head()?;
         }
@@ -83,6 +87,7 @@ impl<D: Device> Consumer<D> {
             if ahead < end {
                 self.array.prefetch(ahead);
             }
+            D::charge(effort::READ_QUIETLY);
             read(self.array.message(offset + prefix, length));
             progress.count += 1;
             offset += unit;

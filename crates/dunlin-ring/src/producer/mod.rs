@@ -12,19 +12,23 @@ mod transmission;
 use dunlin_verbs::{Device, Region, RemoteAddress, Work};
 
 use crate::design::Design;
+use crate::effort;
 use crate::error::{LengthLimit, RingError, SendError};
 use crate::framing;
 use crate::framing::HEADER_BYTES;
 use crate::geometry::Geometry;
 use crate::link::Link;
 use crate::memory::Mirror;
-use crate::policy::Sender;
+use crate::policy::{Due, Sender};
 use crate::reservation::Reservation;
 
 use end::Close;
 
 /// Most requests of one hand-over: two pieces of the array, the tail, and a wake-up.
 const LIST: usize = 4;
+
+/// Polls of a full ring after which what waits for a whole batch is told of all the same: about a round trip.
+const FULL_POLLS: u32 = 64;
 
 /// The places at the consumer that a producer writes.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +60,12 @@ pub struct Producer<D: Device> {
     expected: u64,
     /// The tail at the last poll: the same again means that the sender is idle.
     polled_tail: u64,
-    /// A READ of the head is under way.
-    pulling: bool,
+    /// Polls since then.
+    full_polls: u32,
+    /// A READ of the head is under way: so many requests had been posted with it.
+    pulling: Option<u64>,
+    /// The tail at which the head is READ again, full or not.
+    pull_at: u64,
     /// A message is being WRITTEN from the one place there is.
     staged: bool,
     /// A flush or a close that found no entry in the send queue.
@@ -97,7 +105,9 @@ impl<D: Device> Producer<D> {
             signaled_tail: 0,
             expected: 0,
             polled_tail: 0,
-            pulling: false,
+            full_polls: 0,
+            pulling: None,
+            pull_at: parts.geometry.pull,
             staged: false,
             flush_wanted: false,
             close: Close::Open,
@@ -181,6 +191,7 @@ impl<D: Device> Producer<D> {
             fill(payload);
             self.local.filled();
             self.sender.wrote(1);
+            D::charge(effort::MADE_QUIETLY);
         }
     }
 
@@ -193,7 +204,8 @@ impl<D: Device> Producer<D> {
         }
         let tail = self.sender.tail();
         let index = self.geometry.index(tail);
-        let quiet = self.sender.quiet_until().saturating_sub(tail);
+        let quiet = self.sender.quiet_until().min(self.pull_at - 1);
+        let quiet = quiet.saturating_sub(tail);
         let count = quiet.min(self.geometry.units - index);
         let offset = self.geometry.offset(tail);
         self.local
@@ -241,17 +253,27 @@ impl<D: Device> Producer<D> {
         if self.flush_wanted {
             self.flush()?;
         } else if self.sender.is_behind() {
-            if self.sender.tail() != self.polled_tail {
+            if self.sender.tail() != self.polled_tail || self.sender.due() != Due::Nothing {
                 self.after_write()?;
-            } else if self.sender.may_advance(self.link.in_flight()) {
+            } else if self.sender.may_advance(self.link.in_flight()) && self.is_idle() {
                 self.hand_over(true)?;
             }
+        }
+        if self.sender.tail() != self.polled_tail {
+            self.full_polls = 0;
         }
         self.polled_tail = self.sender.tail();
         if self.close == Close::Wanted {
             self.tell_end()?;
         }
         Ok(())
+    }
+
+    /// Nothing was sent since the last poll: whether nothing wants to be. Who finds a full ring waits for room, and the batch for the messages
+    /// that are to come with it (Algorithm 1, line 3, does nothing else), but not for long, and not while the consumer may have nothing to read.
+    fn is_idle(&mut self) -> bool {
+        self.full_polls += 1;
+        self.sender.has_room(1) || self.may_run_dry() || self.full_polls >= FULL_POLLS
     }
 
     /// Whether a message of this length can be sent at all.
@@ -283,6 +305,7 @@ impl<D: Device> Producer<D> {
     /// Frames a message that stands in our array and does what is due.
     #[inline(always)]
     fn publish(&mut self, offset: usize, length: usize) -> Result<(), RingError> {
+        D::charge(effort::MADE);
         let units = self.geometry.units_of(length);
         if self.geometry.has_header() {
             let header = framing::encode(length);

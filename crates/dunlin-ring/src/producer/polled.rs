@@ -4,6 +4,7 @@ use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
 
 use super::Producer;
 use crate::design::TailSync;
+use crate::effort;
 use crate::error::RingError;
 use crate::framing::HEADER_BYTES;
 use crate::link::Request;
@@ -17,6 +18,7 @@ impl<D: Device> Producer<D> {
         units: u64,
         length: usize,
     ) -> Result<(), RingError> {
+        D::charge(effort::WROTE_MESSAGE);
         let position = self.sender.tail();
         let whole = self.geometry.prefix + length + self.geometry.suffix;
         let remote = self
@@ -63,7 +65,7 @@ impl<D: Device> Producer<D> {
         self.staged = staged;
         self.sender.wrote(units);
         self.told(to);
-        Ok(())
+        self.pull_if_due()
     }
 
     /// A message that tells of itself has been handed over.

@@ -75,14 +75,20 @@ impl<D: Device> Producer<D> {
         if self.sender.has_room(units) && self.is_ready() {
             return Ok(());
         }
-        // A consumer that has more than γ to read of what it knows will say so without our help.
-        if self.sender.synced_tail() - self.sender.told_head() < self.geometry.units / 4 {
+        if self.may_run_dry() {
             self.flush()?;
         }
-        if self.design.head_sync == HeadSync::LazyPull && !self.pulling {
+        if self.design.head_sync == HeadSync::LazyPull && self.pulling.is_none() {
             self.pull_head()?;
         }
         Err(SendError::Full)
+    }
+
+    /// Whether the consumer may come to the end of what it knows before it says that it has read. With more than γ to read it will say so without
+    /// our help.
+    #[inline]
+    pub(super) fn may_run_dry(&self) -> bool {
+        self.sender.synced_tail() - self.sender.told_head() < self.geometry.units / 4
     }
 
     pub(super) fn take_completions(&mut self) -> Result<(), RingError> {
@@ -98,10 +104,10 @@ impl<D: Device> Producer<D> {
     pub(super) fn hear_head(&mut self) -> Result<(), RingError> {
         let at = match self.design.head_sync {
             HeadSync::LazyPull => {
-                if self.link.in_flight() > 0 {
+                if !self.pulling.is_some_and(|read| self.link.retired >= read) {
                     return Ok(());
                 }
-                self.pulling = false;
+                self.pulling = None;
                 self.geometry.words.pulled_head
             }
             HeadSync::LazyPush | HeadSync::ActivePush => self.geometry.words.head,
@@ -132,7 +138,23 @@ impl<D: Device> Producer<D> {
         let request = SendRequest::new(0, read, Payload::Segments(&segment), SendFlags::empty());
         self.link
             .post(&mut [request], true, self.sender.esc_tail())?;
-        self.pulling = true;
+        self.pulling = Some(self.link.posted);
+        self.pull_at = self.sender.tail() + self.geometry.pull;
+        Ok(())
+    }
+
+    /// Lazy pull: the head that was asked for γ slots ago is taken, and asked for again. Nobody waits: what is not there yet is looked for
+    /// after γ more.
+    #[cold]
+    pub(super) fn pull_in_time(&mut self) -> Result<(), RingError> {
+        if self.pulling.is_some() {
+            self.take_completions()?;
+            self.hear_head()?;
+        }
+        if self.pulling.is_none() {
+            self.pull_head()?;
+        }
+        self.pull_at = self.sender.tail() + self.geometry.pull;
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
 
 use super::{Producer, LIST};
 use crate::design::{Batching, TailSync};
+use crate::effort;
 use crate::error::RingError;
 use crate::link::Request;
 use crate::policy::Due;
@@ -19,10 +20,20 @@ impl<D: Device> Producer<D> {
     #[inline(always)]
     pub(super) fn after_write(&mut self) -> Result<(), RingError> {
         match self.sender.due() {
-            Due::Nothing => Ok(()),
-            Due::Transmit => self.hand_over(false).map(|_| ()),
-            Due::Advance => self.advance(),
+            Due::Nothing => {}
+            Due::Transmit => _ = self.hand_over(false)?,
+            Due::Advance => self.advance()?,
         }
+        self.pull_if_due()
+    }
+
+    /// Lazy pull, if γ slots have been written since the last.
+    #[inline(always)]
+    pub(super) fn pull_if_due(&mut self) -> Result<(), RingError> {
+        if self.sender.tail() >= self.pull_at {
+            self.pull_in_time()?;
+        }
+        Ok(())
     }
 
     #[inline(never)]
@@ -53,6 +64,7 @@ impl<D: Device> Producer<D> {
         if count == 0 && !advance {
             return Ok(true);
         }
+        D::charge(effort::HANDED_OVER);
         let until_end = (self.geometry.units - self.geometry.index(from)) as usize;
         let pieces = [
             (self.geometry.offset(from), count.min(until_end) * unit),
@@ -104,8 +116,13 @@ impl<D: Device> Producer<D> {
             self.signaled_tail = to;
         }
         // Without batching each request has a doorbell of its own: a NIC takes a short one from its doorbell, but fetches those of a
-        // list from memory, which is a round trip over PCIe more.
-        let apart = self.design.batching == Batching::Off;
+        // list from memory, which is a round trip over PCIe more. With the elastic threshold too: Algorithm 1 posts the slots (line 7) and the tail
+        // (line 12) one after the other, with a look at completions between.
+        let apart = match self.design.batching {
+            Batching::Off => true,
+            Batching::Adaptive { elastic, .. } => elastic,
+            Batching::InFlight { .. } => false,
+        };
         let link = &mut self.link;
         let mut post = |requests: &mut [Request<'_, D>]| {
             if !apart {

@@ -291,5 +291,8 @@ fn rb2_makes_three_requests_for_thirty_two_messages() {
     assert_eq!(requests(Design::SOCKSDIRECT), 10);
     let mut pulled = Design::RB2;
     pulled.head_sync = HeadSync::LazyPull;
+    // After γ slots the head is READ, unless that is left to the full ring.
+    assert_eq!(requests(pulled), 4);
+    pulled.push_slots = u32::MAX;
     assert_eq!(requests(pulled), 3);
 }

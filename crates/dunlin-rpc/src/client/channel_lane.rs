@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use dunlin_verbs::Device;
+
 use super::lane::{
     check_length, Answer, Body, CallId, Lane, NoCalls, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
 };
@@ -12,6 +14,7 @@ use crate::channel::carrier::Finished;
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
 use crate::channel::{Channel, ChannelError};
+use crate::effort;
 use crate::error::{CallError, WireFailure};
 use crate::HandlerId;
 
@@ -171,6 +174,7 @@ impl<C: Channel> ChannelLane<C> {
 
     #[inline]
     fn answer(&mut self, header: Header, sink: &mut dyn Sink) -> Result<(), ChannelError> {
+        C::Device::charge(effort::TOOK);
         if let Some(tag) = self.finish(header.call)? {
             sink.answer(tag, self.channel.payload(header));
         }
@@ -268,6 +272,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
             return None;
         }
         let call = self.calls.begin(tag, Traits::default())?;
+        C::Device::charge(effort::ASKED);
         self.channel.push(Kind::Request, handler, call, payload);
         Some(call)
     }

@@ -17,6 +17,7 @@ use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::Attached;
 use crate::channel::{Channel, ChannelError};
+use crate::effort;
 use crate::error::{FailureReason, WireFailure};
 use crate::HandlerId;
 
@@ -335,6 +336,7 @@ impl<C: Channel> Connection<C> {
         has_place: bool,
     ) -> Result<(), ChannelError> {
         let limits = (self.channel.eager_bytes(), self.channel.longest());
+        C::Device::charge(effort::SERVED);
         let (payload, place, exporter) = self.channel.exchange(header, has_place);
         let mut responder = Responder::new(place, limits, exporter);
         let request = Request {

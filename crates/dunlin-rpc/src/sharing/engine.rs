@@ -15,6 +15,7 @@ use crate::channel::outbox::copy;
 use crate::channel::ring::RingChannel;
 use crate::channel::{Channel, ChannelError};
 use crate::client::lane::{Answer, CallId};
+use crate::effort;
 use crate::error::WireFailure;
 
 /// Messages taken in one look: bounds the turn.
@@ -220,6 +221,7 @@ impl<D: Device> Engine<D> {
             D::charge(Work::SharedLine);
         }
         if messages > 0 {
+            D::charge(effort::GATHERED);
             D::charge(Work::Copy(bytes));
             members.fill(self.channel.run_space(bytes));
             self.write(bytes, messages, requests, count, figures)?;
@@ -245,6 +247,10 @@ impl<D: Device> Engine<D> {
             let Some(header) = self.channel.receive()? else {
                 break;
             };
+            if taken == 0 {
+                D::charge(effort::LOOKED);
+            }
+            D::charge(effort::ANSWERED);
             taken += 1;
             match header.kind {
                 Kind::Response => {

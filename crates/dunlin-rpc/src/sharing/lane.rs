@@ -15,6 +15,7 @@ use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::Attached;
 use crate::channel::ring::RingChannel;
 use crate::channel::{Channel, ChannelError};
+use crate::effort;
 use crate::error::CallError;
 
 /// Tries to lead for something that is not a message, before it is put off.
@@ -257,6 +258,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
     #[inline]
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome {
         // Its owner has encoded it.
+        D::charge(effort::JOINED);
         D::charge(Work::Copy(run.bytes.len()));
         if !self.spins {
             let mut led = false;
@@ -275,6 +277,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         let mut patience = super::sync::Patience::default();
         loop {
             let led = self.combiner.try_lead(node, run, |engine, members| {
+                engine.begin_lead(node);
                 self.serve_or_take(engine, members, ports);
             });
             match led {
@@ -301,7 +304,9 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             if self.status.is_lost() {
                 return;
             }
+            engine.begin_lead(node);
             // Its owner has encoded it.
+            D::charge(effort::SENT_ALONE);
             D::charge(Work::Copy(run.bytes.len()));
             match engine.send_alone(run, &self.status, &self.figures) {
                 Ok(sent) => outcome = sent,
@@ -332,6 +337,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 if self.status.is_lost() {
                     return;
                 }
+                engine.begin_lead(node);
                 taken = self.look(engine, members, ports, &mut mine, looks);
                 // Who came meanwhile is served at once, rather than made leader, which may not be running.
                 if members.are_waiting() {
@@ -356,6 +362,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         });
         for ended in held.drain(..) {
             ports.hand_out(ended);
+            D::charge(effort::HANDED_OUT);
             D::charge(Work::SharedLine);
         }
         led.map(|_| taken)

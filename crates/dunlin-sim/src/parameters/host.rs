@@ -34,6 +34,8 @@ super::file::parameters! {
         memory_spread,
         /// How long a refresh of memory takes, for which a line may have to wait.
         refresh,
+        /// An instruction of the code above verbs.
+        instruction,
         /// A switch between user-level threads.
         coroutine,
         /// Waking a thread that blocked in the kernel.

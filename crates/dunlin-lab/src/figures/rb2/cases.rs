@@ -2,7 +2,7 @@
 
 use dunlin_ring::{Design, RingConfig};
 
-use super::{extremes, making_ns, testbed_of, unbatched, window, MESSAGE_NS, RIVALS};
+use super::{extremes, making_ns, testbed_of, unbatched, window, RIVALS};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::{dialogue, stream, Answered, Compute, Dialogue};
 use crate::parallel;
@@ -73,7 +73,7 @@ fn network_function(effort: Effort) -> Findings {
         let config = super::records(design, RECORD);
         let compute = Compute {
             first_ns: making_ns(&design, RECORD),
-            second_ns: MESSAGE_NS + MISS_NS,
+            second_ns: MISS_NS,
             served_bytes: 0,
         };
         let window = window(RECORD, effort);

@@ -25,10 +25,6 @@ use crate::load::{
     dialogue, one_requester, stream, Answered, Compute, Dialogue, Hosts, Plan, Streamed, Window,
 };
 
-/// What making or reading a message takes beside verbs, copies and empty polls, in nanoseconds: this engine moves 65.1 M messages
-/// a second over shared memory (`docs/rb2.md`), so its slower end takes 15. Declared before any figure was run.
-const MESSAGE_NS: u64 = 15;
-
 /// What a copy to `volatile` bytes costs beyond `copy_byte_ns`. Compilers make a loop of five fused operations a byte of it (load, two
 /// additions, store, compare and branch), of which Skylake renames four a cycle, at 2.3 GHz. The same loop took 2.0 cycles where it
 /// could be measured, on a Zen 3.
@@ -39,10 +35,10 @@ const POINTER_BYTES: f64 = 8.0;
 
 /// L5 as its open source has it, which is what the paper measured (§V-A); Table I says lazy push and a tail instead. `sendParanoid` of
 /// `VirtualRDMARingBuffer` WRITEs the data and then the length, which the receiver polls and zeroes; a sender without room READs the
-/// position that the receiver stores after every message.
+/// position that the receiver stores after every message: so γ is the whole ring.
 const L5: Design = Design {
     head_sync: HeadSync::LazyPull,
-    push_slots: 1,
+    push_slots: SLOTS as u32,
     tail_sync: TailSync::PollLength,
     ..Design::L5
 };
@@ -91,22 +87,21 @@ fn testbed_of(design: &Design, effort: Effort) -> Hosts {
     hosts
 }
 
-/// What making a message takes: [`MESSAGE_NS`], and for L5 its copy, which is to `volatile` bytes and so goes byte by byte; the ring has
-/// charged it as an ordinary one.
+/// What making a message takes beside what the ring charges, in nanoseconds: nothing but the rest of L5's copy, which is to `volatile` bytes and so
+/// goes byte by byte; the ring has charged it as an ordinary one.
 fn making_ns(design: &Design, bytes: usize) -> u64 {
-    let by_bytes = if design.name == L5.name {
+    if design.name == L5.name {
         (bytes as f64 * VOLATILE_BYTE_NS) as u64
     } else {
         0
-    };
-    MESSAGE_NS + by_bytes
+    }
 }
 
 /// Both ends of a ring of `design` with messages of `bytes`.
 fn messages(design: &Design, bytes: usize) -> Compute {
     Compute {
         first_ns: making_ns(design, bytes),
-        second_ns: MESSAGE_NS,
+        second_ns: 0,
         served_bytes: 0,
     }
 }

@@ -18,6 +18,7 @@ use super::sends::{self, Sends};
 use super::{BESIDE_CALLS, CALLS, DOORBELL, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use crate::channel::ChannelError;
 use crate::config::{DatagramBatches, REST};
+use crate::effort;
 
 /// RECEIVEs of a queue pair at most: they bound its sessions.
 const RECEIVES_MAX: usize = 16 << 10;
@@ -379,6 +380,7 @@ impl<D: Device> Endpoint<D> {
             return Ok(None);
         };
         let length = length as usize;
+        D::charge(effort::TAKEN);
         D::charge(Work::Arrived);
         D::charge(Work::Copy(length));
         self.receives.read(id, &mut target[..length]);

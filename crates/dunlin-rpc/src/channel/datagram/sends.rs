@@ -10,6 +10,7 @@ use dunlin_verbs::{
 use super::DOORBELL;
 use crate::channel::ChannelError;
 use crate::config::DatagramBatches;
+use crate::effort;
 
 /// Entries of the send queue.
 pub(super) const ENTRIES: usize = 256;
@@ -148,6 +149,7 @@ impl<D: Device> Sends<D> {
         if bytes.len() > self.inline_bytes {
             return self.post(queue_pair, &[(route, bytes)]);
         }
+        D::charge(effort::SENT);
         let request = plain(route, Payload::Inline(bytes), self.ledger.next());
         post(queue_pair, &[request])
     }
@@ -169,6 +171,10 @@ impl<D: Device> Sends<D> {
             return Ok(());
         };
         let count = datagrams.len().min(DOORBELL);
+        D::charge(effort::SENT_TOGETHER);
+        for _ in 0..count {
+            D::charge(effort::SENT_EACH);
+        }
         let first = ledger.posted as usize;
         let segments: Option<[[Segment<'_, D::Region>; 1]; DOORBELL]> =
             staging.as_ref().map(|region| {

@@ -16,6 +16,7 @@ use super::{are_bundled, bits, ALL, BLOCKS, CALLS, ENTRY_AT, ENTRY_RING, EVENT};
 use crate::channel::carrier::{Carrier, RINGS};
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
+use crate::effort;
 
 /// Whether this client may write into the pool (ScaleRPC §3.4, Fig. 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,6 +287,7 @@ impl<D: Device> PoolChannel<D> {
         let Look::Whole(header, turn) = self.look_at(block) else {
             return Ok(None);
         };
+        D::charge(effort::WHOLE);
         D::charge(Work::Arrived);
         D::charge(Work::Copy(header.length as usize));
         self.carrier.met = true;
@@ -323,6 +325,7 @@ impl<D: Device> PoolChannel<D> {
         let message = self
             .draft
             .finish(header, turn.encode(), &self.writes, block);
+        D::charge(effort::SEALED);
         let length = message.len();
         let end = self.request_blocks.end(block);
         self.requests.memory().write(end - length, message);

@@ -17,6 +17,7 @@ use super::inbox::Inbox;
 use super::message::{Header, Kind};
 use super::outbox::{Outbox, Piece};
 use super::{Channel, ChannelError, Exchange};
+use crate::effort;
 
 mod connect;
 mod credits;
@@ -127,6 +128,7 @@ impl<D: Device> Channel for RingChannel<D> {
     #[inline]
     fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
         let header = Header::new(kind, handler, call, payload.len());
+        D::charge(effort::ADDED);
         D::charge(Work::Copy(payload.len()));
         self.outbox.push(header, payload);
     }
@@ -146,6 +148,7 @@ impl<D: Device> Channel for RingChannel<D> {
     #[inline]
     fn commit(&mut self, kind: Kind, call: u64, length: usize) {
         let header = Header::new(kind, 0, call, length);
+        D::charge(effort::ADDED);
         D::charge(Work::Copy(length));
         self.outbox.commit(header);
     }
@@ -156,6 +159,7 @@ impl<D: Device> Channel for RingChannel<D> {
         if self.outbox.is_flushed() {
             return Ok(());
         }
+        D::charge(effort::WRITTEN);
         self.reserve(5)?;
         let ring = self.carrier.peer_inlet.plus(RING_AT as u64);
         let pieces = self.outbox.pieces(self.inbox.consumed());
@@ -223,6 +227,7 @@ impl<D: Device> Channel for RingChannel<D> {
                 return Ok(None);
             };
             self.carrier.met = true;
+            D::charge(effort::OPENED);
             D::charge(Work::Arrived);
             D::charge(Work::Copy(self.inbox.opened_bytes()));
             self.peer_consumed(peer_consumed)?;

@@ -10,6 +10,7 @@ use crate::channel::datagram::segments::{put_segment, SegmentHead, SEGMENT_HEAD_
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::client::lane::CallId;
+use crate::effort;
 use crate::HandlerId;
 
 impl<D: Device> DatagramLane<D> {
@@ -112,6 +113,9 @@ impl<D: Device> DatagramLane<D> {
         }
         for packet in &mut self.packets[..count] {
             packet.seal(self.to);
+            if self.driving.is_some() {
+                D::charge(effort::NUMBERED);
+            }
         }
         let session = self.session;
         let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);

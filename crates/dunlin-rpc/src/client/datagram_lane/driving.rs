@@ -11,6 +11,7 @@ use crate::channel::datagram::packet::Packet;
 use crate::channel::message::Header;
 use crate::channel::ChannelError;
 use crate::client::lane::{Answer, Sink};
+use crate::effort;
 use crate::error::WireFailure;
 
 /// Looks in vain between two looks at the clock: timers are of milliseconds.
@@ -132,6 +133,7 @@ impl<D: Device> DatagramLane<D> {
         };
         driving.came_ns = Some(now);
         let payload = &self.scratch[payload];
+        D::charge(effort::HEARD);
         D::charge(Work::Copy(payload.len()));
         let call = header.call;
         match driving.driver.hear(header, payload, now)? {

@@ -13,6 +13,7 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::pool::block::{Draft, Seals};
 use crate::channel::pool::{block_bytes, capacity, zone_bytes};
 use crate::channel::{ChannelError, Parameters};
+use crate::effort;
 
 /// An uplink whose server is not known yet.
 #[derive(Debug)]
@@ -146,6 +147,7 @@ impl<D: Device> Uplink<D> {
     pub(crate) fn put(&mut self, block: usize, header: Header, payload: &[u8]) {
         self.draft.fill(payload);
         let message = self.draft.finish(header, 0, &self.seals, block);
+        D::charge(effort::SEALED);
         D::charge(Work::Copy(message.len()));
         let at = (block + 1) * self.bytes - message.len();
         let write = Operation::Write {

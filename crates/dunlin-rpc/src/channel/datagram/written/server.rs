@@ -8,6 +8,7 @@ use crate::channel::pool::block::{Blocks, Look, Seals};
 use crate::channel::pool::scan::Scan;
 use crate::channel::pool::{block_bytes, zone_bytes, BLOCKS};
 use crate::channel::Parameters;
+use crate::effort;
 
 /// A client's zone.
 #[derive(Debug)]
@@ -74,6 +75,8 @@ impl<D: Device> Zone<D> {
             let look = self.blocks.take(memory, block, seen, &self.seals, target);
             if let Look::Whole(header, _) = look {
                 self.scan.found(1 << block);
+                D::charge(effort::WHOLE);
+                D::charge(effort::SERVED);
                 D::charge(Work::Arrived);
                 D::charge(Work::Copy(header.length as usize));
                 return Some((block, header));

@@ -18,6 +18,7 @@ use super::{Mapping, BLOCKS, CALLS, ENTRY_RING, EVENT};
 use crate::channel::carrier::Carrier;
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
+use crate::effort;
 
 /// Looks at a block whose message does not become whole, before the turn ends so that it is fetched.
 const LOOKS_AT_PART: u8 = 200;
@@ -247,6 +248,8 @@ impl<D: Device> ServedPool<D> {
     /// Answers, with a word about the turn.
     #[inline]
     fn answer(&mut self, block: usize, header: Header) -> Result<(), ChannelError> {
+        D::charge(effort::SERVED);
+        D::charge(effort::SEALED);
         D::charge(Work::Copy(header.length as usize));
         self.working &= !(1 << block);
         // The last answer of a turn carries its end (§3.3), unless there is more to say than it has room for. To a call: a word that came
@@ -293,6 +296,7 @@ impl<D: Device> ServedPool<D> {
             self.load.late += 1;
             return Ok(None);
         }
+        D::charge(effort::WHOLE);
         D::charge(Work::Arrived);
         D::charge(Work::Copy(header.length as usize));
         self.carrier.met = true;
