@@ -104,10 +104,10 @@ impl<D: Device> Producer<D> {
     pub(super) fn hear_head(&mut self) -> Result<(), RingError> {
         let at = match self.design.head_sync {
             HeadSync::LazyPull => {
-                if !self.pulling.is_some_and(|read| self.link.retired >= read) {
-                    return Ok(());
+                match self.pulling {
+                    Some(read) if self.link.retired >= read => self.pulling = None,
+                    _ => return Ok(()),
                 }
-                self.pulling = None;
                 self.geometry.words.pulled_head
             }
             HeadSync::LazyPush | HeadSync::ActivePush => self.geometry.words.head,
