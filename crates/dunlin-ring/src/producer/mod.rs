@@ -60,8 +60,8 @@ pub struct Producer<D: Device> {
     expected: u64,
     /// The tail at the last poll: the same again means that the sender is idle.
     polled_tail: u64,
-    /// Polls since then.
-    full_polls: u32,
+    /// So many polls in a row found that tail.
+    idle_polls: u32,
     /// A READ of the head is under way: so many requests had been posted with it.
     pulling: Option<u64>,
     /// The tail at which the head is READ again, full or not.
@@ -105,7 +105,7 @@ impl<D: Device> Producer<D> {
             signaled_tail: 0,
             expected: 0,
             polled_tail: 0,
-            full_polls: 0,
+            idle_polls: 0,
             pulling: None,
             pull_at: parts.geometry.pull,
             staged: false,
@@ -239,7 +239,7 @@ impl<D: Device> Producer<D> {
     }
 
     /// Does what is due: takes completions, retries what was deferred, and flushes a partial batch when nothing was sent since the last
-    /// call, which is how an idle sender is known (design §5).
+    /// call, which is how an idle sender is known (design §5). Where the ring is full and the consumer has enough to read, that waits for 64 calls.
     ///
     /// # Errors
     /// When the ring has ended.
@@ -250,17 +250,18 @@ impl<D: Device> Producer<D> {
         if self.link.in_flight() > 0 {
             self.take_completions()?;
         }
+        self.idle_polls = match self.sender.tail() == self.polled_tail {
+            true => self.idle_polls.saturating_add(1),
+            false => 0,
+        };
         if self.flush_wanted {
             self.flush()?;
         } else if self.sender.is_behind() {
-            if self.sender.tail() != self.polled_tail || self.sender.due() != Due::Nothing {
+            if self.idle_polls == 0 || self.sender.due() != Due::Nothing {
                 self.after_write()?;
             } else if self.sender.may_advance(self.link.in_flight()) && self.is_idle() {
                 self.hand_over(true)?;
             }
-        }
-        if self.sender.tail() != self.polled_tail {
-            self.full_polls = 0;
         }
         self.polled_tail = self.sender.tail();
         if self.close == Close::Wanted {
@@ -271,9 +272,8 @@ impl<D: Device> Producer<D> {
 
     /// Nothing was sent since the last poll: whether nothing wants to be. Who finds a full ring waits for room, and the batch for the messages
     /// that are to come with it (Algorithm 1, line 3, does nothing else), but not for long, and not while the consumer may have nothing to read.
-    fn is_idle(&mut self) -> bool {
-        self.full_polls += 1;
-        self.sender.has_room(1) || self.may_run_dry() || self.full_polls >= FULL_POLLS
+    fn is_idle(&self) -> bool {
+        self.sender.has_room(1) || self.may_run_dry() || self.idle_polls >= FULL_POLLS
     }
 
     /// Whether a message of this length can be sent at all.

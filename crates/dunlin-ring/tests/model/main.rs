@@ -259,6 +259,29 @@ fn polling_messages_is_refused_where_placement_has_no_order() {
 }
 
 /// How many WRITEs a design makes for 32 messages: what batching is for.
+/// A full ring is not an idle one: its last messages wait for those that are to come with them, but not for ever.
+#[test]
+fn part_of_a_batch_waits_for_room_but_not_for_long() {
+    let device = ModelDevice::new(Placement::InOrder);
+    let design = Design::RB2.without(dunlin_ring::Optimisation::Elastic);
+    let (mut producer, _consumer) =
+        ring_over(&device, &device, &RingConfig::for_records(design, 40));
+    while producer.try_send(&[1; 40]).is_ok() {}
+    while device.land(0, false) {}
+    assert!(!producer.is_flushed(), "127 messages are no whole batches");
+    for _ in 0..10 {
+        producer.poll().unwrap();
+    }
+    assert!(
+        !device.land(0, false),
+        "the consumer has three batches to read"
+    );
+    for _ in 0..100 {
+        producer.poll().unwrap();
+    }
+    assert!(producer.is_flushed() && device.land(0, false));
+}
+
 #[test]
 fn rb2_makes_three_requests_for_thirty_two_messages() {
     let requests = |design: Design| {
