@@ -50,24 +50,50 @@ pub(crate) struct ReceiveQueueState {
     pub(crate) domain: u32,
     pub(crate) host: u16,
     pub(crate) alive: bool,
-    /// How many of the first entries the NIC has fetched.
+    /// How many of the first entries the NIC has, those of a line or what is left of it.
     pub(crate) fetched: u32,
+    /// How many behind them it has asked for, and when they are there.
+    pub(crate) ahead: Option<(u32, Ps)>,
+}
+
+/// What a NIC has of the RECEIVE that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetch {
+    /// The element.
+    Had,
+    /// It has asked for it: there at this time.
+    Asked(Ps),
+    /// Nothing: to be asked for now.
+    Needed,
 }
 
 /// Elements of RECEIVEs that one DMA read brings: those of a cache line, with one segment of 16 bytes each.
 const FETCHED: usize = 4;
 
 impl ReceiveQueueState {
-    /// The next entry, and whether the NIC has to fetch it: with it come those of its line that are posted.
-    pub(crate) fn take(&mut self) -> Option<(Receive, bool)> {
+    /// The next entry, and what the NIC has of it. What it has to ask for comes with those of its line that are posted.
+    pub(crate) fn take(&mut self) -> Option<(Receive, Fetch)> {
         let posted = self.entries.len();
         let receive = self.entries.pop_front()?;
-        let fetches = self.fetched == 0;
-        if fetches {
-            self.fetched = posted.min(FETCHED) as u32;
+        let mut fetch = Fetch::Had;
+        if self.fetched == 0 {
+            (self.fetched, fetch) = match self.ahead.take() {
+                Some((count, at)) => (count, Fetch::Asked(at)),
+                None => (posted.min(FETCHED) as u32, Fetch::Needed),
+            };
         }
         self.fetched -= 1;
-        Some((receive, fetches))
+        Some((receive, fetch))
+    }
+
+    /// Whether a whole line waits behind what the NIC has, and has not been asked for.
+    pub(crate) fn wants_ahead(&self) -> bool {
+        self.ahead.is_none() && self.entries.len() >= self.fetched as usize + FETCHED
+    }
+
+    /// That line has been asked for, and is there at this time.
+    pub(crate) fn asked_ahead(&mut self, at: Ps) {
+        self.ahead = Some((FETCHED as u32, at));
     }
 
     /// An entry that was taken serves the next message.
@@ -78,7 +104,7 @@ impl ReceiveQueueState {
 
     /// Takes all entries away.
     pub(crate) fn clear(&mut self) -> VecDeque<Receive> {
-        self.fetched = 0;
+        (self.fetched, self.ahead) = (0, None);
         std::mem::take(&mut self.entries)
     }
 }
@@ -295,30 +321,53 @@ impl Pair {
 mod tests {
     use super::*;
 
+    fn post(queue: &mut ReceiveQueueState, count: u64) {
+        for id in 0..count {
+            let segs = Default::default();
+            queue.entries.push_back(Receive { id, segs });
+        }
+    }
+
+    fn needed(queue: &mut ReceiveQueueState, count: usize) -> Vec<bool> {
+        (0..count)
+            .map_while(|_| Some(queue.take()?.1 == Fetch::Needed))
+            .collect()
+    }
+
     #[test]
     fn receives_are_fetched_by_lines_of_what_is_posted() {
         let mut queue = ReceiveQueueState::default();
-        let post = |queue: &mut ReceiveQueueState, count: u64| {
-            for id in 0..count {
-                let segs = Default::default();
-                queue.entries.push_back(Receive { id, segs });
-            }
-        };
-        let fetches = |queue: &mut ReceiveQueueState, count: usize| -> Vec<bool> {
-            (0..count).map_while(|_| Some(queue.take()?.1)).collect()
-        };
         post(&mut queue, 6);
-        assert_eq!(fetches(&mut queue, 5), [true, false, false, false, true]);
+        assert_eq!(needed(&mut queue, 5), [true, false, false, false, true]);
         // What is posted behind a fetch was not part of it, but for one that was given back.
-        let (receive, fetched) = queue.take().expect("the sixth");
-        assert!(!fetched);
+        let (receive, fetch) = queue.take().expect("the sixth");
+        assert_eq!(fetch, Fetch::Had);
         queue.give_back(receive);
         post(&mut queue, 1);
-        assert_eq!(fetches(&mut queue, 3), [false, true]);
+        assert_eq!(needed(&mut queue, 3), [false, true]);
         post(&mut queue, 3);
-        assert_eq!(fetches(&mut queue, 1), [true]);
+        assert_eq!(needed(&mut queue, 1), [true]);
         assert_eq!(queue.clear().len(), 2);
         post(&mut queue, 1);
-        assert_eq!(fetches(&mut queue, 1), [true]);
+        assert_eq!(needed(&mut queue, 1), [true]);
+    }
+
+    #[test]
+    fn one_whole_line_is_asked_for_ahead() {
+        let mut queue = ReceiveQueueState::default();
+        post(&mut queue, 11);
+        assert_eq!(needed(&mut queue, 1), [true]);
+        assert!(queue.wants_ahead());
+        queue.asked_ahead(70);
+        assert!(!queue.wants_ahead(), "one line at a time");
+        assert_eq!(needed(&mut queue, 3), [false; 3]);
+        assert_eq!(queue.take().expect("the fifth").1, Fetch::Asked(70));
+        assert_eq!(queue.take().expect("the sixth").1, Fetch::Had);
+        assert!(!queue.wants_ahead(), "three are no whole line");
+        post(&mut queue, 1);
+        assert!(queue.wants_ahead());
+        assert_eq!(queue.clear().len(), 6);
+        post(&mut queue, 1);
+        assert_eq!(needed(&mut queue, 1), [true], "what was asked for is void");
     }
 }

@@ -12,6 +12,8 @@ use crate::framing::{self, Header};
 
 /// Empty looks between two looks at the end of the ring and at the connection.
 const LOOKS: u32 = 16;
+/// So many RECEIVEs are posted again though messages wait to be read: far fewer than are left.
+const OWED: usize = 16;
 /// Bytes that are asked for ahead of the reading.
 pub(super) const AHEAD_BYTES: usize = 16 * crate::LINE_BYTES;
 
@@ -71,7 +73,22 @@ impl<D: Device> Consumer<D> {
             // Told by `nothing`, after the end was looked for.
             Err(_) => return Ok(tail),
         };
-        for _ in 0..polled.received {
+        self.owed += polled.received;
+        // Not before the message is read and answered, unless there are many: they are no part of its way.
+        let idle = polled.received == 0 && self.looked_in_vain;
+        self.looked_in_vain = polled.received == 0;
+        if self.owed > 0 && (idle || self.owed >= OWED) {
+            self.post_owed();
+        }
+        if polled.received > 0 && polled.immediate == 0 {
+            return Err(self.violation(Violation::Immediate));
+        }
+        Ok(tail.wrapping_add(polled.immediate))
+    }
+
+    /// Posts the RECEIVEs again that messages have taken.
+    fn post_owed(&mut self) {
+        for _ in 0..std::mem::take(&mut self.owed) {
             let request = ReceiveRequest {
                 id: 0,
                 segments: &[],
@@ -81,10 +98,6 @@ impl<D: Device> Consumer<D> {
                 break;
             }
         }
-        if polled.received > 0 && polled.immediate == 0 {
-            return Err(self.violation(Violation::Immediate));
-        }
-        Ok(tail.wrapping_add(polled.immediate))
     }
 
     /// The tail by the next message itself: behind it when it is there and whole.

@@ -53,6 +53,10 @@ pub struct Consumer<D: Device> {
     scratch: Vec<u8>,
     /// Whether messages may be read by runs: `run.rs`.
     runs: bool,
+    /// RECEIVEs that were taken and are not posted again.
+    owed: usize,
+    /// The last look for completions found none.
+    looked_in_vain: bool,
     looks: u32,
     /// The end or an error has been told; it is told again by every call.
     over: bool,
@@ -88,6 +92,8 @@ impl<D: Device> Consumer<D> {
             peer_head: parts.peer_head,
             scratch,
             runs,
+            owed: 0,
+            looked_in_vain: false,
             looks: 0,
             over: false,
         }

@@ -115,14 +115,9 @@ impl<D: Device> Producer<D> {
         if signal {
             self.signaled_tail = to;
         }
-        // Without batching each request has a doorbell of its own: a NIC takes a short one from its doorbell, but fetches those of a
-        // list from memory, which is a round trip over PCIe more. With the elastic threshold too: Algorithm 1 posts the slots (line 7) and the tail
-        // (line 12) one after the other, with a look at completions between.
-        let apart = match self.design.batching {
-            Batching::Off => true,
-            Batching::Adaptive { elastic, .. } => elastic,
-            Batching::InFlight { .. } => false,
-        };
+        // Slots and tail are two posts (Algorithm 1, lines 7 and 12): a NIC takes a short request with its doorbell, but fetches those of a list from
+        // memory, which is a round trip over PCIe more. One WRITE that only wraps is a list.
+        let apart = self.design.batching == Batching::Off || immediate.is_none();
         let link = &mut self.link;
         let mut post = |requests: &mut [Request<'_, D>]| {
             if !apart {

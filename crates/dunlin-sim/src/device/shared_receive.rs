@@ -73,6 +73,7 @@ pub(super) fn create(
         host,
         alive: true,
         fetched: 0,
+        ahead: None,
     };
     number
 }

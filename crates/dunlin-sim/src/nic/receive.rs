@@ -7,6 +7,7 @@ use dunlin_verbs::{
 use crate::event::{Event, Ps};
 use crate::memory::LINE;
 use crate::packet::{Kind, Place};
+use crate::pair::Fetch;
 use crate::work::Receive;
 use crate::world::World;
 
@@ -161,13 +162,16 @@ impl World {
 
     /// Takes the next RECEIVE of a queue; gives the time of fetching its element, where the NIC does not have it yet.
     pub(super) fn take_receive(&mut self, host: u16, queue: u32) -> Option<(Receive, Ps)> {
-        let state = &mut self.receives[queue];
-        let (receive, fetches) = state.take()?;
-        let fetch = if fetches {
-            self.dma_read(host, LINE)
-        } else {
-            0
+        let (receive, fetch) = self.receives[queue].take()?;
+        let fetch = match fetch {
+            Fetch::Had => 0,
+            Fetch::Asked(at) => at.saturating_sub(self.now),
+            Fetch::Needed => self.dma_read(host, LINE),
         };
+        if self.receives[queue].wants_ahead() {
+            let at = self.now + fetch + self.dma_read(host, LINE);
+            self.receives[queue].asked_ahead(at);
+        }
         Some((receive, fetch))
     }
 
