@@ -169,7 +169,7 @@ impl World {
             Fetch::Needed => self.dma_read(host, LINE),
         };
         if self.receives[queue].wants_ahead() {
-            let at = self.now + fetch + self.dma_read(host, LINE);
+            let at = self.now + self.dma_read(host, LINE);
             self.receives[queue].asked_ahead(at);
         }
         Some((receive, fetch))

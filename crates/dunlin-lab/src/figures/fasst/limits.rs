@@ -60,7 +60,13 @@ fn run(effort: Effort) -> Findings {
         (if effort.quick { 4 } else { MACHINES }, many(PRESETS[1])),
     ];
     let found = parallel::map(effort.threads, &plans, |(machines, plan)| {
-        Testbed::Cib.rpc(*machines, plan, effort)
+        let few = plan.workers == 1;
+        let measure = if few {
+            Testbed::rpc_counted
+        } else {
+            Testbed::rpc
+        };
+        measure(Testbed::Cib, *machines, plan, effort)
     });
     let [datagrams, connected, long, full, many, _] = &found[..] else {
         unreachable!("as many results as plans");
