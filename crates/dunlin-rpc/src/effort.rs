@@ -1,7 +1,8 @@
 //! What the steps of a call take of a core beside verbs, copies and looks in vain: instructions, counted.
 //!
 //! A simulated core is charged them ([`Work::Instructions`]); on a real one the charge is not there. Each is what callgrind counts for the functions of
-//! its step, in simulated windows with calls of 64 B, eight out, in release.
+//! its step, in simulated windows with calls of 64 B, eight out, in release (`examples/instructions.rs` of `dunlin-lab`); those of datagrams are what a whole
+//! call takes, divided among its steps.
 
 use dunlin_verbs::Work;
 

@@ -52,8 +52,8 @@ pub(crate) struct ReceiveQueueState {
     pub(crate) alive: bool,
     /// How many of the first entries the NIC has, those of a line or what is left of it.
     pub(crate) fetched: u32,
-    /// How many behind them it has asked for, and when they are there.
-    pub(crate) ahead: Option<(u32, Ps)>,
+    /// The whole line behind them has been asked for, and is there at this time.
+    pub(crate) ahead: Option<Ps>,
 }
 
 /// What a NIC has of the RECEIVE that it takes.
@@ -78,7 +78,7 @@ impl ReceiveQueueState {
         let mut fetch = Fetch::Had;
         if self.fetched == 0 {
             (self.fetched, fetch) = match self.ahead.take() {
-                Some((count, at)) => (count, Fetch::Asked(at)),
+                Some(at) => (FETCHED as u32, Fetch::Asked(at)),
                 None => (posted.min(FETCHED) as u32, Fetch::Needed),
             };
         }
@@ -93,7 +93,7 @@ impl ReceiveQueueState {
 
     /// That line has been asked for, and is there at this time.
     pub(crate) fn asked_ahead(&mut self, at: Ps) {
-        self.ahead = Some((FETCHED as u32, at));
+        self.ahead = Some(at);
     }
 
     /// An entry that was taken serves the next message.

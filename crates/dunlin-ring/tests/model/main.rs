@@ -258,7 +258,6 @@ fn polling_messages_is_refused_where_placement_has_no_order() {
     UnconnectedProducer::new(&device, &config).unwrap();
 }
 
-/// How many WRITEs a design makes for 32 messages: what batching is for.
 /// A full ring is not an idle one: its last messages wait for those that are to come with them, but not for ever.
 #[test]
 fn part_of_a_batch_waits_for_room_but_not_for_long() {
@@ -282,6 +281,7 @@ fn part_of_a_batch_waits_for_room_but_not_for_long() {
     assert!(producer.is_flushed() && device.land(0, false));
 }
 
+/// How many requests a design makes for 32 messages: what batching is for.
 #[test]
 fn rb2_makes_three_requests_for_thirty_two_messages() {
     let requests = |design: Design| {
