@@ -7,6 +7,7 @@ use dunlin_verbs::VerbsError;
 
 use crate::bootstrap::{AddressError, BootstrapError, Refusal};
 use crate::channel::ChannelError;
+use crate::memory::NoMemory;
 use crate::HandlerId;
 
 /// A call did not bring an answer.
@@ -229,6 +230,11 @@ impl WireFailure {
             number,
             message: message.into(),
         }
+    }
+
+    /// There is no memory for a call.
+    pub(crate) fn no_memory(error: NoMemory) -> Self {
+        Self::new(FailureReason::Overloaded, 0, error.to_string())
     }
 
     /// The payload.

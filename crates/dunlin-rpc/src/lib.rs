@@ -24,6 +24,7 @@ mod fabric;
 pub mod fuzzing;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;
+mod memory;
 mod preset;
 mod server;
 mod sharing;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use common::{pattern, ECHO};
-use dunlin::{CallError, Client, ConnectError, Preset, Server};
+use dunlin::{BootstrapError, CallError, Client, ConnectError, Preset, Server};
 use process::{listen, role, say, Other};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
@@ -88,72 +88,81 @@ fn is_alive(server: &mut Other, good: &Client, what: &str) {
 /// What clients heard, and how often.
 type Heard = BTreeMap<String, usize>;
 
-fn note(heard: &mut Heard, preset: Preset, words: String) {
-    *heard.entry(format!("{preset}: {words}")).or_default() += 1;
+fn note(heard: &mut Heard, words: impl ToString) {
+    *heard.entry(words.to_string()).or_default() += 1;
 }
 
-/// Clients of every preset come until one is refused, and make long calls.
-fn crowd(server: &mut Other, address: &str, good: &Client) -> (Heard, Vec<Client>) {
+/// Clients come until one is refused, and make long calls.
+fn crowd(server: &mut Other, address: &str, preset: Preset, good: &Client) -> (Heard, Vec<Client>) {
     let (mut heard, mut clients) = (Heard::new(), Vec::new());
-    for &preset in Preset::ALL {
-        for _ in 0..8 {
-            let what = format!("a client of {preset}");
-            let client = match connect(address, preset) {
-                Ok(client) => client,
-                Err(error) => {
-                    is_alive(server, good, &what);
-                    assert!(
-                        matches!(&error, ConnectError::Refused(_) | ConnectError::Bootstrap(_)),
-                        "{what}: {error:?}"
-                    );
-                    note(&mut heard, preset, error.to_string());
-                    break;
-                }
-            };
-            is_alive(server, good, &what);
-            for (handler, length) in [
-                (ECHO, 64),
-                (ECHO, 300_000),
-                (SLOW_ECHO, 4000),
-                (SLOW_ECHO, 2 << 20),
-                (ECHO, 8 << 20),
-            ] {
-                let payload = pattern(length, length as u64);
-                let called = client.call(handler, &payload);
-                let what = format!("a call of {length} bytes with {preset}");
+    while clients.len() < 16 {
+        let what = format!("a client of {preset}, {heard:?}");
+        let client = match connect(address, preset) {
+            Ok(client) => client,
+            Err(error) => {
                 is_alive(server, good, &what);
-                match called {
-                    Ok(answer) => assert!(*answer == *payload, "{what}"),
-                    Err(CallError::Overloaded(words)) => note(&mut heard, preset, words),
-                    Err(CallError::Connect(error)) => note(&mut heard, preset, error.to_string()),
-                    Err(error) => panic!("{what}: {error}"),
-                }
+                let ConnectError::Bootstrap(BootstrapError::Refused { refusal, .. }) = &error
+                else {
+                    panic!("{what}: {error:?}");
+                };
+                note(&mut heard, refusal);
+                break;
             }
-            clients.push(client);
+        };
+        is_alive(server, good, &what);
+        for (handler, length) in [
+            (ECHO, 64),
+            (ECHO, 300_000),
+            (SLOW_ECHO, 4000),
+            (SLOW_ECHO, 2 << 20),
+            (ECHO, 8 << 20),
+        ] {
+            let payload = pattern(length, length as u64);
+            let called = client.call(handler, &payload);
+            let what = format!("a call of {length} bytes with {preset}, {heard:?}");
+            is_alive(server, good, &what);
+            match called {
+                Ok(answer) => assert!(*answer == *payload, "{what}"),
+                Err(CallError::Overloaded(words)) => note(&mut heard, words),
+                Err(error) => panic!("{what}: {error}"),
+            }
         }
+        clients.push(client);
     }
     (heard, clients)
 }
 
 #[test]
 fn a_server_without_memory_refuses_and_goes_on() {
-    let mut refused = 0;
-    for mib in [1, 6, 18, 40, 90, 200, 500] {
-        let (mut server, address, good) = limited("memory", mib << 20);
-        let (heard, clients) = crowd(&mut server, &address, &good);
-        println!("{mib} MiB left: {} clients; {heard:#?}", clients.len());
-        refused += heard.len();
-        drop(clients);
-        is_alive(&mut server, &good, "all others are gone");
-        server.say("alive?");
-        assert_eq!(server.hear(), "alive");
+    let presets = [
+        Preset::Plain,
+        Preset::Flock,
+        Preset::Fasst,
+        Preset::Erpc,
+        Preset::Herd,
+        Preset::ScaleRpc,
+        Preset::RawWrite,
+        Preset::SelfRpc,
+    ];
+    for preset in presets {
+        let mut refused = false;
+        for mib in [4, 84, 100, 130, 200] {
+            let (mut server, address, good) = limited("memory", mib << 20);
+            let (heard, clients) = crowd(&mut server, &address, preset, &good);
+            println!("{preset}, {mib} MiB left: {} clients; {heard:?}", clients.len());
+            refused |= heard.keys().any(|words| words.contains("memory for another client"));
+            drop(clients);
+            is_alive(&mut server, &good, "all others are gone");
+            server.say("alive?");
+            assert_eq!(server.hear(), "alive");
+        }
+        assert!(refused, "{preset}: there was memory for everybody");
     }
-    assert!(refused > 0, "there was memory for everybody");
 }
 
 #[test]
 fn a_server_without_descriptors_refuses_at_once() {
-    for more in 0..24 {
+    for more in (0..24).chain([32, 48, 64]) {
         let (mut server, address, good) = limited("descriptors", more);
         for &preset in &[Preset::Plain, Preset::ScaleRpc, Preset::Fasst] {
             let mut clients = Vec::new();

@@ -61,9 +61,31 @@ pub enum Refusal {
     /// Something broke in the server.
     #[error("the server failed while it opened the connection; its log says why")]
     Failed,
+    /// Its system has no more of something.
+    #[error("the server has not enough {resource} for another client")]
+    Exhausted {
+        /// Of what: `memory`, `file descriptors`.
+        resource: String,
+    },
 }
 
 impl Refusal {
+    /// Says what the system has no more of, if that is what an error of it says.
+    pub fn exhausted(error: &std::io::Error) -> Option<Self> {
+        use rustix::io::Errno;
+        let resource = match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::TOOMANYREFS) => "file descriptors",
+            Some(Errno::NOMEM) => "memory",
+            // A thread, for which there is no memory or no number.
+            Some(Errno::AGAIN) => "memory or threads",
+            _ if error.kind() == std::io::ErrorKind::OutOfMemory => "memory",
+            _ => return None,
+        };
+        Some(Self::Exhausted {
+            resource: resource.to_owned(),
+        })
+    }
+
     /// Says no in words of the caller.
     pub fn rejected(message: impl Into<String>) -> Self {
         Self::Rejected {

@@ -70,6 +70,7 @@ impl<D: Device> BufferPool<D> {
                     Purpose::Export => Access::REMOTE_READ,
                     Purpose::Landing => Access::LOCAL_WRITE,
                 };
+                crate::memory::room_for(size)?;
                 self.device.allocate_region(&self.domain, size, access)?
             }
         };

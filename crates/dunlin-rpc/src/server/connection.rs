@@ -19,7 +19,7 @@ use crate::channel::one_sided::Attached;
 use crate::channel::{Channel, ChannelError};
 use crate::effort;
 use crate::error::{FailureReason, WireFailure};
-use crate::HandlerId;
+use crate::{memory, HandlerId};
 
 /// Requests taken from one connection before the next gets its turn.
 const POLL_BUDGET: usize = 64;
@@ -91,10 +91,7 @@ impl<D: Device> Exporter for Arc<BufferPool<D>> {
     fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
         match self.take(length) {
             Ok(buffer) => Ok(Box::new(buffer)),
-            Err(error) => Err(HandlerError::new(
-                0,
-                format!("no memory for the response: {error}"),
-            )),
+            Err(error) => Err(HandlerError::no_memory(error)),
         }
     }
 }
@@ -318,8 +315,12 @@ impl<C: Channel> Connection<C> {
         match context.handlers.get(header.handler) {
             Some(Execution::Inline(function)) => self.run(function.as_ref(), header, None, true),
             Some(Execution::Worker(_)) => {
-                let payload: Box<[u8]> = self.channel.payload(header).into();
-                self.hand_out(header.call, header.handler, Box::new(payload), context)
+                match memory::copied(self.channel.payload(header)) {
+                    Ok(payload) => {
+                        self.hand_out(header.call, header.handler, Box::new(payload), context)
+                    }
+                    Err(error) => self.fail(header.call, WireFailure::no_memory(error)),
+                }
             }
             None => self.fail_unknown(header.call, header.handler),
         }

@@ -176,6 +176,8 @@ impl<H: Outside> Crew<H> {
             let spawned = device.spawn(format!("{name}-{index}"), core, Box::new(run));
             threads.push(spawned.inspect_err(|_| {
                 self.running.fetch_sub(1, Ordering::Release);
+                // The next client that asks for them gets others.
+                pollers.iter().for_each(|poller| poller.mailbox().end());
             })?);
         }
         Ok(self.started.get_or_init(|| Started { pollers, counters }))
@@ -241,6 +243,10 @@ impl<H: Outside> Threads for Crew<H> {
 pub(super) fn to_client(error: ServeError) -> VerbsError {
     match error {
         ServeError::Device(error) => error,
+        ServeError::Thread(source) => VerbsError::System {
+            call: "starting a thread",
+            source,
+        },
         other => VerbsError::Peer(other.to_string()),
     }
 }

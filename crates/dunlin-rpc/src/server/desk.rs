@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
+use dunlin_verbs::VerbsError;
+
 use super::service::Service;
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
@@ -86,7 +88,12 @@ impl Desk {
             service.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
         let (endpoint, parameters) = service
             .accept(preset.channel(), &request.endpoint, &request.parameters)
-            .map_err(|error| Refusal::rejected(error.to_string()))?;
+            .map_err(|error| match &error {
+                VerbsError::System { source, .. } => {
+                    Refusal::exhausted(source).unwrap_or_else(|| Refusal::rejected(error.to_string()))
+                }
+                error => Refusal::rejected(error.to_string()),
+            })?;
         Ok(OpenReply {
             endpoint,
             parameters,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::channel::buffers::BytesMut;
 use crate::channel::outbox::copy;
 use crate::error::{FailureReason, WireFailure};
-use crate::HandlerId;
+use crate::{memory, HandlerId};
 
 /// A request in a handler's hands.
 #[derive(Debug)]
@@ -40,7 +40,8 @@ impl Request<'_> {
 pub struct HandlerError {
     code: u32,
     message: String,
-    too_long: bool,
+    /// Whose error it is.
+    reason: FailureReason,
 }
 
 impl HandlerError {
@@ -49,17 +50,21 @@ impl HandlerError {
         Self {
             code,
             message: message.into(),
-            too_long: false,
+            reason: FailureReason::Handler,
+        }
+    }
+
+    /// There is no memory for the response: the caller gets [`crate::CallError::Overloaded`].
+    pub(super) fn no_memory(error: impl fmt::Display) -> Self {
+        Self {
+            code: 0,
+            message: format!("no memory for the response: {error}"),
+            reason: FailureReason::Overloaded,
         }
     }
 
     pub(super) fn into_failure(self) -> WireFailure {
-        let reason = if self.too_long {
-            FailureReason::TooLong
-        } else {
-            FailureReason::Handler
-        };
-        WireFailure::new(reason, self.code, self.message)
+        WireFailure::new(self.reason, self.code, self.message)
     }
 }
 
@@ -128,8 +133,8 @@ impl<'a> Responder<'a> {
     /// Appends to the response.
     ///
     /// # Errors
-    /// When the response would be longer than the caller takes: return the error and the caller gets
-    /// [`crate::CallError::TooLong`].
+    /// When the response would be longer than the caller takes, or there is no memory for it: return the error and the caller gets
+    /// [`crate::CallError::TooLong`] or [`crate::CallError::Overloaded`].
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), HandlerError> {
         if let Some(target) = self.place.get_mut(self.length..self.length + bytes.len()) {
@@ -156,6 +161,7 @@ impl<'a> Responder<'a> {
             let length = heap.len() + bytes.len();
             return Err(self.too_long(length));
         }
+        memory::reserve(heap, bytes.len()).map_err(HandlerError::no_memory)?;
         heap.extend_from_slice(bytes);
         Ok(())
     }
@@ -176,7 +182,7 @@ impl<'a> Responder<'a> {
         self.place = &mut [];
         self.length = 0;
         let elsewhere = if length <= self.eager_bytes {
-            Elsewhere::Heap(vec![0; length])
+            Elsewhere::Heap(memory::zeros(length).map_err(HandlerError::no_memory)?)
         } else {
             Elsewhere::Exported(self.exporter.export(length)?)
         };
@@ -195,7 +201,7 @@ impl<'a> Responder<'a> {
         HandlerError {
             code: self.longest as u32,
             message,
-            too_long: true,
+            reason: FailureReason::TooLong,
         }
     }
 }

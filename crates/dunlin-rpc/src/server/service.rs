@@ -119,6 +119,7 @@ impl<D: Device> Service for DeviceService<D> {
                 limit: self.max_connections,
             });
         }
+        crate::memory::room_for_client()?;
         match channel {
             ChannelKind::Ring => self.rings.accept(peer, parameters),
             ChannelKind::Datagram(protocol) => self.datagrams.accept(protocol, peer, parameters),

@@ -10,6 +10,7 @@ use dunlin_verbs::{Device, Work};
 use super::packet::Packet;
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
+use crate::memory::{self, NoMemory};
 
 /// Segments of a transfer that are on their way at most.
 pub(crate) const WINDOW: usize = 16;
@@ -152,7 +153,9 @@ struct Reassembly {
     handler: u16,
     transfer: u32,
     piece: usize,
-    bytes: Vec<u8>,
+    total: usize,
+    /// `None`: there was no memory. Its segments are taken all the same, because what is to be said to its sender is said when they are here.
+    bytes: Option<Vec<u8>>,
     /// One bit for each segment that is here.
     here: Vec<u64>,
     count: usize,
@@ -179,7 +182,8 @@ impl Reassembly {
             handler,
             transfer: head.transfer,
             piece,
-            bytes: vec![0; total],
+            total,
+            bytes: memory::zeros(total).ok(),
             here: vec![0; total.div_ceil(piece).div_ceil(64)],
             count: 0,
             told: 0,
@@ -194,7 +198,7 @@ impl Reassembly {
     /// Takes a segment of this transfer. `None`: an honest peer sends no such piece.
     fn take(&mut self, head: SegmentHead, call: u64, piece: &[u8]) -> Option<Taken> {
         let offset = head.offset as usize;
-        let total = self.bytes.len();
+        let total = self.total;
         let sound = call == self.call
             && head.total as usize == total
             && offset < total
@@ -209,7 +213,9 @@ impl Reassembly {
             return Some(Taken::Nothing);
         }
         self.here[index / 64] |= bit;
-        self.bytes[offset..offset + piece.len()].copy_from_slice(piece);
+        if let Some(bytes) = &mut self.bytes {
+            bytes[offset..offset + piece.len()].copy_from_slice(piece);
+        }
         self.count += 1;
         if self.count == total.div_ceil(self.piece) {
             return Some(Taken::Whole(self.count));
@@ -223,8 +229,9 @@ impl Reassembly {
     }
 
     /// The message.
-    fn into_bytes(self) -> Box<[u8]> {
-        self.bytes.into()
+    fn into_bytes(self) -> Result<Box<[u8]>, NoMemory> {
+        let bytes = self.bytes.ok_or(NoMemory(self.total))?;
+        Ok(bytes.into())
     }
 }
 
@@ -242,8 +249,8 @@ pub(crate) enum Arrived {
     Nothing,
     /// The sender is due to hear that so many segments are here.
     Tell(u32),
-    /// The message is whole, and its sender is due to hear that; the handler is its first segment's.
-    Whole(u32, u16, Box<[u8]>),
+    /// The message is whole, and its sender is due to hear that; the handler is its first segment's. There may have been no memory for it.
+    Whole(u32, u16, Result<Box<[u8]>, NoMemory>),
 }
 
 impl Incoming {
@@ -348,7 +355,7 @@ mod tests {
                     }
                 }
             }
-            prop_assert_eq!(&*reassembly.unwrap().into_bytes(), &bytes[..]);
+            prop_assert_eq!(&*reassembly.unwrap().into_bytes().unwrap(), &bytes[..]);
         }
 
         #[test]
@@ -361,7 +368,7 @@ mod tests {
                 let _ = reassembly.take(head, 1, piece);
             }
             let _ = reassembly.take(SegmentHead { total, offset, transfer: 0 }, 1, &payload);
-            prop_assert_eq!(reassembly.into_bytes().len(), 200);
+            prop_assert_eq!(reassembly.into_bytes().unwrap().len(), 200);
         }
     }
 }

@@ -194,7 +194,11 @@ impl<D: Device> DatagramLane<D> {
             Arrived::Whole(count, _, bytes) => {
                 self.last_whole = Some((call, count));
                 if let Some(tag) = self.finish(call) {
-                    sink.complete(tag, Ok(Answer::Long(Box::new(bytes))));
+                    let answer = match bytes {
+                        Ok(bytes) => Ok(Answer::Long(Box::new(bytes))),
+                        Err(error) => Err(CallError::Unreadable(error.to_string())),
+                    };
+                    sink.complete(tag, answer);
                 }
                 count
             }

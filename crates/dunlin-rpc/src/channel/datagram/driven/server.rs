@@ -5,6 +5,7 @@ use super::{pieces, Part, FAILURE, HELD};
 use crate::channel::datagram::packet::Packet;
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
+use crate::memory;
 
 /// What stands in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ struct Slot {
     /// Bytes of the request, as its first part says, and those that have come.
     total: u32,
     request: Vec<u8>,
+    /// There was no memory for them.
+    starved: bool,
     /// The response in the first bytes: so many.
     response: Vec<u8>,
     length: usize,
@@ -45,6 +48,8 @@ pub(crate) enum Step {
     Credit(u32),
     /// The request is whole: in this one packet, or in several.
     Run(Option<Box<[u8]>>),
+    /// The request is whole, and there was no memory for so many bytes.
+    Starved(usize),
     /// It came again, while the handler runs.
     AtWork,
     /// It came again, and the response is here: its first part is sent again.
@@ -152,9 +157,18 @@ impl Answerer {
         slot.got += 1;
         if last > 0 {
             // What it says of its length costs memory only as its bytes come.
-            slot.request.extend_from_slice(body);
-            if part.number == 0 {
-                self.coming += part.total as usize;
+            if !slot.starved && memory::reserve(&mut slot.request, body.len()).is_ok() {
+                slot.request.extend_from_slice(body);
+                if part.number == 0 {
+                    self.coming += part.total as usize;
+                }
+            } else {
+                // Its parts are taken all the same: what is to be said is said when it is whole.
+                if part.number > 0 {
+                    self.coming -= coming_of(slot);
+                }
+                slot.request = Vec::new();
+                slot.starved = true;
             }
         }
         if part.number < last {
@@ -162,6 +176,9 @@ impl Answerer {
         }
         self.coming -= coming_of(slot);
         slot.stage = Stage::Working;
+        if slot.starved {
+            return Ok(Step::Starved(slot.total as usize));
+        }
         let whole = (last > 0).then(|| std::mem::take(&mut slot.request).into());
         Ok(Step::Run(whole))
     }
@@ -257,6 +274,7 @@ fn forget(slot: &mut Slot, call: u64, piece: usize) {
         slot.response = Vec::new();
     }
     slot.request.clear();
+    slot.starved = false;
     (slot.call, slot.stage) = (call, Stage::Coming);
     (slot.got, slot.length, slot.flags, slot.sent) = (0, 0, 0, 0);
 }

@@ -9,29 +9,69 @@ use crate::channel::buffers::{Bytes, BytesMut};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::error::{FailureReason, WireFailure};
+use crate::memory::NoMemory;
 use crate::server::connection::{execute, Outcome};
 use crate::server::handler::{
     Execution, Exporter, HandlerError, HandlerFunction, Request, Responder,
 };
 use crate::server::workers::Job;
-use crate::HandlerId;
+use crate::{memory, HandlerId};
 
 /// Responses are never filled in registered memory.
 struct NoExports;
 
 impl Exporter for NoExports {
     fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
-        Ok(Box::new(vec![0; length].into_boxed_slice()))
+        let bytes = memory::zeros(length).map_err(HandlerError::no_memory)?;
+        Ok(Box::new(bytes.into_boxed_slice()))
+    }
+}
+
+/// A request that a worker can have.
+pub(super) trait Kept {
+    fn kept(self) -> Result<Box<[u8]>, NoMemory>;
+}
+
+impl Kept for &[u8] {
+    fn kept(self) -> Result<Box<[u8]>, NoMemory> {
+        memory::copied(self)
+    }
+}
+
+impl Kept for Box<[u8]> {
+    fn kept(self) -> Result<Box<[u8]>, NoMemory> {
+        Ok(self)
+    }
+}
+
+/// The bytes of a response that was filled in place.
+pub(super) fn filled(buffer: Box<dyn BytesMut>) -> Box<[u8]> {
+    match buffer.into_any().downcast::<Box<[u8]>>() {
+        Ok(bytes) => *bytes,
+        Err(_) => unreachable!("they are not exported"),
     }
 }
 
 impl Session {
+    /// Ends a call whose request is here and has found no memory.
+    #[cold]
+    pub(super) fn starve<D: Device>(
+        &mut self,
+        header: Header,
+        bytes: usize,
+        tools: &mut Tools<'_, D>,
+    ) -> Result<(), ChannelError> {
+        self.begin(header.call)?;
+        tools.context.counters.request();
+        self.refuse(header.call, WireFailure::no_memory(NoMemory(bytes)), tools)
+    }
+
     /// Executes a request that is whole and new.
     #[inline]
     pub(super) fn run_new<D: Device>(
         &mut self,
         header: Header,
-        payload: impl AsRef<[u8]> + Into<Box<[u8]>>,
+        payload: impl AsRef<[u8]> + Kept,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         self.begin(header.call)?;
@@ -45,8 +85,12 @@ impl Session {
                 self.run(function.as_ref(), header, payload.as_ref(), tools)
             }
             Some(Execution::Worker(_)) => {
-                let payload: Box<[u8]> = payload.into();
-                self.hand_out(header.call, header.handler, Box::new(payload), tools)
+                match payload.kept() {
+                    Ok(payload) => {
+                        self.hand_out(header.call, header.handler, Box::new(payload), tools)
+                    }
+                    Err(error) => self.refuse(header.call, WireFailure::no_memory(error), tools),
+                }
             }
             None => self.fail_unknown(header.call, header.handler, tools),
         }

@@ -25,6 +25,7 @@ use crate::channel::datagram::segments::{
 use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
+use crate::memory::NoMemory;
 use crate::server::connection::Context;
 
 /// A call's place: the generation of its next call, and whether one is being executed.
@@ -324,6 +325,7 @@ impl Session {
             }
             Step::Run(None) => self.run_new(header, &payload[PART_BYTES..], tools),
             Step::Run(Some(request)) => self.run_new(header, request, tools),
+            Step::Starved(bytes) => self.starve(header, bytes, tools),
             Step::AtWork => {
                 let mut word = Vec::with_capacity(fate::TOLD_BYTES);
                 fate::tell(&mut word, header.call, Fate::Working);
@@ -353,7 +355,10 @@ impl Session {
         match whole {
             Some((handler, bytes)) => {
                 let header = Header { handler, ..header };
-                self.run_new(header, bytes, tools)
+                match bytes {
+                    Ok(bytes) => self.run_new(header, bytes, tools),
+                    Err(NoMemory(bytes)) => self.starve(header, bytes, tools),
+                }
             }
             None => Ok(()),
         }

@@ -2,6 +2,7 @@
 
 use dunlin_verbs::{Device, Work};
 
+use super::executing::filled;
 use super::{Session, Tools};
 use crate::channel::datagram::segments::{put_segment, SegmentHead, Transfer};
 use crate::channel::message::Kind;
@@ -47,7 +48,7 @@ impl Session {
         };
         let (mut bytes, mut failed) = match outcome {
             Outcome::Short(bytes) => (bytes, false),
-            Outcome::Long(buffer) => (buffer.bytes_ref().to_vec(), false),
+            Outcome::Long(buffer) => (filled(buffer).into(), false),
             Outcome::Failure(failure) => (failure.encode(), true),
         };
         let kept = answerer.kept();
@@ -77,7 +78,7 @@ impl Session {
         }
         let bytes: Box<[u8]> = match outcome {
             Outcome::Short(bytes) => bytes.into(),
-            Outcome::Long(buffer) => buffer.bytes_ref().into(),
+            Outcome::Long(buffer) => filled(buffer),
             Outcome::Failure(failure) => {
                 let mut bytes = failure.encode();
                 bytes.truncate(self.capacity);

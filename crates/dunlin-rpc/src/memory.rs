@@ -1,0 +1,103 @@
+//! What a client's request asks of this process: memory and descriptors, to be had or an error for that client. An allocation that fails
+//! where nobody can be told would end the server for everybody.
+//!
+//! Allocations whose size a client decides are made here. All others are small, and there is a reserve for them: a client is let in, and a
+//! large allocation made, only when as much is left afterwards.
+
+use std::io;
+
+use dunlin_verbs::VerbsError;
+
+/// Bytes that are left for allocations that are not asked for one by one, for stacks and for mappings. More than the 64 MiB that an arena of
+/// glibc's allocator has set aside: what fits there says nothing of whether the system has memory.
+const RESERVE_BYTES: usize = 80 << 20;
+/// From so many bytes on an allocation leaves the reserve alone. Smaller ones are taken out of it, and only they.
+const LARGE_BYTES: usize = 64 << 10;
+/// Descriptors that a client may need on its way, and that are left for others who are on theirs.
+const RESERVE_DESCRIPTORS: usize = 16;
+
+/// There is no memory for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no memory for {0} bytes")]
+pub(crate) struct NoMemory(pub(crate) usize);
+
+impl From<NoMemory> for VerbsError {
+    fn from(_: NoMemory) -> Self {
+        VerbsError::System {
+            call: "allocation",
+            source: io::ErrorKind::OutOfMemory.into(),
+        }
+    }
+}
+
+/// Whether `bytes` can be had, and the reserve besides.
+#[cold]
+pub(crate) fn room_for(bytes: usize) -> Result<(), NoMemory> {
+    let mut probe: Vec<u8> = Vec::new();
+    let all = bytes.checked_add(RESERVE_BYTES).ok_or(NoMemory(bytes))?;
+    probe.try_reserve_exact(all).map_err(|_| NoMemory(bytes))?;
+    // Or the compiler takes an allocation that nobody uses away.
+    std::hint::black_box(probe.as_mut_ptr());
+    Ok(())
+}
+
+/// Whether a client may come: there is memory, and there are descriptors, for what it needs beside what is asked for.
+pub(crate) fn room_for_client() -> Result<(), VerbsError> {
+    room_for(0)?;
+    let probes = (0..RESERVE_DESCRIPTORS)
+        .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC));
+    match probes.collect::<Result<Vec<_>, _>>() {
+        Ok(_) => Ok(()),
+        Err(errno) => Err(VerbsError::System {
+            call: "descriptors for a client",
+            source: errno.into(),
+        }),
+    }
+}
+
+/// Takes room for `more` bytes in `bytes`.
+pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), NoMemory> {
+    if bytes.capacity() - bytes.len() >= more {
+        return Ok(());
+    }
+    let none = NoMemory(bytes.len().saturating_add(more));
+    if none.0 >= LARGE_BYTES {
+        // As much again as there is, as vectors grow.
+        room_for(none.0.saturating_add(bytes.len()))?;
+    }
+    bytes.try_reserve(more).map_err(|_| none)
+}
+
+/// So many zeros.
+pub(crate) fn zeros(length: usize) -> Result<Vec<u8>, NoMemory> {
+    let mut bytes = Vec::new();
+    reserve(&mut bytes, length)?;
+    bytes.resize(length, 0);
+    Ok(bytes)
+}
+
+/// A copy.
+pub(crate) fn copied(from: &[u8]) -> Result<Box<[u8]>, NoMemory> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(from.len()).map_err(|_| NoMemory(from.len()))?;
+    bytes.extend_from_slice(from);
+    Ok(bytes.into())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_there_is_is_an_error() {
+        // More than any address space.
+        let all = 1 << 60;
+        assert_eq!(room_for(all), Err(NoMemory(all)));
+        assert_eq!(room_for(usize::MAX), Err(NoMemory(usize::MAX)));
+        assert_eq!(zeros(all), Err(NoMemory(all)));
+        assert_eq!(reserve(&mut vec![1], all), Err(NoMemory(all + 1)));
+        assert_eq!(zeros(100_000).unwrap(), vec![0; 100_000]);
+        assert_eq!(*copied(b"copied").unwrap(), *b"copied");
+        room_for_client().unwrap();
+    }
+}
