@@ -26,6 +26,7 @@ mod device;
 mod error;
 mod memory;
 mod prefetch;
+pub mod process;
 mod queue_pair;
 mod state;
 pub mod thread;
