@@ -189,6 +189,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
             PageKind::Base
         },
         raw_memory_remote: false,
+        grants_are_mappings: true,
     }
 }
 
