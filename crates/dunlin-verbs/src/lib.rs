@@ -27,6 +27,7 @@ mod error;
 mod memory;
 mod prefetch;
 mod queue_pair;
+mod rate;
 mod state;
 pub mod thread;
 mod work;
@@ -44,6 +45,7 @@ pub use queue_pair::{
     ConnectAttributes, EndpointAddress, QueuePair, QueuePairConfig, ReceiveQueue,
     SharedReceiveQueue, Transport, ENDPOINT_ADDRESS_BYTES,
 };
+pub use rate::RateLimit;
 pub use state::QueuePairState;
 pub use work::{Destination, Operation, Payload, ReceiveRequest, Segment, SendFlags, SendRequest};
 

@@ -2,23 +2,23 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
 use super::dialed::{Conversation, Dialed, Time};
 use super::error::BootstrapError;
 use super::message::{ClientHello, ClientOpen, NONCE_BYTES};
+use super::pauses::Pauses;
 use super::secret::{Secret, Transcript};
 use super::selection::Capability;
-use super::stream::{after, FrameStream};
+use super::stream::{after, First, FrameStream};
 use super::wire::{self, MAX_FRAME};
 
 const GREETING: &str = "waiting for its hello";
 
-/// Between two questions to a busy server: the first pause, doubled until the last.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LAST_PAUSE: Duration = Duration::from_millis(160);
+/// How long the first of an address' hosts may take to be connected to before the next is tried, and then it again. A
+/// system whose queue is full drops what comes, and the sender's own next try is a second later.
+const FIRST_TRY: Duration = Duration::from_millis(300);
 
 /// What a client has and wants.
 #[derive(Clone, Debug)]
@@ -86,13 +86,19 @@ pub fn dial_until(
         timeout: deadline.saturating_duration_since(Instant::now()),
         deadline,
     };
-    let mut pause = FIRST_PAUSE;
+    reach(address, config, time)
+}
+
+/// As [`dial`], in this time.
+pub(super) fn reach(
+    address: &Address,
+    config: &DialConfig,
+    time: Time,
+) -> Result<Dialed, BootstrapError> {
+    let mut pauses = Pauses::new(time.deadline);
     loop {
         match dial_once(address, config, time) {
-            Err(BootstrapError::Busy { .. }) if Instant::now() + pause < deadline => {
-                thread::sleep(pause);
-                pause = (pause * 2).min(LAST_PAUSE);
-            }
+            Err(BootstrapError::Busy { .. }) if pauses.pause() => {}
             outcome => return outcome,
         }
     }
@@ -117,27 +123,28 @@ fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Diale
     let _ = stream.set_nodelay(true);
     let mut conversation = Conversation {
         address: address.clone(),
-        secret: config.secret.clone(),
         time,
         transcript: Transcript::new(),
     };
     let frames = FrameStream::new(&stream, time.deadline, MAX_FRAME);
     let sent = frames.send(&frame);
-    let answer = match (frames.receive_hello(), sent) {
+    let answer = match (frames.receive(First::Hello), sent) {
         // A server that refuses at once does not wait for our hello.
         (Ok(answer), _) => answer,
         (Err(_), Err(error)) | (Err(error), Ok(())) => {
             return Err(conversation.failed(error, GREETING));
         }
     };
-    let choice = conversation.greeted(&frame, &answer).inspect_err(|error| {
-        if matches!(error, BootstrapError::WrongSecret { .. }) {
-            // So that the server, too, can say what was wrong.
-            if let Ok(words) = wire::open_words(&ClientOpen::WrongSecret) {
-                let _ = frames.send(&wire::with_proof(None, &words));
+    let choice = conversation
+        .greeted(config.secret.as_ref(), &frame, &answer)
+        .inspect_err(|error| {
+            if matches!(error, BootstrapError::WrongSecret { .. }) {
+                // So that the server, too, can say what was wrong.
+                if let Ok(words) = wire::open_words(&ClientOpen::WrongSecret) {
+                    let _ = frames.send(&wire::with_proof(None, &words));
+                }
             }
-        }
-    })?;
+        })?;
     if !config
         .capabilities
         .iter()
@@ -151,6 +158,7 @@ fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Diale
     }
     Ok(Dialed {
         stream,
+        config: config.clone(),
         conversation,
         choice,
     })
@@ -163,27 +171,34 @@ fn connect(address: &Address, time: Time) -> Result<TcpStream, BootstrapError> {
         timeout,
         during: "connecting",
     };
-    let mut last = timed_out();
-    for one in resolve(address)? {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(timed_out());
-        }
-        match TcpStream::connect_timeout(&one, left) {
-            Ok(stream) => return Ok(stream),
-            Err(source) => {
-                last = match source.kind() {
-                    ErrorKind::ConnectionRefused => BootstrapError::ConnectionRefused {
-                        address: address.clone(),
-                    },
-                    ErrorKind::TimedOut => timed_out(),
-                    _ => BootstrapError::Io {
-                        call: "connecting",
-                        source,
-                    },
+    let all = resolve(address)?;
+    let mut patience = FIRST_TRY;
+    loop {
+        let mut last = timed_out();
+        for one in &all {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(timed_out());
+            }
+            match TcpStream::connect_timeout(one, left.min(patience)) {
+                Ok(stream) => return Ok(stream),
+                Err(source) => {
+                    last = match source.kind() {
+                        ErrorKind::ConnectionRefused => BootstrapError::ConnectionRefused {
+                            address: address.clone(),
+                        },
+                        ErrorKind::TimedOut => timed_out(),
+                        _ => BootstrapError::Io {
+                            call: "connecting",
+                            source,
+                        },
+                    }
                 }
             }
         }
+        if !matches!(last, BootstrapError::Timeout { .. }) {
+            return Err(last);
+        }
+        patience *= 2;
     }
-    Err(last)
 }
