@@ -4,11 +4,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::VerbsError;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::process::Pid;
 
 /// The smallest page.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -40,7 +40,7 @@ struct GivenBack {
     /// From this byte on.
     from: usize,
     /// The process whose memory it is: a child that inherited the mapping must not take it away from its parent.
-    of: Pid,
+    made_in: Generation,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread, and all access goes through raw copies and atomics.
@@ -85,8 +85,8 @@ impl Mapping {
     /// Not for files that are sealed against writing, of which the system takes nothing back, and not for huge pages: a peer that touches one
     /// later is killed if none is free.
     pub(crate) fn give_back_from(mut self, from: usize) -> Self {
-        let of = rustix::process::getpid();
-        self.given_back = Some(GivenBack { from, of });
+        let made_in = Generation::current();
+        self.given_back = Some(GivenBack { from, made_in });
         self
     }
 
@@ -123,8 +123,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let Some(GivenBack { from, of }) = &self.given_back {
-            if *from < self.length && *of == rustix::process::getpid() {
+        if let Some(GivenBack { from, made_in }) = &self.given_back {
+            if *from < self.length && made_in.is_current() {
                 // SAFETY: the range is within the mapping, and nothing of ours refers to it any more; peers read and write by copies.
                 let given_back = unsafe {
                     let start = self.start.as_ptr().add(*from).cast();

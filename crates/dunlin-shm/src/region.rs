@@ -79,13 +79,18 @@ impl RegionCore {
 
 impl Drop for RegionCore {
     fn drop(&mut self) {
-        self.core.release_bytes(self.reserved);
+        if self.core.made_in.is_current() {
+            self.core.release_bytes(self.reserved);
+        }
     }
 }
 
 impl Drop for RegionHandle {
     fn drop(&mut self) {
         let region = &self.region;
+        if !region.core.made_in.is_current() {
+            return;
+        }
         region.ended.store(true, Ordering::SeqCst);
         region.core.table.revoke(region.key);
         region.core.remove_region(region.key);
