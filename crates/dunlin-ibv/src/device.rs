@@ -406,7 +406,7 @@ impl Device for IbvDevice {
             most.max_inline_bytes,
         )?;
         match config.receive_queue {
-            ReceiveQueue::Own(requests) => {
+            ReceiveQueue::Own(requests) | ReceiveQueue::OwnEmpty(requests) => {
                 within("max_receive_requests", requests, most.max_receive_requests)?;
             }
             ReceiveQueue::Shared(_) if !verbs.contains(Verbs::SHARED_RECEIVE) => {

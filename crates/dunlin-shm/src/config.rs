@@ -13,13 +13,13 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 1 << 30;
 pub struct ShmConfig {
     /// The device's name for people.
     pub name: String,
-    /// Regions registered at once, at most 4096.
+    /// Regions registered at once, at most 16384.
     pub max_regions: usize,
     /// Bytes registered at once.
     pub max_registered_bytes: usize,
-    /// Queue pairs at once, at most 4096.
+    /// Queue pairs at once, at most 16384.
     pub max_queue_pairs: usize,
-    /// Data bytes of the port of a connected queue pair; a power of two of at least 4096.
+    /// Data bytes of the port of a connected queue pair that takes messages with bytes; a power of two of at least 4096.
     pub port_bytes: usize,
     /// Data bytes of the port of one sender to a UD queue pair; a power of two of at least 8192.
     pub datagram_port_bytes: usize,
@@ -46,9 +46,11 @@ impl Default for ShmConfig {
     fn default() -> Self {
         Self {
             name: "shm".to_owned(),
-            max_regions: 4096,
+            // A server has two for each connection of some presets and 4096 connections, and room is left for long messages.
+            max_regions: 16384,
             max_registered_bytes: 4 << 30,
-            max_queue_pairs: 4096,
+            // As many as regions may be of use; a process that is a server and its own client has two for each connection.
+            max_queue_pairs: 16384,
             port_bytes: 256 << 10,
             datagram_port_bytes: 512 << 10,
             max_datagram_senders: 256,

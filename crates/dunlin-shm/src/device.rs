@@ -13,7 +13,7 @@ use crate::channel::ShmCompletionChannel;
 use crate::completion_queue::ShmCompletionQueue;
 use crate::config::{ShmConfig, MAX_MESSAGE_BYTES};
 use crate::control::{self, ControlQueue};
-use crate::core::Core;
+use crate::core::{Core, NUMBER_INDICES};
 use crate::descriptors;
 use crate::mapping::system;
 use crate::queue_pair::{Limits, Parts, Shared, ShmQueuePair};
@@ -22,6 +22,8 @@ use crate::region::{huge_pages, transparent_pages, ShmRegion};
 use crate::region_table::{RegionTable, KEY_INDICES};
 use crate::shared_receive::ShmSharedReceiveQueue;
 
+/// Data bytes of a port for messages without bytes, of which some two hundred then fit.
+const EMPTY_PORT_BYTES: usize = 4096;
 /// The largest datagram.
 pub(crate) const MTU_BYTES: usize = 4096;
 const MAX_REQUESTS: usize = 1 << 16;
@@ -134,13 +136,13 @@ fn check(config: &ShmConfig) -> Result<(), VerbsError> {
         })
     };
     if config.max_regions == 0 || config.max_regions > KEY_INDICES {
-        return invalid("max_regions", "1 to 4096");
+        return invalid("max_regions", "1 to 16384");
     }
     if config.control_timeout.is_zero() {
         return invalid("control_timeout", "not zero");
     }
-    if config.max_queue_pairs == 0 || config.max_queue_pairs > 4096 {
-        return invalid("max_queue_pairs", "1 to 4096");
+    if config.max_queue_pairs == 0 || config.max_queue_pairs > NUMBER_INDICES {
+        return invalid("max_queue_pairs", "1 to 16384");
     }
     if config.max_message_bytes == 0 || config.max_message_bytes > MAX_MESSAGE_BYTES {
         return invalid("max_message_bytes", "1 B to 1 GiB");
@@ -288,10 +290,17 @@ impl Device for ShmDevice {
         within("max_send_requests", config.send_requests, MAX_REQUESTS)?;
         within("max_segments", config.segments, MAX_SEGMENTS)?;
         within("max_inline_bytes", config.inline_bytes, MAX_INLINE_BYTES)?;
+        let core = self.core();
+        let mut segments = config.segments;
+        let mut port_bytes = core.config.port_bytes;
+        if matches!(config.receive_queue, ReceiveQueue::OwnEmpty(_)) {
+            segments = 0;
+            port_bytes = port_bytes.min(EMPTY_PORT_BYTES);
+        }
         let source = match config.receive_queue {
-            ReceiveQueue::Own(requests) => {
+            ReceiveQueue::Own(requests) | ReceiveQueue::OwnEmpty(requests) => {
                 within("max_receive_requests", requests, MAX_REQUESTS)?;
-                ReceiveSource::Own(ReceiveRing::new(requests, config.segments))
+                ReceiveSource::Own(ReceiveRing::new(requests, segments))
             }
             ReceiveQueue::Shared(queue) if queue.core().domain == domain.id => {
                 ReceiveSource::Shared(Arc::clone(queue.core()))
@@ -305,7 +314,6 @@ impl Device for ShmDevice {
         };
         let send_cq = Arc::clone(config.send_completions.core());
         let receive_cq = Arc::clone(config.receive_completions.core());
-        let core = self.core();
         let shared = core.insert_queue_pair(|number| {
             let send_place = send_cq.reserve();
             let receive_place = receive_cq.reserve();
@@ -319,8 +327,8 @@ impl Device for ShmDevice {
                 send_place,
                 receive_place,
                 source,
-                segments: config.segments,
-                send_requests: config.send_requests,
+                segments,
+                port_bytes,
             }))
         })?;
         shared.send_cq.join(shared.send_place, &shared, false);
@@ -331,6 +339,7 @@ impl Device for ShmDevice {
             Limits {
                 send_requests: config.send_requests,
                 segments: config.segments,
+                receive_segments: segments,
                 inline_bytes: config.inline_bytes,
                 in_order: core.attributes.placement == Placement::InOrder,
                 message_bytes: core.attributes.max_message_bytes,

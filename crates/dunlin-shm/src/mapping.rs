@@ -15,8 +15,9 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 /// A huge page of x86-64.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Mappings of a peer's memory up to this size are populated at once.
-const POPULATE_BYTES_MAX: usize = 64 << 20;
+/// Mappings of a peer's memory of these sizes are populated at once. Smaller ones, the rings of connections, are touched a page at a time, and few of their
+/// pages where a connection is little used.
+const POPULATED: std::ops::RangeInclusive<usize> = 128 << 10..=64 << 20;
 
 /// Turns an errno into the error of the wall.
 pub(crate) fn system(call: &'static str) -> impl Fn(Errno) -> VerbsError {
@@ -188,7 +189,7 @@ pub(crate) fn map_foreign(
     // Whole pages, also huge ones, so that unmapping takes the same length; not more, whatever the file's size.
     let size = size.min(length.next_multiple_of(HUGE_PAGE_BYTES));
     let mapping = Mapping::shared(file, size, writable)?;
-    if size <= POPULATE_BYTES_MAX {
+    if POPULATED.contains(&size) {
         // Saves the faults of the first accesses; if it fails they happen.
         let _ = mapping.advise(if writable {
             Advice::LinuxPopulateWrite

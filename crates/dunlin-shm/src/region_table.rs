@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::mapping::{create_sealed, map_foreign, Mapping, PAGE_BYTES};
 
 /// Bits of a key that are its index.
-pub(crate) const KEY_INDEX_BITS: u32 = 12;
+pub(crate) const KEY_INDEX_BITS: u32 = 14;
 /// Indices at most.
 pub(crate) const KEY_INDICES: usize = 1 << KEY_INDEX_BITS;
 const TABLE_BYTES: usize = KEY_INDICES * 4;

@@ -31,6 +31,9 @@ impl std::fmt::Display for Transport {
 pub enum ReceiveQueue<'a, S> {
     /// Its own queue of this many entries.
     Own(usize),
+    /// Its own queue of this many entries, for RECEIVEs without segments only: wake-ups and immediate data. A device whose receive buffers are memory of
+    /// its own needs little of it then.
+    OwnEmpty(usize),
     /// A queue shared with others.
     Shared(&'a S),
 }

@@ -8,8 +8,15 @@ mod process;
 use std::time::{Duration, Instant};
 
 use common::{serve_echo, ECHO};
-use dunlin::{CallError, Client, ConnectError, Peers, Preset};
+use dunlin::ring::{RingBuilder, RingConfig, RingError, SendError};
+use dunlin::{CallError, Client, ConnectError, MeetError, Peers, Preset, Region, Server, Stream};
+use dunlin_shm::{ShmConfig, ShmDevice};
+use dunlin_verbs::{
+    Access, CompletionChannel, CompletionQueue, CompletionQueueError, Device, VerbsError,
+};
+use futures_executor::block_on;
 use process::{listen, role, say, Other};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long a child may take for everything, its end included.
 const BOUND: Duration = Duration::from_secs(30);
@@ -127,11 +134,8 @@ fn parent_and_child_never_get_each_others_answers() {
                         forked("buffer", client.buffer(100_000));
                         forked("attach", client.attach("none"));
                         forked("batch", client.batch().call(ECHO, b"child").send());
-                        forked(
-                            "future",
-                            futures_executor::block_on(client.call_async(ECHO, b"child")),
-                        );
-                        forked("a future of before", futures_executor::block_on(future));
+                        forked("future", block_on(client.call_async(ECHO, b"child")));
+                        forked("a future of before", block_on(future));
                         assert!(matches!(client.pipeline(), Err(ConnectError::Forked)));
                         assert!(matches!(Peers::new([&client]), Err(ConnectError::Forked)));
                         forked("submit", pipeline.submit(ECHO, b"child", 1));
@@ -147,7 +151,7 @@ fn parent_and_child_never_get_each_others_answers() {
                         for _ in 0..50 {
                             call(&own, "child").unwrap();
                         }
-                        let answer = futures_executor::block_on(own.call_async(ECHO, b"later"));
+                        let answer = block_on(own.call_async(ECHO, b"later"));
                         assert_eq!(&*answer.unwrap(), b"later");
                     },
                     || {
@@ -167,4 +171,128 @@ fn parent_and_child_never_get_each_others_answers() {
             assert_eq!(ended, 0, "the child of {preset:?}");
         },
     );
+}
+
+fn not_connected<T: std::fmt::Debug>(what: &str, result: std::io::Result<T>) {
+    let error = result.expect_err(what);
+    assert_eq!(
+        error.kind(),
+        std::io::ErrorKind::NotConnected,
+        "{what}: {error}"
+    );
+    assert!(error.to_string().contains("forked"), "{what}: {error}");
+}
+
+#[test]
+fn servers_streams_rings_regions_and_devices_are_the_parents() {
+    let name = "servers_streams_rings_regions_and_devices_are_the_parents";
+    in_processes(name, &["all"], |_, _| {
+        let table = Region::new("table", 4096).writable();
+        let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
+        let server = server
+            .region(&table)
+            .handle(ECHO, |request, reply| reply.write(request.payload()));
+        let server = server.serve().unwrap();
+        let address = server.address().to_string();
+        let client = Client::connect(&address).unwrap();
+        let region = client.attach("table").unwrap();
+        let long = client.call(ECHO, &[7; 100_000]).unwrap();
+
+        let listener = Stream::bind("dunlin://127.0.0.1:0").unwrap();
+        let mut ours = Stream::connect(&listener.address().to_string()).unwrap();
+        let mut theirs = listener.accept().unwrap();
+
+        let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        let rings = RingBuilder::new(&device, RingConfig::default());
+        let consumers = rings.bind_consumers("dunlin://127.0.0.1:0").unwrap();
+        let mut producer = rings
+            .connect_producer(&consumers.address().to_string())
+            .unwrap();
+        let mut consumer = consumers.accept().unwrap();
+        let channel = device.create_completion_channel().unwrap();
+        let mut queue = device.create_completion_queue(16, Some(&channel)).unwrap();
+        let domain = device.create_protection_domain().unwrap();
+
+        let (parents, parents_region) = (client.clone(), region.clone());
+        // What the parent goes on with cannot be moved into what the child drops: the child has copies of all the same.
+        let own =
+            std::cell::RefCell::new(Some((server, client, region, long, listener, consumers)));
+        let in_use =
+            std::cell::RefCell::new((&mut ours, &mut theirs, &mut producer, &mut consumer));
+        let code = while_a_child(
+            || {
+                let (server, client, region, long, listener, consumers) = own.take().unwrap();
+                let (ours, theirs, producer, consumer) = &mut *in_use.borrow_mut();
+                forked("read of a region", region.read(0, 8));
+                forked("write of a region", region.write(0, b"child"));
+                forked("region, future", block_on(region.read_async(0, 8)));
+                not_connected("read", block_on(ours.read(&mut [0; 8])));
+                not_connected("write", block_on(ours.write(b"child")));
+                not_connected("flush", block_on(theirs.flush()));
+                not_connected("shutdown", block_on(theirs.shutdown()));
+                assert!(matches!(listener.accept(), Err(MeetError::Forked)));
+                assert!(matches!(
+                    producer.try_send(b"child"),
+                    Err(SendError::Ring(RingError::Forked))
+                ));
+                assert_eq!(producer.poll(), Err(RingError::Forked));
+                assert_eq!(consumer.receive(|_| ()), Err(RingError::Forked));
+                assert!(matches!(
+                    queue.poll(&mut []),
+                    Err(CompletionQueueError::Forked(_))
+                ));
+                assert!(matches!(channel.wait(BOUND), Err(VerbsError::Forked(_))));
+                let allocated = device.allocate_region(&domain, 4096, Access::LOCAL_WRITE);
+                assert!(matches!(allocated, Err(VerbsError::Forked(_))));
+                assert_eq!(server.senders().len(), 0);
+                assert!(server.observer().figures().is_none());
+                assert!(!server.shutdown());
+                // SAFETY: the child never looks at the parent's ends again; dropping them here is what is tested.
+                unsafe {
+                    std::ptr::drop_in_place(*ours);
+                    std::ptr::drop_in_place(*theirs);
+                    std::ptr::drop_in_place(*producer);
+                    std::ptr::drop_in_place(*consumer);
+                }
+                drop((client, region, long, listener, consumers));
+
+                let server = serve_echo();
+                let client = Client::connect(&server.address().to_string()).unwrap();
+                assert_eq!(&*client.call(ECHO, b"own").unwrap(), b"own");
+                let listener = Stream::bind("dunlin://127.0.0.1:0").unwrap();
+                let mut out = Stream::connect(&listener.address().to_string()).unwrap();
+                let mut back = listener.accept().unwrap();
+                block_on(out.write_all(b"own")).unwrap();
+                let mut bytes = [0; 3];
+                block_on(back.read_exact(&mut bytes)).unwrap();
+                assert_eq!(&bytes, b"own");
+                drop((out, back));
+                assert!(server.shutdown());
+            },
+            || {
+                assert_eq!(&*parents.call(ECHO, b"parent").unwrap(), b"parent");
+                parents_region.write(0, b"parent").unwrap();
+                assert_eq!(&*parents_region.read(0, 6).unwrap(), b"parent");
+            },
+        );
+        assert_eq!(code, 0, "the child");
+        // Nothing of the child came through, and the ends still work.
+        let mut bytes = [0; 6];
+        block_on(ours.write_all(b"parent")).unwrap();
+        block_on(theirs.read_exact(&mut bytes)).unwrap();
+        assert_eq!(&bytes, b"parent");
+        producer.try_send(b"parent").unwrap();
+        producer.flush().unwrap();
+        let started = Instant::now();
+        let mut seen = Vec::new();
+        while seen.is_empty() {
+            assert!(started.elapsed() < BOUND, "nothing came through the ring");
+            producer.poll().unwrap();
+            consumer.receive(|message| seen = message.to_vec()).unwrap();
+        }
+        assert_eq!(seen, b"parent");
+        let (server, client, region, ..) = own.take().unwrap();
+        drop((client, region, parents, parents_region));
+        assert!(server.shutdown());
+    });
 }

@@ -204,7 +204,9 @@ impl IbvQueuePair {
             ));
         };
         let (own, shared) = match config.receive_queue {
-            ReceiveQueue::Own(requests) => (requests.max(1), None),
+            ReceiveQueue::Own(requests) | ReceiveQueue::OwnEmpty(requests) => {
+                (requests.max(1), None)
+            }
             ReceiveQueue::Shared(queue) => {
                 if !Arc::ptr_eq(&queue.core().domain, domain) {
                     return Err(invalid("receive_queue", "of another protection domain"));

@@ -47,6 +47,7 @@ pub struct ShmQueuePair {
 pub(crate) struct Limits {
     pub(crate) send_requests: usize,
     pub(crate) segments: usize,
+    pub(crate) receive_segments: usize,
     pub(crate) inline_bytes: usize,
     /// The bytes of a WRITE become visible in order of addresses.
     pub(crate) in_order: bool,
@@ -101,7 +102,7 @@ impl ShmQueuePair {
         };
         let geometry = Geometry {
             lengths,
-            data_bytes: shared.core.config.port_bytes as u32,
+            data_bytes: shared.port_bytes as u32,
             shared_receive,
         };
         let (file, port) =
@@ -317,7 +318,7 @@ impl ShmQueuePair {
         let ReceiveSource::Own(ring) = &shared.source else {
             return Err(PostErrorKind::Verb(shared.transport));
         };
-        check_receive(request, self.limits.segments)?;
+        check_receive(request, self.limits.receive_segments)?;
         if shared.transport == Transport::UnreliableDatagram && ring.is_empty() {
             // What came before there was a RECEIVE is lost, as on a wire.
             shared.receive.enter(|receive| {

@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) receive_place: u32,
     pub(crate) receive: Gate<ReceiveState>,
     pub(crate) source: ReceiveSource,
+    /// Data bytes of its port.
+    pub(crate) port_bytes: usize,
     pub(crate) link: Mutex<Link>,
     mailbox: Mutex<Vec<(u32, Mail)>>,
     pub(crate) watched: AtomicBool,
@@ -78,7 +80,7 @@ pub(crate) struct Parts {
     pub(crate) receive_place: u32,
     pub(crate) source: ReceiveSource,
     pub(crate) segments: usize,
-    pub(crate) send_requests: usize,
+    pub(crate) port_bytes: usize,
 }
 
 impl Shared {
@@ -93,13 +95,14 @@ impl Shared {
             queue_key: crate::core::random_u64() as u32,
             state: AtomicU32::new(QueuePairState::Reset as u32),
             incarnation: AtomicU32::new(0),
-            send: Handover::new(Executor::new(parts.send_requests)),
+            send: Handover::new(Executor::new()),
             send_cq: parts.send_cq,
             receive_cq: parts.receive_cq,
             send_place: parts.send_place,
             receive_place: parts.receive_place,
             receive: Gate::new(ReceiveState::new(parts.segments)),
             source: parts.source,
+            port_bytes: parts.port_bytes,
             link: Mutex::new(Link {
                 remote: None,
                 attributes: ConnectAttributes::default(),

@@ -280,7 +280,8 @@ impl Device for SimDevice {
             config.inline_bytes,
             self.attributes.max_inline_bytes,
         )?;
-        if let ReceiveQueue::Own(requests) = config.receive_queue {
+        if let ReceiveQueue::Own(requests) | ReceiveQueue::OwnEmpty(requests) = config.receive_queue
+        {
             within("max_receive_requests", requests, MAX_REQUESTS)?;
         }
         SimQueuePair::new(&self.inner, self.host, domain.number, config)

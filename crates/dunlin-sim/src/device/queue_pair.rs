@@ -63,7 +63,7 @@ impl SimQueuePair {
         };
         let mtu_bytes = at.nic.parameters.mtu_bytes as u32;
         let receives = match config.receive_queue {
-            ReceiveQueue::Own(requests) => (
+            ReceiveQueue::Own(requests) | ReceiveQueue::OwnEmpty(requests) => (
                 shared_receive::create(&mut world, host, domain, requests, config.segments),
                 false,
             ),

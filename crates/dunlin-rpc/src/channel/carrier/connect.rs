@@ -95,7 +95,8 @@ impl<D: Device> UnconnectedCarrier<D> {
                 send_completions: &completions,
                 receive_completions: queue,
                 send_requests: SEND_REQUESTS,
-                receive_queue: ReceiveQueue::Own(receives),
+                // Wake-ups only.
+                receive_queue: ReceiveQueue::OwnEmpty(receives),
                 segments: attributes.max_segments.min(segments),
                 inline_bytes,
             },
@@ -167,7 +168,8 @@ impl<D: Device> UnconnectedCarrier<D> {
             unsignaled: 0,
             posted: 0,
             retired: 0,
-            signaled: VecDeque::with_capacity(SEND_REQUESTS),
+            // One request in 64 is signaled, and lists of one-sided operations.
+            signaled: VecDeque::with_capacity(16),
             vain_looks: 0,
             stalled_since: thread::now(),
             fetches: Vec::new(),

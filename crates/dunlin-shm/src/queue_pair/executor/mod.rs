@@ -21,6 +21,7 @@ use super::work::{LeftOver, Work};
 pub(super) use one_sided::place_piece;
 pub(crate) use peer::Mail;
 pub(crate) use region::PeerRegion;
+use region::PeerRegions;
 
 /// How far a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub(crate) enum Reason {
 #[derive(Debug)]
 pub(crate) struct Executor {
     pub(crate) outbound: Option<Outbound>,
-    regions: Vec<Option<PeerRegion>>,
+    regions: PeerRegions,
     asked: Option<u32>,
     refused: Option<(u32, CompletionStatus)>,
     attach_again: Option<Instant>,
@@ -62,14 +63,15 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    pub(crate) fn new(send_requests: usize) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             outbound: None,
-            regions: Vec::new(),
+            regions: PeerRegions::default(),
             asked: None,
             refused: None,
             attach_again: None,
-            queue: VecDeque::with_capacity(send_requests),
+            // Most requests are finished when they are posted: there is room when one is not.
+            queue: VecDeque::new(),
             crossed: 0,
             waiting: None,
             remote: None,
@@ -84,7 +86,7 @@ impl Executor {
         let queue = std::mem::take(&mut self.queue);
         *self = Self {
             queue,
-            ..Self::new(0)
+            ..Self::new()
         };
     }
 

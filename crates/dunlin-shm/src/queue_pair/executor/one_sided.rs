@@ -11,7 +11,6 @@ use crate::control::Command;
 use crate::port::{Nonsense, Outbound};
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::{Source, Work};
-use crate::region_table::key_index;
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
@@ -29,10 +28,10 @@ impl Executor {
             return false;
         };
         let key = remote.key.0;
-        let Some(Some(region)) = self.regions.get(key_index(key)) else {
+        let Some(region) = self.regions.get(key) else {
             return false;
         };
-        if region.key != key || !outbound.peer_receives() || !outbound.table.holds(key) {
+        if !outbound.peer_receives() || !outbound.table.holds(key) {
             return false;
         }
         let Some(target) = region.place(remote, length as u64, Access::REMOTE_WRITE) else {
@@ -47,13 +46,10 @@ impl Executor {
     #[inline]
     pub(crate) fn expect_write(&self, remote: &RemoteAddress, length: usize) {
         const MOST: usize = 32 * LINE_BYTES;
-        let Some(Some(region)) = self.regions.get(key_index(remote.key.0)) else {
+        let Some(region) = self.regions.get(remote.key.0) else {
             return;
         };
         let length = length.min(MOST);
-        if region.key != remote.key.0 {
-            return;
-        }
         let Some(start) = region.place(remote, length as u64, Access::REMOTE_WRITE) else {
             return;
         };
@@ -142,15 +138,11 @@ impl Executor {
         access: Access,
     ) -> Result<*mut u8, Step> {
         let key = remote.key.0;
-        if let (Some(Some(region)), Some(outbound)) =
-            (self.regions.get(key_index(key)), &self.outbound)
-        {
-            if region.key == key {
-                let target = region.place(&remote, length, access);
-                return target
-                    .filter(|_| outbound.table.holds(key))
-                    .ok_or(Step::Fail(CompletionStatus::RemoteAccess));
-            }
+        if let (Some(region), Some(outbound)) = (self.regions.get(key), &self.outbound) {
+            let target = region.place(&remote, length, access);
+            return target
+                .filter(|_| outbound.table.holds(key))
+                .ok_or(Step::Fail(CompletionStatus::RemoteAccess));
         }
         self.find_slowly(pair, remote, length, access)
     }
@@ -165,7 +157,7 @@ impl Executor {
     ) -> Result<*mut u8, Step> {
         let key = remote.key.0;
         self.read_mail(pair);
-        if matches!(self.regions.get(key_index(key)), Some(Some(region)) if region.key == key) {
+        if self.regions.get(key).is_some() {
             return self.find(pair, remote, length, access);
         }
         if length == 0 {

@@ -10,7 +10,6 @@ use crate::core::lock;
 use crate::port::Outbound;
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::{Target, Work};
-use crate::region_table::key_index;
 
 /// A refused attach is asked for again after this.
 const ATTACH_AGAIN: Duration = Duration::from_millis(5);
@@ -90,11 +89,7 @@ impl Executor {
                         }
                     };
                     self.unmap_revoked();
-                    let index = key_index(key);
-                    if self.regions.len() <= index {
-                        self.regions.resize_with(index + 1, || None);
-                    }
-                    self.regions[index] = Some(region);
+                    self.regions.insert(region);
                 }
                 Mail::Datagram(target, outbound) => self.datagrams.answered(target, outbound),
                 Mail::Gone(uid) => self.datagrams.forget(uid),
@@ -107,11 +102,8 @@ impl Executor {
         let Some(outbound) = &self.outbound else {
             return;
         };
-        for region in &mut self.regions {
-            if matches!(region, Some(region) if !outbound.table.holds(region.key)) {
-                *region = None;
-            }
-        }
+        self.regions
+            .retain(|region| outbound.table.holds(region.key));
     }
 
     /// What `to_ready_to_receive` was given.

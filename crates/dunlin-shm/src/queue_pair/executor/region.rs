@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dunlin_verbs::{Access, RemoteAddress};
 
 use crate::mapping::Mapping;
+use crate::region_table::key_index;
 
 /// A region of the peer, mapped here.
 #[derive(Debug)]
@@ -54,4 +55,63 @@ impl PeerRegion {
         // SAFETY: the offset is within the mapping.
         Some(unsafe { self.start.as_ptr().add(offset as usize) })
     }
+}
+
+/// The regions of one peer that are mapped here, found by their keys. The table is the smallest that has a place for each: a connection has two or three
+/// regions, and its peer thousands.
+#[derive(Debug, Default)]
+pub(super) struct PeerRegions {
+    /// A power of two of places, or none; a region's is the lowest bits of its key, which are unique among the regions of a device.
+    places: Vec<Option<PeerRegion>>,
+}
+
+impl PeerRegions {
+    /// The region of this key.
+    #[inline(always)]
+    pub(super) fn get(&self, key: u32) -> Option<&PeerRegion> {
+        // Without places the mask is all ones.
+        let place = key as usize & self.places.len().wrapping_sub(1);
+        match self.places.get(place) {
+            Some(Some(region)) if region.key == key => Some(region),
+            _ => None,
+        }
+    }
+
+    /// Adds a region, in the place of one that had its index before.
+    pub(super) fn insert(&mut self, region: PeerRegion) {
+        let index = key_index(region.key);
+        self.retain(|other| key_index(other.key) != index);
+        let all: Vec<PeerRegion> = self.places.drain(..).flatten().chain([region]).collect();
+        let mut count = all.len().next_power_of_two();
+        // All keys differ in their index, so this ends with as many places as there are indices at the latest.
+        while !are_apart(&all, count) {
+            count *= 2;
+        }
+        self.places.resize_with(count, || None);
+        for region in all {
+            let place = region.key as usize & (count - 1);
+            self.places[place] = Some(region);
+        }
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(&PeerRegion) -> bool) {
+        for place in &mut self.places {
+            if place.as_ref().is_some_and(|region| !keep(region)) {
+                *place = None;
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.places.clear();
+    }
+}
+
+/// Whether each region has a place of its own among `count`.
+fn are_apart(regions: &[PeerRegion], count: usize) -> bool {
+    let mut taken = vec![false; count];
+    regions.iter().all(|region| {
+        let place = &mut taken[region.key as usize & (count - 1)];
+        !std::mem::replace(place, true)
+    })
 }
