@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
+    Aborter, Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
     QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, SendRequest, Transport, Verbs,
     VerbsError,
 };
@@ -366,6 +366,15 @@ impl QueuePair for IbvQueuePair {
 
     fn to_error(&mut self) {
         self.core.fail();
+    }
+
+    fn aborter(&self) -> Option<Aborter> {
+        let core = Arc::downgrade(&self.core);
+        Some(Box::new(move || {
+            if let Some(core) = core.upgrade() {
+                core.fail();
+            }
+        }))
     }
 
     fn to_reset(&mut self) {

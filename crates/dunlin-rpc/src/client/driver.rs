@@ -239,8 +239,7 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
         lane.sleeper.wake();
         *place = None;
     }
-    let connect = |error| CallError::Connect(Arc::new(error));
-    let (lane, _) = core.recipe.open(Owner::Alone).map_err(connect)?;
+    let (lane, _) = core.recipe.open(Owner::Alone)?;
     let lane = Arc::new(AsyncLane {
         sleeper: lane.sleeper(),
         inner: Mutex::new(Inner {
@@ -295,6 +294,7 @@ pub(super) fn operate(
 type Submit<'a> = dyn Fn(&mut Inner, usize, Duration, bool) -> Result<CallId, CallError> + 'a;
 
 fn send(core: &Arc<Core>, submit: &Submit<'_>) -> Result<(Arc<AsyncLane>, usize), CallError> {
+    core.recipe.refuse_own_server()?;
     let deadline = core.recipe.deadline;
     let lane = lane_of(core)?;
     let mut inner = lane.lock();

@@ -26,6 +26,7 @@ pub struct Pipeline {
     lane: Box<dyn Lane>,
     wait: WaitMode,
     deadline: Duration,
+    server: u64,
     /// Polls in a row that took nothing.
     empty_polls: u32,
 }
@@ -62,6 +63,7 @@ impl Pipeline {
             lane,
             wait: recipe.channel.wait,
             deadline: recipe.deadline,
+            server: recipe.server(),
             empty_polls: 0,
         }
     }
@@ -256,7 +258,7 @@ impl Pipeline {
         answer: impl FnMut(u64, Result<&[u8], CallError>),
     ) -> Result<usize, CallError> {
         let mut sink = Callback(answer);
-        let mut waiter = Waiter::new(self.wait, self.deadline, &NEVER_CLOSED);
+        let mut waiter = Waiter::new(self.wait, self.deadline, &NEVER_CLOSED).of(self.server);
         if self.lane.outstanding() == 0 {
             self.lane.flush(&mut sink)?;
             return Ok(0);

@@ -1,8 +1,10 @@
 //! The desk: where a server opens connections for clients, however they found it; and the server that has nothing but a desk.
 
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
-use super::service::Service;
+use super::identity::{Identity, SERVER_PARAMETER};
+use super::service::{Service, PATIENCE};
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::bootstrap::{OpenReply, OpenRequest, Refusal};
@@ -12,6 +14,7 @@ use crate::preset::Preset;
 /// have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same desk.
 #[derive(Clone)]
 pub struct Desk {
+    identity: Identity,
     services: Arc<Vec<NamedService>>,
 }
 
@@ -26,8 +29,9 @@ impl std::fmt::Debug for Desk {
 }
 
 impl Desk {
-    pub(super) fn new(services: Vec<NamedService>) -> Self {
+    pub(super) fn new(identity: Identity, services: Vec<NamedService>) -> Self {
         Self {
+            identity,
             services: Arc::new(services),
         }
     }
@@ -39,6 +43,17 @@ impl Desk {
     /// To look at the services without keeping them.
     pub(super) fn downgrade(&self) -> Weak<Vec<NamedService>> {
         Arc::downgrade(&self.services)
+    }
+
+    /// Ends all threads without waiting for answers. Those that are stuck in a handler are left behind.
+    pub(super) fn end(&self) {
+        for (_, service) in self.services() {
+            service.stop();
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for (_, service) in self.services() {
+            service.end(deadline);
+        }
     }
 
     /// The device of a desk that has but one.
@@ -84,9 +99,10 @@ impl Desk {
         let service = self.services().find(|(name, _)| *name == request.device);
         let (_, service) =
             service.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
-        let (endpoint, parameters) = service
+        let (endpoint, mut parameters) = service
             .accept(preset.channel(), &request.endpoint, &request.parameters)
             .map_err(|error| Refusal::rejected(error.to_string()))?;
+        parameters.insert(SERVER_PARAMETER.to_owned(), self.identity.number());
         Ok(OpenReply {
             endpoint,
             parameters,
@@ -94,7 +110,8 @@ impl Desk {
     }
 }
 
-/// A server without a port. Dropping it ends it at once, with its clients' connections.
+/// A server without a port. Dropping it ends it at once, with its clients' connections; see [`crate::RunningServer`] about handlers that do not
+/// return.
 #[derive(Debug)]
 pub struct LocalServer {
     desk: Desk,
@@ -128,8 +145,6 @@ impl LocalServer {
 
 impl Drop for LocalServer {
     fn drop(&mut self) {
-        for (_, service) in self.desk.services() {
-            service.end();
-        }
+        self.desk.end();
     }
 }
