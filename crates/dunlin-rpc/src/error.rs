@@ -42,6 +42,10 @@ pub enum CallError {
     /// There is no connection and none could be made. The call was not sent.
     #[error("not connected: {0}")]
     Connect(#[source] Arc<ConnectError>),
+    /// A handler that runs on a polling thread called the server that it is a handler of: it would have waited for itself. The call was not sent,
+    /// unless it was made by a [`crate::Pipeline`] from elsewhere.
+    #[error("{OWN_SERVER}")]
+    OwnServer,
     /// The server has no such handler.
     #[error("the server has no handler {0}")]
     UnknownHandler(HandlerId),
@@ -131,6 +135,10 @@ fn fate_of(executed: bool) -> &'static str {
     }
 }
 
+/// Why a handler cannot call its own server.
+const OWN_SERVER: &str =
+    "a handler that runs on a polling thread called its own server: register it with handle_on_workers";
+
 /// A connection could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -158,6 +166,9 @@ pub enum ConnectError {
         /// What there is, with commas.
         available: String,
     },
+    /// A handler that runs on a polling thread wanted a connection to the server that it is a handler of.
+    #[error("{OWN_SERVER}")]
+    OwnServer,
     /// The server that was given does not want the client.
     #[error("refused: {0}")]
     Refused(Refusal),
@@ -310,6 +321,16 @@ impl From<Forked> for CallError {
 impl From<Forked> for ConnectError {
     fn from(Forked: Forked) -> Self {
         Self::Forked
+    }
+}
+
+/// What a call hears when there is no connection for it.
+impl From<ConnectError> for CallError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::OwnServer => CallError::OwnServer,
+            other => CallError::Connect(Arc::new(other)),
+        }
     }
 }
 

@@ -305,9 +305,10 @@ impl<D: Device> OpeningLane for OpeningSession<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<Box<dyn Lane>, VerbsError> {
-        let theirs = self.session.join(peer, parameters)?;
+        let (theirs, server) = self.session.join(peer, parameters)?;
         let uplink = self.uplink.take().map(|uplink| uplink.join(parameters));
-        let lane = DatagramLane::new(&self.session, &theirs, uplink.transpose()?, &self.setup);
+        let uplink = uplink.transpose()?;
+        let lane = DatagramLane::new(&self.session, (&theirs, server), uplink, &self.setup);
         Ok(Box::new(lane))
     }
 }

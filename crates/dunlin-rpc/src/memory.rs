@@ -79,7 +79,9 @@ pub(crate) fn zeros(length: usize) -> Result<Vec<u8>, NoMemory> {
 /// A copy.
 pub(crate) fn copied(from: &[u8]) -> Result<Box<[u8]>, NoMemory> {
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(from.len()).map_err(|_| NoMemory(from.len()))?;
+    bytes
+        .try_reserve_exact(from.len())
+        .map_err(|_| NoMemory(from.len()))?;
     bytes.extend_from_slice(from);
     Ok(bytes.into())
 }

@@ -9,6 +9,7 @@ use dunlin_verbs::{AsyncEvent, DeviceAttributes, VerbsError};
 
 use crate::config::ShmConfig;
 use crate::control::ControlQueue;
+use crate::destinations::Destinations;
 use crate::queue_pair::Shared;
 use crate::region::RegionCore;
 use crate::region_table::{RegionTable, KEY_INDEX_BITS};
@@ -50,6 +51,7 @@ pub(crate) struct Core {
     regions: Mutex<Regions>,
     queue_pairs: Mutex<QueuePairs>,
     events: Mutex<VecDeque<AsyncEvent>>,
+    pub(crate) destinations: Destinations,
     next_domain: AtomicU64,
 }
 
@@ -91,6 +93,7 @@ impl Core {
             table,
             control,
             events: Mutex::new(VecDeque::new()),
+            destinations: Destinations::new(),
             next_domain: AtomicU64::new(1),
         }
     }

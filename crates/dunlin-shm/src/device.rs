@@ -1,6 +1,7 @@
 //! The device: opening it, and making everything else.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -12,7 +13,7 @@ use dunlin_verbs::{
 use crate::channel::ShmCompletionChannel;
 use crate::completion_queue::ShmCompletionQueue;
 use crate::config::{ShmConfig, MAX_MESSAGE_BYTES};
-use crate::control::{self, ControlQueue};
+use crate::control::{self, Command, ControlQueue};
 use crate::core::{Core, NUMBER_INDICES};
 use crate::descriptors;
 use crate::mapping::system;
@@ -72,10 +73,12 @@ pub struct ShmProtectionDomain {
     _device: Arc<Handle>,
 }
 
-/// Where datagrams go: the device of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where datagrams go: a queue pair of a peer's device.
+#[derive(Clone, Debug)]
 pub struct ShmAddressHandle {
     gid: [u8; 16],
+    /// Whether that is no more.
+    gone: Arc<AtomicBool>,
 }
 
 impl ShmAddressHandle {
@@ -375,7 +378,21 @@ impl Device for ShmDevice {
                 "not of a device in shared memory".to_owned(),
             ));
         }
-        Ok(ShmAddressHandle { gid: address.gid })
+        let core = self.core();
+        let handle = ShmAddressHandle {
+            gid: address.gid,
+            gone: core.destinations.flag(address.gid, address.queue_pair),
+        };
+        if address.gid != core.uid {
+            // From now on the end of its process is heard of, whether anything is sent or not.
+            core.control.push(Command::Meet(address.gid));
+        }
+        Ok(handle)
+    }
+
+    #[inline]
+    fn is_gone(handle: &ShmAddressHandle) -> bool {
+        handle.gone.load(Ordering::Relaxed)
     }
 
     fn poll_async_event(&self) -> Option<AsyncEvent> {

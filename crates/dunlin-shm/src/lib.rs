@@ -26,6 +26,7 @@ mod config;
 mod control;
 mod core;
 mod descriptors;
+mod destinations;
 mod device;
 mod gate;
 mod handover;

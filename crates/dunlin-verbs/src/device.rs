@@ -148,6 +148,15 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         address: &EndpointAddress,
     ) -> Result<Self::AddressHandle, VerbsError>;
 
+    /// Whether the device has heard that the queue pair at this handle's address is no more: its process died, or its owner gave it up. It will
+    /// not come back. A device that has no such news, as real NICs have none of datagrams, says `false`: then only time tells. One load; whoever
+    /// waits for completions of a datagram queue pair is woken by such news.
+    #[inline]
+    fn is_gone(handle: &Self::AddressHandle) -> bool {
+        let _ = handle;
+        false
+    }
+
     /// The next event that no work request reports, if there is one.
     fn poll_async_event(&self) -> Option<AsyncEvent>;
 

@@ -43,7 +43,7 @@ pub use error::{CompletionQueueError, PostError, PostErrorKind, VerbsError};
 pub use memory::{copy_in_order, Access, LocalKey, Memory, Region, RemoteAddress, RemoteKey};
 pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use queue_pair::{
-    ConnectAttributes, EndpointAddress, QueuePair, QueuePairConfig, ReceiveQueue,
+    Aborter, ConnectAttributes, EndpointAddress, QueuePair, QueuePairConfig, ReceiveQueue,
     SharedReceiveQueue, Transport, ENDPOINT_ADDRESS_BYTES,
 };
 pub use rate::RateLimit;

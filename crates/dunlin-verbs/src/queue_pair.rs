@@ -137,6 +137,9 @@ impl Default for ConnectAttributes {
     }
 }
 
+/// Ends a queue pair from any thread; see [`QueuePair::aborter`].
+pub type Aborter = Box<dyn Fn() + Send + Sync>;
+
 /// A queue pair. One owner posts to it; it may move between threads but is not shared.
 pub trait QueuePair: Send + std::fmt::Debug + 'static {
     /// Memory of the device.
@@ -190,6 +193,13 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
 
     /// Any state to Error: what was posted is flushed with completions.
     fn to_error(&mut self);
+
+    /// What moves this queue pair to Error from any thread, as [`QueuePair::to_error`] does, and tells a connected peer: for whoever has to
+    /// end a queue pair whose owner is stuck. It holds nothing of the queue pair, and does nothing once that is gone. `None`: the device has no
+    /// such thing.
+    fn aborter(&self) -> Option<Aborter> {
+        None
+    }
 
     /// Any state to Reset: what was posted vanishes without completions.
     fn to_reset(&mut self);

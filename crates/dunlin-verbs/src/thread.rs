@@ -139,7 +139,12 @@ pub fn hold<T>(action: impl FnOnce() -> T) -> T {
 /// A thread that was started by [`crate::Device::spawn`].
 pub struct Running {
     join: Box<dyn FnOnce() -> std::thread::Result<()> + Send>,
+    /// Whether a thread of the system has ended; a simulated one is only waited for.
+    has_ended: Option<Box<dyn Fn() -> bool + Send>>,
 }
+
+/// Between two looks whether a thread has ended.
+const LOOK: Duration = Duration::from_millis(1);
 
 impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -152,6 +157,7 @@ impl Running {
     pub fn new(join: impl FnOnce() -> std::thread::Result<()> + Send + 'static) -> Self {
         Self {
             join: Box::new(join),
+            has_ended: None,
         }
     }
 
@@ -160,8 +166,18 @@ impl Running {
     /// # Errors
     /// When there is none to be had.
     pub fn start(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let ended = Arc::new(());
+        let alive = Arc::downgrade(&ended);
+        let run = move || {
+            // Given up last of all, also by a panic.
+            let _ended = ended;
+            run();
+        };
         let thread = std::thread::Builder::new().name(name).spawn(run)?;
-        Ok(Self::new(move || thread.join()))
+        Ok(Self {
+            join: Box::new(move || thread.join()),
+            has_ended: Some(Box::new(move || alive.strong_count() == 0)),
+        })
     }
 
     /// Waits for its end.
@@ -170,5 +186,20 @@ impl Running {
     /// What it panicked with.
     pub fn join(self) -> std::thread::Result<()> {
         (self.join)()
+    }
+
+    /// As [`Running::join`], until `deadline` at most. `None`: it goes on by itself, and nobody waits for it any more. A simulated thread is
+    /// waited for in its own time, whatever the deadline.
+    pub fn join_until(self, deadline: Instant) -> Option<std::thread::Result<()>> {
+        if let Some(has_ended) = &self.has_ended {
+            while !has_ended() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return None;
+                }
+                std::thread::sleep(left.min(LOOK));
+            }
+        }
+        Some((self.join)())
     }
 }

@@ -149,8 +149,13 @@ fn a_server_without_memory_refuses_and_goes_on() {
         for mib in [4, 84, 100, 130, 200] {
             let (mut server, address, good) = limited("memory", mib << 20);
             let (heard, clients) = crowd(&mut server, &address, preset, &good);
-            println!("{preset}, {mib} MiB left: {} clients; {heard:?}", clients.len());
-            refused |= heard.keys().any(|words| words.contains("memory for another client"));
+            println!(
+                "{preset}, {mib} MiB left: {} clients; {heard:?}",
+                clients.len()
+            );
+            refused |= heard
+                .keys()
+                .any(|words| words.contains("memory for another client"));
             drop(clients);
             is_alive(&mut server, &good, "all others are gone");
             server.say("alive?");

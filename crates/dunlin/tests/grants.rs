@@ -93,5 +93,8 @@ fn no_client_reads_the_requests_of_another() {
             read.push(preset);
         }
     }
-    assert!(read.is_empty(), "a client reads the requests of others with {read:?}");
+    assert!(
+        read.is_empty(),
+        "a client reads the requests of others with {read:?}"
+    );
 }

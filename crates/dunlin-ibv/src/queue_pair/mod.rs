@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
+    Aborter, Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
     QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, SendRequest, Transport, Verbs,
     VerbsError,
 };
@@ -381,6 +381,15 @@ impl QueuePair for IbvQueuePair {
 
     fn to_error(&mut self) {
         self.core.fail();
+    }
+
+    fn aborter(&self) -> Option<Aborter> {
+        let core = Arc::downgrade(&self.core);
+        Some(Box::new(move || {
+            if let Some(core) = core.upgrade() {
+                core.fail();
+            }
+        }))
     }
 
     fn to_reset(&mut self) {

@@ -1,6 +1,6 @@
 //! How a client is made, and how its lanes are.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::devices;
 use crate::error::ConnectError;
 use crate::fabric::{DeviceFabric, Fabric, Fabrics, LaneMaker, Owner, SessionSetup};
 use crate::preset::{ChannelKind, Preset, Situation, AUTO_OWN_LANES};
+use crate::server::identity::{self, SERVER_PARAMETER};
 use crate::server::Desk;
 use crate::sharing::dispatcher;
 use crate::sharing::handle::Handle;
@@ -216,6 +217,7 @@ impl ClientBuilder {
             shared: Mutex::new(None),
             making: Mutex::new(()),
             fatal: Arc::default(),
+            server: AtomicU64::new(0),
         }
     }
 }
@@ -262,6 +264,8 @@ pub(super) struct Recipe {
     making: Mutex<()>,
     /// A packet was lost, and that ends the client.
     fatal: Arc<AtomicBool>,
+    /// Which server the last lane was made to; zero before the first.
+    server: AtomicU64,
 }
 
 /// A connection handle and what makes its lanes.
@@ -305,6 +309,7 @@ impl Recipe {
         owner: Owner,
         group: &mut Option<u64>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
+        self.refuse_own_server()?;
         let (fabric, reached) = match self.first.get() {
             Some(fabric) => (fabric, None),
             None => {
@@ -362,6 +367,20 @@ impl Recipe {
             lane.hold(Arc::clone(&self.own));
         }
         Ok((lane, info))
+    }
+
+    /// For a thread that polls for the very server: it would wait for itself.
+    #[inline]
+    pub(super) fn refuse_own_server(&self) -> Result<(), ConnectError> {
+        match identity::is_polled_here(self.server()) {
+            true => Err(ConnectError::OwnServer),
+            false => Ok(()),
+        }
+    }
+
+    /// Which server the last lane was made to.
+    pub(super) fn server(&self) -> u64 {
+        self.server.load(Ordering::Relaxed)
     }
 
     /// Whether the connecting thread will not be the one that calls.
@@ -534,6 +553,10 @@ impl Recipe {
             (Some(dialed), _) => dialed.open(request)?,
             (None, Way::Port { .. }) => unreachable!("a port was dialed"),
         };
+        if let Some(&server) = reply.parameters.get(SERVER_PARAMETER) {
+            self.server.store(server, Ordering::Relaxed);
+        }
+        self.refuse_own_server()?;
         let lane = finish(opening, &reply.endpoint, &reply.parameters).map_err(failed)?;
         let pages = fabric.attributes().page_kind.to_string();
         Ok((

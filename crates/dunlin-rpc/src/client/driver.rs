@@ -242,8 +242,7 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<Owned<AsyncLane>>, CallError> {
         lane.sleeper.wake();
         *place = None;
     }
-    let connect = |error| CallError::Connect(Arc::new(error));
-    let (lane, _) = core.recipe.open(Owner::Alone).map_err(connect)?;
+    let (lane, _) = core.recipe.open(Owner::Alone)?;
     let lane = Arc::new(Owned::new(AsyncLane {
         sleeper: lane.sleeper(),
         inner: Mutex::new(Inner {
@@ -301,6 +300,7 @@ fn send(
     core: &Arc<Core>,
     submit: &Submit<'_>,
 ) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
+    core.recipe.refuse_own_server()?;
     let deadline = core.recipe.deadline;
     let lane = lane_of(core)?;
     let mut inner = lane.lock();

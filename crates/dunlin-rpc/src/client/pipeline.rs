@@ -28,6 +28,7 @@ pub struct Pipeline {
     lane: Owned<Box<dyn Lane>>,
     wait: WaitMode,
     deadline: Duration,
+    server: u64,
     /// Polls in a row that took nothing.
     empty_polls: u32,
 }
@@ -64,6 +65,7 @@ impl Pipeline {
             lane: Owned::new(lane),
             wait: recipe.channel.wait,
             deadline: recipe.deadline,
+            server: recipe.server(),
             empty_polls: 0,
         }
     }
@@ -264,7 +266,7 @@ impl Pipeline {
     ) -> Result<usize, CallError> {
         self.lane.check()?;
         let mut sink = Callback(answer);
-        let mut waiter = Waiter::new(self.wait, self.deadline, &NEVER_CLOSED);
+        let mut waiter = Waiter::new(self.wait, self.deadline, &NEVER_CLOSED).of(self.server);
         if self.lane.outstanding() == 0 {
             self.lane.flush(&mut sink)?;
             return Ok(0);

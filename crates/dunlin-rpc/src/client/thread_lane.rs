@@ -125,7 +125,7 @@ fn renew<'a>(core: &Core, place: &'a mut Place) -> Result<&'a mut Box<dyn Lane>,
             tracing::debug!(%error, "a thread keeps a lane of its own");
             kept
         }
-        (Err(error), None) => return Err(CallError::Connect(Arc::new(error))),
+        (Err(error), None) => return Err(error.into()),
     };
     Ok(place.insert(lane))
 }

@@ -8,6 +8,7 @@ use dunlin_verbs::thread;
 use super::lane::{Lane, Sink};
 use crate::config::{WaitMode, UNHEARD_PAUSE};
 use crate::error::CallError;
+use crate::server::identity;
 
 /// Polls between two looks at the clock.
 const POLLS_PER_CLOCK: u32 = 64;
@@ -27,6 +28,8 @@ pub(super) struct Waiter<'a> {
     clocks: u32,
     started: Option<Instant>,
     idle_since: Option<Instant>,
+    /// Which server is waited for, where the lane may be on another thread than it was made on; else zero.
+    server: u64,
 }
 
 impl<'a> Waiter<'a> {
@@ -42,7 +45,15 @@ impl<'a> Waiter<'a> {
             clocks: 0,
             started: None,
             idle_since: None,
+            server: 0,
         }
+    }
+
+    /// Waits for this server, which may be the one that the calling thread polls for.
+    #[inline]
+    pub(super) fn of(mut self, server: u64) -> Self {
+        self.server = server;
+        self
     }
 
     /// After a poll that took something.
@@ -71,6 +82,9 @@ impl<'a> Waiter<'a> {
 
     #[cold]
     fn look_at_clock(&mut self, lane: &mut dyn Lane, sink: &mut dyn Sink) -> Result<(), CallError> {
+        if identity::is_polled_here(self.server) {
+            return Err(CallError::OwnServer);
+        }
         let now = thread::now();
         let started = *self.started.get_or_insert(now);
         let waited = now.duration_since(started);

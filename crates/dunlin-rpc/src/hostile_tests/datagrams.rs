@@ -123,6 +123,17 @@ impl Sender {
         self.send(&bytes);
     }
 
+    /// A datagram with so many messages of this kind.
+    fn many(&mut self, kind: Kind, messages: usize) {
+        let mut packet = Packet::new(4096);
+        for _ in 0..messages {
+            packet.push(Header::new(kind, ECHO, 0, 0), &[]);
+        }
+        packet.seal(self.theirs.to);
+        let bytes = packet.bytes().to_vec();
+        self.send(&bytes);
+    }
+
     fn misbehave(&mut self, random: &mut Random) {
         let choice = random.below(5);
         let length = random.of(&[0, 1, 15, 16, 17, 31, 40, 300, 4096]);
@@ -202,6 +213,96 @@ fn datagrams_of_strangers_and_bad_clients_harm_nobody() {
     let builder = Client::builder().preset(Preset::Fasst);
     let client = builder.connect(&server.address().to_string()).unwrap();
     assert_eq!(&*client.call(ECHO, b"fine").unwrap(), b"fine");
+}
+
+#[test]
+fn senders_who_go_on_for_ever_keep_nobody_from_his_answers() {
+    let server = serve();
+    let address = server.address().to_string();
+    let stop = AtomicBool::new(false);
+    let sent = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let stopper = Stopper(&stop);
+        for kind in [None, Some(Kind::Cancel)] {
+            let (stop, sent, server) = (&stop, &sent, &server);
+            scope.spawn(move || {
+                let device = hostile_device();
+                let mut sender = Sender::dial(&device, server);
+                while !stop.load(Ordering::Relaxed) {
+                    for _ in 0..100 {
+                        match kind {
+                            // Nothing at all, and as much as fits that means nothing.
+                            None => sender.send(&[]),
+                            Some(kind) => sender.many(kind, 200),
+                        }
+                    }
+                    sent.fetch_add(100, Ordering::Relaxed);
+                }
+            });
+        }
+        for preset in [Preset::Fasst, Preset::Erpc, Preset::Herd, Preset::Plain] {
+            let builder = Client::builder().preset(preset);
+            let client = builder.connect(&address).unwrap();
+            let (mut right, mut lost) = (0, 0);
+            let began = sent.load(Ordering::Relaxed);
+            while right < 300 || sent.load(Ordering::Relaxed) < began + 3000 {
+                match client.call(ECHO, b"beside") {
+                    Ok(answer) => {
+                        assert_eq!(&*answer, b"beside");
+                        right += 1;
+                    }
+                    // There was no RECEIVE for it: that is said, and no time-out.
+                    Err(CallError::PacketLost { .. }) => lost += 1,
+                    Err(error) => panic!("{preset}: {error}"),
+                }
+            }
+            println!("{preset}: {right} right, {lost} lost");
+        }
+        drop(stopper);
+    });
+    println!("{} datagrams in vain", sent.load(Ordering::Relaxed));
+    assert!(server.shutdown());
+}
+
+#[test]
+fn a_poll_ends_however_much_has_come() {
+    use crate::channel::datagram::connect::route_in;
+    use crate::channel::datagram::Endpoint;
+    const SENT: usize = 400;
+    let device = hostile_device();
+    let endpoint = |blocks| {
+        let wake = device.create_completion_channel().unwrap();
+        let mut endpoint = Endpoint::new(&device, &wake, &Default::default()).unwrap();
+        for _ in 0..blocks {
+            let block = endpoint.take_block().unwrap();
+            endpoint.add(block).unwrap();
+        }
+        endpoint
+    };
+    let (mut sender, mut receiver) = (endpoint(1), endpoint(2 * SENT / 64));
+    let session = sender.enter(1).unwrap();
+    let way = route_in(&device, sender.domain(), &receiver.address()).unwrap();
+    sender.join(session, way);
+    for number in 0..SENT {
+        if number + 1 == SENT {
+            sender.signal_next();
+        }
+        let datagram = std::iter::once((session, &[0; 16][..]));
+        sender.send(datagram).unwrap();
+    }
+    sender.finish();
+    assert_eq!(receiver.strange(), 0);
+    let mut polls = 0;
+    eventually("all are seen", || {
+        let before = receiver.strange();
+        let taken = receiver.poll(|_| panic!("nobody's")).unwrap();
+        let strange = receiver.strange() - before;
+        assert!(strange <= 128, "{strange} at once");
+        assert!(taken <= 1, "{taken}");
+        polls += usize::from(strange > 0);
+        receiver.strange() == SENT as u64
+    });
+    assert!(polls > 2, "{polls}");
 }
 
 #[test]

@@ -314,14 +314,12 @@ impl<C: Channel> Connection<C> {
         }
         match context.handlers.get(header.handler) {
             Some(Execution::Inline(function)) => self.run(function.as_ref(), header, None, true),
-            Some(Execution::Worker(_)) => {
-                match memory::copied(self.channel.payload(header)) {
-                    Ok(payload) => {
-                        self.hand_out(header.call, header.handler, Box::new(payload), context)
-                    }
-                    Err(error) => self.fail(header.call, WireFailure::no_memory(error)),
+            Some(Execution::Worker(_)) => match memory::copied(self.channel.payload(header)) {
+                Ok(payload) => {
+                    self.hand_out(header.call, header.handler, Box::new(payload), context)
                 }
-            }
+                Err(error) => self.fail(header.call, WireFailure::no_memory(error)),
+            },
             None => self.fail_unknown(header.call, header.handler),
         }
     }

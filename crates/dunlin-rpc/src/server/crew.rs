@@ -3,17 +3,19 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use dunlin_verbs::thread::{self, Running};
-use dunlin_verbs::{CompletionChannel, Device, VerbsError};
+use dunlin_verbs::{Aborter, CompletionChannel, Device, VerbsError};
 
 use super::connection::Context;
 use super::handler::HandlerTable;
+use super::identity::Identity;
 use super::mailbox::{Mail, Mailbox};
 use super::pool::Grouping;
 use super::rounds::{self, Rounds};
 use super::statistics::{Counters, ServerStatistics};
-use super::workers;
+use super::workers::{self, WorkerQueue};
 use crate::admission::grouping::pace::Pace;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
@@ -21,6 +23,7 @@ use crate::error::ServeError;
 /// What the threads are made of.
 #[derive(Clone)]
 pub(super) struct Plan {
+    pub(super) identity: Identity,
     pub(super) handlers: HandlerTable,
     pub(super) channel: ChannelConfig,
     pub(super) pollers: usize,
@@ -59,8 +62,11 @@ pub(super) trait Threads {
     fn drain(&self);
     /// Whether all pollers have ended.
     fn is_over(&self) -> bool;
-    /// Ends all without waiting for answers, and waits for the threads.
-    fn end(&self);
+    /// Tells all threads to end without waiting for answers.
+    fn stop(&self);
+    /// As [`Threads::stop`], and waits for the threads until `deadline`. Those that are stuck in a handler by then are left behind, with all that
+    /// they use; their clients' connections end.
+    fn end(&self, deadline: Instant);
 }
 
 /// A poller that is to start: its outside, and what makes its inside, on its thread.
@@ -71,8 +77,42 @@ pub(super) struct Crew<H> {
     pub(super) plan: Plan,
     started: OnceLock<Started<H>>,
     /// Held while the threads are started.
-    starting: Mutex<Vec<Running>>,
-    running: Arc<AtomicUsize>,
+    running: Mutex<Threaded<H>>,
+    /// Pollers that have not ended.
+    polling: Arc<AtomicUsize>,
+}
+
+/// What is waited for in the end.
+struct Threaded<H> {
+    pollers: Vec<(Running, Arc<H>)>,
+    workers: Vec<Running>,
+    jobs: Option<WorkerQueue>,
+}
+
+impl<H> Default for Threaded<H> {
+    fn default() -> Self {
+        Self {
+            pollers: Vec::new(),
+            workers: Vec::new(),
+            jobs: None,
+        }
+    }
+}
+
+/// Counts a poller as long as it lives, also if it panics.
+struct Polling(Arc<AtomicUsize>);
+
+impl Polling {
+    fn begin(of: &Arc<AtomicUsize>) -> Self {
+        of.fetch_add(1, Ordering::Release);
+        Self(Arc::clone(of))
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// Those that run.
@@ -104,10 +144,17 @@ impl<H: Outside> Started<H> {
             .ok_or_else(|| VerbsError::Peer("the server has no pollers".into()))
     }
 
-    /// Gives a client that was accepted to the poller of this number.
-    pub(super) fn adopt(&self, poller: usize, newcomer: H::Newcomer) {
+    /// Gives a client that was accepted to the poller of this number. `aborter`: of its queue pair, if it has one of its own.
+    pub(super) fn adopt(
+        &self,
+        poller: usize,
+        connection: u64,
+        newcomer: H::Newcomer,
+        aborter: Option<Aborter>,
+    ) {
         self.counters[poller].accepted();
         let mailbox = self.pollers[poller].mailbox();
+        mailbox.owns(connection, aborter);
         mailbox.connections.fetch_add(1, Ordering::Relaxed);
         mailbox.send(Mail::Adopt(Box::new(newcomer)));
     }
@@ -118,8 +165,8 @@ impl<H: Outside> Crew<H> {
         Self {
             plan,
             started: OnceLock::new(),
-            starting: Mutex::new(Vec::new()),
-            running: Arc::default(),
+            running: Mutex::default(),
+            polling: Arc::default(),
         }
     }
 
@@ -138,7 +185,7 @@ impl<H: Outside> Crew<H> {
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
-        let mut threads = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
@@ -151,8 +198,9 @@ impl<H: Outside> Crew<H> {
                 targets[poller].mailbox().send(Mail::Finished(finished));
             };
             let (jobs, workers) = workers::start(self.plan.workers, deliver)?;
+            threads.jobs = Some(jobs.clone());
+            threads.workers = workers;
             queue = Some(jobs);
-            threads.extend(workers);
         }
         let counters: Vec<Arc<Counters>> = pollers.iter().map(|_| Arc::default()).collect();
         for (index, (handle, inside)) in recruits.into_iter().enumerate() {
@@ -162,23 +210,25 @@ impl<H: Outside> Crew<H> {
                 counters: Arc::clone(&counters[index]),
             };
             let wait = self.plan.channel.wait;
+            let identity = self.plan.identity;
             let core = self.plan.affinity.map(|first| first + index);
-            let running = Arc::clone(&self.running);
-            running.fetch_add(1, Ordering::Release);
+            let polling = Polling::begin(&self.polling);
+            let outside = Arc::clone(&handle);
             let run = move || {
+                let _polling = polling;
+                identity.mark_thread();
                 if let Some(core) = core.filter(|_| !thread::is_simulated()) {
                     super::pin(core);
                 }
                 let wake = handle.mailbox().wake();
                 rounds::run(inside(context), wait, wake);
-                running.fetch_sub(1, Ordering::Release);
             };
             let spawned = device.spawn(format!("{name}-{index}"), core, Box::new(run));
-            threads.push(spawned.inspect_err(|_| {
-                self.running.fetch_sub(1, Ordering::Release);
+            let spawned = spawned.inspect_err(|_| {
                 // The next client that asks for them gets others.
                 pollers.iter().for_each(|poller| poller.mailbox().end());
-            })?);
+            })?;
+            threads.pollers.push((spawned, outside));
         }
         Ok(self.started.get_or_init(|| Started { pollers, counters }))
     }
@@ -219,24 +269,46 @@ impl<H: Outside> Threads for Crew<H> {
     }
 
     fn is_over(&self) -> bool {
-        self.running.load(Ordering::Acquire) == 0
+        self.polling.load(Ordering::Acquire) == 0
     }
 
-    fn end(&self) {
-        for poller in self.pollers() {
+    fn stop(&self) {
+        let threads = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, poller) in &threads.pollers {
             poller.mailbox().end();
         }
+        if let Some(jobs) = &threads.jobs {
+            jobs.close(threads.workers.len());
+        }
+    }
+
+    fn end(&self, deadline: Instant) {
+        self.stop();
         let threads = {
-            let mut held = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *held)
         };
-        // Pollers first in effect: workers end when the pollers' queues are gone.
-        for thread in threads.into_iter().rev() {
-            if thread.join().is_err() {
-                tracing::error!("a server thread panicked");
+        for (thread, poller) in threads.pollers {
+            if !wait_for(thread, deadline) {
+                tracing::error!("a poller is stuck in a handler: it is left behind, and its clients' connections end");
+                poller.mailbox().abandon();
+            }
+        }
+        for thread in threads.workers {
+            if !wait_for(thread, deadline) {
+                tracing::error!("a worker is stuck in a handler: it is left behind");
             }
         }
     }
+}
+
+/// Waits for the end of a thread. `false`: it goes on.
+fn wait_for(thread: Running, deadline: Instant) -> bool {
+    let ended = thread.join_until(deadline);
+    if matches!(ended, Some(Err(_))) {
+        tracing::error!("a server thread panicked");
+    }
+    ended.is_some()
 }
 
 /// A server that could not be started, as a client that caused it hears of it.

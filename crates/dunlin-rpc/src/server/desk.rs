@@ -1,11 +1,13 @@
 //! The desk: where a server opens connections for clients, however they found it; and the server that has nothing but a desk.
 
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::VerbsError;
 
-use super::service::Service;
+use super::identity::{Identity, SERVER_PARAMETER};
+use super::service::{Service, PATIENCE};
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::bootstrap::{OpenReply, OpenRequest, Refusal};
@@ -15,6 +17,7 @@ use crate::preset::Preset;
 /// have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same desk.
 #[derive(Clone)]
 pub struct Desk {
+    identity: Identity,
     services: Arc<Owned<Vec<NamedService>>>,
 }
 
@@ -29,8 +32,9 @@ impl std::fmt::Debug for Desk {
 }
 
 impl Desk {
-    pub(super) fn new(services: Vec<NamedService>) -> Self {
+    pub(super) fn new(identity: Identity, services: Vec<NamedService>) -> Self {
         Self {
+            identity,
             services: Arc::new(Owned::new(services)),
         }
     }
@@ -47,6 +51,17 @@ impl Desk {
     /// To look at the services without keeping them.
     pub(super) fn downgrade(&self) -> Weak<Owned<Vec<NamedService>>> {
         Arc::downgrade(&self.services)
+    }
+
+    /// Ends all threads without waiting for answers. Those that are stuck in a handler are left behind.
+    pub(super) fn end(&self) {
+        for (_, service) in self.services() {
+            service.stop();
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for (_, service) in self.services() {
+            service.end(deadline);
+        }
     }
 
     /// The device of a desk that has but one.
@@ -95,14 +110,14 @@ impl Desk {
         let service = self.services().find(|(name, _)| *name == request.device);
         let (_, service) =
             service.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
-        let (endpoint, parameters) = service
+        let (endpoint, mut parameters) = service
             .accept(preset.channel(), &request.endpoint, &request.parameters)
             .map_err(|error| match &error {
-                VerbsError::System { source, .. } => {
-                    Refusal::exhausted(source).unwrap_or_else(|| Refusal::rejected(error.to_string()))
-                }
+                VerbsError::System { source, .. } => Refusal::exhausted(source)
+                    .unwrap_or_else(|| Refusal::rejected(error.to_string())),
                 error => Refusal::rejected(error.to_string()),
             })?;
+        parameters.insert(SERVER_PARAMETER.to_owned(), self.identity.number());
         Ok(OpenReply {
             endpoint,
             parameters,
@@ -110,7 +125,8 @@ impl Desk {
     }
 }
 
-/// A server without a port. Dropping it ends it at once, with its clients' connections.
+/// A server without a port. Dropping it ends it at once, with its clients' connections; see [`crate::RunningServer`] about handlers that do not
+/// return.
 #[derive(Debug)]
 pub struct LocalServer {
     desk: Desk,
@@ -147,8 +163,6 @@ impl Drop for LocalServer {
         if !self.desk.is_here() {
             return;
         }
-        for (_, service) in self.desk.services() {
-            service.end();
-        }
+        self.desk.end();
     }
 }

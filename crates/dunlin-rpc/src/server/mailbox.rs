@@ -1,9 +1,10 @@
 //! What reaches a polling thread from other threads: new clients, what workers have done, and that the server ends.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use dunlin_verbs::CompletionChannel;
+use dunlin_verbs::{Aborter, CompletionChannel};
 
 use super::workers::Finished;
 
@@ -23,6 +24,8 @@ pub(super) struct Mailbox<N, W> {
     /// Set when the server drains, and when it must end at once.
     draining: AtomicBool,
     ending: AtomicBool,
+    /// What ends the queue pairs that the thread has, should it never come back from a handler: by connection.
+    aborters: Mutex<HashMap<u64, Aborter>>,
     wake: W,
 }
 
@@ -34,6 +37,7 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
             connections: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             ending: AtomicBool::new(false),
+            aborters: Mutex::default(),
             wake,
         }
     }
@@ -66,9 +70,33 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         self.connections.load(Ordering::Relaxed) > 0
     }
 
+    /// The thread has, or will have, a queue pair that this ends.
+    pub(super) fn owns(&self, connection: u64, aborter: Option<Aborter>) {
+        let mut aborters = self.aborters.lock().unwrap_or_else(PoisonError::into_inner);
+        match aborter {
+            Some(aborter) => aborters.insert(connection, aborter),
+            None => aborters.remove(&connection),
+        };
+    }
+
     /// A client is gone, and nothing of it is left.
-    pub(super) fn left(&self) {
+    pub(super) fn left(&self, connection: u64) {
+        self.owns(connection, None);
         self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The thread is stuck in a handler: ends its queue pairs under it, so that its clients hear of it. All that it has stays as it is until it
+    /// comes back.
+    #[cold]
+    pub(super) fn abandon(&self) {
+        // Clients that it has not even looked at: their queue pairs end with them.
+        drop(self.take());
+        let mut held = self.aborters.lock().unwrap_or_else(PoisonError::into_inner);
+        let aborters = std::mem::take(&mut *held);
+        drop(held);
+        for abort in aborters.into_values() {
+            abort();
+        }
     }
 
     /// What the thread sleeps on.

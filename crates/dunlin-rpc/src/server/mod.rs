@@ -6,6 +6,7 @@ mod datagram;
 mod desk;
 mod figures;
 mod handler;
+pub(crate) mod identity;
 mod mailbox;
 mod pacing;
 mod places;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::Device;
 use handler::{Execution, HandlerTable};
+use identity::Identity;
 use pacing::Follower;
 use reports::Reports;
 use service::ServiceSetup;
@@ -128,6 +130,9 @@ impl ServerBuilder {
     }
 
     /// Adds a handler that runs on the polling thread, between two looks at the rings: right for a few microseconds of work.
+    ///
+    /// While it runs its poller serves nobody else, also while it waits for a call to another server. Calls to its own server are refused with
+    /// [`crate::CallError::OwnServer`], by whichever client: it would wait for itself. [`ServerBuilder::handle_on_workers`] has no such limits.
     pub fn handle<F>(self, id: HandlerId, handler: F) -> Self
     where
         F: Fn(&Request<'_>, &mut Responder<'_>) -> Result<(), HandlerError> + Send + Sync + 'static,
@@ -298,6 +303,7 @@ impl ServerBuilder {
             _ => None,
         };
         let setup = self.setup();
+        let identity = setup.identity;
         let services = fabrics
             .iter()
             .map(|fabric| {
@@ -307,7 +313,7 @@ impl ServerBuilder {
                 ))
             })
             .collect::<Result<Vec<_>, ServeError>>()?;
-        let desk = Desk::new(services);
+        let desk = Desk::new(identity, services);
         let observer = ServerObserver::new(&acceptor, &desk, reports, limits);
         let observer = observed.get_or_init(|| observer).clone();
         let stop = StopHandle::new()?;
@@ -350,8 +356,10 @@ impl ServerBuilder {
             return Err(ServeError::Setting(words.into()));
         }
         let name = device.attributes().name.clone();
-        let service = DeviceFabric(device).serve(self.setup())?;
-        Ok(LocalServer::new(Desk::new(vec![(name, service)])))
+        let setup = self.setup();
+        let identity = setup.identity;
+        let service = DeviceFabric(device).serve(setup)?;
+        Ok(LocalServer::new(Desk::new(identity, vec![(name, service)])))
     }
 
     fn setup(mut self) -> ServiceSetup {
@@ -360,6 +368,7 @@ impl ServerBuilder {
                 .reserve(pacing::TIME, pacing::handler(pace.clone()));
         }
         ServiceSetup {
+            identity: Identity::new(),
             handlers: self.handlers,
             channel: self.channel,
             pollers: self.pollers,
@@ -411,6 +420,10 @@ impl ServerBuilder {
 
 /// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace. In a process that was forked since it does
 /// nothing: the server runs in the parent.
+///
+/// Neither waits for a handler that does not return: a second after threads were told to end, those that are still in a handler are left behind,
+/// and the connections that they served end. Such a thread ends when its handler returns, whose answer nobody gets; until then it keeps the
+/// memory that it uses.
 pub struct RunningServer {
     follower: Owned<Option<Follower>>,
     acceptor: Arc<Acceptor>,
@@ -429,8 +442,9 @@ impl std::fmt::Debug for RunningServer {
     }
 }
 
-/// How long [`RunningServer::shutdown`] waits for answers to be taken.
-const DRAIN: Duration = Duration::from_secs(10);
+/// How long [`RunningServer::shutdown`] takes at most, and how long of that it waits for answers to be taken.
+const SHUTDOWN: Duration = Duration::from_secs(10);
+const DRAIN: Duration = SHUTDOWN.saturating_sub(service::PATIENCE);
 
 impl RunningServer {
     /// Where it listens, with the port that the system chose.
@@ -474,8 +488,8 @@ impl RunningServer {
         self.desk.services().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Takes no new clients and no new requests, answers what was taken, and ends. `true` when everything was answered and read within
-    /// ten seconds; what is left then is cut off.
+    /// Takes no new clients and no new requests, answers what was taken, and ends, within ten seconds. `true` when everything was answered and
+    /// read within nine; what is left then is cut off.
     pub fn shutdown(mut self) -> bool {
         if !self.desk.is_here() {
             return false;
@@ -512,8 +526,6 @@ impl Drop for RunningServer {
             return;
         }
         self.stop_accepting();
-        for (_, service) in self.desk.services() {
-            service.end();
-        }
+        self.desk.end();
     }
 }

@@ -4,6 +4,7 @@
 #[derive(Debug)]
 pub(in crate::server) struct Places {
     taken: Vec<bool>,
+    clients: usize,
     limit: usize,
 }
 
@@ -11,6 +12,7 @@ impl Places {
     pub(in crate::server) fn new(limit: usize) -> Self {
         Self {
             taken: Vec::new(),
+            clients: 0,
             limit,
         }
     }
@@ -20,14 +22,21 @@ impl Places {
         self.limit
     }
 
+    /// Clients now.
+    pub(in crate::server) fn clients(&self) -> usize {
+        self.clients
+    }
+
     /// The lowest free number, and whether nobody had it before.
     pub(in crate::server) fn take(&mut self) -> Option<(u32, bool)> {
         if let Some(number) = self.taken.iter().position(|taken| !taken) {
             self.taken[number] = true;
+            self.clients += 1;
             return Some((number as u32, false));
         }
         (self.taken.len() < self.limit).then(|| {
             self.taken.push(true);
+            self.clients += 1;
             (self.taken.len() as u32 - 1, true)
         })
     }
@@ -35,11 +44,13 @@ impl Places {
     /// A client has left.
     pub(in crate::server) fn give_back(&mut self, number: u32) {
         self.taken[number as usize] = false;
+        self.clients -= 1;
     }
 
     /// The number was new, and there is no client for it after all.
     pub(in crate::server) fn undo(&mut self) {
         self.taken.pop();
+        self.clients -= 1;
     }
 }
 

@@ -70,9 +70,10 @@ impl<D: Device> Poller<D> {
         let mut connection = self.connections.swap_remove(index);
         connection.close();
         self.context.ended(connection.id, error);
+        let id = connection.id;
         // Whoever sees one connection less sees nothing of it left.
         drop(connection);
-        self.handle.left();
+        self.handle.left(id);
     }
 
     fn each(&mut self, mut action: impl FnMut(&mut Connection<D>) -> Result<(), ChannelError>) {

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, Placement, VerbsError};
 
 use super::crew::{Crew, Plan, Recruit, Threads};
 use super::datagram::DatagramService;
 use super::handler::HandlerTable;
+use super::identity::Identity;
 use super::poller::{Connection, Poller, PollerHandle};
 use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
@@ -25,9 +27,14 @@ use crate::config::ChannelConfig;
 use crate::error::ServeError;
 use crate::preset::ChannelKind;
 
+/// How long threads that are told to end are waited for: they sleep for a tenth of that at most, and who is longer away is in a handler. One
+/// that was only late ends by itself all the same.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What a service is made of.
 #[derive(Clone)]
 pub(crate) struct ServiceSetup {
+    pub(super) identity: Identity,
     pub(super) handlers: HandlerTable,
     pub(super) channel: ChannelConfig,
     pub(super) pollers: usize,
@@ -59,8 +66,10 @@ pub(crate) trait Service: Send + Sync {
     fn drain(&self);
     /// Whether all pollers have ended.
     fn is_over(&self) -> bool;
-    /// Ends the threads without waiting for answers, and waits for the threads.
-    fn end(&self);
+    /// Tells the threads to end without waiting for answers.
+    fn stop(&self);
+    /// As [`Service::stop`], and waits for the threads until `deadline`; those that are stuck in a handler are left behind.
+    fn end(&self, deadline: Instant);
 }
 
 /// All that serves over one device.
@@ -74,6 +83,7 @@ pub(crate) struct DeviceService<D: Device> {
 impl<D: Device> DeviceService<D> {
     pub(crate) fn start(device: D, setup: ServiceSetup) -> Result<Self, ServeError> {
         let plan = Plan {
+            identity: setup.identity,
             handlers: setup.handlers.clone(),
             channel: setup.channel.clone(),
             pollers: setup.pollers,
@@ -149,16 +159,22 @@ impl<D: Device> Service for DeviceService<D> {
         self.threads().all(Threads::is_over)
     }
 
-    fn end(&self) {
+    fn stop(&self) {
+        self.threads().for_each(Threads::stop);
+    }
+
+    fn end(&self, deadline: Instant) {
+        self.stop();
         self.rings.admission.end();
         self.rings.few.end();
-        self.threads().for_each(Threads::end);
+        self.threads().for_each(|crew| crew.end(deadline));
     }
 }
 
 impl<D: Device> Drop for DeviceService<D> {
     fn drop(&mut self) {
-        self.end();
+        // For whoever has not done so before.
+        self.end(Instant::now() + PATIENCE);
     }
 }
 
@@ -248,7 +264,8 @@ impl<D: Device> RingService<D> {
             Admitted::new(admission, sender, number, index)
         });
         let connection = Connection::new(id, index, channel, admitted, Arc::clone(&self.regions));
-        started.adopt(index, connection);
+        let aborter = connection.channel.aborter();
+        started.adopt(index, id, connection, aborter);
         Ok(answer)
     }
 }

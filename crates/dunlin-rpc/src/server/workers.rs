@@ -1,6 +1,6 @@
 //! The worker pool: handlers that take longer than a poller can wait for.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -38,9 +38,13 @@ pub(super) struct Finished {
 /// The way to the workers.
 #[derive(Clone)]
 pub(super) struct WorkerQueue {
-    jobs: Sender<(Job, Held)>,
+    jobs: Sender<Task>,
     bytes: Arc<AtomicUsize>,
+    closed: Arc<AtomicBool>,
 }
+
+/// What a worker takes: a job, or that it is to look whether it should end.
+type Task = Option<(Job, Held)>;
 
 /// The bytes of a queued request, counted until a worker has it.
 struct Held {
@@ -64,32 +68,57 @@ impl WorkerQueue {
             of: Arc::clone(&self.bytes),
         };
         // A request that is alone is taken however long it is.
-        (before == 0 || before + bytes <= QUEUED_BYTES) && self.jobs.try_send((job, held)).is_ok()
+        (before == 0 || before + bytes <= QUEUED_BYTES)
+            && self.jobs.try_send(Some((job, held))).is_ok()
+    }
+
+    /// Has each of so many workers end after the job that it is at; nobody does those that wait.
+    pub(super) fn close(&self, workers: usize) {
+        self.closed.store(true, Ordering::Release);
+        for _ in 0..workers {
+            // Where there is no room, there are jobs enough to wake all.
+            let _ = self.jobs.try_send(None);
+        }
     }
 }
 
 /// Starts `count` workers that hand what they finish to `deliver`, with the number of the poller it belongs to. They end when the last
-/// queue is dropped and all jobs are done.
+/// queue is dropped and all jobs are done, or at [`WorkerQueue::close`].
 pub(super) fn start(
     count: usize,
     deliver: impl Fn(usize, Finished) + Send + Sync + 'static,
 ) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
     let (jobs, queue) = crossbeam_channel::bounded(QUEUED_JOBS);
     let deliver = Arc::new(deliver);
+    let closed = Arc::new(AtomicBool::new(false));
     let threads = (0..count)
         .map(|i| {
             let queue = queue.clone();
             let deliver = Arc::clone(&deliver);
+            let closed = Arc::clone(&closed);
             let name = format!("dunlin-worker-{i}");
-            Running::start(name, move || work(&queue, deliver.as_ref()))
+            Running::start(name, move || work(&queue, &closed, deliver.as_ref()))
         })
         .collect::<Result<_, _>>()?;
     let bytes = Arc::default();
-    Ok((WorkerQueue { jobs, bytes }, threads))
+    let queue = WorkerQueue {
+        jobs,
+        bytes,
+        closed,
+    };
+    Ok((queue, threads))
 }
 
-fn work(queue: &Receiver<(Job, Held)>, deliver: &(impl Fn(usize, Finished) + ?Sized)) {
-    for (job, held) in queue {
+fn work(
+    queue: &Receiver<Task>,
+    closed: &AtomicBool,
+    deliver: &(impl Fn(usize, Finished) + ?Sized),
+) {
+    for task in queue {
+        if closed.load(Ordering::Acquire) {
+            return;
+        }
+        let Some((job, held)) = task else { continue };
         drop(held);
         let limits = (job.eager_bytes, job.longest);
         let mut responder = Responder::new(&mut [], limits, job.exporter.as_ref());

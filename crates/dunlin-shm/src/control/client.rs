@@ -31,9 +31,19 @@ struct Session {
     socket: Socket,
     requests: HashMap<u32, Request>,
     next: u32,
+    /// Ports that our datagram queue pairs have there.
+    datagrams: Vec<DatagramPort>,
     table: Option<PeerTable>,
     /// The peer's regions that are mapped, by file and whether writable: queue pairs share them.
     regions: HashMap<(FileId, bool), Weak<Mapping>>,
+}
+
+/// A port for datagrams at a peer: the request by which we got it, our queue pair, and the peer's.
+#[derive(Clone, Copy, Debug)]
+struct DatagramPort {
+    request: u32,
+    ours: u32,
+    its: u32,
 }
 
 #[derive(Debug)]
@@ -178,6 +188,9 @@ impl Client {
                     // It will not come back.
                     self.core.push_event(AsyncEvent::PeerGone(uid));
                 }
+                if errno == Errno::CONNREFUSED {
+                    self.gone(uid, None);
+                }
                 return request.refuse();
             }
         };
@@ -189,6 +202,24 @@ impl Client {
         if session.socket.send(&message, Vec::new()).is_err() {
             let session = self.sessions.swap_remove(index);
             self.lose(session);
+        }
+    }
+
+    /// Has a session to a device, which ends when its process does.
+    pub(super) fn meet(&mut self, uid: [u8; 16]) {
+        // When it cannot be opened for another reason, a datagram tries again.
+        if matches!(self.session(uid), Err(Errno::CONNREFUSED)) {
+            self.gone(uid, None);
+        }
+    }
+
+    /// A device that datagrams may go to is no more, or one of its queue pairs: whoever waits for answers from there looks.
+    fn gone(&self, uid: [u8; 16], number: Option<u32>) {
+        self.core.destinations.are_gone(uid, number);
+        for pair in self.core.all_queue_pairs() {
+            if pair.transport == Transport::UnreliableDatagram {
+                pair.receive_cq.signal(true);
+            }
         }
     }
 
@@ -220,6 +251,7 @@ impl Client {
             socket,
             requests: HashMap::new(),
             next: 0,
+            datagrams: Vec::new(),
             table: None,
             regions: HashMap::new(),
         });
@@ -229,8 +261,13 @@ impl Client {
     /// Deals with the sessions whose sockets are ready.
     pub(super) fn handle(&mut self, ready: &[bool]) {
         let core = Arc::clone(&self.core);
-        for lost in handle_ready(&mut self.sessions, ready, |session| session.handle(&core)) {
+        let mut gone = Vec::new();
+        let handle = |session: &mut Session| session.handle(&core, &mut gone);
+        for lost in handle_ready(&mut self.sessions, ready, handle) {
             self.lose(lost);
+        }
+        for (uid, number) in gone {
+            self.gone(uid, Some(number));
         }
     }
 
@@ -255,6 +292,7 @@ impl Client {
     /// The peer is gone: so are its queue pairs.
     fn lose(&mut self, session: Session) {
         self.core.push_event(AsyncEvent::PeerGone(session.uid));
+        self.gone(session.uid, None);
         for pair in self.core.all_queue_pairs() {
             let connected = lock(&pair.link)
                 .remote
@@ -272,21 +310,33 @@ impl Client {
 }
 
 impl Session {
-    fn handle(&mut self, core: &Core) -> Result<(), Broken> {
+    /// `gone`: queue pairs that its owner gave up.
+    fn handle(&mut self, core: &Core, gone: &mut Vec<([u8; 16], u32)>) -> Result<(), Broken> {
         self.socket.flush()?;
         while let Some((message, files)) = self.socket.receive()? {
-            self.take(core, message, files)?;
+            self.take(core, message, files, gone)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, core: &Core, message: Message, files: Vec<OwnedFd>) -> Result<(), Broken> {
+    fn take(
+        &mut self,
+        core: &Core,
+        message: Message,
+        files: Vec<OwnedFd>,
+        gone: &mut Vec<([u8; 16], u32)>,
+    ) -> Result<(), Broken> {
         let number = match message {
             Message::Port { request, .. }
             | Message::Region { request, .. }
             | Message::Refused { request } => request,
             Message::Closed { request, requester } => {
                 self.peer_closed(core, request, requester);
+                let closed =
+                    |port: &DatagramPort| (port.request, port.ours) == (request, requester);
+                if let Some(at) = self.datagrams.iter().position(closed) {
+                    gone.push((self.uid, self.datagrams.swap_remove(at).its));
+                }
                 return Ok(());
             }
             _ => return Err(Broken),
@@ -308,7 +358,10 @@ impl Session {
                     shared_receive,
                 };
                 match self.outbound(geometry, files) {
-                    Ok(outbound) => attached(request, number, outbound),
+                    Ok(outbound) => {
+                        self.note_datagram_port(&request, number);
+                        attached(request, number, outbound);
+                    }
                     Err(errno) => {
                         tracing::debug!(%errno, "a peer's port cannot be mapped");
                         request.refuse();
@@ -334,6 +387,22 @@ impl Session {
             _ => request.refuse(),
         }
         Ok(())
+    }
+
+    /// Remembers by which request a datagram queue pair has its port, to understand the word that the peer's is gone.
+    fn note_datagram_port(&mut self, request: &Request, number: u32) {
+        let (Wish::Datagram(target), Some(pair)) = (request.wish, request.pair.upgrade()) else {
+            return;
+        };
+        let port = DatagramPort {
+            request: number,
+            ours: pair.number,
+            its: target.number,
+        };
+        // One that asked again has lost its earlier port.
+        self.datagrams
+            .retain(|other| (other.ours, other.its) != (port.ours, port.its));
+        self.datagrams.push(port);
     }
 
     fn outbound(&mut self, geometry: Geometry, files: Vec<OwnedFd>) -> Result<Outbound, Errno> {

@@ -53,6 +53,8 @@ pub(crate) enum Command {
         incarnation: u32,
         target: Target,
     },
+    /// Have a session with the device of this identifier, to hear of its end.
+    Meet([u8; 16]),
     /// The queue pair of this number knows its peer now.
     Ready(u32),
     /// The queue pair of this number is gone.
@@ -185,6 +187,7 @@ impl Control {
                     incarnation,
                     target,
                 } => self.client.datagram(pair, incarnation, target),
+                Command::Meet(uid) => self.client.meet(uid),
                 Command::Ready(number) => self.server.ready(number),
                 Command::Closed(number) => self.server.closed(number),
                 Command::Watch(pair) => {

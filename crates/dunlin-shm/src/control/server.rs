@@ -34,8 +34,8 @@ struct Session {
     opened: Instant,
     parked: Vec<Message>,
     attached: Vec<Attached>,
-    /// Ports for datagrams: ours, its.
-    datagrams: Vec<(u32, u32, Arc<PortMap>)>,
+    /// Ports for datagrams: ours, its, and the number of its request.
+    datagrams: Vec<(u32, u32, Arc<PortMap>, u32)>,
 }
 
 /// A connected queue pair of ours whose port this peer has.
@@ -135,12 +135,11 @@ impl Server {
                 .copied()
                 .collect();
             session.attached.retain(|attached| attached.ours != number);
-            session.datagrams.retain(|port| port.0 != number);
-            for attached in gone {
-                let closed = Message::Closed {
-                    request: attached.request,
-                    requester: attached.its,
-                };
+            let senders = session.datagrams.extract_if(.., |port| port.0 == number);
+            let told: Vec<_> = senders.map(|(_, its, _, request)| (request, its)).collect();
+            let gone = gone.iter().map(|attached| (attached.request, attached.its));
+            for (request, requester) in gone.chain(told) {
+                let closed = Message::Closed { request, requester };
                 let _ = session.socket.send(&closed, Vec::new());
             }
         }
@@ -229,7 +228,7 @@ impl Session {
                 }
             }
         }
-        for (number, _, port) in &self.datagrams {
+        for (number, _, port, _) in &self.datagrams {
             close_datagram_port(core, *number, port);
         }
     }
@@ -250,7 +249,7 @@ impl Session {
             return None;
         }
         // A queue pair that asks again has lost its port.
-        self.datagrams.retain(|(ours, its, port)| {
+        self.datagrams.retain(|(ours, its, port, _)| {
             let again = (*ours, *its) == (target, requester);
             if again {
                 close_datagram_port(core, *ours, port);
@@ -266,7 +265,7 @@ impl Session {
         for port in over {
             close_datagram_port(core, target, &port);
             self.datagrams
-                .retain(|(_, _, other)| !Arc::ptr_eq(other, &port));
+                .retain(|(_, _, other, _)| !Arc::ptr_eq(other, &port));
         }
         let geometry = Geometry {
             lengths: 1,
@@ -294,7 +293,7 @@ impl Session {
             link.ports.push(Arc::clone(&port));
         }
         pair.receive_cq.arm_port(&port);
-        self.datagrams.push((target, requester, port));
+        self.datagrams.push((target, requester, port, request));
         say_port(core, &pair, request, &file, geometry)
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
+    Aborter, Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
     QueuePairState, ReceiveRequest, RemoteAddress, SendRequest, Transport, VerbsError,
 };
 
@@ -263,6 +263,17 @@ impl QueuePair for ShmQueuePair {
                 .change_state(QueuePairState::Reset, QueuePairState::Error);
         }
         self.shared.enter_error();
+    }
+
+    fn aborter(&self) -> Option<Aborter> {
+        let shared = Arc::downgrade(&self.shared);
+        Some(Box::new(move || {
+            if let Some(pair) = shared.upgrade() {
+                pair.enter_error();
+                // As if it were dropped: peers do not wait for what never comes.
+                pair.core.control.push(Command::Closed(pair.number));
+            }
+        }))
     }
 
     fn to_reset(&mut self) {

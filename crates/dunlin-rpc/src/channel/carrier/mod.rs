@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin_verbs::{Device, QueuePair, RemoteAddress};
+use dunlin_verbs::{Aborter, Device, QueuePair, RemoteAddress};
 
 use super::buffers::{Buffer, BufferPool};
 use super::ChannelError;
@@ -156,6 +156,11 @@ impl<D: Device> Carrier<D> {
         self.device
             .register_again(&self.domain, region)
             .map_err(|e| ChannelError::memory(e.to_string()))
+    }
+
+    /// What ends it from another thread; see [`QueuePair::aborter`].
+    pub(crate) fn aborter(&self) -> Option<Aborter> {
+        self.queue_pair.aborter()
     }
 
     /// Whether the peer's queue pair is known to take requests.

@@ -29,6 +29,9 @@ const LOOKS_PER_CLOCK: u32 = 16;
 /// How long the side that dialled has for its first word, as long as a handshake. After it the retries of a probe decide.
 const MEETING: Duration = Duration::from_secs(5);
 
+/// Lists of completions taken in one look: more than the send queue holds. A peer that makes completions of RECEIVEs without end keeps nobody here.
+const ROUNDS: usize = 16;
+
 impl<D: Device> Carrier<D> {
     /// Posts a WRITE, when there is an entry for it.
     #[inline]
@@ -95,7 +98,7 @@ impl<D: Device> Carrier<D> {
     pub(crate) fn progress(&mut self) -> Result<(), ChannelError> {
         let retired = self.retired;
         let mut completions = [Completion::EMPTY; 16];
-        loop {
+        for _ in 0..ROUNDS {
             let count = self
                 .completions
                 .poll(&mut completions)

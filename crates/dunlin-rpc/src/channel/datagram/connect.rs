@@ -146,7 +146,7 @@ impl<D: Device> UnconnectedSession<D> {
         self.greeting.parameters()
     }
 
-    /// Joins it to the server.
+    /// Joins it to the server; gives what the server said, and its address.
     ///
     /// # Errors
     /// When the server's words make no session.
@@ -154,7 +154,7 @@ impl<D: Device> UnconnectedSession<D> {
         &mut self,
         peer: &EndpointAddress,
         parameters: &Parameters,
-    ) -> Result<Greeting, VerbsError> {
+    ) -> Result<(Greeting, D::AddressHandle), VerbsError> {
         let theirs = Greeting::read(parameters)?;
         if theirs.calls > self.greeting.calls {
             let words = format!("it allows {} calls, more than were asked for", theirs.calls);
@@ -162,10 +162,11 @@ impl<D: Device> UnconnectedSession<D> {
         }
         let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
         let route = route(&held, peer)?;
+        let handle = route.handle.clone();
         held.join(self.number, route);
         drop(held);
         self.joined = true;
-        Ok(theirs)
+        Ok((theirs, handle))
     }
 }
 

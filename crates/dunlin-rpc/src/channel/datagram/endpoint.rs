@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin_verbs::{
-    thread, Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes, Device,
-    EndpointAddress, Notify, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, Transport,
-    Verbs, VerbsError, Work, GRH_BYTES,
+    thread, Aborter, Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes,
+    Device, EndpointAddress, Notify, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue,
+    Transport, Verbs, VerbsError, Work, GRH_BYTES,
 };
 
 use super::packet::{Head, Packet, HEAD_BYTES};
@@ -26,6 +26,8 @@ const RECEIVES_MAX: usize = 16 << 10;
 const _: () = assert!(RECEIVES_MAX <= u16::MAX as usize);
 /// RECEIVEs before the first session: clients may send their first datagram before theirs are posted.
 pub(crate) const FIRST_RECEIVES: usize = receives_of_session();
+/// Lists of completions taken in one poll, of up to eight each: senders who go on for ever do not keep the poller from its sessions.
+const POLL_BUDGET: usize = 16;
 /// How long a full send queue is waited for.
 const RECLAIM: Duration = Duration::from_secs(2);
 
@@ -175,6 +177,11 @@ impl<D: Device> Endpoint<D> {
         self.queue_pair.address()
     }
 
+    /// What ends it from another thread; see [`QueuePair::aborter`].
+    pub(crate) fn aborter(&self) -> Option<Aborter> {
+        self.queue_pair.aborter()
+    }
+
     /// Longest datagram that it takes.
     pub(crate) fn packet_bytes(&self) -> usize {
         self.packet_bytes
@@ -210,6 +217,22 @@ impl<D: Device> Endpoint<D> {
     pub(crate) fn add(&mut self, block: Block<D>) -> Result<(), ChannelError> {
         self.receives.add(block);
         self.receives.post_all(&mut self.queue_pair)
+    }
+
+    /// One session fewer has RECEIVEs from now on.
+    pub(crate) fn retire(&mut self) {
+        self.provided = self.provided.saturating_sub(1);
+        self.receives.retire();
+    }
+
+    /// Blocks of RECEIVEs that it holds.
+    pub(crate) fn blocks(&self) -> usize {
+        self.receives.blocks()
+    }
+
+    /// Whether blocks wait for datagrams to use up their RECEIVEs before they go.
+    pub(crate) fn has_leaving(&self) -> bool {
+        self.receives.has_leaving()
     }
 
     /// A place for a session that nobody has, if there is one, with what its peer must say.
@@ -253,7 +276,8 @@ impl<D: Device> Endpoint<D> {
         }
     }
 
-    /// Takes completions: datagrams go to their sessions, which `news` hears the numbers of.
+    /// Takes completions, so many at most: datagrams go to their sessions, which `news` hears the numbers of. Says how many those were; one if only
+    /// others were there, and more may be.
     ///
     /// # Errors
     /// When the queue pair has failed: all its sessions are lost.
@@ -268,7 +292,7 @@ impl<D: Device> Endpoint<D> {
             arrived += 1;
             news(session);
         }
-        loop {
+        for _ in 0..POLL_BUDGET {
             let count = match self.completions.poll(&mut completions) {
                 Ok(count) => count,
                 Err(error) => return Err(self.fail(error.to_string())),
@@ -292,6 +316,8 @@ impl<D: Device> Endpoint<D> {
                 return Ok(arrived);
             }
         }
+        // There is more: whoever asks whether there is work must not sleep.
+        Ok(arrived.max(1))
     }
 
     /// Finds out whose a datagram is.
@@ -503,6 +529,19 @@ impl<D: Device> Endpoint<D> {
         let posted = self.receives.post_all(&mut self.queue_pair);
         self.broken = posted.as_ref().err().cloned();
         posted.map_err(|error| VerbsError::Peer(error.to_string()))
+    }
+
+    /// Whether the device has heard that the session's peer is no more.
+    #[inline]
+    pub(crate) fn is_gone(&self, session: u32) -> bool {
+        let route = self.places[session as usize].route.as_ref();
+        route.is_some_and(|route| D::is_gone(&route.handle))
+    }
+
+    /// Datagrams so far that were nobody's.
+    #[cfg(test)]
+    pub(crate) fn strange(&self) -> u64 {
+        self.strange
     }
 
     /// Whether it has failed.

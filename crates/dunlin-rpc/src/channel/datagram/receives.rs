@@ -26,6 +26,14 @@ pub(crate) struct Block<D: Device> {
     places: usize,
 }
 
+/// A block of [`Receives`], and whether it goes.
+#[derive(Debug)]
+struct Held<D: Device> {
+    block: Block<D>,
+    /// Of a block that goes: its places that are still posted or being read.
+    leaves: Option<usize>,
+}
+
 /// Where blocks come from: each registration holds as many as there were before it. A NIC with few large regions translates few addresses,
 /// and the places of blocks that stand one behind the other lie in all sets of a cache, where those of regions that begin alike would fight for a
 /// few.
@@ -79,6 +87,18 @@ impl<D: Device> Stock<D> {
         self.all += 1;
         Ok(block)
     }
+
+    /// So many blocks are left of all that were taken: lets go of what nobody else holds.
+    pub(crate) fn left(&mut self, blocks: usize) {
+        self.all = blocks;
+        if self
+            .region
+            .as_ref()
+            .is_some_and(|region| Arc::strong_count(region) == 1)
+        {
+            self.region = None;
+        }
+    }
 }
 
 fn place_bytes(packet_bytes: usize) -> usize {
@@ -88,7 +108,9 @@ fn place_bytes(packet_bytes: usize) -> usize {
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Receives<D: Device> {
-    blocks: Vec<Block<D>>,
+    blocks: Vec<Held<D>>,
+    /// Blocks that go.
+    leaving: usize,
     packet_bytes: usize,
     /// Places posted at once.
     together: usize,
@@ -100,6 +122,7 @@ impl<D: Device> Receives<D> {
     pub(super) fn new(packet_bytes: usize, together: usize) -> Self {
         Self {
             blocks: Vec::new(),
+            leaving: 0,
             packet_bytes,
             together,
             idle: Vec::new(),
@@ -108,13 +131,86 @@ impl<D: Device> Receives<D> {
 
     /// Adds a block; its places are posted by [`Receives::post_all`].
     pub(super) fn add(&mut self, block: Block<D>) {
-        self.blocks.push(block);
-        self.idle_block(self.blocks.len() - 1);
+        let held = Held {
+            block,
+            leaves: None,
+        };
+        let empty = self.blocks.iter().position(|held| held.block.places == 0);
+        let number = match empty {
+            Some(number) => {
+                self.blocks[number] = held;
+                number
+            }
+            None => {
+                self.blocks.push(held);
+                self.blocks.len() - 1
+            }
+        };
+        self.idle_block(number);
+    }
+
+    /// Blocks that have places.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
+            .iter()
+            .filter(|held| held.block.places > 0)
+            .count()
+    }
+
+    /// Whether blocks are on their way out.
+    pub(super) fn has_leaving(&self) -> bool {
+        self.leaving > 0
+    }
+
+    /// The newest block goes: its places are not posted again, and when the last of them has been used its memory is given back.
+    pub(super) fn retire(&mut self) {
+        let stays = |held: &Held<D>| held.block.places > 0 && held.leaves.is_none();
+        let Some(number) = self.blocks.iter().rposition(stays).filter(|&at| at > 0) else {
+            return;
+        };
+        let before = self.idle.len();
+        self.idle.retain(|id| (id >> 32) as usize != number);
+        let posted = self.blocks[number].block.places - (before - self.idle.len());
+        self.blocks[number].leaves = Some(posted);
+        self.leaving += 1;
+        if posted == 0 {
+            self.empty(number);
+        }
+    }
+
+    /// No place of a block that goes is in use any more.
+    fn empty(&mut self, number: usize) {
+        // A place that nobody asks for; the first block stays for good.
+        let region = Arc::clone(&self.blocks[0].block.region);
+        self.blocks[number] = Held {
+            block: Block {
+                region,
+                first: 0,
+                places: 0,
+            },
+            leaves: None,
+        };
+        self.leaving -= 1;
+    }
+
+    /// A place was used; `true`: it is of a block that goes.
+    #[cold]
+    fn leave(&mut self, id: u64) -> bool {
+        let number = (id >> 32) as usize;
+        let Some(left) = &mut self.blocks[number].leaves else {
+            return false;
+        };
+        *left -= 1;
+        if *left == 0 {
+            self.empty(number);
+        }
+        true
     }
 
     /// All places of a block may be posted.
     fn idle_block(&mut self, number: usize) {
-        let ids = (0..self.blocks[number].places as u64).map(|place| (number as u64) << 32 | place);
+        let ids =
+            (0..self.blocks[number].block.places as u64).map(|place| (number as u64) << 32 | place);
         self.idle.extend(ids);
     }
 
@@ -122,12 +218,15 @@ impl<D: Device> Receives<D> {
     pub(super) fn reclaim(&mut self) {
         self.idle.clear();
         for number in 0..self.blocks.len() {
-            self.idle_block(number);
+            match self.blocks[number].leaves {
+                Some(_) => self.empty(number),
+                None => self.idle_block(number),
+            }
         }
     }
 
     fn at(&self, id: u64) -> (&D::Region, usize) {
-        let block = &self.blocks[(id >> 32) as usize];
+        let block = &self.blocks[(id >> 32) as usize].block;
         let place = block.first + id as u32 as usize;
         (&block.region, place * place_bytes(self.packet_bytes))
     }
@@ -146,6 +245,9 @@ impl<D: Device> Receives<D> {
         id: u64,
         queue_pair: &mut D::QueuePair,
     ) -> Result<(), ChannelError> {
+        if self.leaving > 0 && self.leave(id) {
+            return Ok(());
+        }
         self.idle.push(id);
         if self.idle.len() >= self.together {
             return self.post_together(queue_pair);

@@ -18,6 +18,9 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
 use crate::effort;
 
+/// Words about turns that are heard in one look for answers: an honest server changes turns more slowly than anybody looks.
+const WORDS: usize = 4;
+
 /// Whether this client may write into the pool (ScaleRPC §3.4, Fig. 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -416,7 +419,7 @@ impl<D: Device> Channel for PoolChannel<D> {
 
     #[inline]
     fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
-        loop {
+        for _ in 0..WORDS {
             let first = self.next as u32;
             for ahead in bits(self.out.rotate_right(first)) {
                 let block = (self.next + ahead) % BLOCKS;

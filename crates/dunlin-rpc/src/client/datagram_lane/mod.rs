@@ -44,6 +44,8 @@ pub(crate) struct DatagramLane<D: Device> {
     endpoint: Shared<D>,
     wake: D::CompletionChannel,
     session: u32,
+    /// Where the server is: the device may hear that it is no more.
+    server: D::AddressHandle,
     /// How the server knows us.
     to: Head,
     /// Longest payload in one datagram, and at all, to the server.
@@ -92,7 +94,7 @@ pub(crate) struct DatagramLane<D: Device> {
 impl<D: Device> DatagramLane<D> {
     pub(crate) fn new(
         opened: &UnconnectedSession<D>,
-        theirs: &Greeting,
+        (theirs, server): (&Greeting, D::AddressHandle),
         uplink: Option<Uplink<D>>,
         setup: &SessionSetup,
     ) -> Self {
@@ -117,6 +119,7 @@ impl<D: Device> DatagramLane<D> {
             endpoint: Arc::clone(&opened.endpoint),
             wake,
             session: opened.number,
+            server,
             to: theirs.to,
             capacity,
             longest: theirs.longest,
@@ -375,14 +378,14 @@ impl<D: Device> Lane for DatagramLane<D> {
     #[inline]
     fn is_usable(&mut self) -> bool {
         // One that a lost packet has ended is not made anew: it says so.
-        self.open || self.is_over()
+        self.open && !D::is_gone(&self.server) || self.is_over()
     }
 
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         let broken = self.endpoint().is_broken();
         let looked = match broken {
             true => Err(ChannelError::queue_pair("it is in error".to_owned())),
-            false if self.lost => Err(ChannelError::peer_gone()),
+            false if self.lost || D::is_gone(&self.server) => Err(ChannelError::peer_gone()),
             false => self.look().map(drop),
         };
         looked.map_err(|error| self.lose(&error, sink))
@@ -413,7 +416,7 @@ impl<D: Device> Drop for DatagramLane<D> {
         // Of the last session nobody takes care of what is on its way.
         let is_last = Arc::strong_count(&self.endpoint) == 1;
         let mut held = self.endpoint();
-        if !self.lost && !held.is_broken() {
+        if !self.lost && !held.is_broken() && !D::is_gone(&self.server) {
             // If it is lost, the server finds a session that is silent when it needs the place.
             held.signal_next();
             let sent = held.send(std::iter::once((self.session, packet.bytes())));

@@ -7,7 +7,7 @@ mod poller;
 mod session;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
@@ -104,7 +104,8 @@ impl<D: Device> DatagramService<D> {
         if let Some(zone) = &newcomer.zone {
             zone.tell(&mut answer);
         }
-        started.adopt(index, newcomer);
+        // All sessions stand on the poller's queue pair.
+        started.adopt(index, newcomer.id, newcomer, None);
         Ok((told, answer))
     }
 
@@ -116,34 +117,40 @@ impl<D: Device> DatagramService<D> {
         theirs: Greeting,
     ) -> Result<Newcomer<D>, VerbsError> {
         let cookie = crate::fabric::random(&self.device)?;
-        let told = poller.address().ok_or_else(|| {
-            VerbsError::Peer(
-                "the server's datagram queue pair failed and is made anew: connect again".into(),
-            )
-        })?;
         let route = route_in(&self.device, &poller.domain, peer)?;
         let eager = self.crew.plan.channel.eager_bytes;
         let zone = (protocol == Protocol::Written)
             .then(|| Zone::new(&self.device, eager, parameters).map(Box::new))
             .transpose()?;
-        let mut places = poller.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((number, is_new)) = places.take() else {
+        let mut seats = poller.seats();
+        // With the place: a queue pair without sessions may become another.
+        let told = poller.address().ok_or_else(|| {
+            VerbsError::Peer(
+                "the server's datagram queue pair failed and is made anew: connect again".into(),
+            )
+        })?;
+        let Some((number, is_new)) = seats.places.take() else {
             poller.crowded.store(true, Ordering::Relaxed);
             poller.mailbox.wake().wake();
             return Err(VerbsError::Limit {
                 resource: "sessions of a datagram queue pair (more pollers have more)",
                 asked: 1,
                 available: 0,
-                limit: places.limit(),
+                limit: seats.places.limit(),
             });
         };
-        let block = is_new.then(|| {
+        let wanted = seats.places.clients() > seats.provided;
+        let block = wanted.then(|| {
             let places = receives_of_session();
-            let mut stock = poller.stock.lock().unwrap_or_else(PoisonError::into_inner);
+            let stock = &mut seats.stock;
             stock.take(&self.device, &poller.domain, places, poller.packet_bytes)
         });
-        let block = block.transpose().inspect_err(|_| places.undo())?;
-        drop(places);
+        let block = block.transpose().inspect_err(|_| match is_new {
+            true => seats.places.undo(),
+            false => seats.places.give_back(number),
+        })?;
+        seats.provided += usize::from(wanted);
+        drop(seats);
         let serial = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
         Ok(Newcomer {
             id: OF_SESSIONS | serial << 32 | u64::from(number),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::{thread, Device, EndpointAddress, VerbsError};
@@ -24,10 +24,14 @@ use crate::server::workers::Finished;
 
 /// Datagrams taken before the responses leave.
 const POLL_BUDGET: usize = 64;
-/// A session that was silent for so long gives its place to a newcomer when there is no other: a client that died says no goodbye.
+/// A session that was silent for so long gives its place to a newcomer when there is no other: where the device does not hear of it, a client that
+/// died says nothing.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Between the failure of a queue pair and the next one, and between attempts: most likely the port is down.
 const RENEWAL: Duration = Duration::from_millis(100);
+
+/// The poller's queue pair among the connections of its mailbox: no session has this number.
+const QUEUE_PAIR: u64 = 0;
 
 /// A session that was accepted.
 pub(super) struct Newcomer<D: Device> {
@@ -45,12 +49,22 @@ pub(super) struct Newcomer<D: Device> {
     pub(super) zone: Option<Box<Zone<D>>>,
 }
 
+/// The places of sessions, and their memory.
+pub(super) struct Seats<D: Device> {
+    pub(super) places: Places,
+    /// Sessions that there are RECEIVEs for, at the queue pair or on their way to it.
+    pub(super) provided: usize,
+    /// Where that memory comes from.
+    pub(super) stock: Stock<D>,
+}
+
+/// Sessions that RECEIVEs are kept for beyond those that there are: clients that come and go cost no registration.
+const SPARE: usize = 2;
+
 /// The outside of a poller.
 pub(super) struct PollerHandle<D: Device> {
     pub(super) mailbox: Mailbox<Newcomer<D>, D::CompletionChannel>,
-    pub(super) places: Mutex<Places>,
-    /// Memory for the RECEIVEs of sessions.
-    pub(super) stock: Mutex<Stock<D>>,
+    pub(super) seats: Mutex<Seats<D>>,
     /// Accepted and not adopted yet.
     pub(super) waiting: AtomicUsize,
     /// A newcomer found no place.
@@ -63,10 +77,15 @@ pub(super) struct PollerHandle<D: Device> {
 
 impl<D: Device> PollerHandle<D> {
     pub(super) fn new(endpoint: &Endpoint<D>) -> Arc<Self> {
+        let mailbox = Mailbox::new(endpoint.wake().clone());
+        mailbox.owns(QUEUE_PAIR, endpoint.aborter());
         Arc::new(Self {
-            mailbox: Mailbox::new(endpoint.wake().clone()),
-            places: Mutex::new(Places::new(sessions_max(endpoint.device()))),
-            stock: Mutex::new(Stock::new()),
+            mailbox,
+            seats: Mutex::new(Seats {
+                places: Places::new(sessions_max(endpoint.device())),
+                provided: 0,
+                stock: Stock::new(),
+            }),
             waiting: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
             address: Mutex::new(Some(endpoint.address())),
@@ -75,9 +94,19 @@ impl<D: Device> PollerHandle<D> {
         })
     }
 
+    pub(super) fn seats(&self) -> MutexGuard<'_, Seats<D>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Where clients reach the queue pair; `None` while it is made anew.
     pub(super) fn address(&self) -> Option<EndpointAddress> {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queue pair was made anew.
+    fn renewed(&self, endpoint: &Endpoint<D>) {
+        self.mailbox.owns(QUEUE_PAIR, endpoint.aborter());
+        self.set_address(Some(endpoint.address()));
     }
 
     fn set_address(&self, address: Option<EndpointAddress>) {
@@ -114,6 +143,8 @@ pub(super) struct Poller<D: Device> {
     said_goodbye: bool,
     /// When another queue pair is made; the one there is has failed.
     renewal: Option<Instant>,
+    /// Memory of sessions that have ended is to be given back.
+    leaving: bool,
 }
 
 impl<D: Device> Poller<D> {
@@ -154,6 +185,7 @@ impl<D: Device> Poller<D> {
             now: thread::now(),
             said_goodbye: false,
             renewal: None,
+            leaving: false,
         }
     }
 
@@ -247,14 +279,19 @@ impl<D: Device> Poller<D> {
         let Some(session) = self.sessions[number as usize].take() else {
             return;
         };
-        self.context.ended(session.id, error);
+        let id = session.id;
+        self.context.ended(id, error);
         self.zones.retain(|(other, _)| *other != number);
         self.endpoint.leave(number);
-        let places = self.handle.places.lock();
-        places
-            .unwrap_or_else(PoisonError::into_inner)
-            .give_back(number);
-        self.handle.mailbox.left();
+        let mut seats = self.handle.seats();
+        seats.places.give_back(number);
+        while seats.provided > seats.places.clients() + SPARE {
+            seats.provided -= 1;
+            self.endpoint.retire();
+            self.leaving = true;
+        }
+        drop(seats);
+        self.handle.mailbox.left(id);
     }
 
     fn end_all(&mut self, error: &ChannelError) {
@@ -287,11 +324,45 @@ impl<D: Device> Poller<D> {
         match self.endpoint.renew() {
             Ok(()) => {
                 self.renewal = None;
-                self.handle.set_address(Some(self.endpoint.address()));
+                self.handle.renewed(&self.endpoint);
             }
             Err(error) => {
                 tracing::warn!(%error, "no new datagram queue pair yet");
                 self.renewal = Some(now + RENEWAL);
+            }
+        }
+    }
+
+    /// Gives back memory of sessions that have ended: as datagrams use it up, or at once when there is no session at all, by another queue pair.
+    #[cold]
+    fn give_back(&mut self) {
+        let handle = Arc::clone(&self.handle);
+        // Newcomers wait meanwhile, and hear of the queue pair that there is then.
+        let mut seats = handle.seats();
+        if self.endpoint.has_leaving() && seats.places.clients() == 0 {
+            self.ready.clear();
+            self.outgoing.clear();
+            match self.endpoint.renew() {
+                Ok(()) => handle.renewed(&self.endpoint),
+                Err(error) => {
+                    tracing::warn!(%error, "no new datagram queue pair: memory is not given back");
+                    self.leaving = false;
+                    return;
+                }
+            }
+        }
+        self.leaving = self.endpoint.has_leaving();
+        if !self.leaving {
+            seats.stock.left(self.endpoint.blocks());
+        }
+    }
+
+    /// Ends sessions whose clients are no more, as far as the device hears of it.
+    #[cold]
+    fn end_gone(&mut self) {
+        for number in 0..self.sessions.len() as u32 {
+            if self.sessions[number as usize].is_some() && self.endpoint.is_gone(number) {
+                self.end(number, &ChannelError::peer_gone());
             }
         }
     }
@@ -389,13 +460,18 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn check(&mut self) {
         self.now = thread::now();
+        self.end_gone();
+        if self.leaving && self.renewal.is_none() {
+            // Newcomers wait for what it locks.
+            thread::hold(|| self.give_back());
+        }
         if self.handle.crowded.swap(false, Ordering::Relaxed) {
             self.make_places();
         }
     }
 
     fn has_clients(&self) -> bool {
-        self.handle.mailbox.has_clients() || self.renewal.is_some()
+        self.handle.mailbox.has_clients() || self.renewal.is_some() || self.leaving
     }
 
     fn is_over(&mut self) -> bool {

@@ -176,7 +176,8 @@ impl<D: Device> PoolService<D> {
             answer.1.insert(GROUP_PARAMETER.to_owned(), group as u64);
             poller.in_groups[group].fetch_add(1, Ordering::Relaxed);
         }
-        started.adopt(index, newcomer);
+        let aborter = newcomer.connection.channel.aborter();
+        started.adopt(index, newcomer.connection.id, newcomer, aborter);
         Ok(answer)
     }
 

@@ -271,6 +271,7 @@ impl<D: Device> Poller<D> {
             };
             client.close();
             self.context.ended(client.id, &error);
+            let id = client.id;
             let (place, mapping) = (client.channel.place(), client.channel.mapping());
             // Whoever sees one connection less sees nothing of it left.
             drop(client);
@@ -293,7 +294,7 @@ impl<D: Device> Poller<D> {
             numbers
                 .unwrap_or_else(PoisonError::into_inner)
                 .give_back(number);
-            self.handle.mailbox.left();
+            self.handle.mailbox.left(id);
         }
     }
 

@@ -120,6 +120,7 @@ impl Server {
                     let header = Header::new(Kind::CreditReturn, 0, header.call, 4);
                     packet.push(header, &number.to_le_bytes());
                 }
+                Step::Starved(bytes) => panic!("no memory for {bytes} bytes"),
                 Step::Again => assert!(self.answerer.put(header.call, 0, &mut packet)),
                 Step::Run(whole) => {
                     self.next[slot] = generation.wrapping_add(1);

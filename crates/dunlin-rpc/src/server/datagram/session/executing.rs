@@ -84,14 +84,10 @@ impl Session {
             Some(Execution::Inline(function)) => {
                 self.run(function.as_ref(), header, payload.as_ref(), tools)
             }
-            Some(Execution::Worker(_)) => {
-                match payload.kept() {
-                    Ok(payload) => {
-                        self.hand_out(header.call, header.handler, Box::new(payload), tools)
-                    }
-                    Err(error) => self.refuse(header.call, WireFailure::no_memory(error), tools),
-                }
-            }
+            Some(Execution::Worker(_)) => match payload.kept() {
+                Ok(payload) => self.hand_out(header.call, header.handler, Box::new(payload), tools),
+                Err(error) => self.refuse(header.call, WireFailure::no_memory(error), tools),
+            },
             None => self.fail_unknown(header.call, header.handler, tools),
         }
     }
