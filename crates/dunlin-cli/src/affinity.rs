@@ -31,6 +31,17 @@ pub fn pin(core: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
+/// Whether a thread of this process may be pinned to a core.
+pub fn can_pin(core: usize) -> bool {
+    let pinned = move || {
+        let mut set = CpuSet::new();
+        set.set(core);
+        sched_setaffinity(None, &set).is_ok()
+    };
+    // A thread of its own tries it: this one stays where it is.
+    core < CpuSet::MAX_CPU && std::thread::spawn(pinned).join().unwrap_or(false)
+}
+
 /// Lets the calling thread run on all cores of this process again.
 pub fn release() {
     let mut set = CpuSet::new();
@@ -90,6 +101,13 @@ mod tests {
         assert_eq!(parse_list("0-2,8\n"), [0, 1, 2, 8]);
         assert_eq!(parse_list(""), Vec::<usize>::new());
         assert!(nodes() >= 1);
+    }
+
+    #[test]
+    fn only_cores_that_there_are_can_be_pinned_to() {
+        assert!(can_pin(*cores().last().unwrap()));
+        assert!(!can_pin(CpuSet::MAX_CPU - 1));
+        assert!(!can_pin(usize::MAX));
     }
 
     #[test]

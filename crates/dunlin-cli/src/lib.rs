@@ -12,6 +12,7 @@ pub mod clock;
 pub mod commands;
 pub mod doctor;
 pub mod histogram;
+pub mod input;
 pub mod lab;
 pub mod limits;
 pub mod log;

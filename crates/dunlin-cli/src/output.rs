@@ -1,28 +1,75 @@
-//! What people and programs see: tables, the JSON object, figures with units, a progress bar.
+//! What people and programs see: tables, the JSON object, files, figures with units, a progress bar.
 
-use std::io::{self, Write};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 use comfy_table::{presets::UTF8_BORDERS_ONLY, CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use crate::commands::Failure;
 use crate::report::{AnyLimits, Report};
 
-/// Writes to standard output. A reader that has gone away (`| head`) is not an error.
-pub fn print(text: impl std::fmt::Display) -> io::Result<()> {
-    match writeln!(io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        done => done,
-    }
+/// Writes bytes to standard output, at once.
+///
+/// # Errors
+/// [`Failure::output_closed`] when the reader has gone away (`| head`): it ends the command. What the system says otherwise.
+pub fn write(bytes: &[u8]) -> Result<(), Failure> {
+    let mut output = std::io::stdout().lock();
+    let written = output.write_all(bytes).and_then(|()| output.flush());
+    written.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::output_closed(),
+        _ => Failure::new(format!("standard output: {error}")),
+    })
+}
+
+/// Writes a line to standard output.
+///
+/// # Errors
+/// As for [`write`].
+pub fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
+    write(format!("{text}\n").as_bytes())
+}
+
+/// Writes a line to standard error. Nobody has to read it: where that fails, nothing is said.
+pub fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Prints exactly one JSON object on one line.
-pub fn print_json(object: &impl Serialize) -> io::Result<()> {
-    print(serde_json::to_string(object)?)
+///
+/// # Errors
+/// As for [`write`].
+pub fn print_json(object: &impl Serialize) -> Result<(), Failure> {
+    print(serde_json::to_string(object).map_err(Failure::new)?)
+}
+
+/// Makes a folder and sees that files can be made in it: before minutes of work, not after them.
+///
+/// # Errors
+/// What is in the way, with the folder's name.
+pub fn folder(folder: &Path) -> Result<(), Failure> {
+    let probe = folder.join(format!(".dunlin-{}", std::process::id()));
+    let made = std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::File::create_new(&probe))
+        .and_then(|_| std::fs::remove_file(&probe));
+    made.map_err(|error| Failure::new(format!("{}: {error}", folder.display())))
+}
+
+/// Writes a file.
+///
+/// # Errors
+/// What is in the way, with the file's name.
+pub fn file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
+    std::fs::write(path, contents)
+        .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
 /// Prints a report: the object for programs, a table for people.
-pub fn print_report(report: &Report, json: bool) -> io::Result<()> {
+///
+/// # Errors
+/// As for [`write`].
+pub fn print_report(report: &Report, json: bool) -> Result<(), Failure> {
     if json {
         print_json(report)
     } else {
@@ -123,7 +170,7 @@ fn report_table(report: &Report) -> Table {
 
 /// A bar on standard error, where that is a terminal; `set_position` takes thousandths.
 pub fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}")
+    let style = ProgressStyle::with_template("{bar:20} {percent:>3} %  {msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(1000).with_style(style)
 }

@@ -138,6 +138,42 @@ fn the_quick_set_runs_whole() {
     std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 
+/// What a command writes to standard error where that is a terminal.
+fn on_a_terminal(arguments: &[&str]) -> String {
+    use rustix::pty::{grantpt, openpt, ptsname, unlockpt, OpenptFlags};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo terminal");
+    grantpt(&ours).expect("granted");
+    unlockpt(&ours).expect("unlocked");
+    let name = ptsname(&ours, Vec::new()).expect("its name");
+    let theirs = std::fs::OpenOptions::new()
+        .write(true)
+        .open(name.to_str().expect("UTF-8"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .args(arguments)
+        .env("TERM", "xterm")
+        .stdout(std::process::Stdio::null())
+        .stderr(theirs.expect("its other side"))
+        .spawn()
+        .expect("dunlin runs");
+    let mut terminal = std::fs::File::from(ours);
+    let mut said = Vec::new();
+    // It ends with an error when the last process has closed the other side.
+    let _ = std::io::Read::read_to_end(&mut terminal, &mut said);
+    assert!(child.wait().expect("it ends").success());
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn a_terminal_sees_what_is_done_and_how_long_it_takes() {
+    let run = ["lab", "run", "--quick", "rb2-nf", "rb2-throughput"];
+    let said = on_a_terminal(&run);
+    for words in ["rb2-throughput (2 of 2)", " left"] {
+        assert!(said.contains(words), "no {words} in {said}");
+    }
+    // Anything else sees nothing of it.
+    assert!(lab(&run[1..]).stderr.is_empty());
+}
+
 #[test]
 fn the_hunt_replays_a_seed() {
     let (one, two) = (lab(&["hunt", "--seed", "5"]), lab(&["hunt", "--seed", "5"]));

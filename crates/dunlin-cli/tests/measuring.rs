@@ -195,10 +195,10 @@ fn verbs_that_a_transport_lacks_are_refused() {
 
 #[test]
 fn a_device_that_is_not_there_is_an_error_that_lists_those_that_are() {
-    for command in [&["perf", "verbs"][..], &["perf", "rpc"], &["demo"]] {
-        let arguments = [command, &["--device", "nonsense"]].concat();
+    for command in [&["perf", "rpc"][..], &["demo"]] {
+        let arguments = [command, &["--device", "ibv:no-such-nic"]].concat();
         let words = failure(&leaves_nothing(&arguments), 1);
-        assert!(words.contains("nonsense"), "{words}");
+        assert!(words.contains("no-such-nic"), "{words}");
         assert!(words.contains("shm"), "{words}");
     }
 }

@@ -85,8 +85,9 @@ fn a_device_that_is_not_there_is_an_error_that_lists_those_that_are() {
         &["serve", "echo", "--listen", "dunlin://127.0.0.1:0"][..],
         &["call", server.address(), "1", "hello"],
     ] {
-        let words = failure(&dunlin(&[arguments, &["--device", "nonsense"]].concat()), 1);
-        assert!(words.contains("nonsense"), "{words}");
+        let device = ["--device", "ibv:no-such-nic"];
+        let words = failure(&dunlin(&[arguments, &device].concat()), 1);
+        assert!(words.contains("ibv:no-such-nic"), "{words}");
         assert!(words.contains("shm"), "{words}");
     }
     server.stop();
@@ -111,9 +112,9 @@ fn a_wrong_secret_is_said_and_harms_nobody_else() {
 fn doctor_says_what_a_connection_would_use() {
     let server = Serving::start("echo", &[]);
     let address = server.address().to_string();
-    let found = |more: &[&str]| {
+    let found = |more: &[&str], code: i32| {
         let output = dunlin(&[&["doctor", &address, "--json"], more].concat());
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
         let examined = object(&output);
         let findings = examined["findings"].as_array().expect("findings").clone();
         assert!(findings.iter().any(|finding| finding["name"] == "devices"));
@@ -121,14 +122,14 @@ fn doctor_says_what_a_connection_would_use() {
         let connection = last.find(|finding| finding["name"] == "connection");
         connection.expect("a finding about the connection")
     };
-    let finding = found(&[]);
+    let finding = found(&[], 0);
     assert_eq!(finding["state"], "ok", "{finding}");
     let words = finding["found"].as_str().expect("words");
     assert!(words.contains("over shm (same host"), "{words}");
-    let finding = found(&["--device", "nonsense"]);
+    let finding = found(&["--device", "ibv:no-such-nic"], 1);
     assert_eq!(finding["state"], "missing", "{finding}");
     server.stop();
-    let finding = found(&[]);
+    let finding = found(&[], 1);
     assert_eq!(finding["state"], "missing", "{finding}");
     let words = finding["found"].as_str().expect("words");
     assert!(words.contains("no server listens at"), "{words}");

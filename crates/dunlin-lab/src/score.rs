@@ -153,6 +153,10 @@ struct Reason {
 
 const REASONS: &str = include_str!("../data/not_run.csv");
 
+/// Why a claim that has a figure was not judged.
+const NO_FIGURE: &str =
+    "its figure was not among those that ran, or says nothing about it in the quick set";
+
 fn reasons() -> Vec<Reason> {
     let reason = |line: &str| {
         let [first, last, why] = <[String; 3]>::try_from(csv::split(line)).expect("three columns");
@@ -172,9 +176,7 @@ fn judge(claim: &Claim, answers: &[&Answer], freeze: &Freeze, reasons: &[Reason]
             reasons
                 .iter()
                 .find(|r| *r.first <= *claim.id && *claim.id <= *r.last)
-                .map_or("its figure was not among those that ran", |reason| {
-                    &reason.why
-                })
+                .map_or(NO_FIGURE, |reason| &reason.why)
                 .to_owned()
         } else {
             freeze.to_string()
@@ -276,6 +278,32 @@ mod tests {
         for row in &card.rows {
             assert!(!row.why.is_empty(), "{}", row.id);
         }
+    }
+
+    /// All text of the sources below a folder.
+    fn sources(folder: &std::path::Path) -> String {
+        let entries = std::fs::read_dir(folder).expect("a folder").flatten();
+        let text = entries.map(|entry| match entry.path() {
+            folder if folder.is_dir() => sources(&folder),
+            file => std::fs::read_to_string(file).expect("a source"),
+        });
+        text.collect()
+    }
+
+    #[test]
+    fn no_claim_that_a_figure_answers_has_a_reason_why_none_does() {
+        let figures = concat!(env!("CARGO_MANIFEST_DIR"), "/src/figures");
+        let text = sources(figures.as_ref());
+        let wrong: Vec<_> = claims()
+            .into_iter()
+            .filter(|claim| text.contains(&format!("\"{}", claim.id)))
+            .filter(|claim| {
+                let covers = |r: &Reason| *r.first <= *claim.id && *claim.id <= *r.last;
+                reasons().iter().any(covers)
+            })
+            .map(|claim| claim.id)
+            .collect();
+        assert_eq!(wrong, Vec::<String>::new());
     }
 
     #[test]

@@ -66,12 +66,15 @@ pub fn guesses() -> Vec<Setting> {
 }
 
 /// Runs the figures once as they are, and twice for each of the guessed values; tells of each as soon as it is known.
-pub fn run(
+///
+/// # Errors
+/// What `tell` fails with, which ends it.
+pub fn run<E>(
     figures: &[&'static Figure],
     effort: Effort,
     guesses: &[Setting],
-    mut tell: impl FnMut(&Moved),
-) -> Vec<Moved> {
+    mut tell: impl FnMut(&Moved) -> Result<(), E>,
+) -> Result<Vec<Moved>, E> {
     let freeze = freeze::check();
     let verdicts = |settings: Vec<Setting>| -> BTreeMap<String, (Verdict, Option<f64>)> {
         // A few settings for the life of a command that ends soon.
@@ -107,11 +110,11 @@ pub fn run(
                 was: guess.value,
                 claims,
             };
-            tell(&moved);
+            tell(&moved)?;
             all.push(moved);
         }
     }
-    all
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub enum CallError {
     UnknownHandler(HandlerId),
     /// The request or its response is longer than one side takes. A request was not sent; a response was made by the handler and
     /// thrown away.
-    #[error("message of {bytes} bytes: the limit is {limit} (max_message_bytes)")]
+    #[error("{}: the limit is {limit} bytes (max_message_bytes)", too_long(*bytes))]
     TooLong {
         /// Bytes of the message; zero when only the server knows.
         bytes: usize,
@@ -128,6 +128,13 @@ pub enum CallError {
     Unreadable(String),
 }
 
+fn too_long(bytes: usize) -> String {
+    match bytes {
+        0 => "the response is too long".to_owned(),
+        _ => format!("message of {bytes} bytes"),
+    }
+}
+
 fn fate_of(executed: bool) -> &'static str {
     match executed {
         true => "the response; the server executed the call",
@@ -159,7 +166,7 @@ pub enum ConnectError {
         source: VerbsError,
     },
     /// There is no such device on this machine.
-    #[error("no device '{asked}' here; available: {available}")]
+    #[error("no usable device '{asked}' here; of this host: {available}")]
     NoDevice {
         /// What was asked for.
         asked: String,
@@ -191,7 +198,7 @@ pub enum ServeError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// There is no device to serve on.
-    #[error("no device '{asked}' here; available: {available}")]
+    #[error("no usable device '{asked}' here; of this host: {available}")]
     NoDevice {
         /// What was asked for.
         asked: String,

@@ -1,8 +1,9 @@
 //! `dunlin call`: one request by hand.
 
-use std::io::{Read, Write};
+use dunlin::Address;
 
 use super::{connect, Failure};
+use crate::{input, output};
 
 /// Send one request and print the response
 #[derive(Debug, clap::Args)]
@@ -12,7 +13,7 @@ Examples (with `dunlin serve echo` in another shell):\n  \
   head -c 1000000 /dev/urandom | dunlin call 127.0.0.1:7400 1 - | wc -c")]
 pub struct Args {
     /// Server
-    address: String,
+    address: Address,
     /// Id of the handler
     handler: u16,
     /// Request; `-` reads it from standard input
@@ -27,22 +28,25 @@ pub struct Args {
 
 /// Calls.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut payload = args.payload.clone().into_bytes();
-    if payload == b"-" {
-        payload.clear();
-        std::io::stdin().read_to_end(&mut payload)?;
-    }
     let client = args.connect.connect(&args.address)?;
     if args.verbose {
         let info = client.info();
-        eprintln!(
+        output::note(format_args!(
             "{} ({}), {} pages, preset {}",
             info.device, info.why, info.pages, info.preset
-        );
+        ));
     }
+    let payload = match args.payload.as_str() {
+        // Only the server knows how long a request may be: nothing is read before it is there.
+        "-" => {
+            let longest = client.max_message_bytes().map_err(Failure::new)?;
+            input::read_at_most(std::io::stdin().lock(), longest)?.ok_or_else(|| {
+                let words = "standard input is longer than a request to this server may be";
+                Failure::new(format!("{words}: {longest} bytes (max_message_bytes)"))
+            })?
+        }
+        words => words.as_bytes().to_vec(),
+    };
     let reply = client.call(args.handler, &payload).map_err(Failure::new)?;
-    let mut output = std::io::stdout();
-    output.write_all(&reply)?;
-    output.flush()?;
-    Ok(())
+    output::write(&reply)
 }

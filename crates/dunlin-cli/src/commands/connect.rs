@@ -3,22 +3,36 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dunlin::{Client, ClientBuilder};
+use dunlin::{Address, Client, ClientBuilder, Preset};
 
+use super::perf::parse_seconds;
 use super::serve::read_secret;
 use super::Failure;
+
+/// Reads the name of a device, as `dunlin devices` prints it. Whether it can be used here shows when it is opened.
+///
+/// # Errors
+/// When there is no device of this name on any host.
+pub fn parse_device(name: &str) -> Result<String, &'static str> {
+    match name.split_once(':') {
+        None if matches!(name, "shm" | "ibv") => Ok(name.to_owned()),
+        Some(("ibv", nic)) if !nic.is_empty() => Ok(name.to_owned()),
+        None if name == "roce" => Err("planned, and not there yet; devices are shm and ibv"),
+        _ => Err("devices are shm, ibv and ibv:NIC (see `dunlin devices`)"),
+    }
+}
 
 /// How to reach a server.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Use this device or fail (see `dunlin devices`)
-    #[arg(long)]
+    #[arg(long, value_parser = parse_device)]
     device: Option<String>,
     /// Composition of transport, channel, sharing and admission: auto (chosen from device and load), plain, flock, or a rival of
     /// flock's (qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst, scalerpc, or a rival of
     /// theirs (rawwrite, selfrpc, erpc, herd)
     #[arg(long, default_value = "auto")]
-    preset: String,
+    preset: Preset,
     /// File whose bytes the server must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -26,8 +40,8 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     report: Option<String>,
     /// Longest time for a call
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
-    deadline: f64,
+    #[arg(long, default_value = "10", value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
+    deadline: Duration,
 }
 
 impl Options {
@@ -40,9 +54,9 @@ impl Options {
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "--preset".to_owned(),
-            self.preset.clone(),
+            self.preset.to_string(),
             "--deadline".to_owned(),
-            self.deadline.to_string(),
+            self.deadline.as_secs_f64().to_string(),
         ];
         if let Some(device) = &self.device {
             arguments.extend(["--device".to_owned(), device.clone()]);
@@ -56,13 +70,9 @@ impl Options {
 
     /// A client's settings.
     pub fn builder(&self) -> Result<ClientBuilder, Failure> {
-        let deadline = Duration::try_from_secs_f64(self.deadline)
-            .map_err(|error| Failure::usage(format!("--deadline: {error}")))?;
-        let preset = self
-            .preset
-            .parse()
-            .map_err(|e| Failure::usage(format!("--preset: {e}")))?;
-        let mut builder = Client::builder().preset(preset).deadline(deadline);
+        let mut builder = Client::builder()
+            .preset(self.preset)
+            .deadline(self.deadline);
         if let Some(device) = &self.device {
             builder = builder.device(device);
         }
@@ -76,7 +86,7 @@ impl Options {
     }
 
     /// A client of the server at `address`.
-    pub fn connect(&self, address: &str) -> Result<Client, Failure> {
-        self.builder()?.connect(address).map_err(Failure::new)
+    pub fn connect(&self, address: &Address) -> Result<Client, Failure> {
+        Ok(self.builder()?.connect(&address.to_string())?)
     }
 }

@@ -22,7 +22,7 @@ updates of 100-byte values, keys by Zipf's law. Requests and responses are one-s
 other's memory: no system call, no socket, no copy through the kernel. Nothing is left running.")]
 pub struct Args {
     /// How long to run the load
-    #[arg(long, default_value = "5", value_parser = parse_seconds)]
+    #[arg(long, default_value = "5", value_parser = parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Entries in the store
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]

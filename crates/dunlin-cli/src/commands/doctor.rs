@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use dunlin::Address;
 use serde::Serialize;
 
 use super::serve::read_secret;
-use super::Failure;
+use super::{connect, Failure};
 use crate::doctor::{connection, examine, Finding, State};
 use crate::output;
 
@@ -14,16 +15,17 @@ use crate::output;
 #[command(after_help = "\
 Nothing that `doctor` finds missing is needed to run: Dunlin works without RDMA hardware, huge pages\n\
 or privileges. What is missing makes it slower, or leaves a device out. With an address it also asks the\n\
-server there which device a connection would use, and why; a server that cannot be used is a finding too.\n\n\
+server there which device a connection would use, and why; a server that cannot be used is a finding too,\n\
+and ends with exit code 1.\n\n\
 Examples:\n  \
   dunlin doctor\n  \
   dunlin doctor dunlin://127.0.0.1:7400\n  \
   dunlin doctor --json | jq '.findings[] | select(.state != \"ok\")'")]
 pub struct Args {
     /// Server to ask
-    address: Option<String>,
+    address: Option<Address>,
     /// Use this device or fail (see `dunlin devices`)
-    #[arg(long, requires = "address")]
+    #[arg(long, requires = "address", value_parser = connect::parse_device)]
     device: Option<String>,
     /// File whose bytes the server must prove to have
     #[arg(long, value_name = "FILE", requires = "address")]
@@ -41,14 +43,20 @@ struct Examined {
 /// Looks and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut findings = examine();
+    let mut way = Ok(());
     if let Some(address) = &args.address {
         let secret = args.secret_file.as_ref().map(read_secret).transpose()?;
         let device = args.device.as_deref();
-        findings.push(connection::connection(address, device, secret));
+        let finding = connection::connection(address, device, secret);
+        if finding.state == State::Missing {
+            let words = format!("no way to {address}: {}", finding.found);
+            way = Err(Failure::new(words));
+        }
+        findings.push(finding);
     }
     if args.json {
         output::print_json(&Examined { findings })?;
-        return Ok(());
+        return way;
     }
     let mut text = String::new();
     for finding in &findings {
@@ -66,5 +74,5 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     output::print(text.trim_end())?;
-    Ok(())
+    way
 }

@@ -1,10 +1,10 @@
 //! `dunlin kv`: the key-value service by hand.
 
-use std::io::Write;
-
 use clap::Subcommand;
+use dunlin::{Address, CallError};
 
 use super::{connect, Failure};
+use crate::output;
 use crate::services::kv;
 
 /// Use the key-value service
@@ -17,7 +17,7 @@ Examples (with `dunlin serve kv` in another shell):\n  \
 pub struct Args {
     /// Server
     #[arg(long, default_value = "dunlin://127.0.0.1:7400", global = true)]
-    address: String,
+    address: Address,
     #[command(subcommand)]
     action: Action,
     #[command(flatten)]
@@ -58,13 +58,20 @@ pub enum Action {
 /// Does it.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let client = args.connect.connect(&args.address)?;
-    let mut output = std::io::stdout();
     let missing = |key: &str| Failure::new(format!("no key '{key}'"));
+    let failed = |error: CallError| match error {
+        CallError::UnknownHandler(_) => {
+            Failure::new(format!("the server at {} keeps no keys", args.address))
+                .help("`dunlin serve kv` does")
+        }
+        other => Failure::new(other),
+    };
     match &args.action {
         Action::Get { key } => {
-            let value = kv::get_value(&client, key.as_bytes()).map_err(Failure::new)?;
-            output.write_all(&value.ok_or_else(|| missing(key))?)?;
-            writeln!(output)?;
+            let value = kv::get_value(&client, key.as_bytes()).map_err(failed)?;
+            let mut line = value.ok_or_else(|| missing(key))?;
+            line.push(b'\n');
+            output::write(&line)?;
         }
         Action::Put { key, value } => {
             if key.len() > kv::MAX_KEY_BYTES {
@@ -76,25 +83,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 return Err(Failure::usage(words));
             }
             let request = kv::put_request(key.as_bytes(), value.as_bytes());
-            client.call(kv::PUT, &request).map_err(Failure::new)?;
+            client.call(kv::PUT, &request).map_err(failed)?;
         }
         Action::Del { key } => {
-            let reply = client
-                .call(kv::DELETE, key.as_bytes())
-                .map_err(Failure::new)?;
+            let reply = client.call(kv::DELETE, key.as_bytes()).map_err(failed)?;
             if *reply != [1] {
                 return Err(missing(key));
             }
         }
         Action::Scan { from, limit } => {
-            let entries =
-                kv::scan_entries(&client, from.as_bytes(), *limit).map_err(Failure::new)?;
-            for (key, value) in entries {
-                output.write_all(&key)?;
-                output.write_all(b"\t")?;
-                output.write_all(&value)?;
-                writeln!(output)?;
-            }
+            let entries = kv::scan_entries(&client, from.as_bytes(), *limit).map_err(failed)?;
+            let lines = entries.into_iter();
+            let lines = lines.map(|(key, value)| [&key[..], b"\t", &value, b"\n"].concat());
+            output::write(&lines.collect::<Vec<_>>().concat())?;
         }
     }
     Ok(())

@@ -105,15 +105,18 @@ impl Command {
                 Ok(())
             }
             Self::Run { selection, out } => {
+                if let Some(out) = &out {
+                    output::folder(out)?;
+                }
                 let results = runner::run(&selection.figures()?, selection.effort());
                 let card = runner::score(&results);
-                output::print(report::text(&results))?;
-                output::print(report::scorecard(&card))?;
                 if let Some(out) = out {
                     report::write(&out, &results, &card)
                         .map_err(|error| Failure::new(format!("{}: {error}", out.display())))?;
-                    eprintln!("{}", out.join("report.html").display());
+                    output::note(out.join("report.html").display());
                 }
+                output::print(report::text(&results))?;
+                output::print(report::scorecard(&card))?;
                 frozen()
             }
             Self::Score { selection, json } => {
@@ -144,7 +147,7 @@ impl Command {
                 }
                 Ok(())
             }
-            Self::Freeze { date, why } => Ok(output::print(freeze::renewed(&date, &why))?),
+            Self::Freeze { date, why } => output::print(freeze::renewed(&date, &why)),
         }
     }
 }

@@ -12,9 +12,13 @@ pub mod serve;
 pub mod top;
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use dunlin::{BootstrapError, ConnectError, ServeError};
+
+use crate::output;
 
 /// `dunlin`: an RDMA RPC framework, with or without the hardware.
 #[derive(Debug, Parser)]
@@ -106,6 +110,14 @@ impl Failure {
         }
     }
 
+    /// Nobody reads standard output any more (`| head`): the command ends. That is no error, and nothing is said.
+    pub fn output_closed() -> Self {
+        Self {
+            exit_code: 0,
+            ..Self::new("nobody reads the output")
+        }
+    }
+
     /// Adds what to do about it.
     #[must_use]
     pub fn help(mut self, help: impl fmt::Display) -> Self {
@@ -120,9 +132,11 @@ impl Failure {
 
     /// Says it on standard error; the exit code to end with.
     pub fn exit(&self) -> ExitCode {
-        eprintln!("error: {}", self.message);
-        if let Some(help) = &self.help {
-            eprintln!("help: {help}");
+        if self.exit_code != 0 {
+            output::note(format_args!("error: {}", self.message));
+            if let Some(help) = &self.help {
+                output::note(format_args!("help: {help}"));
+            }
         }
         ExitCode::from(self.exit_code)
     }
@@ -131,6 +145,29 @@ impl Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::new(error)
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Address(_) | ConnectError::Setting(_) => Self::usage(error),
+            _ => Self::new(error),
+        }
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        match &error {
+            ServeError::Address(_) | ServeError::Setting(_) => Self::usage(error),
+            ServeError::Bootstrap(BootstrapError::Io { source, .. })
+                if source.kind() == ErrorKind::AddrNotAvailable =>
+            {
+                Self::new(error).help("no network interface of this host has the address")
+            }
+            _ => Self::new(error),
+        }
     }
 }
 

@@ -1,14 +1,15 @@
 //! `dunlin serve`: a service to use by hand, from other shells.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dunlin::{RunningServer, Secret, Server, WaitMode};
+use dunlin::{Address, RunningServer, Secret, Server, WaitMode};
 
-use super::Failure;
+use super::{connect, Failure};
 use crate::services::{echo, kv, metrics::MetricsPort};
+use crate::{affinity, input, output};
 
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -38,9 +39,9 @@ pub struct Args {
         default_value = "dunlin://127.0.0.1:7400",
         value_name = "ADDRESS"
     )]
-    listen: String,
+    listen: Address,
     /// Serve over this device alone (see `dunlin devices`)
-    #[arg(long)]
+    #[arg(long, value_parser = connect::parse_device)]
     device: Option<String>,
     /// Threads that poll for requests
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -62,19 +63,26 @@ pub struct Args {
     with_parent: bool,
 }
 
-/// Reads a secret.
-pub fn read_secret(file: &PathBuf) -> Result<Secret, Failure> {
-    let bytes = std::fs::read(file)
-        .map_err(|error| Failure::new(format!("secret file {}: {error}", file.display())))?;
-    Secret::new(bytes)
-        .map_err(|error| Failure::new(format!("secret file {}: {error}", file.display())))
+/// Reads a secret, and nothing of a file that is longer than a secret may be.
+///
+/// # Errors
+/// When the file cannot be read, is empty or too long; with its name.
+pub fn read_secret(file: impl AsRef<Path>) -> Result<Secret, Failure> {
+    let file = file.as_ref();
+    let wrong = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("secret file {}: {error}", file.display()))
+    };
+    let most = Secret::MAX_BYTES;
+    let bytes = std::fs::File::open(file)
+        .and_then(|open| input::read_at_most(open, most))
+        .map_err(|error| wrong(&error))?
+        .ok_or_else(|| wrong(&format_args!("more than {most} bytes, the longest secret")))?;
+    Secret::new(bytes).map_err(|error| wrong(&error))
 }
 
 /// Serves.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut server = Server::bind(&args.listen)
-        .map_err(Failure::usage)?
-        .pollers(args.pollers);
+    let mut server = Server::bind(&args.listen.to_string())?.pollers(args.pollers);
     server = match args.service {
         Service::Kv => kv::on(server),
         Service::Echo => echo::on(server),
@@ -83,6 +91,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         server = server.device(device);
     }
     if let Some(core) = args.pin {
+        let last = core.saturating_add(args.pollers).saturating_sub(1);
+        if !affinity::can_pin(core) || !affinity::can_pin(last) {
+            let words = "this process cannot run on all of these cores";
+            return Err(Failure::usage(format!(
+                "--pin: cores {core} to {last}: {words}"
+            )));
+        }
         server = server.pin_pollers(core);
     }
     if args.spin {
@@ -91,17 +106,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(file) = &args.secret_file {
         server = server.secret(read_secret(file)?);
     }
-    let server = server.serve().map_err(Failure::new)?;
-    let mut output = std::io::stdout();
-    writeln!(output, "listening on {}", server.address())?;
+    let server = server.serve()?;
     let metrics = args
         .metrics
         .map(|address| MetricsPort::open(address, server.observer()))
         .transpose()?;
+    output::print(format_args!("listening on {}", server.address()))?;
     if let Some(port) = &metrics {
-        writeln!(output, "metrics on http://{}/metrics", port.address())?;
+        output::print(format_args!("metrics on http://{}/metrics", port.address()))?;
     }
-    output.flush()?;
     if args.with_parent {
         wait_for_parent();
     } else {
@@ -128,10 +141,10 @@ fn wait_for_interrupt() -> Result<(), Failure> {
 
 fn finish(server: RunningServer) -> Result<(), Failure> {
     let statistics = server.statistics();
-    eprintln!(
+    output::note(format_args!(
         "served {} requests on {} connections",
         statistics.requests, statistics.accepted
-    );
+    ));
     if server.shutdown() {
         return Ok(());
     }

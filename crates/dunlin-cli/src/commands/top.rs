@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use dunlin::{CallError, Client};
+use dunlin::{Address, CallError, Client};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::{connect, perf, Failure};
@@ -23,9 +23,9 @@ Examples:\n  \
   dunlin top db1:7400 --count 1 --json | jq .requests_per_s")]
 pub struct Args {
     /// Server
-    address: String,
+    address: Address,
     /// Time between two looks
-    #[arg(long, default_value = "1", value_parser = perf::parse_seconds, value_name = "SECONDS")]
+    #[arg(long, default_value = "1", value_parser = perf::parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     interval: Duration,
     /// End after so many updates
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -40,7 +40,7 @@ pub struct Args {
 /// Watches.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let client = args.connect.connect(&args.address)?;
-    let mut history = History::new(args.address.clone());
+    let mut history = History::new(args.address.to_string());
     history.look(client.server_figures().map_err(explain)?);
     if args.json || !std::io::stdout().is_terminal() {
         return print(args, &client, &mut history);

@@ -28,18 +28,8 @@ pub fn devices() -> Vec<Finding> {
 }
 
 /// What a client of `address` would use; asks the server and opens nothing.
-pub fn connection(address: &str, device: Option<&str>, secret: Option<Secret>) -> Finding {
-    let address: Address = match address.parse() {
-        Ok(address) => address,
-        Err(error) => {
-            return Finding::missing(
-                CONNECTION,
-                format!("{address}: {error}"),
-                "addresses look like dunlin://host:7400",
-            )
-        }
-    };
-    let capabilities = match dunlin_rpc::offered(&address) {
+pub fn connection(address: &Address, device: Option<&str>, secret: Option<Secret>) -> Finding {
+    let capabilities = match dunlin_rpc::offered(address) {
         Ok(capabilities) => capabilities,
         Err(error) => {
             return Finding::missing(
@@ -55,7 +45,7 @@ pub fn connection(address: &str, device: Option<&str>, secret: Option<Secret>) -
         device: device.map(str::to_owned),
         ..DialConfig::default()
     };
-    match dial(&address, &config) {
+    match dial(address, &config) {
         Ok(dialed) => {
             let device = dialed.device();
             let chosen = dunlin_rpc::chosen(device).map_or(String::new(), |on| format!("; {on}"));

@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             root_mean_square(&calibration::run(&some, nic, OPERATIONS.0, threads))
         };
         let tell = |name: &str, value: f64, error: f64| {
-            eprintln!("{name} = {value}: {:.2} %", error * 100.0);
+            output::note(format_args!("{name} = {value}: {:.2} %", error * 100.0));
         };
         let (best, found) = calibration::fit(&nic, &knobs, 3, error, tell);
         for knob in found {

@@ -29,8 +29,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Some(seed) => vec![seed],
         None => (0..args.seeds).collect(),
     };
-    let outcomes = parallel::map(runner::threads(args.threads), &seeds, |&seed| {
-        dunlin_lab::hunt::hunt(seed)
+    let outcomes = runner::points(seeds.len(), "seeds", || {
+        parallel::map(runner::threads(args.threads), &seeds, |&seed| {
+            dunlin_lab::hunt::hunt(seed)
+        })
     });
     let (mut failed, mut events, mut posted, mut succeeded) = (0, 0, 0, 0);
     for outcome in &outcomes {

@@ -1,7 +1,8 @@
 //! Runs figures one after the other, the points of each on several real threads, with a progress bar.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use dunlin_lab::figure::{Effort, Figure, Findings};
 use dunlin_lab::freeze;
@@ -21,9 +22,8 @@ pub fn threads(wanted: Option<u16>) -> usize {
     )
 }
 
-/// Runs them.
-pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure, Findings)> {
-    let bar = progress_bar();
+/// Does `work` under a progress bar with the time that is left. `look` says which part of it is done, from 0 to 1, and what is worked on.
+pub fn watched<T>(look: impl Fn() -> (f64, String) + Sync, work: impl FnOnce() -> T) -> T {
     /// Ends the painter, also when a figure panics.
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
@@ -31,31 +31,101 @@ pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure,
             self.0.store(true, Ordering::Relaxed);
         }
     }
+    let bar = progress_bar();
     let over = AtomicBool::new(false);
-    let count = figures.len();
+    let started = Instant::now();
     std::thread::scope(|scope| {
         let painter = scope.spawn(|| {
+            let mut most = 0.0f64;
             while !over.load(Ordering::Relaxed) {
+                let (done, what) = look();
+                // A figure may find out that it has more points: the bar waits then.
+                most = most.max(done.clamp(0.0, 1.0));
+                bar.set_position((most * 1000.0) as u64);
+                bar.set_message(match time_left(started.elapsed(), most) {
+                    // First what is not to be cut off on a narrow terminal.
+                    Some(left) => format!("about {left} left, {what}"),
+                    None => what,
+                });
                 std::thread::park_timeout(REDRAW);
-                bar.tick();
             }
         });
         let ended = Over(&over);
-        let mut results = Vec::with_capacity(count);
-        for (number, figure) in figures.iter().enumerate() {
-            bar.set_position((1000 * number / count) as u64);
-            let (done, _) = PROGRESS.get();
-            bar.set_message(format!("{}, {done} points done", figure.name));
-            results.push((*figure, (figure.run)(effort)));
-        }
+        let result = work();
         drop(ended);
         painter.thread().unpark();
         bar.finish_and_clear();
-        results
+        result
     })
+}
+
+/// The time that is left when what is not yet done goes as fast as what is; unknown at the beginning.
+fn time_left(elapsed: Duration, done: f64) -> Option<String> {
+    if done <= 0.0 {
+        return None;
+    }
+    let left = elapsed.as_secs_f64() * (1.0 - done) / done;
+    Some(match left {
+        short if short < 100.0 => format!("{short:.0} s"),
+        long => format!("{:.0} min", long / 60.0),
+    })
+}
+
+/// The part of the points that is done, of those known of since there were `before`.
+fn points_done(before: (usize, usize)) -> (f64, usize) {
+    let (done, known) = PROGRESS.get();
+    let (done, known) = (done - before.0, known.saturating_sub(before.1));
+    (done as f64 / known.max(1) as f64, done)
+}
+
+/// Runs figures.
+pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure, Findings)> {
+    let count = figures.len();
+    // The figure that is worked on, and the points before it.
+    let at = Mutex::new((0, PROGRESS.get()));
+    let begun = || at.lock().unwrap_or_else(PoisonError::into_inner);
+    let look = || {
+        let (number, before) = *begun();
+        let (part, points) = points_done(before);
+        let name = figures.get(number).map_or("", |figure| figure.name);
+        let words = format!("{name} ({} of {count}), {points} points done", number + 1);
+        ((number as f64 + part) / count as f64, words)
+    };
+    watched(look, || {
+        let figures = figures.iter().enumerate();
+        let results = figures.map(|(number, figure)| {
+            *begun() = (number, PROGRESS.get());
+            (*figure, (figure.run)(effort))
+        });
+        results.collect()
+    })
+}
+
+/// Does `work` on this many points of one kind.
+pub fn points<T>(count: usize, what: &str, work: impl FnOnce() -> T) -> T {
+    let before = PROGRESS.get();
+    let look = || {
+        let (part, done) = points_done(before);
+        (part, format!("{done} of {count} {what}"))
+    };
+    watched(look, work)
 }
 
 /// The claims by these results, with the parameters of this program.
 pub fn score(results: &[(&'static Figure, Findings)]) -> Scorecard {
     Scorecard::new(results, &freeze::check())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_goes_as_fast_as_what_is_done() {
+        let left = |elapsed, done| time_left(Duration::from_secs(elapsed), done);
+        assert_eq!(left(10, 0.0), None);
+        assert_eq!(left(10, 0.5).as_deref(), Some("10 s"));
+        assert_eq!(left(60, 0.1).as_deref(), Some("9 min"));
+        assert_eq!(left(60, 1.0).as_deref(), Some("0 s"));
+    }
 }

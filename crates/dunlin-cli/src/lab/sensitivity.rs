@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let tell = |moved: &Moved| {
         let setting = &moved.setting;
-        let _ = output::print(format_args!(
+        output::print(format_args!(
             "{} {} {} -> {}: {}",
             setting.of,
             setting.name,
@@ -48,23 +48,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             } else {
                 format!("{} verdicts move", moved.claims.len())
             }
-        ));
+        ))?;
         for (id, before, after, was, is) in &moved.claims {
             let number =
                 |value: &Option<f64>| value.map_or("none".to_owned(), |v| format!("{v:.2}"));
-            let _ = output::print(format_args!(
+            output::print(format_args!(
                 "  {id}: {before} ({}) becomes {after} ({})",
                 number(was),
                 number(is)
-            ));
+            ))?;
         }
+        Ok::<_, Failure>(())
     };
     let all = sensitivity::run(
         &args.selection.figures()?,
         args.selection.effort(),
         &guesses,
         tell,
-    );
+    )?;
     let moving = all.iter().filter(|moved| !moved.claims.is_empty()).count();
     output::print(format_args!(
         "{} runs of {} guessed values; in {moving} a verdict moves",

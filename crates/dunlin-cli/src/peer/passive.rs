@@ -1,12 +1,15 @@
 //! The process itself: does what its standard input says, and ends when that closes.
 
-use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::Arc;
 
 use super::{Answer, AnswerOf, Order, OrderOf, Role};
 use crate::commands::Failure;
+use crate::{input, output};
+
+/// Longest order in bytes: an offer is a few hundred.
+const ORDER_BYTES: usize = 1 << 20;
 
 /// What comes after the opening.
 #[derive(Debug)]
@@ -37,9 +40,11 @@ fn listen<R: Role>(end: Arc<AtomicBool>) -> Result<Receiver<OrderOf<R>>, Failure
     let (tell, orders) = channel();
     let thread = std::thread::Builder::new().name("dunlin-orders".to_string());
     thread.spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let order = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-            let Some(order) = order else { break };
+        let mut from = std::io::stdin().lock();
+        while let Ok(Some(line)) = input::line_at_most(&mut from, ORDER_BYTES) {
+            let Ok(order) = serde_json::from_slice(&line) else {
+                break;
+            };
             if matches!(order, Order::End) {
                 end.store(true, Ordering::Relaxed);
             }
@@ -54,12 +59,7 @@ fn listen<R: Role>(end: Arc<AtomicBool>) -> Result<Receiver<OrderOf<R>>, Failure
 }
 
 fn say<R: Role>(answer: &AnswerOf<R>) -> Result<(), Failure> {
-    let mut line = serde_json::to_string(answer).map_err(Failure::new)?;
-    line.push('\n');
-    let mut output = std::io::stdout();
-    output.write_all(line.as_bytes())?;
-    output.flush()?;
-    Ok(())
+    output::print_json(answer)
 }
 
 /// The other side waits for [`Start::begin`].

@@ -33,6 +33,12 @@ pub fn compare<D: Device>(
     against: bool,
     mut progress: impl FnMut(f64),
 ) -> Result<Comparison, Failure> {
+    for config in plans
+        .iter()
+        .filter_map(|plan| plan.config(device.attributes()))
+    {
+        config.check().map_err(Failure::usage)?;
+    }
     // Processes first: they inherit where this thread may run.
     let peers = plans
         .iter()

@@ -52,13 +52,13 @@ pub enum Without {
     Elastic,
     /// The lazy push: the head is pushed after every message (M5)
     LazyPush,
-    /// Zero copy at both ends (M6)
+    /// Messages that are made where they are sent from, and read where they arrive (M6)
     ZeroCopy,
     /// Cache lines of their own for pointers and slots (M7)
     CacheLines,
     /// Huge pages (M8)
     HugePages,
-    /// Placement on the node of the device (M9)
+    /// One NUMA node for both sides (M9): the producer is moved to another, where there is one; rings know nothing of nodes
     Numa,
 }
 

@@ -11,6 +11,7 @@ use super::plot::{plot, Series, Unit};
 use super::report::RingReport;
 use super::{Choice, Plan, Test};
 use crate::commands::Failure;
+use crate::output;
 
 /// The sizes.
 pub const SIZES: [usize; 15] = {
@@ -43,7 +44,7 @@ pub fn sweep<D: Device>(
     out: &Path,
     mut progress: impl FnMut(f64),
 ) -> Result<(), Failure> {
-    std::fs::create_dir_all(out)?;
+    output::folder(out)?;
     let mut csv = String::from(
         "design,test,pairs,without,size,rate_per_s,bytes_per_s,latency_p50_ns,latency_p99_ns,latency_p999_ns,over_first\n",
     );
@@ -89,13 +90,12 @@ pub fn sweep<D: Device>(
         }
         progress((done + 1) as f64 / SIZES.len() as f64);
     }
-    std::fs::write(out.join("ring.csv"), csv)?;
+    output::file(&out.join("ring.csv"), csv)?;
     let (title, unit) = match plans.first().map(|plan| plan.test) {
         Some(Test::PingPong) => ("round trip, median", Unit::Nanoseconds),
         _ => ("bytes a second, one way", Unit::BytesPerSecond),
     };
-    std::fs::write(out.join("ring.svg"), plot(title, unit, &series))?;
-    Ok(())
+    output::file(&out.join("ring.svg"), plot(title, unit, &series))
 }
 
 /// What is swept when nothing is named.

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use dunlin::Address;
+
 use crate::commands::Failure;
 
 /// A server process. It listens on a port of its own choice and ends when this value is dropped, or with this process, however that
@@ -10,7 +12,7 @@ use crate::commands::Failure;
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
-    address: String,
+    address: Address,
 }
 
 impl ServerProcess {
@@ -36,11 +38,9 @@ impl ServerProcess {
         if let Some(output) = child.stdout.take() {
             BufReader::new(output).read_line(&mut line)?;
         }
-        match line.trim().strip_prefix("listening on ") {
-            Some(address) => Ok(Self {
-                child,
-                address: address.to_string(),
-            }),
+        let address = line.trim().strip_prefix("listening on ");
+        match address.and_then(|address| address.parse().ok()) {
+            Some(address) => Ok(Self { child, address }),
             None => {
                 let _ = child.kill();
                 let status = child.wait()?;
@@ -57,7 +57,7 @@ impl ServerProcess {
     }
 
     /// Where it listens.
-    pub fn address(&self) -> &str {
+    pub fn address(&self) -> &Address {
         &self.address
     }
 

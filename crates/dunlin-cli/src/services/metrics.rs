@@ -1,5 +1,6 @@
 //! Metrics of a server over HTTP, for Prometheus: `dunlin serve --metrics`.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -34,8 +35,15 @@ impl MetricsPort {
     /// # Errors
     /// When the address cannot be listened on.
     pub fn open(address: SocketAddr, observer: ServerObserver) -> Result<Self, Failure> {
-        let server = tiny_http::Server::http(address)
-            .map_err(|error| Failure::new(format!("--metrics {address}: {error}")))?;
+        let server = tiny_http::Server::http(address).map_err(|error| {
+            let kind = error.downcast_ref::<std::io::Error>().map(|e| e.kind());
+            match kind {
+                Some(ErrorKind::AddrInUse) => Failure::new(format!(
+                    "--metrics {address} is in use by another process; stop it, or use another port"
+                )),
+                _ => Failure::new(format!("--metrics {address}: {error}")),
+            }
+        })?;
         let server = Arc::new(server);
         let address = server.server_addr().to_ip().unwrap_or(address);
         let mut registry = Registry::default();

@@ -32,6 +32,40 @@ pub fn dunlin_with_input(arguments: &[&str], input: Vec<u8>) -> Output {
     output
 }
 
+/// Most memory that a command with endless input may use: well over the longest message.
+const MOST_RESIDENT_KIBIBYTES: u64 = 512 << 10;
+
+/// Runs a command that may have endless input to its end. One that uses too much memory or time is ended, by its id, and the test fails.
+pub fn bounded(arguments: &[&str], input: Stdio) -> Output {
+    let mut child = Command::new(DUNLIN)
+        .args(arguments)
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("dunlin runs");
+    let started = std::time::Instant::now();
+    while child.try_wait().expect("its state").is_none() {
+        let used = resident_kibibytes(child.id());
+        let over = started.elapsed() > std::time::Duration::from_secs(120);
+        if over || used > MOST_RESIDENT_KIBIBYTES {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("{arguments:?}: {used} KiB after {:?}", started.elapsed());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("dunlin ended")
+}
+
+fn resident_kibibytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    // None: it ends at this moment.
+    number.unwrap_or(0)
+}
+
 /// Standard output as the one JSON object it must be.
 pub fn object(output: &Output) -> Value {
     let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");

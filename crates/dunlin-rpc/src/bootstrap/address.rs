@@ -44,6 +44,12 @@ pub enum AddressError {
         /// What stood there, at most the first part of it.
         host: String,
     },
+    /// Something stands behind host and port.
+    #[error("an address has no path, and this one has `{path}`; write dunlin://host:port")]
+    Path {
+        /// What stood there, at most the first part of it.
+        path: String,
+    },
     /// The port is no number from 0 to 65535.
     #[error("`{port}` is not a TCP port; write a number from 0 to 65535")]
     Port {
@@ -87,6 +93,10 @@ impl FromStr for Address {
             }
             None => text,
         };
+        if let Some(at) = rest.find('/') {
+            let path = quote(&rest[at..]);
+            return Err(AddressError::Path { path });
+        }
         let (host, port) = if let Some(inner) = rest.strip_prefix('[') {
             let wrong = || AddressError::Ipv6 { host: quote(rest) };
             let (host, after) = inner.split_once(']').ok_or_else(wrong)?;
@@ -190,6 +200,9 @@ mod tests {
             parsed(&"a".repeat(254)),
             Err(AddressError::Host { .. })
         ));
+        for text in ["dunlin://[::1]:7711/path", "db1:1/", "dunlin://db1//"] {
+            assert!(matches!(parsed(text), Err(AddressError::Path { .. })));
+        }
         for port in [
             "db1:",
             "db1:x",

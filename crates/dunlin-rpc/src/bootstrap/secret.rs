@@ -16,9 +16,6 @@ pub const PROOF_BYTES: usize = 32;
 /// That a side knows the secret and that nobody changed what was said.
 pub type Proof = [u8; PROOF_BYTES];
 
-/// Longest secret, in bytes.
-const SECRET_BYTES: usize = 1024;
-
 /// What only the two sides know. It is never sent or shown, and is erased when dropped.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
@@ -31,7 +28,10 @@ pub enum SecretError {
     #[error("the secret is empty; give at least one byte, better 32 random ones")]
     Empty,
     /// There are too many.
-    #[error("the secret has {bytes} bytes, over the limit of {SECRET_BYTES}")]
+    #[error(
+        "the secret has {bytes} bytes, over the limit of {}",
+        Secret::MAX_BYTES
+    )]
     TooLong {
         /// How many.
         bytes: usize,
@@ -39,6 +39,9 @@ pub enum SecretError {
 }
 
 impl Secret {
+    /// Longest secret, in bytes.
+    pub const MAX_BYTES: usize = 1024;
+
     /// Takes 1 to 1024 bytes. Whoever listens on the network can try guesses, so they should be random.
     ///
     /// # Errors
@@ -47,7 +50,7 @@ impl Secret {
         let bytes = Zeroizing::new(bytes.into());
         match bytes.len() {
             0 => Err(SecretError::Empty),
-            1..=SECRET_BYTES => Ok(Self(bytes)),
+            1..=Self::MAX_BYTES => Ok(Self(bytes)),
             bytes => Err(SecretError::TooLong { bytes }),
         }
     }

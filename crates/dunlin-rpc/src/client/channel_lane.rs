@@ -416,6 +416,10 @@ impl<C: Channel> Lane for ChannelLane<C> {
         }
     }
 
+    fn longest(&self) -> usize {
+        self.channel.longest()
+    }
+
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
         check_length(length, self.channel.longest())?;
         Ok(Box::new(self.channel.export(length)?))

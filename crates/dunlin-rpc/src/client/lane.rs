@@ -138,6 +138,8 @@ pub(crate) trait Lane: Send {
     fn rest(&mut self) {
         thread::idle(REST, false);
     }
+    /// Longest payload that the server takes, in bytes.
+    fn longest(&self) -> usize;
     /// A registered buffer to fill in place.
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// Calls that are out, abandoned ones included.

@@ -191,6 +191,14 @@ impl Client {
         self.one_call(deadline, handler, Body::Bytes(payload))
     }
 
+    /// The longest request that the server takes, in bytes: its `max_message_bytes`.
+    ///
+    /// # Errors
+    /// When there is no connection and none can be made.
+    pub fn max_message_bytes(&self) -> Result<usize, CallError> {
+        thread_lane::with(&self.core, |lane| Ok(lane.longest()))
+    }
+
     /// A request of `length` bytes to fill in place, in memory that the server reads by itself. For [`Client::call_buffer`].
     ///
     /// # Errors

@@ -66,6 +66,10 @@ impl ClientProcess {
         self.output.read_line(&mut line)?;
         match line.trim() {
             "ready" => Ok(()),
+            // It has said why.
+            _ if self.child.wait()?.code() == Some(2) => {
+                Err(Failure::usage("a client process was called wrongly"))
+            }
             _ => Err(Failure::new("a client process did not connect")),
         }
     }
@@ -107,15 +111,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Some(_) => None,
         None => Some(ServerProcess::start("echo", &args.server_arguments(&[]))?),
     };
-    let address = args.address.as_deref();
+    let address = args.address.as_ref();
     let address = address.or(server.as_ref().map(ServerProcess::address));
+    let address = address.ok_or_else(|| Failure::new("no server"))?;
     let memory = || {
         server
             .as_ref()
             .and_then(|server| resident_bytes(server.id()))
     };
     let before = memory();
-    let arguments = args.client_arguments(address.unwrap_or_default());
+    let arguments = args.client_arguments(address);
     let mut clients = (0..args.processes)
         .map(|_| ClientProcess::start(&arguments))
         .collect::<Result<Vec<_>, _>>()?;
@@ -167,7 +172,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 fn print(crowd: &Crowd, json: bool) -> Result<(), Failure> {
     if json {
-        return Ok(output::print_json(crowd)?);
+        return output::print_json(crowd);
     }
     let mut table = output::table(&["", "calls/s"]);
     table.add_row(["all", &format!("{:.0}", crowd.rate_per_s)]);

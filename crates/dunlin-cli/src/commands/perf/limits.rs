@@ -20,7 +20,7 @@ Examples:\n  \
   dunlin perf limits --seconds 2 --json | jq .limits.ring_round_trip_p50_ns")]
 pub struct Args {
     /// How long to measure, all limits together (at least one round of about half a second)
-    #[arg(long, default_value = "5", value_parser = super::parse_seconds)]
+    #[arg(long, default_value = "5", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Print one JSON object
     #[arg(long)]

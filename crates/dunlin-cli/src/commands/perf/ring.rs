@@ -7,7 +7,7 @@ use dunlin_ring::RingConfig;
 use dunlin_verbs::Device;
 
 use super::Against;
-use crate::commands::Failure;
+use crate::commands::{connect, Failure};
 use crate::output;
 use crate::ring::compare::compare;
 use crate::ring::consume::STAMP_BYTES;
@@ -55,10 +55,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "fixed")]
     lengths: Lengths,
     /// How long to measure, each design
-    #[arg(long, default_value = "2", value_parser = super::parse_seconds)]
+    #[arg(long, default_value = "2", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Device of both sides (see `dunlin devices`)
-    #[arg(long, default_value = "shm")]
+    #[arg(long, default_value = "shm", value_parser = connect::parse_device)]
     device: String,
     /// All sizes from 64 B to 1 MiB, a tenth of the seconds for each
     #[arg(long, requires = "out", conflicts_with = "against")]

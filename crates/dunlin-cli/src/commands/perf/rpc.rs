@@ -1,10 +1,11 @@
 //! `dunlin perf rpc`: calls between two processes.
 
+use std::io::Read;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dunlin::{CallError, Client, ConnectError, Pipeline};
+use dunlin::{Address, CallError, Client, ConnectError, Pipeline};
 
 use super::Against;
 use crate::affinity;
@@ -44,18 +45,18 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) processes: u16,
     /// How long to measure
-    #[arg(long, default_value = "3", value_parser = super::parse_seconds)]
+    #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     pub(super) seconds: Duration,
     /// Server to use instead of one of our own (`dunlin serve echo`)
     #[arg(long)]
-    pub(super) address: Option<String>,
+    pub(super) address: Option<Address>,
     /// Measure what the bare machine does beside it, in turns, and print the ratios
     #[arg(long, value_enum)]
     against: Option<Against>,
     /// Print one JSON object
     #[arg(long)]
     pub(super) json: bool,
-    /// Connect, say so, and wait for a line on the standard input (for `--processes`)
+    /// Connect, say so, and wait for a byte on the standard input (for `--processes`)
     #[arg(long, hide = true)]
     held: bool,
     #[command(flatten)]
@@ -76,8 +77,9 @@ impl Args {
     }
 
     /// For one client process of many.
-    pub(super) fn client_arguments(&self, address: &str) -> Vec<String> {
-        let mut arguments: Vec<String> = ["perf", "rpc", "--held", "--json", "--address", address]
+    pub(super) fn client_arguments(&self, address: &Address) -> Vec<String> {
+        let address = address.to_string();
+        let mut arguments: Vec<String> = ["perf", "rpc", "--held", "--json", "--address", &address]
             .map(str::to_owned)
             .into();
         let mut number = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
@@ -113,12 +115,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             )?)
         }
     };
-    let address = args
-        .address
-        .as_deref()
-        .or(server.as_ref().map(ServerProcess::address));
-    let address = address.unwrap_or_default();
+    let address = args.address.as_ref();
+    let address = address.or(server.as_ref().map(ServerProcess::address));
+    let address = address.ok_or_else(|| Failure::new("no server"))?;
     let client = args.connect.connect(address)?;
+    let longest = client.max_message_bytes().map_err(Failure::new)?;
+    if args.size as usize > longest {
+        let words = format!(
+            "--size {}: the server takes {longest} bytes at most",
+            args.size
+        );
+        return Err(Failure::usage(words));
+    }
     let load = Load {
         size: args.size as usize,
         response: args
@@ -139,8 +147,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         // Threads connect with their first call.
         measure(&threads, Duration::from_nanos(1))?;
         output::print("ready")?;
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line)?;
+        // Whatever it is: the word to begin, or the end of who would say it.
+        let _ = std::io::stdin().read(&mut [0])?;
     }
     let setting = Setting {
         device: client.info().device.clone(),

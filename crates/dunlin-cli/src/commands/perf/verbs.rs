@@ -7,7 +7,7 @@ use dunlin_verbs::Device;
 use super::Against;
 use crate::affinity;
 use crate::against;
-use crate::commands::Failure;
+use crate::commands::{connect, Failure};
 use crate::output;
 use crate::peer::Peer;
 use crate::report::{Report, Setting, Tally};
@@ -41,10 +41,10 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     outstanding: u32,
     /// How long to measure
-    #[arg(long, default_value = "3", value_parser = super::parse_seconds)]
+    #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Device of both sides (see `dunlin devices`)
-    #[arg(long, default_value = "shm")]
+    #[arg(long, default_value = "shm", value_parser = connect::parse_device)]
     device: String,
     /// Measure what the bare machine does beside it, in turns, and print the ratios
     #[arg(long, value_enum)]

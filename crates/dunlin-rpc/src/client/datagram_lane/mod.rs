@@ -366,6 +366,10 @@ impl<D: Device> Lane for DatagramLane<D> {
         }
     }
 
+    fn longest(&self) -> usize {
+        self.longest
+    }
+
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
         check_length(length, self.longest)?;
         Ok(Box::new(vec![0; length].into_boxed_slice()))

@@ -288,6 +288,10 @@ impl Lane for ThreadPort {
         }
     }
 
+    fn longest(&self) -> usize {
+        self.lane.limits().1
+    }
+
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
         self.lane.buffer(length)
     }

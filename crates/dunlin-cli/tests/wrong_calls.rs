@@ -1,0 +1,165 @@
+//! Wrong calls end with 2 and say why, before anything is done; what fails on the way ends with 1. No test asserts a time.
+
+mod common;
+
+use common::{dunlin, failure, object, Serving};
+
+#[test]
+fn addresses_that_are_none() {
+    for (address, why) in [
+        ("127.0.0.1:99999", "`99999` is not a TCP port"),
+        ("http://host", "`http://` is not a scheme"),
+        ("", "names no host"),
+        ("::1:7711", "not an IPv6 address in brackets"),
+        ("dunlin://[::1]:7711/path", "an address has no path"),
+    ] {
+        for arguments in [
+            &["call", address, "1", "hello"][..],
+            &["kv", "--address", address, "get", "bird"],
+            &["top", address],
+            &["doctor", address],
+            &["perf", "rpc", "--address", address],
+            &["perf", "rpc", "--address", address, "--processes", "2"],
+            &["serve", "echo", "--listen", address],
+        ] {
+            let words = failure(&dunlin(arguments), 2);
+            assert!(words.contains(why), "{arguments:?}: {words}");
+        }
+    }
+}
+
+#[test]
+fn devices_and_presets_that_are_none() {
+    for command in [
+        &["call", "127.0.0.1:1", "1", "hello"][..],
+        &["serve", "echo", "--listen", "127.0.0.1:0"],
+        &["doctor", "127.0.0.1:1"],
+        &["demo"],
+        &["perf", "rpc"],
+        &["perf", "rpc", "--processes", "2"],
+        &["perf", "verbs"],
+        &["perf", "ring"],
+    ] {
+        let with = |name| dunlin(&[command, &["--device", name]].concat());
+        let words = failure(&with("nonsense"), 2);
+        assert!(words.contains("nonsense"), "{words}");
+        assert!(
+            words.contains("devices are shm, ibv and ibv:NIC"),
+            "{words}"
+        );
+        assert!(failure(&with("roce"), 2).contains("planned"));
+    }
+    for command in [
+        &["call", "127.0.0.1:1", "1", "hello"][..],
+        &["perf", "rpc", "--processes", "2"],
+    ] {
+        let words = failure(&dunlin(&[command, &["--preset", "nonsense"]].concat()), 2);
+        assert!(words.contains("no preset 'nonsense'"), "{words}");
+    }
+}
+
+#[test]
+fn times_that_are_none() {
+    for time in ["nan", "0", "-1", "1e400", "soon"] {
+        for arguments in [
+            &["call", "127.0.0.1:1", "1", "hello", "--deadline", time][..],
+            &["top", "127.0.0.1:1", "--interval", time],
+            &["demo", "--seconds", time],
+            &["perf", "rpc", "--seconds", time],
+            &["perf", "verbs", "--seconds", time],
+            &["perf", "ring", "--seconds", time],
+            &["perf", "limits", "--seconds", time],
+        ] {
+            let words = failure(&dunlin(arguments), 2);
+            let said = "seconds are more than 0 and at most 86400";
+            let said = words.contains(said) || words.contains("is not a number of seconds");
+            assert!(said, "{arguments:?}: {words}");
+        }
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be() {
+    let words = failure(&dunlin(&["perf", "ring", "--slots", "3"]), 2);
+    assert!(words.contains("the number of slots is 3"), "{words}");
+    for more in [&[][..], &["--processes", "2"]] {
+        let arguments = [&["perf", "rpc", "--size", "2000000000"], more].concat();
+        let output = dunlin(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(words.contains("16777216 bytes at most"), "{words}");
+    }
+    for core in ["1000", "99999999999"] {
+        let serve = ["serve", "echo", "--listen", "127.0.0.1:0", "--pin", core];
+        let words = failure(&dunlin(&serve), 2);
+        assert!(words.contains("cannot run on"), "{words}");
+    }
+}
+
+#[test]
+fn outputs_that_cannot_be_written_are_said_before_the_work() {
+    let file = common::Scratch::new("a-file", b"");
+    let below = format!("{}/folder", file.path());
+    for folder in ["/proc/nope", "/proc", &below] {
+        // All figures at full length: hours, were the folder not looked at first.
+        let lab = ["lab", "run", "--threads", "1", "--out", folder];
+        let sweep = [
+            "perf",
+            "ring",
+            "--sweep",
+            "--seconds",
+            "80000",
+            "--out",
+            folder,
+        ];
+        for arguments in [&lab[..], &sweep] {
+            let output = common::bounded(arguments, std::process::Stdio::null());
+            let words = failure(&output, 1);
+            assert!(words.contains(folder), "{arguments:?}: {words}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_exit_code_1_of_doctor() {
+    for more in [&[][..], &["--json"]] {
+        let output = dunlin(&[&["doctor", "127.0.0.1:1"], more].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(words.contains("no way to dunlin://127.0.0.1:1"), "{words}");
+        // What it found is said all the same.
+        assert!(String::from_utf8_lossy(&output.stdout).contains("missing"));
+        if !more.is_empty() {
+            object(&output);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said_in_words() {
+    let echo = Serving::start("echo", &[]);
+    let words = failure(&dunlin(&["kv", "--address", echo.address(), "get", "x"]), 1);
+    assert!(words.contains("keeps no keys"), "{words}");
+    assert!(words.contains("dunlin serve kv"), "{words}");
+    let arguments = ["perf", "rpc", "--response-size", "2000000000"];
+    let words = String::from_utf8(dunlin(&arguments).stderr).expect("UTF-8");
+    assert!(words.contains("the response is too long"), "{words}");
+    let port = echo.address().trim_start_matches("dunlin://").to_owned();
+    let serve = [
+        "serve",
+        "echo",
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics",
+        &port,
+    ];
+    let words = failure(&dunlin(&serve), 1);
+    assert!(words.contains("is in use by another process"), "{words}");
+    // An address of a network that is for examples only.
+    let words = failure(&dunlin(&["serve", "echo", "--listen", "203.0.113.7:0"]), 1);
+    assert!(
+        words.contains("no network interface of this host"),
+        "{words}"
+    );
+    echo.stop();
+}
