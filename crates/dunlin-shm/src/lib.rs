@@ -27,6 +27,9 @@ mod control;
 mod core;
 mod descriptors;
 mod device;
+#[cfg(any(feature = "fuzzing", all(test, not(loom))))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod handover;
 #[cfg(all(test, not(loom)))]
