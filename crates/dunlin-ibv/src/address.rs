@@ -94,6 +94,9 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if !self.domain.device.core().made_in.is_current() {
+            return;
+        }
         // SAFETY: made by `new`, destroyed once. Requests that name it keep what they need: providers copy the address.
         unsafe { (self.domain.device.core().api.destroy_ah)(self.raw.0) };
     }

@@ -64,6 +64,9 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        if !self.core().made_in.is_current() {
+            return;
+        }
         // SAFETY: completion queues hold the channel, so none is left; it is destroyed once.
         unsafe { (self.core().api.destroy_channel)(self.raw.0) };
     }
@@ -114,6 +117,8 @@ impl AsFd for IbvCompletionChannel {
 
 impl CompletionChannel for IbvCompletionChannel {
     fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
+        // A child would take the events of its parent.
+        self.inner.core().made_in.check()?;
         let mut descriptors = [PollFd::new(&self.inner.both, PollFlags::IN)];
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -134,6 +139,9 @@ impl CompletionChannel for IbvCompletionChannel {
     }
 
     fn wake(&self) {
+        if !self.inner.core().made_in.is_current() {
+            return;
+        }
         // A full counter is an event too, and nothing else can go wrong.
         let _ = rustix::io::write(&self.inner.by_hand, &1u64.to_ne_bytes());
     }

@@ -60,6 +60,9 @@ impl CqCore {
 impl Drop for CqCore {
     fn drop(&mut self) {
         let core = self.device.core();
+        if !core.made_in.is_current() {
+            return;
+        }
         let mut queues = core.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.remove(&(self.raw.0 as usize));
         drop(queues);
@@ -259,6 +262,7 @@ fn translate(core: &Core, wc: &types::Wc, table: &WorkTable, found: &Found) -> C
 
 impl CompletionQueue for IbvCompletionQueue {
     fn poll(&mut self, completions: &mut [Completion]) -> Result<usize, CompletionQueueError> {
+        self.core.device.core().made_in.check()?;
         let mut count = 0;
         while count < completions.len() {
             let asked = (completions.len() - count).min(BATCH);
@@ -295,6 +299,7 @@ impl CompletionQueue for IbvCompletionQueue {
     }
 
     fn request_notify(&mut self, notify: Notify) -> Result<(), VerbsError> {
+        self.core.device.core().made_in.check()?;
         if self.core.channel.is_none() {
             return Err(invalid(
                 "channel",

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, Weak};
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{DeviceAttributes, VerbsError};
 
 use crate::clock::Clock;
@@ -65,6 +66,8 @@ impl Keys {
 /// The open device and what was found out about it.
 #[derive(Debug)]
 pub(crate) struct Core {
+    /// A child of this process must not touch the kernel's objects: they are its parent's, and its descriptors are the same.
+    pub(crate) made_in: Generation,
     pub(crate) api: Api,
     pub(crate) context: Shared<types::Context>,
     pub(crate) config: IbvConfig,
@@ -164,6 +167,9 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        if !self.made_in.is_current() {
+            return;
+        }
         // SAFETY: all objects made from the context hold this value, so none is left; it is closed once.
         let errno = unsafe { (self.api.close_device)(self.context.0) };
         if errno != 0 {

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
     Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, QueuePairConfig, ReceiveQueue,
     Transport, Verbs, VerbsError,
@@ -46,6 +47,9 @@ pub(crate) struct Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         let core = self.device.core();
+        if !core.made_in.is_current() {
+            return;
+        }
         // SAFETY: all objects of the domain hold this value, so none is left; it ends once.
         let errno = unsafe { (core.api.dealloc_pd)(self.raw.0) };
         if errno != 0 {
@@ -131,6 +135,7 @@ impl IbvDevice {
         let port = choose_port(&api, context.0, nic, device.ports, config)?;
         let soft_roce = is_soft_roce(&config.sysfs, nic, device.vendor_id);
         let mut core = Core {
+            made_in: Generation::current(),
             api,
             context,
             config: config.clone(),
@@ -284,6 +289,7 @@ impl IbvDevice {
     }
 
     fn check_domain(&self, domain: &IbvProtectionDomain) -> Result<(), VerbsError> {
+        self.core().made_in.check()?;
         if Arc::ptr_eq(&domain.domain.device, &self.device) {
             return Ok(());
         }
@@ -306,6 +312,7 @@ impl Device for IbvDevice {
 
     fn create_protection_domain(&self) -> Result<IbvProtectionDomain, VerbsError> {
         let core = self.core();
+        core.made_in.check()?;
         // SAFETY: the context is open.
         let raw = unsafe { (core.api.alloc_pd)(core.context.0) };
         if raw.is_null() {
@@ -354,6 +361,7 @@ impl Device for IbvDevice {
     }
 
     fn create_completion_channel(&self) -> Result<IbvCompletionChannel, VerbsError> {
+        self.core().made_in.check()?;
         IbvCompletionChannel::new(&self.device)
     }
 
@@ -362,6 +370,7 @@ impl Device for IbvDevice {
         entries: usize,
         channel: Option<&IbvCompletionChannel>,
     ) -> Result<IbvCompletionQueue, VerbsError> {
+        self.core().made_in.check()?;
         within(
             "max_completions",
             entries,
@@ -438,6 +447,10 @@ impl Device for IbvDevice {
     }
 
     fn poll_async_event(&self) -> Option<AsyncEvent> {
-        self.core().events.pop()
+        let core = self.core();
+        core.made_in
+            .is_current()
+            .then(|| core.events.pop())
+            .flatten()
     }
 }

@@ -81,8 +81,13 @@ impl EventThread {
 
 impl Drop for EventThread {
     fn drop(&mut self) {
+        let thread = self.thread.take();
+        if !self.core.made_in.is_current() {
+            // There is no such thread in a child.
+            return std::mem::forget(thread);
+        }
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread {
             // The thread itself may hold the last queue pair, and so this value, for a moment.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();

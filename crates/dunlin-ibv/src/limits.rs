@@ -95,6 +95,7 @@ pub(crate) fn attributes(
         timestamps: false,
         page_kind: crate::pages::best(config.huge_pages),
         raw_memory_remote: true,
+        grants_are_mappings: false,
     }
 }
 

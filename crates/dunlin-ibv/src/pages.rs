@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{PageKind, VerbsError};
 use rustix::io::Errno;
 use rustix::mm::{madvise, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
@@ -15,6 +16,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Private zeroed memory; unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Pages {
+    made_in: Generation,
     mapping: NonNull<u8>,
     mapped: usize,
     start: NonNull<u8>,
@@ -71,6 +73,7 @@ impl Pages {
             let flags = MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;
             if let Ok(mapping) = map(mapped, flags) {
                 let pages = Self {
+                    made_in: Generation::current(),
                     mapping,
                     mapped,
                     start: mapping,
@@ -104,6 +107,7 @@ impl Pages {
         // SAFETY: `skip` is less than a huge page, by which the mapping is longer than what is used.
         let start = unsafe { mapping.add(skip) };
         let mut pages = Self {
+            made_in: Generation::current(),
             mapping,
             mapped,
             start,
@@ -140,6 +144,10 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
+        if !self.made_in.is_current() {
+            // A child has not inherited the mapping: something else may be there.
+            return;
+        }
         // SAFETY: mapped by `allocate`; the region that used it was deregistered before.
         let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped) };
     }

@@ -36,6 +36,9 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let core = self.domain.device.core();
+        if !core.made_in.is_current() {
+            return;
+        }
         core.keys.remove(self.lkey);
         // SAFETY: registered by `register`, ended once. The pages are unmapped after this.
         let errno = unsafe { (core.api.dereg_mr)(self.raw.0) };

@@ -47,6 +47,9 @@ impl SrqCore {
 impl Drop for SrqCore {
     fn drop(&mut self) {
         let core = self.domain.device.core();
+        if !core.made_in.is_current() {
+            return;
+        }
         // SAFETY: queue pairs hold this value, so none is left; it is destroyed once.
         let errno = unsafe { (core.api.destroy_srq)(self.raw.0) };
         if errno != 0 {
@@ -129,6 +132,8 @@ impl SharedReceiveQueue for IbvSharedReceiveQueue {
         &mut self,
         requests: &[ReceiveRequest<'_, IbvRegion>],
     ) -> Result<(), PostError> {
+        let made_in = self.core.domain.device.core().made_in;
+        made_in.check().map_err(PostError::forked)?;
         let (post, raw) = (self.post, self.core.raw.0);
         self.receiver.post(requests, |first, bad| {
             // SAFETY: the queue is alive, and `first` is a list that is valid for the call.

@@ -1,5 +1,6 @@
 //! What can go wrong with a ring: one type for making it, one for sending, one for the connection.
 
+use dunlin_verbs::process::Forked;
 use dunlin_verbs::{CompletionStatus, PostErrorKind, VerbsError};
 
 /// A ring cannot be made as asked.
@@ -114,6 +115,15 @@ pub enum RingError {
     /// The peer broke the rules.
     #[error("the peer broke the rules of the ring: {0}")]
     Violation(#[from] Violation),
+    /// This process was made by `fork()` after the ring was: it is the parent's, who goes on with it.
+    #[error("this process was forked after the ring was made, and it is the parent's: connect anew in the child")]
+    Forked,
+}
+
+impl From<Forked> for RingError {
+    fn from(Forked: Forked) -> Self {
+        Self::Forked
+    }
 }
 
 /// A message was not taken.

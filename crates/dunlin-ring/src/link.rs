@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
     Completion, CompletionOpcode, CompletionQueue, CompletionQueueError, CompletionStatus, Device,
     PostErrorKind, QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
@@ -41,6 +42,7 @@ pub(crate) struct Polled {
 /// The queue pair of one end.
 #[derive(Debug)]
 pub(crate) struct Link<D: Device> {
+    made_in: Generation,
     pub(crate) queue_pair: D::QueuePair,
     pub(crate) completions: D::CompletionQueue,
     /// Requests posted, and how many of them are known to be complete.
@@ -62,6 +64,7 @@ pub(crate) type Request<'a, D> =
 impl<D: Device> Link<D> {
     pub(crate) fn new(queue_pair: D::QueuePair, completions: D::CompletionQueue) -> Self {
         Self {
+            made_in: Generation::current(),
             queue_pair,
             completions,
             posted: 0,
@@ -72,6 +75,15 @@ impl<D: Device> Link<D> {
             broken: None,
             bell: None,
         }
+    }
+
+    /// Whether this process made the ring. Before anything of it is touched: its memory is shared with the parent's.
+    ///
+    /// # Errors
+    /// When it was forked from the one that did.
+    #[inline(always)]
+    pub(crate) fn check_process(&self) -> Result<(), RingError> {
+        Ok(self.made_in.check()?)
     }
 
     /// Whether the send queue has `count` free entries, as far as is known.
@@ -208,6 +220,7 @@ impl<D: Device> Link<D> {
     /// When it has.
     #[inline]
     pub(crate) fn check(&mut self) -> Result<(), RingError> {
+        self.check_process()?;
         if let Some(error) = self.broken {
             return Err(error);
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
+use dunlin_verbs::process::PerProcess;
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
 use crate::bootstrap::{Address, Capability, HostId, Reach};
@@ -34,8 +35,8 @@ pub fn available() -> Vec<DeviceReport> {
 
 /// The shared-memory device of this process; opened once, because peers are sessions with a device.
 pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
-    static OPEN: Mutex<Option<ShmDevice>> = Mutex::new(None);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    static OPEN: PerProcess<Mutex<Option<ShmDevice>>> = PerProcess::new();
+    let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(device) = &*open {
         return Ok(device.clone());
     }
@@ -45,10 +46,10 @@ pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
 }
 
 /// The RDMA NICs that this process has opened, each once for each of its addresses; looked for again when asked for.
-static NICS: Mutex<Vec<IbvDevice>> = Mutex::new(Vec::new());
+static NICS: PerProcess<Mutex<Vec<IbvDevice>>> = PerProcess::new();
 
 fn nics() -> std::sync::MutexGuard<'static, Vec<IbvDevice>> {
-    NICS.lock().unwrap_or_else(PoisonError::into_inner)
+    NICS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens an RDMA NIC, or finds it among those that are open.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_verbs::process::Forked;
 use dunlin_verbs::VerbsError;
 
 use crate::bootstrap::{AddressError, BootstrapError, Refusal};
@@ -114,6 +115,9 @@ pub enum CallError {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
+    /// This process was made by `fork()` after the client was: its connections are the parent's, who goes on with them. Nothing was sent.
+    #[error("this process was forked after the client was made, and its connections are the parent's: connect anew in the child")]
+    Forked,
     /// The answer is not what this version of the client reads.
     #[error("the answer cannot be read: {0}")]
     Unreadable(String),
@@ -156,6 +160,9 @@ pub enum ConnectError {
     /// The server that was given does not want the client.
     #[error("refused: {0}")]
     Refused(Refusal),
+    /// As for [`CallError::Forked`].
+    #[error("this process was forked after the client was made, and its connections are the parent's: connect anew in the child")]
+    Forked,
     /// A setting is out of its range.
     #[error("setting: {0}")]
     Setting(String),
@@ -285,6 +292,18 @@ impl WireFailure {
                 why: self.message,
             },
         }
+    }
+}
+
+impl From<Forked> for CallError {
+    fn from(Forked: Forked) -> Self {
+        Self::Forked
+    }
+}
+
+impl From<Forked> for ConnectError {
+    fn from(Forked: Forked) -> Self {
+        Self::Forked
     }
 }
 

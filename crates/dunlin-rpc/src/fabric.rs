@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
 
 use crate::admission::{self, credits::CREDITS_OF_FEW};
@@ -259,9 +260,14 @@ fn endpoint_of_thread<D: Device>(
     batches: &DatagramBatches,
 ) -> Result<Shared<D>, VerbsError> {
     thread_local! {
-        static ENDPOINTS: RefCell<Vec<Weak<dyn Any + Send + Sync>>> = const { RefCell::new(Vec::new()) };
+        static ENDPOINTS: RefCell<(Option<Generation>, Vec<Weak<dyn Any + Send + Sync>>)> = const { RefCell::new((None, Vec::new())) };
     }
-    ENDPOINTS.with_borrow_mut(|endpoints| {
+    ENDPOINTS.with_borrow_mut(|(made_in, endpoints)| {
+        // Those of the parent may be locked for ever.
+        if *made_in != Some(Generation::current()) {
+            *made_in = Some(Generation::current());
+            endpoints.clear();
+        }
         endpoints.retain(|endpoint| endpoint.strong_count() > 0);
         let mut known = endpoints.iter().filter_map(Weak::upgrade);
         if let Some(endpoint) = known.find_map(|queue| usable(&queue, device)) {

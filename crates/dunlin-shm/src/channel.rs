@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{CompletionChannel, VerbsError};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -14,6 +15,7 @@ use crate::system;
 #[derive(Clone, Debug)]
 pub struct ShmCompletionChannel {
     event: Arc<OwnedFd>,
+    made_in: Generation,
 }
 
 /// Raises the event of a descriptor; nothing can be done about a failure, and a full counter is an event too.
@@ -40,6 +42,7 @@ impl ShmCompletionChannel {
     pub(crate) fn new() -> Result<Self, VerbsError> {
         Ok(Self {
             event: Arc::new(create_event().map_err(system("eventfd for a completion channel"))?),
+            made_in: Generation::current(),
         })
     }
 
@@ -56,6 +59,8 @@ impl AsFd for ShmCompletionChannel {
 
 impl CompletionChannel for ShmCompletionChannel {
     fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
+        // A child would take the events of its parent.
+        self.made_in.check()?;
         let mut descriptors = [PollFd::new(&*self.event, PollFlags::IN)];
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -69,6 +74,8 @@ impl CompletionChannel for ShmCompletionChannel {
     }
 
     fn wake(&self) {
-        raise(&self.event);
+        if self.made_in.is_current() {
+            raise(&self.event);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
     AsyncEvent, Completion, CompletionOpcode, CompletionQueue, CompletionQueueError,
     CompletionStatus, Notify, QueuePairState, VerbsError,
@@ -193,6 +194,7 @@ pub struct ShmCompletionQueue {
     members: Vec<Place>,
     watches: Vec<Watch>,
     next: usize,
+    made_in: Generation,
     _device: Arc<Handle>,
 }
 
@@ -216,6 +218,7 @@ impl ShmCompletionQueue {
             members: Vec::new(),
             watches: Vec::new(),
             next: 0,
+            made_in: device.core().made_in,
             _device: Arc::clone(device),
         }
     }
@@ -364,6 +367,7 @@ impl Watch {
 impl CompletionQueue for ShmCompletionQueue {
     #[inline]
     fn poll(&mut self, completions: &mut [Completion]) -> Result<usize, CompletionQueueError> {
+        self.made_in.check()?;
         if self.core.epoch.load(Ordering::Acquire) != self.epoch {
             self.refresh();
         }
@@ -380,6 +384,7 @@ impl CompletionQueue for ShmCompletionQueue {
     }
 
     fn request_notify(&mut self, notify: Notify) -> Result<(), VerbsError> {
+        self.made_in.check()?;
         if self.core.channel.is_none() {
             return Err(VerbsError::Invalid {
                 argument: "notify",

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{AsyncEvent, DeviceAttributes, VerbsError};
 
 use crate::config::ShmConfig;
@@ -37,6 +38,8 @@ pub(crate) fn random_u64() -> u64 {
 /// The device.
 #[derive(Debug)]
 pub(crate) struct Core {
+    /// A child of this process has no control thread, and none of what is shared with peers is its own.
+    pub(crate) made_in: Generation,
     pub(crate) config: ShmConfig,
     pub(crate) attributes: DeviceAttributes,
     pub(crate) uid: [u8; 16],
@@ -70,6 +73,7 @@ impl Core {
         control: ControlQueue,
     ) -> Self {
         Self {
+            made_in: Generation::current(),
             regions: Mutex::new(Regions {
                 slots: vec![None; config.max_regions],
                 free: (0..config.max_regions as u32).collect(),
@@ -205,6 +209,9 @@ impl Core {
     }
 
     pub(crate) fn pop_event(&self) -> Option<AsyncEvent> {
+        if !self.made_in.is_current() {
+            return None;
+        }
         lock(&self.events).pop_front()
     }
 }

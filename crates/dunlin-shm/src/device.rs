@@ -50,8 +50,13 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        let thread = self.thread.take();
+        if !self.core.made_in.is_current() {
+            // There is no such thread in a child.
+            return std::mem::forget(thread);
+        }
         self.core.control.stop();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
@@ -110,6 +115,7 @@ impl ShmDevice {
     }
 
     fn check_domain(&self, domain: &ShmProtectionDomain) -> Result<(), VerbsError> {
+        self.core().made_in.check()?;
         if domain.device == self.core().uid {
             return Ok(());
         }
@@ -183,6 +189,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
             PageKind::Base
         },
         raw_memory_remote: false,
+        grants_are_mappings: true,
     }
 }
 
@@ -212,6 +219,7 @@ impl Device for ShmDevice {
     }
 
     fn create_protection_domain(&self) -> Result<ShmProtectionDomain, VerbsError> {
+        self.core().made_in.check()?;
         Ok(ShmProtectionDomain {
             id: self.core().next_domain(),
             device: self.core().uid,
@@ -257,6 +265,7 @@ impl Device for ShmDevice {
     }
 
     fn create_completion_channel(&self) -> Result<ShmCompletionChannel, VerbsError> {
+        self.core().made_in.check()?;
         ShmCompletionChannel::new()
     }
 
@@ -265,6 +274,7 @@ impl Device for ShmDevice {
         entries: usize,
         channel: Option<&ShmCompletionChannel>,
     ) -> Result<ShmCompletionQueue, VerbsError> {
+        self.core().made_in.check()?;
         within("max_completions", entries, MAX_COMPLETIONS)?;
         Ok(ShmCompletionQueue::new(&self.handle, entries, channel))
     }

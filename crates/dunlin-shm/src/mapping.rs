@@ -8,6 +8,7 @@ use dunlin_verbs::VerbsError;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::Pid;
 
 /// The smallest page.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -30,6 +31,16 @@ pub(crate) fn system(call: &'static str) -> impl Fn(Errno) -> VerbsError {
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     length: usize,
+    given_back: Option<GivenBack>,
+}
+
+/// What goes back to the system with a mapping of ours, whoever else still maps the file.
+#[derive(Debug)]
+struct GivenBack {
+    /// From this byte on.
+    from: usize,
+    /// The process whose memory it is: a child that inherited the mapping must not take it away from its parent.
+    of: Pid,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread, and all access goes through raw copies and atomics.
@@ -61,7 +72,22 @@ impl Mapping {
             )
         }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { start, length })
+        Ok(Self {
+            start,
+            length,
+            given_back: None,
+        })
+    }
+
+    /// Has the pages from `from` on go back to the system when this mapping ends: a peer that keeps its own finds zeros there, and what it
+    /// writes afterwards is memory that it has asked for itself. `from` is a multiple of the page size.
+    ///
+    /// Not for files that are sealed against writing, of which the system takes nothing back, and not for huge pages: a peer that touches one
+    /// later is killed if none is free.
+    pub(crate) fn give_back_from(mut self, from: usize) -> Self {
+        let of = rustix::process::getpid();
+        self.given_back = Some(GivenBack { from, of });
+        self
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -97,6 +123,18 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if let Some(GivenBack { from, of }) = &self.given_back {
+            if *from < self.length && *of == rustix::process::getpid() {
+                // SAFETY: the range is within the mapping, and nothing of ours refers to it any more; peers read and write by copies.
+                let given_back = unsafe {
+                    let start = self.start.as_ptr().add(*from).cast();
+                    rustix::mm::madvise(start, self.length - from, Advice::LinuxRemove)
+                };
+                if let Err(errno) = given_back {
+                    tracing::debug!(%errno, "memory stays with who has it mapped");
+                }
+            }
+        }
         // SAFETY: the range was mapped by `shared` and nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
     }

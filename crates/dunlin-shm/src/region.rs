@@ -34,6 +34,7 @@ pub(crate) struct RegionCore {
     pub(crate) domain: u64,
     pub(crate) memory: Memory,
     pub(crate) file: Option<Arc<OwnedFd>>,
+    /// Shared by all registrations of the memory; the last one to end gives it back.
     mapping: Option<Arc<Mapping>>,
     pub(crate) access: Access,
     pub(crate) key: u32,
@@ -78,13 +79,18 @@ impl RegionCore {
 
 impl Drop for RegionCore {
     fn drop(&mut self) {
-        self.core.release_bytes(self.reserved);
+        if self.core.made_in.is_current() {
+            self.core.release_bytes(self.reserved);
+        }
     }
 }
 
 impl Drop for RegionHandle {
     fn drop(&mut self) {
         let region = &self.region;
+        if !region.core.made_in.is_current() {
+            return;
+        }
         region.ended.store(true, Ordering::SeqCst);
         region.core.table.revoke(region.key);
         region.core.remove_region(region.key);
@@ -151,6 +157,10 @@ impl ShmRegion {
         // A region that no peer may write is sealed so: our own mapping is the last writable one.
         let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         seal(file.as_fd(), !writable).map_err(system("sealing a region"))?;
+        let mapping = match writable && page_kind != PageKind::Huge {
+            true => mapping.give_back_from(0),
+            false => mapping,
+        };
         // SAFETY: the mapping is page-aligned, at least `length` bytes, and lives in the same struct as the window.
         let memory = unsafe { Memory::new(mapping.start(), length) };
         let region = Self::register(
@@ -325,5 +335,61 @@ impl Region for ShmRegion {
 
     fn page_kind(&self) -> PageKind {
         self.handle.region.page_kind
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mapping::map_foreign;
+    use crate::{ShmConfig, ShmDevice};
+    use dunlin_verbs::Device;
+
+    const BYTES: usize = 1 << 20;
+
+    fn pages_of(file: &OwnedFd) -> u64 {
+        rustix::fs::fstat(file).unwrap().st_blocks as u64 * 512 / PAGE_BYTES as u64
+    }
+
+    /// What a peer does that keeps its mapping: a grant lasts as long as that, and the memory of all registrations as long as one of them.
+    #[test]
+    fn a_gone_peer_keeps_its_mapping_and_no_memory_of_ours() {
+        let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        assert!(device.attributes().grants_are_mappings);
+        let [domain, other] = [(); 2].map(|()| device.create_protection_domain().unwrap());
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let served = device.allocate_region(&domain, BYTES, access).unwrap();
+        let granted = device.register_again(&other, &served).unwrap();
+        let file = Arc::clone(granted.region().file.as_ref().unwrap());
+        let peer = map_foreign(file.as_fd(), BYTES, true).unwrap();
+        peer.u64(0).store(1, Ordering::SeqCst);
+        drop(granted);
+        // It reads too, though it was granted only to write; and nobody takes it away.
+        served.memory().atomic_u64(8).store(2, Ordering::SeqCst);
+        assert_eq!(peer.u64(8).load(Ordering::SeqCst), 2);
+        peer.u64(0).store(3, Ordering::SeqCst);
+        assert_eq!(served.memory().atomic_u64(0).load(Ordering::SeqCst), 3);
+        assert_eq!(pages_of(&file), (BYTES / PAGE_BYTES) as u64);
+        drop(served);
+        assert_eq!(pages_of(&file), 0, "the peer pins our memory");
+        assert_eq!(peer.u64(0).load(Ordering::SeqCst), 0);
+        peer.u64(0).store(4, Ordering::SeqCst);
+        assert_eq!(pages_of(&file), 1, "its own");
+    }
+
+    /// Memory that no peer may write is sealed, and stays with who reads it.
+    #[test]
+    fn what_is_sealed_against_writing_is_not_given_back() {
+        let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        let domain = device.create_protection_domain().unwrap();
+        let region = device
+            .allocate_region(&domain, BYTES, Access::REMOTE_READ)
+            .unwrap();
+        region.memory().write(0, b"what was to be read");
+        let file = Arc::clone(region.region().file.as_ref().unwrap());
+        let peer = map_foreign(file.as_fd(), BYTES, false).unwrap();
+        drop(region);
+        assert_eq!(pages_of(&file), (BYTES / PAGE_BYTES) as u64);
+        assert_ne!(peer.u64(0).load(Ordering::SeqCst), 0);
     }
 }

@@ -13,7 +13,7 @@ use crate::region::ShmRegion;
 #[derive(Debug)]
 pub struct ShmSharedReceiveQueue {
     core: Arc<SharedReceiveCore>,
-    _device: Arc<Handle>,
+    device: Arc<Handle>,
 }
 
 /// The ring and its lock.
@@ -60,7 +60,7 @@ impl ShmSharedReceiveQueue {
                     filled: 0,
                 }),
             }),
-            _device: Arc::clone(device),
+            device: Arc::clone(device),
         }
     }
 
@@ -76,6 +76,11 @@ impl SharedReceiveQueue for ShmSharedReceiveQueue {
         &mut self,
         requests: &[ReceiveRequest<'_, ShmRegion>],
     ) -> Result<(), PostError> {
+        self.device
+            .core()
+            .made_in
+            .check()
+            .map_err(PostError::forked)?;
         let mut ring = lock(&self.core.ring);
         for (index, request) in requests.iter().enumerate() {
             check_receive(request, self.core.segments).map_err(|kind| PostError { index, kind })?;

@@ -119,4 +119,10 @@ pub struct DeviceAttributes {
     pub page_kind: PageKind,
     /// Whether [`crate::Device::register_raw`] memory may be the target of remote operations.
     pub raw_memory_remote: bool,
+    /// Whether a grant is a mapping of the memory in the peer's process, instead of a key that a NIC checks with each access. A peer that was
+    /// granted REMOTE_WRITE or REMOTE_ATOMIC can then also read **all** of the region, its process keeps what it was granted until it unmaps
+    /// the memory or ends, whatever becomes of the registration and of the connection, and a registration of the same memory for somebody
+    /// else ([`crate::Device::register_again`]) does not change that. So memory that one peer may write must hold nothing that it must not
+    /// read, and memory that is registered for several peers in turn is all of theirs for as long as their processes live.
+    pub grants_are_mappings: bool,
 }

@@ -1,5 +1,6 @@
 //! Errors of the wall. Each says which limit, key, state or errno, so that the caller can act.
 
+use crate::process::Forked;
 use crate::queue_pair::Transport;
 use crate::state::QueuePairState;
 
@@ -63,6 +64,9 @@ pub enum VerbsError {
         #[source]
         source: std::io::Error,
     },
+    /// The device was opened by the parent of this process.
+    #[error(transparent)]
+    Forked(#[from] Forked),
 }
 
 /// Why a work request was not taken.
@@ -108,6 +112,9 @@ pub enum PostErrorKind {
     /// The transport does not carry the verb, or its payload or destination is not of the right kind.
     #[error("not a request for {0}")]
     Verb(Transport),
+    /// The queue pair was made by the parent of this process.
+    #[error(transparent)]
+    Forked(#[from] Forked),
 }
 
 /// A list of work requests was taken only in part.
@@ -120,6 +127,17 @@ pub struct PostError {
     pub kind: PostErrorKind,
 }
 
+impl PostError {
+    /// Nothing was posted, because the queue is the parent's of this process.
+    #[cold]
+    pub fn forked(forked: Forked) -> Self {
+        Self {
+            index: 0,
+            kind: forked.into(),
+        }
+    }
+}
+
 /// A completion queue is not usable any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -130,4 +148,7 @@ pub enum CompletionQueueError {
         /// Entries of the queue.
         limit: usize,
     },
+    /// The queue was made by the parent of this process.
+    #[error(transparent)]
+    Forked(#[from] Forked),
 }

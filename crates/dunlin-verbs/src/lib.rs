@@ -26,7 +26,9 @@ mod device;
 mod error;
 mod memory;
 mod prefetch;
+pub mod process;
 mod queue_pair;
+mod rate;
 mod state;
 pub mod thread;
 mod work;
@@ -44,6 +46,7 @@ pub use queue_pair::{
     ConnectAttributes, EndpointAddress, QueuePair, QueuePairConfig, ReceiveQueue,
     SharedReceiveQueue, Transport, ENDPOINT_ADDRESS_BYTES,
 };
+pub use rate::RateLimit;
 pub use state::QueuePairState;
 pub use work::{Destination, Operation, Payload, ReceiveRequest, Segment, SendFlags, SendRequest};
 

@@ -12,6 +12,7 @@ use dunlin_rpc::bootstrap::{
     dial, Acceptor, AcceptorConfig, Address, AddressError, BootstrapError, Capability, DialConfig,
     OpenReply, OpenRequest, Refusal, Secret, StopHandle,
 };
+use dunlin_verbs::process::Owned;
 use dunlin_verbs::{EndpointAddress, VerbsError, ENDPOINT_ADDRESS_BYTES};
 
 /// Streams or rings that have met and wait for [`Listener::accept`]; more are refused.
@@ -46,6 +47,9 @@ pub enum MeetError {
         /// What it said.
         source: std::io::Error,
     },
+    /// This process was made by `fork()` after the listener was: it is the parent's.
+    #[error("this process was forked after the listener was made: listen anew in the child")]
+    Forked,
     /// The listener takes no more.
     #[error("the listener has ended: {0}")]
     Ended(String),
@@ -147,13 +151,13 @@ pub(crate) struct Chosen {
 }
 
 /// Where ends meet that others connect to. Those who came and were not accepted wait in line, at most 128 of them; a client beyond that
-/// is refused with the limit. Dropping the listener ends it; what was accepted goes on.
+/// is refused with the limit. Dropping the listener ends it; what was accepted goes on. In a process that was forked since it is of no use.
 #[derive(Debug)]
 pub struct Listener<T> {
     acceptor: Arc<Acceptor>,
     arrivals: Arc<Arrivals<T>>,
     stop: StopHandle,
-    thread: Option<JoinHandle<()>>,
+    thread: Owned<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -255,7 +259,7 @@ impl<T: Send + 'static> Listener<T> {
             acceptor,
             arrivals,
             stop,
-            thread: Some(thread.map_err(io("starting a thread"))?),
+            thread: Owned::new(Some(thread.map_err(io("starting a thread"))?)),
         })
     }
 
@@ -269,6 +273,7 @@ impl<T: Send + 'static> Listener<T> {
     /// # Errors
     /// When the listener has failed.
     pub fn accept(&self) -> Result<T, MeetError> {
+        self.thread.check().map_err(|_| MeetError::Forked)?;
         let mut line = self.arrivals.lock();
         loop {
             if let Some(end) = line.ready.pop_front() {
@@ -287,6 +292,7 @@ impl<T: Send + 'static> Listener<T> {
     /// # Errors
     /// As for [`Listener::accept`].
     pub fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<T, MeetError>> {
+        self.thread.check().map_err(|_| MeetError::Forked)?;
         let mut line = self.arrivals.lock();
         if let Some(end) = line.ready.pop_front() {
             return Poll::Ready(Ok(end));
@@ -317,6 +323,9 @@ fn admit<T, const N: usize>(
 
 impl<T> Drop for Listener<T> {
     fn drop(&mut self) {
+        if !self.thread.is_here() {
+            return;
+        }
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
             // It ends with the stop; a panic in it was reported where it happened.

@@ -8,6 +8,7 @@ mod receiver;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
     Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
     QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, SendRequest, Transport, Verbs,
@@ -64,6 +65,9 @@ impl QpCore {
 
     /// Moves to error, again if it is there already: soft-RoCE looks for RECEIVEs to flush only then.
     fn flush(&self) {
+        if !self.core().made_in.is_current() {
+            return;
+        }
         let mut attributes = modify::blank(c::QPS_ERR);
         // SAFETY: the queue pair is alive, and the attributes are valid for the call. Any state may move to error.
         unsafe { (self.core().api.modify_qp)(self.raw.0, &mut attributes, c::QP_STATE) };
@@ -78,6 +82,9 @@ impl QpCore {
 impl Drop for QpCore {
     fn drop(&mut self) {
         let core = self.core();
+        if !core.made_in.is_current() {
+            return;
+        }
         // SAFETY: made by `new`, destroyed once, before the queues that it completes into.
         let errno = unsafe { (core.api.destroy_qp)(self.raw.0) };
         if errno != 0 {
@@ -99,6 +106,7 @@ pub struct IbvQueuePair {
     post_receive: types::PostReceive,
     queue_key: u32,
     packet_sequence: u32,
+    made_in: Generation,
 }
 
 fn kind(transport: Transport) -> u32 {
@@ -287,6 +295,7 @@ impl IbvQueuePair {
             post_receive,
             queue_key: key,
             packet_sequence: sequence,
+            made_in: core.made_in,
         })
     }
 
@@ -311,7 +320,7 @@ impl QueuePair for IbvQueuePair {
 
     fn state(&self) -> QueuePairState {
         let known = self.known_state();
-        if self.is_known_failed() {
+        if self.is_known_failed() || !self.core.core().made_in.is_current() {
             return QueuePairState::Error;
         }
         if known == QueuePairState::Reset {
@@ -345,6 +354,7 @@ impl QueuePair for IbvQueuePair {
     }
 
     fn to_init(&mut self, access: Access) -> Result<(), VerbsError> {
+        self.core.core().made_in.check()?;
         modify::to_init(self, access)
     }
 
@@ -353,14 +363,17 @@ impl QueuePair for IbvQueuePair {
         remote: Option<&EndpointAddress>,
         attributes: ConnectAttributes,
     ) -> Result<(), VerbsError> {
+        self.core.core().made_in.check()?;
         modify::to_ready_to_receive(self, remote, attributes)
     }
 
     fn to_ready_to_send(&mut self) -> Result<(), VerbsError> {
+        self.core.core().made_in.check()?;
         modify::to_ready_to_send(self)
     }
 
     fn to_send_queue_drained(&mut self) -> Result<(), VerbsError> {
+        self.core.core().made_in.check()?;
         modify::to_send_queue_drained(self)
     }
 
@@ -369,13 +382,16 @@ impl QueuePair for IbvQueuePair {
     }
 
     fn to_reset(&mut self) {
-        modify::to_reset(self);
+        if self.core.core().made_in.is_current() {
+            modify::to_reset(self);
+        }
     }
 
     fn post_send(
         &mut self,
         requests: &[SendRequest<'_, IbvRegion, IbvAddressHandle>],
     ) -> Result<(), PostError> {
+        self.made_in.check().map_err(PostError::forked)?;
         let state = self.known_state();
         if !state.takes_sends() && !requests.is_empty() {
             return Err(PostError {
@@ -390,6 +406,7 @@ impl QueuePair for IbvQueuePair {
         &mut self,
         requests: &[ReceiveRequest<'_, IbvRegion>],
     ) -> Result<(), PostError> {
+        self.made_in.check().map_err(PostError::forked)?;
         let refused = |kind| Err(PostError { index: 0, kind });
         let Some(receiver) = &mut self.receiver else {
             return refused(PostErrorKind::Verb(self.core.transport));

@@ -18,6 +18,7 @@ impl<D: Device> Consumer<D> {
         length: usize,
         units: u64,
     ) -> Result<(), RingError> {
+        self.link.check_process()?;
         if self.design.polls_messages() {
             let start = offset - self.geometry.prefix;
             let whole = self.geometry.prefix + length + self.geometry.suffix;

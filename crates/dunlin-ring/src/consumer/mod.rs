@@ -153,6 +153,7 @@ impl<D: Device> Consumer<D> {
         most: usize,
         mut read: impl FnMut(Message<'_>),
     ) -> Result<usize, RingError> {
+        self.link.check_process()?;
         let mut count = 0;
         while count < most {
             let run = self.read_run(most - count, &mut read)?;
@@ -233,6 +234,7 @@ impl<D: Device> Consumer<D> {
     /// # Errors
     /// When the connection has failed.
     pub fn push(&mut self) -> Result<(), RingError> {
+        self.link.check_process()?;
         self.push_head()
     }
 }

@@ -12,6 +12,7 @@ impl<D: Device> Consumer<D> {
     /// The next message, checked.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Result<Received<Arrival>, RingError> {
+        self.link.check_process()?;
         loop {
             if self.receiver.available() == 0 && !self.look()? {
                 return self.nothing();

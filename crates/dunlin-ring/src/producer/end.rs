@@ -20,6 +20,7 @@ impl<D: Device> Producer<D> {
     /// # Errors
     /// When the ring has ended otherwise.
     pub fn close(&mut self) -> Result<(), RingError> {
+        self.link.check_process()?;
         if self.close == Close::Open {
             self.local.end_run();
             self.close = Close::Wanted;

@@ -136,6 +136,7 @@ impl<D: Device> Producer<D> {
     /// carries. When the ring has ended.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<(), SendError> {
+        self.link.check_process()?;
         if self.has_next(message.len()) {
             self.send_quietly(message.len(), |place| place.copy_from_slice(message));
             D::charge(Work::Copy(message.len()));
@@ -162,6 +163,7 @@ impl<D: Device> Producer<D> {
         length: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), SendError> {
+        self.link.check_process()?;
         if self.has_next(length) {
             self.send_quietly(length, fill);
             return Ok(());
@@ -218,6 +220,7 @@ impl<D: Device> Producer<D> {
     /// As for [`Producer::try_send`].
     #[inline]
     pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_, D>, SendError> {
+        self.link.check_process()?;
         let offset = self.claim(length)?;
         Ok(Reservation::new(self, offset, length))
     }
@@ -229,8 +232,14 @@ impl<D: Device> Producer<D> {
     /// When the ring has ended.
     #[inline]
     pub fn flush(&mut self) -> Result<(), RingError> {
+        self.link.check_process()?;
         self.flush_wanted = self.sender.is_behind() && !self.hand_over(true)?;
         Ok(())
+    }
+
+    /// As [`Link::check_process`].
+    pub(crate) fn check_process(&self) -> Result<(), RingError> {
+        self.link.check_process()
     }
 
     /// Whether the consumer has been told of everything.
@@ -294,6 +303,7 @@ impl<D: Device> Producer<D> {
     /// A message has been made where [`Producer::room`] said.
     #[inline(always)]
     pub(crate) fn commit(&mut self, offset: usize, length: usize) -> Result<(), RingError> {
+        self.link.check_process()?;
         if !self.design.zero_copy {
             let place = self.local.bytes_mut(offset + self.geometry.prefix, length);
             place.copy_from_slice(&self.scratch[..length]);

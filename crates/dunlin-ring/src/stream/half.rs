@@ -130,6 +130,7 @@ impl<D: Device> WriteHalf<D> {
     }
 
     pub(super) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.producer.check_process().map_err(writing)?;
         if self.producer.is_flushed() {
             return Poll::Ready(Ok(()));
         }
@@ -185,6 +186,7 @@ impl<D: Device> Drop for WriteHalf<D> {
 fn reading(error: RingError) -> io::Error {
     let kind = match error {
         RingError::Violation(_) => ErrorKind::InvalidData,
+        RingError::Forked => ErrorKind::NotConnected,
         _ => ErrorKind::ConnectionReset,
     };
     io::Error::new(kind, error)
@@ -193,6 +195,7 @@ fn reading(error: RingError) -> io::Error {
 fn writing(error: RingError) -> io::Error {
     let kind = match error {
         RingError::Violation(_) => ErrorKind::InvalidData,
+        RingError::Forked => ErrorKind::NotConnected,
         _ => ErrorKind::BrokenPipe,
     };
     io::Error::new(kind, error)

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::process::PerProcess;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::bell::Event;
@@ -61,8 +62,10 @@ pub(super) fn enter(sleeper: Sleeper, event: Box<dyn Event>, waker: Waker) -> bo
 }
 
 fn lookout() -> Option<&'static Lookout> {
-    static LOOKOUT: OnceLock<Option<Lookout>> = OnceLock::new();
-    static THREAD: OnceLock<bool> = OnceLock::new();
+    /// The lookout, and whether its thread runs.
+    type Once = (OnceLock<Option<Lookout>>, OnceLock<bool>);
+    static ONCE: PerProcess<Once> = PerProcess::new();
+    let (made, thread) = ONCE.get();
     let make = || {
         let news = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
         Some(Lookout {
@@ -70,8 +73,8 @@ fn lookout() -> Option<&'static Lookout> {
             news,
         })
     };
-    let lookout = LOOKOUT.get_or_init(make).as_ref()?;
-    let runs = THREAD.get_or_init(|| {
+    let lookout = made.get_or_init(make).as_ref()?;
+    let runs = thread.get_or_init(|| {
         let thread = std::thread::Builder::new().name("dunlin-stream".into());
         thread.spawn(|| lookout.run()).is_ok()
     });

@@ -51,7 +51,7 @@ impl<D: Device> Stream<D> {
     ///
     /// # Errors
     /// `ConnectionReset` when the peer is gone without an end, `InvalidData` when it broke the rules of the ring. The waker of `context` is
-    /// called when there is more to read, or at times without a reason.
+    /// called when there is more to read, or at times without a reason. `NotConnected` in a process that was forked since, here and below.
     pub fn poll_read(
         &mut self,
         context: &mut Context<'_>,

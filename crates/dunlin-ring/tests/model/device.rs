@@ -141,6 +141,7 @@ impl ModelDevice {
             timestamps: false,
             page_kind: PageKind::Base,
             raw_memory_remote: false,
+            grants_are_mappings: false,
         };
         Self {
             net: Arc::default(),

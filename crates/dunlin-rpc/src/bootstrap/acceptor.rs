@@ -1,14 +1,13 @@
-//! The server's side of the port: the accept loop, and the limits on what strangers can hold of it.
+//! The server's side of the port: what it offers, what strangers can hold of it, and how handshakes ended.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use dunlin_verbs::RateLimit;
 
 use super::address::Address;
 use super::counters::{Counters, Counts, Ending};
@@ -16,18 +15,19 @@ use super::error::BootstrapError;
 use super::handshake;
 use super::limits;
 use super::message::{OpenReply, OpenRequest};
-use super::pending::{Pending, Place};
+use super::openers::Openers;
+use super::pending::Client;
+use super::port::{Job, Port};
 use super::refusal::Refusal;
 use super::secret::Secret;
 use super::selection::Capability;
 use super::stop::StopHandle;
 use super::wire::{self, MAX_FRAME};
 
-/// How long the loop leaves the port alone after the system had no file descriptor or memory for a connection.
-const PAUSE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
+/// Clients that the system keeps in its queue until they are taken; it may allow fewer (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
+/// Lines of the log a minute about clients that were refused, of each level.
+const LINES_PER_MINUTE: u32 = 30;
 
 /// What a server offers, and what it allows to strangers.
 #[derive(Clone, Debug)]
@@ -39,10 +39,13 @@ pub struct AcceptorConfig {
     /// Which device's network interface has an address of this host: of devices that would do equally well, a client gets
     /// the one where it came in. `None`: the first.
     pub device_at: Option<fn(IpAddr) -> Option<String>>,
-    /// Time from the TCP connection to the open request; the reply has as long again to go out. 5 s.
+    /// Time from the TCP connection to the open request. 5 s.
     pub handshake_timeout: Duration,
-    /// Handshakes under way at once, each of which has a thread. A newcomer above it takes the place of a client
-    /// that has connected and said nothing, if there is one, and is refused as busy otherwise. 64.
+    /// Handshakes under way at once; of the file descriptors that the process may have a quarter at most. 1024. A
+    /// newcomer above it takes the place of a client who keeps the server waiting: one that has said nothing for 100 ms, or
+    /// whose open request has not come 250 ms after it was taken, of the address that has the most places. While there is
+    /// none, newcomers wait in the system's queue. Who had to leave is told that the server is busy, and [`super::dial`]
+    /// comes again; who has sent his open request, with the proof that is asked for, stays.
     pub max_pending: u32,
     /// Largest frame that is read, in bytes. 16 KiB, which also is the most.
     pub max_frame: usize,
@@ -55,7 +58,7 @@ impl Default for AcceptorConfig {
             capabilities: Vec::new(),
             device_at: None,
             handshake_timeout: Duration::from_secs(5),
-            max_pending: 64,
+            max_pending: 1024,
             max_frame: MAX_FRAME,
         }
     }
@@ -64,10 +67,12 @@ impl Default for AcceptorConfig {
 /// A bound port. Clients are taken while [`Acceptor::run`] runs; before that they wait in the system's queue.
 #[derive(Debug)]
 pub struct Acceptor {
-    listener: TcpListener,
+    pub(super) listener: TcpListener,
     local: Address,
-    config: AcceptorConfig,
-    counters: Counters,
+    pub(super) config: AcceptorConfig,
+    pub(super) counters: Counters,
+    warnings: RateLimit,
+    notes: RateLimit,
 }
 
 impl Acceptor {
@@ -90,12 +95,16 @@ impl Acceptor {
         let all = super::dial::resolve(address)?;
         let listener = TcpListener::bind(&*all).map_err(wrong)?;
         listener.set_nonblocking(true).map_err(wrong)?;
+        rustix::net::listen(&listener, BACKLOG).map_err(|errno| wrong(errno.into()))?;
+        config.max_pending = config.max_pending.clamp(1, places());
         let local = listener.local_addr().map_err(wrong)?.into();
         Ok(Self {
             listener,
             local,
             config,
             counters: Counters::default(),
+            warnings: RateLimit::per_minute(LINES_PER_MINUTE),
+            notes: RateLimit::per_minute(LINES_PER_MINUTE),
         })
     }
 
@@ -110,7 +119,7 @@ impl Acceptor {
     }
 
     /// Takes clients until stopped, in the caller's thread; asleep while there are none. `on_open` is called on
-    /// the thread of the handshake, for a client that has proved itself, with the server's own device in
+    /// a thread of its own, several at once, for a client that has proved itself, with the server's own device in
     /// [`OpenRequest::device`]. That a client gets the reply is not certain: if it never shows up on the queue pair,
     /// the caller has to give up on it.
     ///
@@ -124,32 +133,23 @@ impl Acceptor {
         stop: &StopHandle,
         on_open: impl Fn(OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync,
     ) -> Result<(), BootstrapError> {
-        let pending = Pending::default();
-        thread::scope(|scope| loop {
-            let stream = match self.next(stop) {
-                Ok(Some(stream)) => stream,
-                outcome => {
-                    self.close();
-                    pending.hurry();
-                    return outcome.map(|_| ());
-                }
-            };
-            self.counters.accepted.fetch_add(1, Relaxed);
-            let place = match pending.enter(self.config.max_pending, stream) {
-                Ok(place) => place,
-                Err(stream) => {
-                    self.turn_away(&stream);
-                    continue;
-                }
-            };
-            let client = Arc::clone(&place.client);
-            let on_open = &on_open;
-            let handshake = move || self.handshake(&place, stop, on_open);
-            let thread = thread::Builder::new().name("dunlin-bootstrap".to_owned());
-            if let Err(error) = thread.spawn_scoped(scope, handshake) {
-                tracing::warn!(%error, "no thread for a handshake");
-                self.turn_away(&client.stream);
-            }
+        let openers = Openers::new();
+        let open = |Job { client, request }: Job| {
+            let outcome = catch_unwind(AssertUnwindSafe(|| on_open(request)));
+            self.answer(
+                client,
+                outcome.unwrap_or_else(|_| {
+                    tracing::error!("opening a connection panicked");
+                    Err(Refusal::Failed)
+                }),
+            );
+        };
+        thread::scope(|scope| {
+            let ended = Port::new(self, stop, &|| openers.len())
+                .and_then(|port| port.run(|job| openers.submit(scope, &open, job)));
+            self.close();
+            openers.close();
+            ended
         })
     }
 
@@ -161,81 +161,56 @@ impl Acceptor {
         }
     }
 
-    /// The next client, or none once stopped.
-    fn next(&self, stop: &StopHandle) -> Result<Option<TcpStream>, BootstrapError> {
-        loop {
-            if stop.is_stopped() {
-                return Ok(None);
+    /// Tells a client the outcome, which ends its handshake.
+    pub(super) fn answer(&self, mut client: Client, outcome: Result<OpenReply, Refusal>) {
+        let Client {
+            stream, transcript, ..
+        } = &mut client;
+        let ending = handshake::answer(stream, &self.config, transcript, outcome);
+        self.note(client.peer, &ending);
+    }
+
+    /// Counts a handshake that has ended, and says so where somebody may have to know. What strangers can cause is
+    /// said at a bounded rate.
+    pub(super) fn note(&self, peer: SocketAddr, ending: &Ending) {
+        self.counters.count(ending);
+        match ending {
+            Ending::Refused(
+                refusal @ (Refusal::WrongSecret
+                | Refusal::SecretRequired
+                | Refusal::SecretUnexpected),
+            ) => {
+                if let Some(suppressed) = self.warnings.pass() {
+                    tracing::warn!(%peer, %refusal, suppressed, "a client could not authenticate itself");
+                }
             }
-            match self.listener.accept() {
-                Ok((stream, _)) => return Ok(Some(stream)),
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => self.wait(stop, true)?,
-                    // The client was gone before it was taken.
-                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
-                    _ => {
-                        self.counters.accept_failed.fetch_add(1, Relaxed);
-                        tracing::warn!(%error, "a client could not be taken");
-                        self.wait(stop, false)?;
-                    }
-                },
-            }
-        }
-    }
-
-    /// Sleeps until there is a client or a stop; without the port, until a stop or for the pause.
-    fn wait(&self, stop: &StopHandle, port: bool) -> Result<(), BootstrapError> {
-        let event = stop.event();
-        let mut both = [
-            PollFd::new(&event, PollFlags::IN),
-            PollFd::new(&self.listener, PollFlags::IN),
-        ];
-        let (sources, limit) = if port {
-            (&mut both[..], None)
-        } else {
-            (&mut both[..1], Some(&PAUSE))
-        };
-        match poll(sources, limit) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(BootstrapError::Io {
-                call: "waiting for the port",
-                source: error.into(),
-            }),
-        }
-    }
-
-    /// Says that the server is busy, without waiting for anything.
-    fn turn_away(&self, stream: &TcpStream) {
-        let refusal = Refusal::Busy {
-            limit: self.config.max_pending,
-        };
-        self.counters.count(&Ending::Refused(refusal.clone()));
-        if stream.set_nonblocking(true).is_ok() {
-            // So few bytes fit into the buffer of a new connection.
-            handshake::refuse_at_once(stream, refusal);
-        }
-    }
-
-    fn handshake(
-        &self,
-        place: &Place<'_>,
-        stop: &StopHandle,
-        on_open: &(impl Fn(OpenRequest) -> Result<OpenReply, Refusal> + Sync),
-    ) {
-        let guarded = |request| {
-            catch_unwind(AssertUnwindSafe(|| on_open(request))).unwrap_or_else(|_| {
-                tracing::error!("opening a connection panicked");
-                Err(Refusal::Failed)
-            })
-        };
-        let ending = handshake::serve(&place.client, &self.config, stop, guarded);
-        match &ending {
             Ending::Version { theirs } => {
-                tracing::info!(ours = wire::VERSION, theirs, "a client of another version");
+                if let Some(suppressed) = self.notes.pass() {
+                    let ours = wire::VERSION;
+                    tracing::info!(%peer, ours, theirs, suppressed, "a client of another version");
+                }
             }
-            Ending::Refused(refusal) => tracing::info!(%refusal, "a client was refused"),
-            ending => tracing::debug!(?ending, "a handshake ended"),
+            Ending::Refused(refusal) => {
+                if let Some(suppressed) = self.notes.pass() {
+                    tracing::info!(%peer, %refusal, suppressed, "a client was refused");
+                }
+            }
+            ending => tracing::debug!(%peer, ?ending, "a handshake ended"),
         }
-        self.counters.count(&ending);
     }
+
+    /// Counts a client that the system could not hand over.
+    pub(super) fn failed(&self, error: &io::Error) {
+        self.counters.accept_failed.fetch_add(1, Relaxed);
+        if let Some(suppressed) = self.warnings.pass() {
+            tracing::warn!(%error, suppressed, "a client could not be taken");
+        }
+    }
+}
+
+/// Handshakes that leave most file descriptors to those who are connected.
+fn places() -> u32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = limit.current.unwrap_or(u64::MAX) / 4;
+    u32::try_from(most).unwrap_or(u32::MAX).max(16)
 }

@@ -2,23 +2,23 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
-use super::dialed::{Conversation, Dialed};
+use super::dialed::{Conversation, Dialed, Time};
 use super::error::BootstrapError;
 use super::message::{ClientHello, ClientOpen, NONCE_BYTES};
+use super::pauses::Pauses;
 use super::secret::{Secret, Transcript};
 use super::selection::Capability;
-use super::stream::FrameStream;
+use super::stream::{after, First, FrameStream};
 use super::wire::{self, MAX_FRAME};
 
 const GREETING: &str = "waiting for its hello";
 
-/// Between two questions to a busy server: the first pause, doubled until the last.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LAST_PAUSE: Duration = Duration::from_millis(160);
+/// How long the first of an address' hosts may take to be connected to before the next is tried, and then it again. A
+/// system whose queue is full drops what comes, and the sender's own next try is a second later.
+const FIRST_TRY: Duration = Duration::from_millis(300);
 
 /// What a client has and wants.
 #[derive(Clone, Debug)]
@@ -29,8 +29,8 @@ pub struct DialConfig {
     pub capabilities: Vec<Capability>,
     /// The name or kind of the only device that will do.
     pub device: Option<String>,
-    /// Time for connecting and the hellos, and again for the open request. 5 s. Resolving a host name takes what
-    /// the system's resolver allows itself.
+    /// Time for all of it: connecting, the hellos, the open request. 5 s. Resolving a host name takes what the
+    /// system's resolver allows itself.
     pub timeout: Duration,
 }
 
@@ -68,24 +68,43 @@ pub(super) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, BootstrapErr
 /// # Errors
 /// Says which step failed, and what would help.
 pub fn dial(address: &Address, config: &DialConfig) -> Result<Dialed, BootstrapError> {
-    let deadline = Instant::now() + config.timeout;
-    let mut pause = FIRST_PAUSE;
+    dial_until(address, config, after(config.timeout))
+}
+
+/// As [`dial`], for a caller who waits no longer than until `deadline`, which holds for [`Dialed::open`] too. The
+/// timeout of the configuration holds as well: what ends first ends it.
+///
+/// # Errors
+/// As for [`dial`].
+pub fn dial_until(
+    address: &Address,
+    config: &DialConfig,
+    deadline: Instant,
+) -> Result<Dialed, BootstrapError> {
+    let deadline = deadline.min(after(config.timeout));
+    let time = Time {
+        timeout: deadline.saturating_duration_since(Instant::now()),
+        deadline,
+    };
+    reach(address, config, time)
+}
+
+/// As [`dial`], in this time.
+pub(super) fn reach(
+    address: &Address,
+    config: &DialConfig,
+    time: Time,
+) -> Result<Dialed, BootstrapError> {
+    let mut pauses = Pauses::new(time.deadline);
     loop {
-        match dial_once(address, config, deadline) {
-            Err(BootstrapError::Busy { .. }) if Instant::now() + pause < deadline => {
-                thread::sleep(pause);
-                pause = (pause * 2).min(LAST_PAUSE);
-            }
+        match dial_once(address, config, time) {
+            Err(BootstrapError::Busy { .. }) if pauses.pause() => {}
             outcome => return outcome,
         }
     }
 }
 
-fn dial_once(
-    address: &Address,
-    config: &DialConfig,
-    deadline: Instant,
-) -> Result<Dialed, BootstrapError> {
+fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Dialed, BootstrapError> {
     let mut nonce = [0; NONCE_BYTES];
     getrandom::fill(&mut nonce).map_err(|error| BootstrapError::Io {
         call: "getting random numbers",
@@ -99,33 +118,33 @@ fn dial_once(
     };
     let frame = wire::encode_client_hello(&hello).map_err(BootstrapError::Limit)?;
 
-    let stream = connect(address, config.timeout, deadline)?;
+    let stream = connect(address, time)?;
     // Only a delay is lost when it fails.
     let _ = stream.set_nodelay(true);
     let mut conversation = Conversation {
         address: address.clone(),
-        secret: config.secret.clone(),
-        timeout: config.timeout,
+        time,
         transcript: Transcript::new(),
     };
-    let left = deadline.saturating_duration_since(Instant::now());
-    let frames = FrameStream::new(&stream, left, MAX_FRAME);
+    let frames = FrameStream::new(&stream, time.deadline, MAX_FRAME);
     let sent = frames.send(&frame);
-    let answer = match (frames.receive_hello(), sent) {
+    let answer = match (frames.receive(First::Hello), sent) {
         // A server that refuses at once does not wait for our hello.
         (Ok(answer), _) => answer,
         (Err(_), Err(error)) | (Err(error), Ok(())) => {
             return Err(conversation.failed(error, GREETING));
         }
     };
-    let choice = conversation.greeted(&frame, &answer).inspect_err(|error| {
-        if matches!(error, BootstrapError::WrongSecret { .. }) {
-            // So that the server, too, can say what was wrong.
-            if let Ok(words) = wire::open_words(&ClientOpen::WrongSecret) {
-                let _ = frames.send(&wire::with_proof(None, &words));
+    let choice = conversation
+        .greeted(config.secret.as_ref(), &frame, &answer)
+        .inspect_err(|error| {
+            if matches!(error, BootstrapError::WrongSecret { .. }) {
+                // So that the server, too, can say what was wrong.
+                if let Ok(words) = wire::open_words(&ClientOpen::WrongSecret) {
+                    let _ = frames.send(&wire::with_proof(None, &words));
+                }
             }
-        }
-    })?;
+        })?;
     if !config
         .capabilities
         .iter()
@@ -139,42 +158,47 @@ fn dial_once(
     }
     Ok(Dialed {
         stream,
+        config: config.clone(),
         conversation,
         choice,
     })
 }
 
-fn connect(
-    address: &Address,
-    timeout: Duration,
-    deadline: Instant,
-) -> Result<TcpStream, BootstrapError> {
+fn connect(address: &Address, time: Time) -> Result<TcpStream, BootstrapError> {
+    let Time { timeout, deadline } = time;
     let timed_out = || BootstrapError::Timeout {
         address: address.clone(),
         timeout,
         during: "connecting",
     };
-    let mut last = timed_out();
-    for one in resolve(address)? {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(timed_out());
-        }
-        match TcpStream::connect_timeout(&one, left) {
-            Ok(stream) => return Ok(stream),
-            Err(source) => {
-                last = match source.kind() {
-                    ErrorKind::ConnectionRefused => BootstrapError::ConnectionRefused {
-                        address: address.clone(),
-                    },
-                    ErrorKind::TimedOut => timed_out(),
-                    _ => BootstrapError::Io {
-                        call: "connecting",
-                        source,
-                    },
+    let all = resolve(address)?;
+    let mut patience = FIRST_TRY;
+    loop {
+        let mut last = timed_out();
+        for one in &all {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(timed_out());
+            }
+            match TcpStream::connect_timeout(one, left.min(patience)) {
+                Ok(stream) => return Ok(stream),
+                Err(source) => {
+                    last = match source.kind() {
+                        ErrorKind::ConnectionRefused => BootstrapError::ConnectionRefused {
+                            address: address.clone(),
+                        },
+                        ErrorKind::TimedOut => timed_out(),
+                        _ => BootstrapError::Io {
+                            call: "connecting",
+                            source,
+                        },
+                    }
                 }
             }
         }
+        if !matches!(last, BootstrapError::Timeout { .. }) {
+            return Err(last);
+        }
+        patience *= 2;
     }
-    Err(last)
 }

@@ -1,14 +1,16 @@
 //! What the client does with a server that it has reached: believe it or not, and open.
 
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::address::Address;
+use super::dial::{self, DialConfig};
 use super::error::BootstrapError;
 use super::message::{ClientOpen, OpenReply, OpenRequest, Outcome, Proved, ServerHello};
+use super::pauses::Pauses;
 use super::secret::{Role, Secret, Transcript};
 use super::selection::Choice;
-use super::stream::{FrameStream, StreamError};
+use super::stream::{First, FrameStream, StreamError};
 use super::wire::{self, MAX_FRAME};
 
 const OPENING: &str = "waiting for its reply to the open request";
@@ -18,16 +20,26 @@ const OPENING: &str = "waiting for its reply to the open request";
 #[derive(Debug)]
 pub struct Dialed {
     pub(super) stream: TcpStream,
+    /// To come again where the server was too busy to wait for the open request.
+    pub(super) config: DialConfig,
     pub(super) conversation: Conversation,
     pub(super) choice: Choice,
+}
+
+/// The time for all of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Time {
+    /// How much there was at first, for errors to tell.
+    pub(super) timeout: Duration,
+    /// Its end.
+    pub(super) deadline: Instant,
 }
 
 /// What every step needs.
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) address: Address,
-    pub(super) secret: Option<Secret>,
-    pub(super) timeout: Duration,
+    pub(super) time: Time,
     pub(super) transcript: Transcript,
 }
 
@@ -37,7 +49,7 @@ impl Conversation {
         match error {
             StreamError::Timeout => BootstrapError::Timeout {
                 address,
-                timeout: self.timeout,
+                timeout: self.time.timeout,
                 during,
             },
             StreamError::Closed => BootstrapError::Closed { address, during },
@@ -51,7 +63,12 @@ impl Conversation {
     }
 
     /// Reads the server's hello, and believes it only with its proof.
-    pub(super) fn greeted(&mut self, sent: &[u8], answer: &[u8]) -> Result<Choice, BootstrapError> {
+    pub(super) fn greeted(
+        &mut self,
+        secret: Option<&Secret>,
+        sent: &[u8],
+        answer: &[u8],
+    ) -> Result<Choice, BootstrapError> {
         let wrong = |error| BootstrapError::from_parse(&self.address, error);
         let words = wire::check_prefix(answer)
             .and_then(wire::split_proof)
@@ -72,7 +89,7 @@ impl Conversation {
         };
         self.transcript.add(sent);
         self.transcript.add(words);
-        match (&self.secret, secret_required) {
+        match (secret, secret_required) {
             (None, true) => Err(BootstrapError::SecretRequired { address }),
             (Some(_), false) => Err(BootstrapError::SecretUnexpected { address }),
             (None, false) => Ok(choice),
@@ -107,8 +124,9 @@ impl Dialed {
         &self.choice
     }
 
-    /// Tells the server what to open, waits for its answer, and closes the TCP connection. The request's device is
-    /// filled in with the one that was chosen.
+    /// Tells the server what to open, waits for its answer until the deadline of the dial, and closes the TCP
+    /// connection. The request's device is filled in with the one that was chosen. A server that was too busy to wait
+    /// for the request is asked again, from the hello on.
     ///
     /// # Errors
     /// When the server refuses, goes away, does not answer in time, or a limit is broken.
@@ -116,20 +134,41 @@ impl Dialed {
         request.device.clone_from(&self.choice.server_device);
         let open = ClientOpen::Open(request);
         let words = wire::open_words(&open).map_err(BootstrapError::Limit)?;
+        let mut pauses = Pauses::new(self.conversation.time.deadline);
+        loop {
+            match self.ask(&words) {
+                Err(error @ BootstrapError::Busy { .. }) => {
+                    if !pauses.pause() {
+                        return Err(error);
+                    }
+                }
+                outcome => return outcome,
+            }
+            let Conversation { address, time, .. } = &self.conversation;
+            let again = dial::reach(address, &self.config, *time)?;
+            if again.choice != self.choice {
+                return Err(BootstrapError::Protocol {
+                    address: address.clone(),
+                    what: "it chose another device than before".to_owned(),
+                });
+            }
+            self = again;
+        }
+    }
+
+    fn ask(&mut self, words: &[u8]) -> Result<OpenReply, BootstrapError> {
+        let secret = self.config.secret.as_ref();
         let Conversation {
             address,
-            secret,
-            timeout,
+            time,
             transcript,
         } = &mut self.conversation;
-        transcript.add(&words);
-        let proof = secret
-            .as_ref()
-            .map(|secret| secret.prove(Role::ClientOpen, transcript));
+        transcript.add(words);
+        let proof = secret.map(|secret| secret.prove(Role::ClientOpen, transcript));
 
-        let frames = FrameStream::new(&self.stream, *timeout, MAX_FRAME);
-        let sent = frames.send(&wire::with_proof(proof.as_ref(), &words));
-        let answer = match (frames.receive(), sent) {
+        let frames = FrameStream::new(&self.stream, time.deadline, MAX_FRAME);
+        let sent = frames.send(&wire::with_proof(proof.as_ref(), words));
+        let answer = match (frames.receive(First::Anything), sent) {
             // A server that has lost its patience does not wait for our request.
             (Ok(answer), _) => answer,
             (Err(_), Err(error)) | (Err(error), Ok(())) => {

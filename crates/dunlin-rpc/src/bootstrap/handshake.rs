@@ -1,19 +1,17 @@
-//! One handshake, on the server's side.
+//! The steps of a handshake, on the server's side. None of them waits.
 
 use std::net::TcpStream;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::acceptor::AcceptorConfig;
 use super::counters::Ending;
 use super::message::{
     ClientHello, ClientOpen, OpenReply, OpenRequest, Outcome, ServerHello, NONCE_BYTES,
 };
-use super::pending::Client;
 use super::refusal::Refusal;
 use super::secret::{Role, Transcript};
 use super::selection::{choose, Capability, Choice};
 use super::stop::StopHandle;
-use super::stream::{FrameStream, StreamError};
+use super::stream::{send_at_once, StreamError};
 use super::wire::{self, ParseError};
 
 impl From<StreamError> for Ending {
@@ -35,10 +33,8 @@ impl From<ParseError> for Ending {
     }
 }
 
-/// Tells a client that was not listened to that it is refused. The hello is cut off when the buffer is full.
+/// Tells a client that has not been greeted that it is refused.
 pub(super) fn refuse_at_once(stream: &TcpStream, refusal: Refusal) {
-    let nothing = std::time::Duration::from_millis(1);
-    let stream = FrameStream::new(stream, nothing, 0);
     let outcome = Outcome::Refused(refusal);
     let hello = ServerHello {
         nonce: [0; NONCE_BYTES],
@@ -47,37 +43,8 @@ pub(super) fn refuse_at_once(stream: &TcpStream, refusal: Refusal) {
     };
     if let Ok(words) = wire::server_hello_words(&hello) {
         // If it cannot be told, it will see the connection closed.
-        let _ = stream.send(&wire::server_hello_frame(None, &words));
+        let _ = send_at_once(stream, &wire::server_hello_frame(None, &words));
     }
-}
-
-/// Speaks with one client to the end.
-pub(super) fn serve(
-    client: &Client,
-    config: &AcceptorConfig,
-    stop: &StopHandle,
-    on_open: impl FnOnce(OpenRequest) -> Result<OpenReply, Refusal>,
-) -> Ending {
-    let stream = &client.stream;
-    // Only a delay is lost when it fails.
-    let _ = stream.set_nodelay(true);
-    let frames = FrameStream::new(stream, config.handshake_timeout, config.max_frame);
-    let mut transcript = Transcript::new();
-    let choice = match greet(client, &frames, config, stop, &mut transcript) {
-        Ok(choice) => choice,
-        Err(ending) => return ending,
-    };
-    let outcome = match hear(&frames, config, stop, &mut transcript) {
-        Ok(request) => on_open(OpenRequest {
-            device: choice.server_device,
-            ..request
-        }),
-        Err(Ending::Refused(refusal)) => Err(refusal),
-        Err(ending) => return ending,
-    };
-    // However long the opening took, the reply has its own time.
-    let frames = FrameStream::new(stream, config.handshake_timeout, config.max_frame);
-    answer(&frames, config, &mut transcript, outcome)
 }
 
 /// Why the client cannot have a device, or which one it gets.
@@ -113,30 +80,28 @@ fn offered(config: &AcceptorConfig, stream: &TcpStream) -> Vec<Capability> {
     all
 }
 
-/// Hello and hello.
-fn greet(
-    client: &Client,
-    frames: &FrameStream<'_>,
+/// Hello and hello: the device that was chosen.
+pub(super) fn greet(
+    stream: &TcpStream,
+    frame: &[u8],
     config: &AcceptorConfig,
     stop: &StopHandle,
     transcript: &mut Transcript,
 ) -> Result<Choice, Ending> {
-    let frame = frames.receive_hello()?;
-    client.greeted.store(true, Relaxed);
-    let theirs = match wire::parse_client_hello(&frame) {
+    let theirs = match wire::parse_client_hello(frame) {
         Ok(theirs) => theirs,
         Err(error @ ParseError::Version { .. }) => {
             // It will see our version in it, and if not, the connection closed.
-            let _ = frames.send(&wire::version_frame());
+            let _ = send_at_once(stream, &wire::version_frame());
             return Err(error.into());
         }
         Err(error) => return Err(error.into()),
     };
-    transcript.add(&frame);
+    transcript.add(frame);
 
     let mut nonce = [0; NONCE_BYTES];
     let outcome = match getrandom::fill(&mut nonce) {
-        Ok(()) => decide(config, stop, &theirs, &client.stream),
+        Ok(()) => decide(config, stop, &theirs, stream),
         Err(error) => {
             tracing::error!(%error, "no random numbers");
             Outcome::Refused(Refusal::Failed)
@@ -152,7 +117,7 @@ fn greet(
     let accepted = matches!(hello.outcome, Outcome::Accepted(_));
     let secret = config.secret.as_ref().filter(|_| accepted);
     let proof = secret.map(|secret| secret.prove(Role::ServerHello, transcript));
-    let sent = frames.send(&wire::server_hello_frame(proof.as_ref(), &words));
+    let sent = send_at_once(stream, &wire::server_hello_frame(proof.as_ref(), &words));
     match hello.outcome {
         Outcome::Accepted(choice) => sent.map(|()| choice).map_err(Ending::from),
         Outcome::Refused(refusal) => Err(Ending::Refused(refusal)),
@@ -160,20 +125,14 @@ fn greet(
 }
 
 /// The open request of a client that has proved itself. A refusal is still to be told.
-fn hear(
-    frames: &FrameStream<'_>,
+pub(super) fn hear(
+    frame: &[u8],
     config: &AcceptorConfig,
     stop: &StopHandle,
     transcript: &mut Transcript,
 ) -> Result<OpenRequest, Ending> {
-    let frame = frames.receive().map_err(|error| match error {
-        _ if stop.is_stopped() => Ending::Refused(Refusal::ShuttingDown),
-        StreamError::Timeout => Ending::Refused(Refusal::TooSlow),
-        StreamError::TooLong => Ending::Refused(Refusal::Malformed),
-        error => error.into(),
-    })?;
     // The proof comes first: what a stranger wrote is not even parsed.
-    let (proof, words) = wire::split_proof(&frame).map_err(|_| malformed())?;
+    let (proof, words) = wire::split_proof(frame).map_err(|_| malformed())?;
     transcript.add(words);
     if let Some(secret) = &config.secret {
         let holds =
@@ -182,7 +141,7 @@ fn hear(
             return Err(Ending::Refused(Refusal::WrongSecret));
         }
     }
-    match wire::parse_open(&frame).map_err(|_| malformed())?.message {
+    match wire::parse_open(frame).map_err(|_| malformed())?.message {
         ClientOpen::Open(_) if stop.is_stopped() => Err(Ending::Refused(Refusal::ShuttingDown)),
         ClientOpen::Open(request) => Ok(request),
         ClientOpen::WrongSecret => Err(Ending::Refused(Refusal::WrongSecret)),
@@ -194,8 +153,8 @@ fn malformed() -> Ending {
 }
 
 /// The last word.
-fn answer(
-    frames: &FrameStream<'_>,
+pub(super) fn answer(
+    stream: &TcpStream,
     config: &AcceptorConfig,
     transcript: &mut Transcript,
     outcome: Result<OpenReply, Refusal>,
@@ -216,7 +175,7 @@ fn answer(
     transcript.add(&words);
     let secret = config.secret.as_ref();
     let proof = secret.map(|secret| secret.prove(Role::ServerReply, transcript));
-    let sent = frames.send(&wire::with_proof(proof.as_ref(), &words));
+    let sent = send_at_once(stream, &wire::with_proof(proof.as_ref(), &words));
     match (reply, sent) {
         (Outcome::Refused(refusal), _) => Ending::Refused(refusal),
         (Outcome::Accepted(_), Ok(())) => Ending::Opened,

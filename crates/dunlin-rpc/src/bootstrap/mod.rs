@@ -13,7 +13,7 @@
 //! ```
 //!
 //! What a stranger can cost is bounded: the size of a frame, the entries and names in it, the time of a handshake and
-//! the number of handshakes under way ([`AcceptorConfig`]). The secret itself is never sent; the proofs are
+//! the number of handshakes under way; whoever keeps the server waiting makes room for newcomers ([`AcceptorConfig`]). The secret itself is never sent; the proofs are
 //! HMAC-SHA256 over everything both sides said, so nobody in between can change a byte unnoticed. They do not hide
 //! what is said, and a guessable secret can be guessed offline by whoever listens: use a random one.
 
@@ -27,7 +27,10 @@ mod handshake;
 mod host;
 mod limits;
 mod message;
+mod openers;
+mod pauses;
 mod pending;
+mod port;
 mod refusal;
 mod secret;
 mod selection;
@@ -38,7 +41,7 @@ pub mod wire;
 pub use acceptor::{Acceptor, AcceptorConfig};
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use counters::Counts;
-pub use dial::{dial, DialConfig};
+pub use dial::{dial, dial_until, DialConfig};
 pub use dialed::Dialed;
 pub use error::BootstrapError;
 pub use host::HostId;

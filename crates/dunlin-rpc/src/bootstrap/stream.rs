@@ -35,6 +35,13 @@ impl StreamError {
     }
 }
 
+/// The end of a time that begins now; of one that is too long for the clock, a year from now.
+pub(super) fn after(timeout: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or(now + YEAR)
+}
+
 /// One side of the handshake's stream.
 #[derive(Debug)]
 pub(super) struct FrameStream<'a> {
@@ -52,10 +59,10 @@ fn again(error: &io::Error) -> bool {
 }
 
 impl<'a> FrameStream<'a> {
-    pub(super) fn new(stream: &'a TcpStream, timeout: Duration, max_frame: usize) -> Self {
+    pub(super) fn new(stream: &'a TcpStream, deadline: Instant, max_frame: usize) -> Self {
         Self {
             stream,
-            deadline: Instant::now() + timeout,
+            deadline,
             max_frame,
         }
     }
@@ -69,25 +76,9 @@ impl<'a> FrameStream<'a> {
         Ok(Some(left))
     }
 
-    fn read(&self, mut into: &mut [u8]) -> Result<(), StreamError> {
-        while !into.is_empty() {
-            let left = self.left()?;
-            let wrong = |source| StreamError::from_io("setting the read timeout", source);
-            self.stream.set_read_timeout(left).map_err(wrong)?;
-            match (&mut &*self.stream).read(into) {
-                Ok(0) => return Err(StreamError::Closed),
-                Ok(bytes) => into = &mut into[bytes..],
-                Err(error) if again(&error) => {}
-                Err(error) => return Err(StreamError::from_io("reading", error)),
-            }
-        }
-        Ok(())
-    }
-
     /// Sends a frame.
     pub(super) fn send(&self, frame: &[u8]) -> Result<(), StreamError> {
-        let length = u32::try_from(frame.len()).map_err(|_| StreamError::TooLong)?;
-        let bytes = [&length.to_le_bytes(), frame].concat();
+        let bytes = framed(frame)?;
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
             let left = self.left()?;
@@ -103,36 +94,113 @@ impl<'a> FrameStream<'a> {
         Ok(())
     }
 
-    fn length(&self) -> Result<usize, StreamError> {
-        let mut length = [0; 4];
-        self.read(&mut length)?;
-        match usize::try_from(u32::from_le_bytes(length)) {
-            Ok(length) if length <= self.max_frame => Ok(length),
-            _ => Err(StreamError::TooLong),
+    /// Receives a frame; a stream that is to begin with a hello and does not is given up at its first bytes.
+    pub(super) fn receive(&self, first: First) -> Result<Vec<u8>, StreamError> {
+        let mut incoming = Incoming::default();
+        loop {
+            let left = self.left()?;
+            let wrong = |source| StreamError::from_io("setting the read timeout", source);
+            self.stream.set_read_timeout(left).map_err(wrong)?;
+            if let Progress::Frame(frame) = incoming.read(self.stream, first, self.max_frame)? {
+                return Ok(frame);
+            }
         }
     }
+}
 
-    /// Receives a frame.
-    pub(super) fn receive(&self) -> Result<Vec<u8>, StreamError> {
-        let mut frame = vec![0; self.length()?];
-        self.read(&mut frame)?;
-        Ok(frame)
+/// Whether a frame has to begin as hellos do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    Hello,
+    Anything,
+}
+
+/// What one look at a stream has brought.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// All of the frame.
+    Frame(Vec<u8>),
+    /// Some of it.
+    Some,
+    /// Nothing in the time that the stream waits, which is none where it does not block.
+    Nothing,
+}
+
+/// A frame that comes piece by piece.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+impl Incoming {
+    /// Reads once. What it holds never exceeds the bytes of one frame.
+    pub(super) fn read(
+        &mut self,
+        mut stream: &TcpStream,
+        first: First,
+        max_frame: usize,
+    ) -> Result<Progress, StreamError> {
+        let wanted = self.wanted(first, max_frame)?.0;
+        self.bytes.resize(wanted, 0);
+        match stream.read(&mut self.bytes[self.filled..]) {
+            Ok(0) => return Err(StreamError::Closed),
+            Ok(bytes) => self.filled += bytes,
+            Err(error) if again(&error) => return Ok(Progress::Nothing),
+            Err(error) => return Err(StreamError::from_io("reading", error)),
+        }
+        let (wanted, whole) = self.wanted(first, max_frame)?;
+        if !whole || self.filled < wanted {
+            return Ok(Progress::Some);
+        }
+        let mut frame = std::mem::take(self).bytes;
+        frame.drain(..LENGTH_BYTES);
+        Ok(Progress::Frame(frame))
     }
 
-    /// Receives a hello; a stream that does not begin with one is given up at its first bytes.
-    pub(super) fn receive_hello(&self) -> Result<Vec<u8>, StreamError> {
-        let length = match self.length() {
-            Ok(length) if length >= PREFIX_BYTES => length,
-            Ok(_) | Err(StreamError::TooLong) => return Err(StreamError::NotDunlin),
-            Err(error) => return Err(error),
+    /// How many bytes are to be there next, counted from the beginning, and whether that is all of the frame.
+    fn wanted(&self, first: First, max_frame: usize) -> Result<(usize, bool), StreamError> {
+        let here = &self.bytes[..self.filled];
+        let Some((length, begun)) = here.split_first_chunk() else {
+            return Ok((LENGTH_BYTES, false));
         };
-        let mut frame = vec![0; length];
-        let (prefix, rest) = frame.split_at_mut(PREFIX_BYTES);
-        self.read(prefix)?;
-        if !prefix.starts_with(&MAGIC) {
-            return Err(StreamError::NotDunlin);
+        let length = usize::try_from(u32::from_le_bytes(*length));
+        let length = length.ok().filter(|&length| length <= max_frame);
+        if first == First::Hello {
+            let length = length.filter(|&length| length >= PREFIX_BYTES);
+            if length.is_none() || begun.len() >= PREFIX_BYTES && !begun.starts_with(&MAGIC) {
+                return Err(StreamError::NotDunlin);
+            }
+            if begun.len() < PREFIX_BYTES {
+                return Ok((LENGTH_BYTES + PREFIX_BYTES, false));
+            }
         }
-        self.read(rest)?;
-        Ok(frame)
+        let length = length.ok_or(StreamError::TooLong)?;
+        Ok((LENGTH_BYTES + length, true))
     }
+}
+
+/// The bytes of a frame on the stream.
+fn framed(frame: &[u8]) -> Result<Vec<u8>, StreamError> {
+    let length = u32::try_from(frame.len()).map_err(|_| StreamError::TooLong)?;
+    Ok([&length.to_le_bytes(), frame].concat())
+}
+
+/// Sends a frame on a stream that does not block. There is room for the few frames of a handshake; whoever has made
+/// less of it is given up.
+pub(super) fn send_at_once(mut stream: &TcpStream, frame: &[u8]) -> Result<(), StreamError> {
+    let bytes = framed(frame)?;
+    let mut rest = bytes.as_slice();
+    while !rest.is_empty() {
+        match stream.write(rest) {
+            Ok(0) => return Err(StreamError::Closed),
+            Ok(bytes) => rest = &rest[bytes..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if again(&error) => return Err(StreamError::Closed),
+            Err(error) => return Err(StreamError::from_io("writing", error)),
+        }
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{Access, Device, Region, VerbsError};
 
 /// Smallest buffer: below this a registration of its own wastes more than it saves.
@@ -27,6 +28,7 @@ pub(crate) struct BufferPool<D: Device> {
     device: D,
     domain: D::ProtectionDomain,
     purpose: Purpose,
+    made_in: Generation,
     free: Mutex<Free<D::Region>>,
 }
 
@@ -47,6 +49,7 @@ impl<D: Device> BufferPool<D> {
             device: device.clone(),
             domain: domain.clone(),
             purpose,
+            made_in: Generation::current(),
             free,
         })
     }
@@ -127,7 +130,10 @@ impl<D: Device> Buffer<D> {
 
 impl<D: Device> Drop for Buffer<D> {
     fn drop(&mut self) {
-        self.pool.give_back(&self.region);
+        // In a child nobody may ever give the lock back.
+        if self.pool.made_in.is_current() {
+            self.pool.give_back(&self.region);
+        }
     }
 }
 

@@ -27,7 +27,7 @@ enum Item<'a> {
     OneSided(&'a RemoteRegion, u64, Wanted<'a>),
 }
 
-impl std::fmt::Debug for Core {
+impl std::fmt::Debug for super::CoreState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Core")
             .field("id", &self.id)

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::process::Owned;
+
 use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use super::region::{attach_by, RegionKey, Wanted};
 use super::reply::Reply;
@@ -221,7 +223,8 @@ impl Calls {
 }
 
 /// The client's lane for futures, made anew when there is none that can be used.
-fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
+fn lane_of(core: &Arc<Core>) -> Result<Arc<Owned<AsyncLane>>, CallError> {
+    core.check()?;
     let mut place = core
         .asynchronous
         .lock()
@@ -241,7 +244,7 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
     }
     let connect = |error| CallError::Connect(Arc::new(error));
     let (lane, _) = core.recipe.open(Owner::Alone).map_err(connect)?;
-    let lane = Arc::new(AsyncLane {
+    let lane = Arc::new(Owned::new(AsyncLane {
         sleeper: lane.sleeper(),
         inner: Mutex::new(Inner {
             lane,
@@ -251,7 +254,7 @@ fn lane_of(core: &Arc<Core>) -> Result<Arc<AsyncLane>, CallError> {
         sleeping: AtomicBool::new(false),
         ending: AtomicBool::new(false),
         replaced: AtomicBool::new(false),
-    });
+    }));
     let driven = Arc::clone(&lane);
     let wait = core.recipe.channel.wait;
     std::thread::Builder::new()
@@ -294,7 +297,10 @@ pub(super) fn operate(
 /// Puts a call into the lane: where it is, its place, its deadline, and whether the driver is awake.
 type Submit<'a> = dyn Fn(&mut Inner, usize, Duration, bool) -> Result<CallId, CallError> + 'a;
 
-fn send(core: &Arc<Core>, submit: &Submit<'_>) -> Result<(Arc<AsyncLane>, usize), CallError> {
+fn send(
+    core: &Arc<Core>,
+    submit: &Submit<'_>,
+) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
     let deadline = core.recipe.deadline;
     let lane = lane_of(core)?;
     let mut inner = lane.lock();
@@ -424,7 +430,10 @@ fn attach(inner: &mut Inner, region: &RegionKey, limit: Duration) -> Result<(), 
 pub struct CallFuture(State);
 
 enum State {
-    Out { lane: Arc<AsyncLane>, tag: usize },
+    Out {
+        lane: Arc<Owned<AsyncLane>>,
+        tag: usize,
+    },
     Failed(Option<CallError>),
     Over,
 }
@@ -454,6 +463,10 @@ impl Future for CallFuture {
                 Poll::Ready(Err(error.unwrap_or(CallError::Closed)))
             }
             State::Over => panic!("a call was polled after its answer"),
+            State::Out { lane, .. } if !lane.is_here() => {
+                *this = State::Over;
+                Poll::Ready(Err(CallError::Forked))
+            }
             State::Out { lane, tag } => {
                 let lane = Arc::clone(lane);
                 let tag = *tag;
@@ -495,6 +508,9 @@ impl Drop for CallFuture {
         let State::Out { lane, tag } = &self.0 else {
             return;
         };
+        if !lane.is_here() {
+            return;
+        }
         let mut inner = lane.lock();
         let Inner {
             lane: engine,

@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
+use dunlin_verbs::process::Owned;
+
 pub use batch::Batch;
 pub use builder::ClientBuilder;
 pub use driver::CallFuture;
@@ -65,13 +67,16 @@ pub struct Client {
 }
 
 /// What the clones of a client share.
-pub(crate) struct Core {
+pub(crate) type Core = Owned<CoreState>;
+
+/// See [`Core`].
+pub(crate) struct CoreState {
     id: u64,
     recipe: Recipe,
     info: ConnectionInfo,
     closed: AtomicBool,
-    lanes: Mutex<Vec<Weak<ThreadLane>>>,
-    asynchronous: Mutex<Option<Arc<AsyncLane>>>,
+    lanes: Mutex<Vec<Weak<Owned<ThreadLane>>>>,
+    asynchronous: Mutex<Option<Arc<Owned<AsyncLane>>>>,
     /// The thread that reports, if there is one.
     reporter: OnceLock<Thread>,
     /// The lane that proved the way, until a pipeline takes it.
@@ -110,7 +115,7 @@ impl Client {
             false => Owner::Thread,
         };
         let (lane, info) = recipe.open(owner)?;
-        let core = Arc::new(Core {
+        let core = Arc::new(Core::new(CoreState {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             recipe,
             info,
@@ -120,7 +125,7 @@ impl Client {
             reporter: OnceLock::new(),
             spare: Mutex::new(None),
             regions: AtomicU64::new(0),
-        });
+        }));
         if core.recipe.is_of_a_desk() {
             *core.spare() = Some(lane);
         } else {
@@ -141,8 +146,9 @@ impl Client {
     }
 
     /// What the connection handle is doing; `None` while threads share nothing: with some presets always, with `auto` on shared memory up to the third
-    /// lane.
+    /// lane. Also in a process that was forked since.
     pub fn figures(&self) -> Option<crate::sharing::handle::HandleFigures> {
+        self.core.check().ok()?;
         self.core.recipe.handle().map(|handle| handle.figures())
     }
 
@@ -260,6 +266,7 @@ impl Client {
     /// # Errors
     /// When no connection can be made.
     pub fn pipeline(&self) -> Result<Pipeline, ConnectError> {
+        self.core.check()?;
         if self.is_closed() {
             return Err(ConnectError::Setting("the client is closed".into()));
         }
@@ -275,8 +282,12 @@ impl Client {
         self.core.closed.load(Ordering::Acquire)
     }
 
-    /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last clone is dropped.
+    /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last clone is dropped. In a process
+    /// that was forked since, neither does anything: the connections are the parent's.
     pub fn close(&self) {
+        if !self.core.is_here() {
+            return;
+        }
         self.core.close();
         if let Some(handle) = self.core.recipe.handle() {
             handle.close();
@@ -284,7 +295,7 @@ impl Client {
     }
 }
 
-impl Core {
+impl CoreState {
     fn spare(&self) -> MutexGuard<'_, Place> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -310,7 +321,7 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for CoreState {
     fn drop(&mut self) {
         self.close();
         // Pipelines may go on: the handle ends with the last of them.

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
 use super::lane::{Answer, Body, Lane, Sink};
@@ -22,7 +23,7 @@ const POLLS_PER_CHECK: u32 = 4096;
 /// `auto`, where there are many servers and the network loses no packets. With other presets it is a set of [`super::Pipeline`]s. As those, it does not reconnect: a server that is lost takes the calls to it along, and
 /// calls to the others go on.
 pub struct Peers {
-    lanes: Vec<Box<dyn Lane>>,
+    lanes: Owned<Vec<Box<dyn Lane>>>,
     /// All lanes share one queue: a look of one shows what has come for all.
     together: bool,
     /// Lanes with requests that have not left.
@@ -73,6 +74,7 @@ impl Peers {
         let (mut queue, mut group) = (None, None);
         let clients: Vec<&Client> = clients.into_iter().collect();
         for client in &clients {
+            client.core.check()?;
             if client.is_closed() {
                 return Err(ConnectError::Setting("the client is closed".into()));
             }
@@ -91,7 +93,7 @@ impl Peers {
         }
         Ok(Self {
             fresh: Vec::with_capacity(lanes.len()),
-            lanes,
+            lanes: Owned::new(lanes),
             together,
             deadline,
             polls: 0,
@@ -119,6 +121,7 @@ impl Peers {
         payload: &[u8],
         tag: u64,
     ) -> Result<bool, CallError> {
+        self.lanes.check()?;
         let lane = &mut self.lanes[peer];
         let submitted = match lane.submit_short(handler, payload, tag) {
             Some(_) => true,
@@ -135,9 +138,12 @@ impl Peers {
     }
 
     /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were. Calls to a server that
-    /// is lost end with an error.
+    /// is lost end with an error. In a process that was forked since nothing is sent or taken.
     #[inline]
     pub fn poll(&mut self, mut answer: impl FnMut(usize, u64, Result<&[u8], CallError>)) -> usize {
+        if !self.lanes.is_here() {
+            return 0;
+        }
         // A lane that fails tells its calls, and refuses more.
         for &peer in &self.fresh {
             let mut sink = OfPeer {
@@ -194,6 +200,7 @@ impl Peers {
         mut answer: impl FnMut(usize, u64, Result<&[u8], CallError>),
     ) -> Result<usize, CallError> {
         let mut started: Option<Instant> = None;
+        self.lanes.check()?;
         loop {
             let before = self.outstanding();
             let taken = self.poll(&mut answer);

@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use dunlin_verbs::process::Owned;
+
 use super::builder::Recipe;
 use super::lane::{Answer, Body, Lane, Sink, Submitted};
 use super::region::{attach_by, Wanted};
@@ -23,7 +25,7 @@ static NEVER_CLOSED: AtomicBool = AtomicBool::new(false);
 /// A pipeline does not reconnect: when its connection is lost, every call that is out ends with an error and the pipeline is of no more
 /// use.
 pub struct Pipeline {
-    lane: Box<dyn Lane>,
+    lane: Owned<Box<dyn Lane>>,
     wait: WaitMode,
     deadline: Duration,
     /// Polls in a row that took nothing.
@@ -59,7 +61,7 @@ impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
 impl Pipeline {
     pub(super) fn new(lane: Box<dyn Lane>, recipe: &Recipe) -> Self {
         Self {
-            lane,
+            lane: Owned::new(lane),
             wait: recipe.channel.wait,
             deadline: recipe.deadline,
             empty_polls: 0,
@@ -82,6 +84,7 @@ impl Pipeline {
         payload: &[u8],
         tag: u64,
     ) -> Result<bool, CallError> {
+        self.lane.check()?;
         if self.lane.submit_short(handler, payload, tag).is_some() {
             return Ok(true);
         }
@@ -98,6 +101,7 @@ impl Pipeline {
         request: RequestBuffer,
         tag: u64,
     ) -> Result<Option<RequestBuffer>, CallError> {
+        self.lane.check()?;
         let mut body = Body::Buffer(request.0);
         match self.lane.submit(handler, &mut body, tag) {
             Ok(Some(_)) => Ok(None),
@@ -192,6 +196,7 @@ impl Pipeline {
         wanted: &Wanted<'_>,
         tag: u64,
     ) -> Result<bool, CallError> {
+        self.lane.check()?;
         let key = region.key();
         loop {
             match self.lane.submit_one_sided(key, offset, wanted, tag) {
@@ -224,6 +229,7 @@ impl Pipeline {
     /// # Errors
     /// When the server takes no message so long.
     pub fn buffer(&mut self, length: usize) -> Result<RequestBuffer, CallError> {
+        self.lane.check()?;
         self.lane.buffer(length).map(RequestBuffer)
     }
 
@@ -236,12 +242,13 @@ impl Pipeline {
         &mut self,
         answer: impl FnMut(u64, Result<&[u8], CallError>),
     ) -> Result<usize, CallError> {
+        self.lane.check()?;
         let mut sink = Callback(answer);
         let taken = self.lane.turn(&mut sink, false)?;
         self.empty_polls = if taken > 0 { 0 } else { self.empty_polls + 1 };
         if self.empty_polls == POLLS_PER_CHECK {
             self.empty_polls = 0;
-            self.lane.check(&mut sink)?;
+            self.lane.as_mut().check(&mut sink)?;
         }
         Ok(taken)
     }
@@ -255,6 +262,7 @@ impl Pipeline {
         &mut self,
         answer: impl FnMut(u64, Result<&[u8], CallError>),
     ) -> Result<usize, CallError> {
+        self.lane.check()?;
         let mut sink = Callback(answer);
         let mut waiter = Waiter::new(self.wait, self.deadline, &NEVER_CLOSED);
         if self.lane.outstanding() == 0 {

@@ -5,6 +5,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use dunlin_verbs::process::Owned;
+
 use super::lane::Lane;
 use super::{Core, Place};
 use crate::error::CallError;
@@ -25,11 +27,13 @@ impl ThreadLane {
 }
 
 /// A thread's hold on its lane. Counted without atomics, because every call takes one; the lane closes with the thread.
-struct Own(Arc<ThreadLane>);
+struct Own(Arc<Owned<ThreadLane>>);
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.0.close();
+        if self.0.is_here() {
+            self.0.close();
+        }
     }
 }
 
@@ -57,9 +61,9 @@ fn of(core: &Arc<Core>) -> Rc<Own> {
 #[cold]
 fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Own> {
     lanes.retain(|entry| entry.client.strong_count() > 0);
-    let lane = Arc::new(ThreadLane {
+    let lane = Arc::new(Owned::new(ThreadLane {
         place: Mutex::new(None),
-    });
+    }));
     let mut known = core.lanes.lock().unwrap_or_else(PoisonError::into_inner);
     known.retain(|lane| lane.strong_count() > 0);
     known.push(Arc::downgrade(&lane));
@@ -88,6 +92,8 @@ pub(super) fn with<T>(
     core: &Arc<Core>,
     action: impl FnOnce(&mut dyn Lane) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
+    // Before any lock: whoever held it in the parent is not here to give it back.
+    core.check()?;
     let lane = of(core);
     let mut place = lane.0.place.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(lane) = &mut *place {

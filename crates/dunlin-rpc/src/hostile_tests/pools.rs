@@ -65,7 +65,7 @@ impl Guest {
                 .parameters
                 .get("pool-rings")
                 .map(|&number| number as u32),
-            seals: Seals::new(reply.parameters["pool-secret"]),
+            seals: Seals::sum(reply.parameters["pool-secret"]),
             raw,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
+use dunlin_verbs::process::Owned;
+
 use super::service::Service;
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
@@ -12,7 +14,7 @@ use crate::preset::Preset;
 /// have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same desk.
 #[derive(Clone)]
 pub struct Desk {
-    services: Arc<Vec<NamedService>>,
+    services: Arc<Owned<Vec<NamedService>>>,
 }
 
 /// A device's name and its service.
@@ -28,8 +30,13 @@ impl std::fmt::Debug for Desk {
 impl Desk {
     pub(super) fn new(services: Vec<NamedService>) -> Self {
         Self {
-            services: Arc::new(services),
+            services: Arc::new(Owned::new(services)),
         }
+    }
+
+    /// Whether this process made it, not its parent.
+    pub(super) fn is_here(&self) -> bool {
+        self.services.is_here()
     }
 
     pub(super) fn services(&self) -> impl Iterator<Item = &NamedService> {
@@ -37,7 +44,7 @@ impl Desk {
     }
 
     /// To look at the services without keeping them.
-    pub(super) fn downgrade(&self) -> Weak<Vec<NamedService>> {
+    pub(super) fn downgrade(&self) -> Weak<Owned<Vec<NamedService>>> {
         Arc::downgrade(&self.services)
     }
 
@@ -64,6 +71,9 @@ impl Desk {
 
     /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
     pub(super) fn senders(&self) -> Vec<SenderReport> {
+        if !self.is_here() {
+            return Vec::new();
+        }
         self.services()
             .flat_map(|(_, service)| service.senders())
             .collect()
@@ -128,6 +138,9 @@ impl LocalServer {
 
 impl Drop for LocalServer {
     fn drop(&mut self) {
+        if !self.desk.is_here() {
+            return;
+        }
         for (_, service) in self.desk.services() {
             service.end();
         }

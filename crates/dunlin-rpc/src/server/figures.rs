@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::process::Owned;
 use serde::{Deserialize, Serialize};
 
 use super::desk::{Desk, NamedService};
@@ -93,7 +94,7 @@ impl ServerFigures {
 #[derive(Clone)]
 pub struct ServerObserver {
     acceptor: Weak<Acceptor>,
-    services: Weak<Vec<NamedService>>,
+    services: Weak<Owned<Vec<NamedService>>>,
     reports: Arc<Reports>,
     began: Instant,
     max_connections: usize,
@@ -125,9 +126,10 @@ impl ServerObserver {
         }
     }
 
-    /// The figures now; `None` when the server has ended.
+    /// The figures now; `None` when the server has ended, or runs in the process that this one was forked from.
     pub fn figures(&self) -> Option<ServerFigures> {
         let (acceptor, services) = (self.acceptor.upgrade()?, self.services.upgrade()?);
+        services.check().ok()?;
         let mut figures = ServerFigures {
             uptime: self.began.elapsed(),
             max_connections: self.max_connections,

@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::process::Owned;
 use dunlin_verbs::Device;
 use handler::{Execution, HandlerTable};
 use pacing::Follower;
@@ -322,15 +323,15 @@ impl ServerBuilder {
                 }
             })?;
         let mut running = RunningServer {
-            follower: None,
+            follower: Owned::new(None),
             acceptor,
             desk,
             observer,
             stop,
-            thread: Some(thread),
+            thread: Owned::new(Some(thread)),
         };
         if let Some((pace, server, secret)) = follower {
-            running.follower = Some(Follower::start(pace, server, secret)?);
+            *running.follower = Some(Follower::start(pace, server, secret)?);
         }
         Ok(running)
     }
@@ -408,14 +409,15 @@ impl ServerBuilder {
     }
 }
 
-/// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace.
+/// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace. In a process that was forked since it does
+/// nothing: the server runs in the parent.
 pub struct RunningServer {
-    follower: Option<Follower>,
+    follower: Owned<Option<Follower>>,
     acceptor: Arc<Acceptor>,
     desk: Desk,
     observer: ServerObserver,
     stop: StopHandle,
-    thread: Option<JoinHandle<()>>,
+    thread: Owned<Option<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for RunningServer {
@@ -475,6 +477,9 @@ impl RunningServer {
     /// Takes no new clients and no new requests, answers what was taken, and ends. `true` when everything was answered and read within
     /// ten seconds; what is left then is cut off.
     pub fn shutdown(mut self) -> bool {
+        if !self.desk.is_here() {
+            return false;
+        }
         self.stop_accepting();
         for (_, service) in self.desk.services() {
             service.drain();
@@ -488,7 +493,7 @@ impl RunningServer {
     }
 
     fn stop_accepting(&mut self) {
-        if let Some(follower) = &self.follower {
+        if let Some(follower) = &*self.follower {
             // Its thread is waited for last of all, when this is dropped.
             follower.stop();
         }
@@ -503,6 +508,9 @@ impl RunningServer {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
+        if !self.desk.is_here() {
+            return;
+        }
         self.stop_accepting();
         for (_, service) in self.desk.services() {
             service.end();

@@ -45,6 +45,8 @@ impl PortMap {
     pub(crate) fn create(geometry: Geometry) -> Result<(OwnedFd, Self), Errno> {
         let bytes = geometry.file_bytes().ok_or(Errno::INVAL)?;
         let (file, mapping) = create_sealed("dunlin-shm-port", bytes, false)?;
+        // The control words stay: a sender may look at them later.
+        let mapping = mapping.give_back_from(LENGTHS);
         Ok((file, Self::over(mapping, geometry)))
     }
 
@@ -177,5 +179,27 @@ impl PortMap {
     /// One of them.
     pub(crate) fn word_for_tests(&self, index: usize) -> &AtomicU64 {
         self.mapping.u64(index * 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_has_ended_pins_its_control_words_alone() {
+        let geometry = Geometry {
+            lengths: 64,
+            data_bytes: 1 << 16,
+            shared_receive: false,
+        };
+        let (file, own) = PortMap::create(geometry).unwrap();
+        let peers = PortMap::map(file.as_fd(), geometry).unwrap();
+        let pages = || rustix::fs::fstat(&file).unwrap().st_blocks as usize * 512 / PAGE_BYTES;
+        assert_eq!(pages(), 18);
+        own.state().store(6, Ordering::SeqCst);
+        drop(own);
+        assert_eq!(pages(), 1);
+        assert_eq!(peers.state().load(Ordering::SeqCst), 6);
     }
 }

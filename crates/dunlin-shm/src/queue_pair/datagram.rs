@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::Operation;
 
 use crate::control::Command;
@@ -19,8 +20,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 const HINTS: usize = 256;
 
 /// The destinations of a queue pair.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Datagrams {
+    made_in: Generation,
     destinations: Vec<(Target, Way)>,
     hints: Vec<u16>,
 }
@@ -33,8 +35,21 @@ enum Way {
     Refused(Instant),
 }
 
+impl Default for Datagrams {
+    fn default() -> Self {
+        Self {
+            made_in: Generation::current(),
+            destinations: Vec::new(),
+            hints: Vec::new(),
+        }
+    }
+}
+
 impl Drop for Datagrams {
     fn drop(&mut self) {
+        if !self.made_in.is_current() {
+            return;
+        }
         for (_, way) in &self.destinations {
             if let Way::Open(outbound) = way {
                 outbound.leave();

@@ -12,6 +12,7 @@ pub(crate) use work::Target;
 
 use std::sync::Arc;
 
+use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
     Access, ConnectAttributes, EndpointAddress, PostError, PostErrorKind, QueuePair,
     QueuePairState, ReceiveRequest, RemoteAddress, SendRequest, Transport, VerbsError,
@@ -37,6 +38,7 @@ pub struct ShmQueuePair {
     /// The port where the lengths of RECEIVEs are published.
     port: Option<Arc<PortMap>>,
     received: u64,
+    made_in: Generation,
     _device: Arc<Handle>,
 }
 
@@ -61,11 +63,13 @@ impl ShmQueuePair {
             given_back: 0,
             port: None,
             received: 0,
+            made_in: device.core().made_in,
             _device: Arc::clone(device),
         }
     }
 
     fn check_move(&self, to: QueuePairState) -> Result<QueuePairState, VerbsError> {
+        self.made_in.check()?;
         let from = self.shared.state();
         if from.may_move(to, self.shared.transport) {
             return Ok(from);
@@ -111,7 +115,11 @@ impl ShmQueuePair {
         Ok(())
     }
 
+    /// Not in a child: another thread may have held the executor when it was forked, and the peer is its parent's.
     fn reset(&mut self) {
+        if !self.made_in.is_current() {
+            return;
+        }
         let shared = &self.shared;
         shared.begin_reset();
         // SAFETY: we are the owner, and not inside the executor.
@@ -136,6 +144,9 @@ impl ShmQueuePair {
 
 impl Drop for ShmQueuePair {
     fn drop(&mut self) {
+        if !self.made_in.is_current() {
+            return;
+        }
         self.reset();
         let shared = &self.shared;
         shared.send_cq.leave(shared.send_place);
@@ -243,6 +254,9 @@ impl QueuePair for ShmQueuePair {
     }
 
     fn to_error(&mut self) {
+        if !self.made_in.is_current() {
+            return;
+        }
         if self.shared.state() == QueuePairState::Reset {
             self.shared
                 .change_state(QueuePairState::Reset, QueuePairState::Error);
@@ -259,6 +273,7 @@ impl QueuePair for ShmQueuePair {
         &mut self,
         requests: &[SendRequest<'_, ShmRegion, ShmAddressHandle>],
     ) -> Result<(), PostError> {
+        self.made_in.check().map_err(PostError::forked)?;
         for (index, request) in requests.iter().enumerate() {
             self.post_one(request)
                 .map_err(|kind| PostError { index, kind })?;
@@ -280,6 +295,7 @@ impl QueuePair for ShmQueuePair {
         &mut self,
         requests: &[ReceiveRequest<'_, ShmRegion>],
     ) -> Result<(), PostError> {
+        self.made_in.check().map_err(PostError::forked)?;
         for (index, request) in requests.iter().enumerate() {
             self.receive_one(request)
                 .map_err(|kind| PostError { index, kind })?;

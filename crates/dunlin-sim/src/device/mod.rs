@@ -120,6 +120,7 @@ fn attributes(nic: &NicParameters, lossless: bool, host: u16) -> DeviceAttribute
         timestamps: true,
         page_kind: PageKind::Huge,
         raw_memory_remote: true,
+        grants_are_mappings: false,
     }
 }
 

@@ -4,12 +4,14 @@
 //! | free | payload, to 8 B | header 16 B | turn 8 B | seal 8 B |
 //! ```
 //!
-//! The paper's Valid byte says that all has come because a NIC writes in ascending order. The *seal* says so because it is a sum over the
-//! rest of the message.
+//! The paper's Valid byte says that all has come because a NIC writes in ascending order. The *seal* says so because it is made of all the
+//! rest of the message: a sum, or a MAC where others can write into the same memory ([`Seals`]).
 
+use std::hash::Hasher;
 use std::sync::atomic::Ordering;
 
 use dunlin_verbs::Memory;
+use siphasher::sip::SipHasher13;
 
 use crate::channel::message::{Header, HEADER_BYTES};
 use crate::channel::outbox::copy;
@@ -128,52 +130,76 @@ fn padded(length: usize) -> Option<usize> {
     (length < 1 << 30).then(|| (length + 7) & !7)
 }
 
-/// The seals of one direction of a connection.
+/// The seals of one direction of a connection. The reader chooses the secret at random and tells the writer alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Seals {
-    /// Random, chosen by the reader and told the writer alone.
-    secret: u64,
+pub(crate) enum Seals {
+    /// Of memory that only the writer writes: a sum that a message has when it is whole.
+    Sum(u64),
+    /// Of memory that others write as well: a MAC (SipHash-1-3), so that a message that others have made is none, whatever they know but the key.
+    /// One try in 2^64 passes. Nobody but the reader sees a seal, so the shorter form of SipHash is enough.
+    Mac(Box<SipHasher13>),
 }
 
 impl Seals {
-    pub(crate) fn new(secret: u64) -> Self {
-        Self { secret }
+    /// Says whether a message is whole.
+    pub(crate) fn sum(secret: u64) -> Self {
+        Self::Sum(secret)
     }
 
-    /// A keyed sum over whole words, by folded multiplication as in wyhash. No cryptography: who cannot read a pool, and no client can, has
-    /// nothing to work on.
+    /// Says also that it was made by who has the key.
+    pub(crate) fn mac([low, high]: [u64; 2]) -> Self {
+        Self::Mac(Box::new(SipHasher13::new_with_keys(low, high)))
+    }
+
+    /// The seal of a message in a block; never zero.
     ///
     /// # Panics
     /// When `message` is not a multiple of eight.
     #[inline]
     pub(crate) fn seal(&self, block: usize, message: &[u8]) -> u64 {
-        #[inline]
-        fn fold(a: u64, b: u64) -> u64 {
-            let product = u128::from(a) * u128::from(b);
-            product as u64 ^ (product >> 64) as u64
-        }
-        #[inline]
-        fn word(bytes: &[u8]) -> u64 {
-            bytes
-                .first_chunk()
-                .map_or(0, |word| u64::from_le_bytes(*word))
-        }
-        const K: [u64; 3] = [
-            0xa076_1d64_78bd_642f,
-            0xe703_7ed1_a0b4_28db,
-            0x8ebc_6af0_9c88_c6e3,
-        ];
         assert_eq!(message.len() % 8, 0, "messages are whole words");
-        let mut sum = fold(self.secret ^ K[0], K[1] ^ (block as u64 + 1));
-        let mut pairs = message.chunks_exact(16);
-        for pair in &mut pairs {
-            sum = fold(word(&pair[..8]) ^ sum, word(&pair[8..]) ^ K[1]);
-        }
-        if !pairs.remainder().is_empty() {
-            sum = fold(word(pairs.remainder()) ^ sum, K[2]);
-        }
-        fold(sum ^ message.len() as u64, self.secret ^ K[2]).max(1)
+        let seal = match self {
+            Self::Sum(secret) => sum(*secret, block, message),
+            Self::Mac(keyed) => {
+                let mut hasher = **keyed;
+                hasher.write_u64((block as u64).to_le());
+                hasher.write(message);
+                hasher.finish()
+            }
+        };
+        seal.max(1)
     }
+}
+
+/// A keyed sum over whole words, by folded multiplication as in wyhash. No cryptography: it finds out what is torn or of an earlier use of the
+/// block, where nobody forges.
+#[inline]
+fn sum(secret: u64, block: usize, message: &[u8]) -> u64 {
+    #[inline]
+    fn fold(a: u64, b: u64) -> u64 {
+        let product = u128::from(a) * u128::from(b);
+        product as u64 ^ (product >> 64) as u64
+    }
+    #[inline]
+    fn word(bytes: &[u8]) -> u64 {
+        bytes
+            .first_chunk()
+            .map_or(0, |word| u64::from_le_bytes(*word))
+    }
+    const K: [u64; 3] = [
+        0xa076_1d64_78bd_642f,
+        0xe703_7ed1_a0b4_28db,
+        0x8ebc_6af0_9c88_c6e3,
+    ];
+    let mut sum = fold(secret ^ K[0], K[1] ^ (block as u64 + 1));
+    let mut pairs = message.chunks_exact(16);
+    for pair in &mut pairs {
+        sum = fold(word(&pair[..8]) ^ sum, word(&pair[8..]) ^ K[1]);
+    }
+    if !pairs.remainder().is_empty() {
+        sum = fold(word(pairs.remainder()) ^ sum, K[2]);
+    }
+    fold(sum ^ message.len() as u64, secret ^ K[2])
 }
 
 /// A message that is being made, in private memory.
@@ -260,59 +286,88 @@ mod tests {
         memory.write(BLOCKS.end(block) - message.len(), message);
     }
 
-    fn message(draft: &mut Draft, payload: &[u8], secret: u64, block: usize, turn: u64) -> Vec<u8> {
+    fn message(
+        draft: &mut Draft,
+        payload: &[u8],
+        seals: &Seals,
+        block: usize,
+        turn: u64,
+    ) -> Vec<u8> {
         draft.fill(payload);
         let header = Header::new(Kind::Request, 7, 3 << 32 | 5, payload.len());
-        let seals = Seals::new(secret);
-        draft.finish(header, turn, &seals, block).to_vec()
+        draft.finish(header, turn, seals, block).to_vec()
+    }
+
+    /// Both kinds of seals.
+    fn seals() -> impl Strategy<Value = Seals> {
+        prop_oneof![
+            any::<u64>().prop_map(Seals::sum),
+            any::<[u64; 2]>().prop_map(Seals::mac)
+        ]
     }
 
     proptest! {
         #[test]
-        fn messages_of_all_lengths_come_back_whole(length in 0usize..=BYTES - TAIL_BYTES, secret: u64, turn: u64, block in 0usize..4) {
+        fn messages_of_all_lengths_come_back_whole(length in 0usize..=BYTES - TAIL_BYTES, seals in seals(), other in seals(), turn: u64, block in 0usize..4) {
             let region = region();
             let memory = region.memory();
-            let payload: Vec<u8> = (0..length).map(|i| i as u8 ^ secret as u8).collect();
+            let payload: Vec<u8> = (0..length).map(|i| i as u8 ^ turn as u8).collect();
             let mut draft = Draft::new(BYTES);
-            put(memory, block, &message(&mut draft, &payload, secret, block, turn));
+            put(memory, block, &message(&mut draft, &payload, &seals, block, turn));
             let mut target = vec![0; BYTES];
-            let (header, read, _) = BLOCKS.read(memory, block, &Seals::new(secret), &mut target).unwrap();
+            let (header, read, _) = BLOCKS.read(memory, block, &seals, &mut target).unwrap();
             prop_assert_eq!((header.length as usize, header.handler, header.call), (length, 7, 3 << 32 | 5));
             prop_assert_eq!(read, turn);
             prop_assert_eq!(&target[..length], &payload[..]);
             prop_assert!(BLOCKS.seal(memory, block) != 0);
             // Of another connection, or in another block.
-            let other = Seals::new(secret.wrapping_add(1));
             prop_assert!(BLOCKS.read(memory, block, &other, &mut target).is_none());
             let elsewhere = (block + 1) % 4;
-            let copied = message(&mut draft, &payload, secret, block, turn);
+            let copied = message(&mut draft, &payload, &seals, block, turn);
             put(memory, elsewhere, &copied);
-            prop_assert!(BLOCKS.read(memory, elsewhere, &Seals::new(secret), &mut target).is_none());
+            prop_assert!(BLOCKS.read(memory, elsewhere, &seals, &mut target).is_none());
         }
 
         /// Any change of any bit, be it by a late message of another client or by half of one, is seen.
         #[test]
-        fn a_message_that_was_touched_is_no_message(length in 0usize..200, at in 0usize..400, flip in 1u8..) {
+        fn a_message_that_was_touched_is_no_message(length in 0usize..200, at in 0usize..400, flip in 1u8.., seals in seals()) {
             let region = region();
             let memory = region.memory();
             let payload = vec![9; length];
-            let sealed = message(&mut Draft::new(BYTES), &payload, 1, 0, 2);
+            let sealed = message(&mut Draft::new(BYTES), &payload, &seals, 0, 2);
             put(memory, 0, &sealed);
             let at = at % sealed.len();
             memory.write(BLOCKS.end(0) - sealed.len() + at, &[sealed[at] ^ flip]);
             let mut target = vec![0; BYTES];
-            let read = BLOCKS.read(memory, 0, &Seals::new(1), &mut target);
+            let read = BLOCKS.read(memory, 0, &seals, &mut target);
             // The bytes of a header that say nothing are kept by the seal as well.
             prop_assert!(read.is_none());
         }
 
         #[test]
-        fn any_bytes_are_no_message(bytes in prop::collection::vec(any::<u8>(), BYTES)) {
+        fn any_bytes_are_no_message(bytes in prop::collection::vec(any::<u8>(), BYTES), seals in seals()) {
             let region = region();
             put(region.memory(), 0, &bytes);
             let mut target = vec![0; BYTES];
-            prop_assert!(BLOCKS.read(region.memory(), 0, &Seals::new(1), &mut target).is_none());
+            prop_assert!(BLOCKS.read(region.memory(), 0, &seals, &mut target).is_none());
         }
+    }
+
+    /// A sum has messages whose seal is known without the secret: here a factor is zero, then one, then zero. A pool that others write needs a MAC.
+    #[test]
+    fn nobody_seals_without_the_key() {
+        let factor = 0xe703_7ed1_a0b4_28db_u64;
+        let words = [0, factor, 32, factor ^ 1].map(u64::to_le_bytes);
+        let forged = words.as_flattened();
+        let keys = || (0..100u64).map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        assert!(keys().all(|secret| Seals::sum(secret).seal(3, forged) == 1));
+        let mut known = std::collections::HashSet::new();
+        for key in keys() {
+            for key in [[key, 1], [1, key]] {
+                assert!(known.insert(Seals::mac(key).seal(3, forged)) || key == [1, 1]);
+            }
+        }
+        assert!(!known.contains(&1));
     }
 
     /// Software that stands in for a NIC writes bytes in any order; a look may see any of them. Each message is taken once all the same.
@@ -320,13 +375,13 @@ mod tests {
     fn a_message_that_comes_byte_by_byte_is_taken_once() {
         const MESSAGES: u64 = 20_000;
         let region = region();
-        let seals = Seals::new(5);
+        let seals = Seals::sum(5);
         let taken = AtomicU64::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut draft = Draft::new(BYTES);
                 for number in 1..=MESSAGES {
-                    let message = message(&mut draft, &number.to_le_bytes(), 5, 0, number);
+                    let message = message(&mut draft, &number.to_le_bytes(), &seals, 0, number);
                     let start = BLOCKS.end(0) - message.len();
                     for (at, byte) in message.iter().enumerate() {
                         region.memory().write(start + at, &[*byte]);
@@ -362,7 +417,7 @@ mod tests {
     fn memory_that_nobody_wrote_holds_no_message() {
         let region = region();
         assert_eq!(BLOCKS.seal(region.memory(), 0), 0);
-        let read = BLOCKS.read(region.memory(), 0, &Seals::new(0), &mut [0; BYTES]);
+        let read = BLOCKS.read(region.memory(), 0, &Seals::sum(0), &mut [0; BYTES]);
         assert!(read.is_none());
     }
 }

@@ -31,6 +31,8 @@ mod parameter {
     pub(super) const EAGER: &str = "eager-bytes";
     pub(super) const LONGEST: &str = "max-message-bytes";
     pub(super) const SECRET: &str = "pool-secret";
+    /// The other half of a key: what is told is sealed by a MAC.
+    pub(super) const SECRET_HIGH: &str = "pool-secret-high";
 }
 
 /// Where the only zone begins in memory that is one client's: on the page after that of its entry.
@@ -64,27 +66,63 @@ impl Said {
                 "its max-message-bytes is {longest}, less than its eager-bytes, {eager}"
             )));
         }
+        let secret = number(parameter::SECRET, usize::MAX)? as u64;
         Ok(Self {
             inlet: carrier::place(parameters, WHAT, parameter::INLET)?,
             eager,
             longest,
-            seals: Seals::new(number(parameter::SECRET, usize::MAX)? as u64),
+            seals: match parameters.get(parameter::SECRET_HIGH) {
+                None => Seals::sum(secret),
+                Some(&high) => Seals::mac([secret, high]),
+            },
         })
+    }
+}
+
+/// How what comes to this side is to be sealed.
+#[derive(Clone, Copy, Debug)]
+enum Secret {
+    /// Memory that only the peer writes: a seal says that a message is whole.
+    OfSum(u64),
+    /// Memory that others write as well: it also says whose the message is.
+    OfMac([u64; 2]),
+}
+
+impl Secret {
+    fn of_sum<D: Device>(device: &D) -> Result<Self, VerbsError> {
+        Ok(Self::OfSum(crate::fabric::random(device)?))
+    }
+
+    fn of_mac<D: Device>(device: &D) -> Result<Self, VerbsError> {
+        let half = || crate::fabric::random(device);
+        Ok(Self::OfMac([half()?, half()?]))
+    }
+
+    fn seals(self) -> Seals {
+        match self {
+            Self::OfSum(secret) => Seals::sum(secret),
+            Self::OfMac(key) => Seals::mac(key),
+        }
     }
 }
 
 fn told(
     config: &ChannelConfig,
-    secret: u64,
+    secret: Secret,
     places: &[((&str, &str), RemoteAddress)],
 ) -> Parameters {
     let mut parameters: Parameters = [
         (parameter::EAGER, config.eager_bytes as u64),
         (parameter::LONGEST, config.max_message_bytes as u64),
-        (parameter::SECRET, secret),
     ]
     .map(|(name, value)| (name.to_string(), value))
     .into();
+    let (low, high) = match secret {
+        Secret::OfSum(secret) => (secret, None),
+        Secret::OfMac([low, high]) => (low, Some(high)),
+    };
+    parameters.insert(parameter::SECRET.to_string(), low);
+    parameters.extend(high.map(|high| (parameter::SECRET_HIGH.to_string(), high)));
     for ((address, key), place) in places {
         parameters.insert((*address).to_string(), place.address);
         parameters.insert((*key).to_string(), u64::from(place.key.0));
@@ -98,7 +136,7 @@ pub(crate) struct UnconnectedPool<D: Device> {
     carrier: UnconnectedCarrier<D>,
     inlet: D::Region,
     requests: D::Region,
-    secret: u64,
+    secret: Secret,
 }
 
 impl<D: Device> UnconnectedPool<D> {
@@ -120,7 +158,7 @@ impl<D: Device> UnconnectedPool<D> {
             carrier,
             inlet,
             requests,
-            secret: crate::fabric::random(device)?,
+            secret: Secret::of_sum(device)?,
         })
     }
 
@@ -179,7 +217,7 @@ impl<D: Device> UnconnectedPool<D> {
                 bytes,
             },
             capacity: capacity(said.eager).min(capacity(eager)),
-            reads: Seals::new(self.secret),
+            reads: self.secret.seals(),
             writes: said.seals,
             state: if fixed { State::Process } else { State::Idle },
             turn: Turn::default(),
@@ -204,6 +242,9 @@ impl<D: Device> UnconnectedPool<D> {
 pub(crate) enum PoolMemory<'a, R, Q> {
     /// In memory of its own, for as long as it is connected (static mapping). With rings: its messages are heard by completions.
     Own(Option<Rings<'a, Q>>),
+    /// In memory of its own, and it is served by turns: where who may write a pool could read it too
+    /// ([`dunlin_verbs::DeviceAttributes::grants_are_mappings`]). Zones of the pools are the right to be served, and its own is where it is.
+    OwnByTurns,
     /// In memory that all clients share: its entry, the first of the zones, and how many they are.
     Shared {
         /// Entries and zones.
@@ -237,8 +278,9 @@ pub(crate) struct UnconnectedServedPool<D: Device> {
     zones_at: usize,
     places: usize,
     fixed: bool,
+    has_own_zone: bool,
     rings: Option<u32>,
-    secret: u64,
+    secret: Secret,
 }
 
 impl<D: Device> UnconnectedServedPool<D> {
@@ -252,7 +294,7 @@ impl<D: Device> UnconnectedServedPool<D> {
         let eager = config.eager_bytes;
         let rings = match &memory {
             PoolMemory::Own(rings) => rings.as_ref(),
-            PoolMemory::Shared { .. } => None,
+            PoolMemory::OwnByTurns | PoolMemory::Shared { .. } => None,
         };
         let arrivals = rings.map(|rings| Arrivals {
             queue: rings.queue,
@@ -262,13 +304,19 @@ impl<D: Device> UnconnectedServedPool<D> {
         let longest = block_bytes(eager);
         let segments = match &memory {
             PoolMemory::Own(_) => 1,
-            PoolMemory::Shared { .. } => BUNDLE,
+            PoolMemory::OwnByTurns | PoolMemory::Shared { .. } => BUNDLE,
         };
         let carrier =
             UnconnectedCarrier::with_arrivals(device, wake, config, longest, (arrivals, segments))?;
         let fixed = matches!(memory, PoolMemory::Own(_));
+        let has_own_zone = !matches!(memory, PoolMemory::Shared { .. });
+        // Others can write into a pool that is shared, so there a message has to show whose it is.
+        let secret = match has_own_zone {
+            true => Secret::of_sum(device)?,
+            false => Secret::of_mac(device)?,
+        };
         let (inlet, entry_at, zones_at, places) = match memory {
-            PoolMemory::Own(_) => {
+            PoolMemory::Own(_) | PoolMemory::OwnByTurns => {
                 let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
                 let zones_at = OWN_ZONE_AT;
                 let bytes = zones_at + zone_bytes(eager);
@@ -294,8 +342,9 @@ impl<D: Device> UnconnectedServedPool<D> {
             zones_at,
             places,
             fixed,
+            has_own_zone,
             rings: rings.map(|rings| rings.client),
-            secret: crate::fabric::random(device)?,
+            secret,
         })
     }
 
@@ -351,10 +400,11 @@ impl<D: Device> UnconnectedServedPool<D> {
             theirs,
             entry_at: self.entry_at,
             zones_at: self.zones_at,
+            has_own_zone: self.has_own_zone,
             zone_bytes: zone_bytes(eager),
             block_bytes: bytes,
             capacity: capacity(said.eager).min(capacity(eager)),
-            reads: Seals::new(self.secret),
+            reads: self.secret.seals(),
             writes: said.seals,
             rings: self.rings,
             mapping: match (self.fixed, self.rings) {

@@ -151,7 +151,12 @@ fn answers(client: &mut PoolChannel<Shm>) -> Vec<(u64, Vec<u8>)> {
 #[test]
 fn a_client_goes_through_its_states() {
     let pools = Pools::new();
-    let (mut client, mut served) = pools.join(0);
+    goes_through_its_states(pools.join(0));
+    // In memory of its own the zones of the pools are only the right to be served.
+    goes_through_its_states(pools.join_in(PoolMemory::OwnByTurns));
+}
+
+fn goes_through_its_states((mut client, mut served): (PoolChannel<Shm>, ServedPool<Shm>)) {
     assert_eq!(client.state, State::Idle);
     assert!(!served.wants_turn().unwrap());
     request(&mut client, call(0, 0), b"fetched");

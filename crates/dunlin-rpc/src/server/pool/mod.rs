@@ -215,6 +215,10 @@ impl<D: Device> PoolService<D> {
                 });
                 PoolMemory::Own(rings)
             }
+            // Who may write a pool must not read it.
+            Mapping::ByTurns if self.device.attributes().grants_are_mappings => {
+                PoolMemory::OwnByTurns
+            }
             Mapping::ByTurns => {
                 // As many zones in each of two pools as a group has clients.
                 let places = self.rules(started.pollers.len()).most();

@@ -8,7 +8,7 @@ use dunlin_verbs::{
 
 use super::{unreliable_or, Executor, Reason, Step};
 use crate::control::Command;
-use crate::port::Nonsense;
+use crate::port::{Nonsense, Outbound};
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::{Source, Work};
 use crate::region_table::key_index;
@@ -91,7 +91,18 @@ impl Executor {
             from = from.wrapping_add(length);
         });
         fence(Ordering::Acquire);
+        if work.length > 0 && !self.holds(remote) {
+            return Ok(Step::Fail(CompletionStatus::RemoteAccess));
+        }
         Ok(Step::Done(work.length))
+    }
+
+    /// Whether the region of what was just read is still registered. One that has ended meanwhile may have given its pages back, and what was
+    /// read is not what stood there.
+    #[inline(always)]
+    fn holds(&self, remote: RemoteAddress) -> bool {
+        let holds = |outbound: &Outbound| outbound.table.holds(remote.key.0);
+        self.outbound.as_ref().is_some_and(holds)
     }
 
     pub(super) fn atomic(
@@ -110,6 +121,9 @@ impl Executor {
         }
         // SAFETY: `find` checked the 8 bytes, and they are aligned.
         let old = operate(unsafe { AtomicU64::from_ptr(target.cast()) });
+        if !self.holds(remote) {
+            return Ok(Step::Fail(CompletionStatus::RemoteAccess));
+        }
         work.source.each(|to, length| {
             let bytes = old.to_ne_bytes();
             // SAFETY: posting checked the segment; never more than the 8 bytes that there are.

@@ -61,7 +61,7 @@ impl<D: Device> UnconnectedUplink<D> {
             zone: carrier::place(parameters, WHAT, parameter::ZONE)?,
             bytes,
             capacity: capacity(eager),
-            seals: Seals::new(secret),
+            seals: Seals::sum(secret),
             draft: Draft::new(bytes),
             staging: staging.transpose()?,
             inline_bytes,

@@ -44,7 +44,7 @@ impl<D: Device> Zone<D> {
             pair,
             region,
             blocks: Blocks { start: 0, bytes },
-            seals: Seals::new(secret),
+            seals: Seals::sum(secret),
             seen: [0; BLOCKS],
             scan: Scan::default(),
             secret,

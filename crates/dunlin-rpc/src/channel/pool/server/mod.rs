@@ -57,6 +57,8 @@ pub(crate) struct ServedPool<D: Device> {
     /// Offset of the endpoint entry in the region, and of the first zone.
     pub(super) entry_at: usize,
     pub(super) zones_at: usize,
+    /// There is one zone, the client's, whichever it is served in the place of.
+    pub(super) has_own_zone: bool,
     /// Bytes of a zone, and of a block in it.
     pub(super) zone_bytes: usize,
     pub(super) block_bytes: usize,
@@ -120,11 +122,20 @@ impl<D: Device> DerefMut for ServedPool<D> {
 }
 
 impl<D: Device> ServedPool<D> {
+    /// The zone that the client has at this place of the pools.
+    #[inline]
+    fn zone(&self, place: u16) -> u16 {
+        match self.has_own_zone {
+            true => 0,
+            false => place,
+        }
+    }
+
     /// The blocks of the client's zone.
     #[inline]
     fn blocks(&self, place: u16) -> Blocks {
         Blocks {
-            start: self.zones_at + usize::from(place) * self.zone_bytes,
+            start: self.zones_at + usize::from(self.zone(place)) * self.zone_bytes,
             bytes: self.block_bytes,
         }
     }
