@@ -1,6 +1,7 @@
 //! What the fuzz targets in `/fuzz` need of the inside. Not part of the interface; nothing else may use it.
 
 mod handshake;
+mod pools;
 mod words;
 
 use dunlin_verbs::{Access, Device, Memory, Region};
@@ -17,6 +18,7 @@ use crate::channel::outbox::Outbox;
 use crate::error::WireFailure;
 
 pub use handshake::FuzzedHandshake;
+pub use pools::FuzzedPools;
 pub use words::{credits, figures, grant};
 
 /// Lines of the ring that is fuzzed.

@@ -182,7 +182,10 @@ impl<D: Device> ServedPool<D> {
     pub(super) fn turn_word(&self, over: bool) -> u64 {
         let turn = Turn {
             number: self.turn,
-            place: self.place.filter(|_| self.active).map_or(0, |place| self.zone(place)),
+            place: self
+                .place
+                .filter(|_| self.active)
+                .map_or(0, |place| self.zone(place)),
             over: over || !self.active,
             leaving: self.leaving,
         };
