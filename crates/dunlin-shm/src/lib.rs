@@ -28,6 +28,9 @@ mod core;
 mod descriptors;
 mod destinations;
 mod device;
+#[cfg(any(feature = "fuzzing", all(test, not(loom))))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod handover;
 #[cfg(all(test, not(loom)))]

@@ -169,7 +169,7 @@ impl PortMap {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(feature = "fuzzing", test))]
 impl PortMap {
     /// Words of 8 bytes in the whole port.
     pub(crate) fn words_for_tests(&self) -> usize {

@@ -356,10 +356,13 @@ impl ShmQueuePair {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(any(feature = "fuzzing", all(test, not(loom))))]
 impl ShmQueuePair {
-    /// The port that the peer may write.
-    pub(crate) fn port_for_tests(&self) -> Arc<PortMap> {
-        Arc::clone(self.port.as_ref().unwrap())
+    /// The first port that a peer may write, once one has asked for it.
+    pub(crate) fn inbound_port(&self) -> Option<Arc<PortMap>> {
+        let shared = &self.shared;
+        shared
+            .receive
+            .enter(|receive| Some(Arc::clone(&receive.inbound.first()?.port)))
     }
 }

@@ -24,6 +24,8 @@ mod batch;
 pub(crate) mod block;
 mod client;
 mod connect;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzed;
 pub(crate) mod scan;
 mod server;
 #[cfg(all(test, not(loom)))]

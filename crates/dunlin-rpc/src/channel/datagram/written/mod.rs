@@ -10,6 +10,8 @@
 //! part, is found by the seal of its block and by its call's generation, as in the message pool, whose blocks these are.
 
 mod client;
+#[cfg(feature = "fuzzing")]
+mod fuzzed;
 mod server;
 
 use dunlin_verbs::{
@@ -21,6 +23,8 @@ use super::sends::ENTRIES;
 use crate::channel::Parameters;
 
 pub(crate) use client::{UnconnectedUplink, Uplink};
+#[cfg(feature = "fuzzing")]
+pub(crate) use fuzzed::FuzzedZone;
 pub(crate) use server::Zone;
 
 /// Names of the parameters that two sides exchange.

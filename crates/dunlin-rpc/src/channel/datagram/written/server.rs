@@ -15,9 +15,9 @@ use crate::effort;
 pub(crate) struct Zone<D: Device> {
     /// It ends with the zone, and the client's access with it.
     pair: Pair<D>,
-    region: D::Region,
-    blocks: Blocks,
-    seals: Seals,
+    pub(super) region: D::Region,
+    pub(super) blocks: Blocks,
+    pub(super) seals: Seals,
     seen: [u64; BLOCKS],
     scan: Scan,
     secret: u64,

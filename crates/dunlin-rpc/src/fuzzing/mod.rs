@@ -1,5 +1,9 @@
 //! What the fuzz targets in `/fuzz` need of the inside. Not part of the interface; nothing else may use it.
 
+mod handshake;
+mod pools;
+mod words;
+
 use dunlin_verbs::{Access, Device, Memory, Region};
 
 use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
@@ -12,6 +16,10 @@ use crate::channel::inbox::Inbox;
 use crate::channel::message::{Descriptor, Header, HEADER_BYTES};
 use crate::channel::outbox::Outbox;
 use crate::error::WireFailure;
+
+pub use handshake::FuzzedHandshake;
+pub use pools::FuzzedPools;
+pub use words::{credits, figures, grant};
 
 /// Lines of the ring that is fuzzed.
 const LINES: usize = 64;

@@ -1,0 +1,67 @@
+//! Numbers and words that a peer says beside its messages: grants, credits, turns, figures.
+
+use crate::admission::credits::Purse;
+use crate::admission::grouping::pace::PaceAnswer;
+use crate::channel::one_sided::{Attached, GRANT_BYTES};
+use crate::client::ClientReport;
+use crate::server::ServerFigures;
+
+/// Reads the grant of a region, and uses it as a client does: nothing outside of it is ever asked for.
+///
+/// # Panics
+/// When what was read is written as another grant.
+pub fn grant(bytes: &[u8]) {
+    let Some(grant) = Attached::decode(bytes) else {
+        return;
+    };
+    assert_eq!(bytes.len(), GRANT_BYTES);
+    assert_eq!(Attached::decode(&grant.encode()), Some(grant));
+}
+
+/// Counts credits while a server grants anything.
+///
+/// # Panics
+/// When more may be sent than was ever granted at once.
+pub fn credits(bytes: &[u8]) {
+    let mut purse = Purse::new(32);
+    for step in bytes.chunks_exact(5) {
+        let (kind, word) = step.split_first().expect("five bytes");
+        let word = u32::from_le_bytes(word.try_into().expect("four bytes"));
+        match kind % 4 {
+            0 => purse.granted(word),
+            1 => purse.reports_taken(word as u8),
+            _ if purse.left() > 0 => purse.spend(1 + word % purse.left()),
+            _ => {}
+        }
+        assert!(purse.left() <= 2 << 16, "{purse:?}");
+    }
+}
+
+/// Reads what a client says of itself, what a server says of itself, and a server's answer about its turns. The first byte chooses.
+///
+/// # Panics
+/// When a report that was taken breaks its limits.
+pub fn figures(bytes: &[u8]) {
+    let Some((choice, bytes)) = bytes.split_first() else {
+        return;
+    };
+    match choice % 3 {
+        0 => {
+            if let Ok(report) = ClientReport::decode(bytes) {
+                let again = postcard::to_allocvec(&report).expect("our own reports can be written");
+                assert_eq!(ClientReport::decode(&again), Ok(report));
+            }
+        }
+        1 => {
+            if let Ok(figures) = ServerFigures::decode(bytes) {
+                // As `dunlin top` adds them up.
+                let _ = (figures.connections(), figures.active_queue_pairs());
+            }
+        }
+        _ => {
+            if let Some(answer) = PaceAnswer::decode(bytes) {
+                assert_eq!(PaceAnswer::decode(&answer.encode()), Some(answer));
+            }
+        }
+    }
+}
