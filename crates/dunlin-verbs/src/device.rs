@@ -85,7 +85,8 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     ) -> Result<Self::Region, VerbsError>;
 
     /// Registers the memory of a region that this device allocated once more: in `domain`, with a key of its own and the access that the
-    /// region has. The memory lives until both registrations have ended; each is revoked by itself.
+    /// region has. The memory lives until both registrations have ended; each is revoked by itself. (Where grants are mappings a peer of either
+    /// reaches it until its own mapping ends: [`DeviceAttributes::grants_are_mappings`].)
     ///
     /// # Errors
     /// As for [`Device::allocate_region`], or the device cannot.

@@ -11,7 +11,7 @@ bitflags::bitflags! {
     pub struct Access: u32 {
         /// The device writes it: receive buffers and the local side of READs and atomics.
         const LOCAL_WRITE = 1;
-        /// Peers WRITE it.
+        /// Peers WRITE it. Where grants are mappings they can also read it ([`crate::DeviceAttributes::grants_are_mappings`]).
         const REMOTE_WRITE = 1 << 1;
         /// Peers READ it.
         const REMOTE_READ = 1 << 2;

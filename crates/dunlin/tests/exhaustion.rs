@@ -190,7 +190,11 @@ fn a_server_without_descriptors_refuses_at_once() {
                     println!("{preset}, {more} more: {error}");
                     break;
                 }
-                assert!(clients.len() < 100, "there are descriptors for everybody");
+                if clients.len() >= 30 {
+                    // Those of one process share a session, and a sender of datagrams costs none beside.
+                    assert_eq!(preset, Preset::Fasst, "descriptors for everybody");
+                    break;
+                }
             }
             is_alive(&mut server, &good, "refused");
         }

@@ -123,7 +123,8 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// Grants memory to clients, who attach it by its name. It stands on the first device that the server serves over.
+    /// Grants memory to clients, who attach it by its name. It stands on the first device that the server serves over. On shared memory a client
+    /// keeps the grant until its process ends ([`Region`]).
     pub fn region(mut self, region: &Region) -> Self {
         self.regions.push(region.clone());
         self

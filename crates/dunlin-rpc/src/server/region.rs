@@ -10,6 +10,10 @@ use crate::error::ServeError;
 /// Named memory of a server. Clones name the same memory; handlers keep one to look at it.
 ///
 /// It is made by [`crate::ServerBuilder::serve`], of zeros. Clients change it at any moment: read once what decides something.
+///
+/// On a device whose grants are mappings (`shm`: [`dunlin_verbs::DeviceAttributes::grants_are_mappings`]) a client that has attached it can read all of it if it may
+/// write any, and can do both until its process ends: neither the end of the connection nor that of the client takes the memory away from a
+/// process that keeps it mapped. So all clients that may ever attach a writable region are trusted with it.
 #[derive(Clone)]
 pub struct Region {
     name: Arc<str>,

@@ -4,8 +4,10 @@ use dunlin_shm::ShmDevice;
 use dunlin_verbs::{Access, Device, Memory, Region};
 use proptest::prelude::*;
 
+use super::block::{Draft, Seals};
 use super::client::State;
 use super::server::TurnLoad;
+use super::turn::Turn;
 use super::{
     bits, block_bytes, zone_bytes, PoolChannel, PoolMemory, ServedPool, UnconnectedPool,
     UnconnectedServedPool, BLOCKS, ENTRY_BYTES,
@@ -187,6 +189,37 @@ fn goes_through_its_states((mut client, mut served): (PoolChannel<Shm>, ServedPo
     request(&mut client, call(0, 2), b"again");
     begin_turn(&mut served, 1);
     assert_eq!(taken(&mut served), [(call(0, 2), b"again".to_vec())]);
+}
+
+/// A client that knows all but the key of another writes a message into the other's zone, in its turn.
+#[test]
+fn nobody_forges_the_message_of_another() {
+    let pools = Pools::new();
+    let (mut victim, mut served) = pools.join(0);
+    let (hostile, _served) = pools.join(1);
+    assert!(matches!(served.reads, Seals::Mac(_)), "others write here");
+    request(&mut victim, call(0, 0), b"honest");
+    begin_turn(&mut served, 0);
+    let turn = Turn {
+        number: served.turn,
+        place: 2,
+        ..Turn::default()
+    };
+    for seals in [hostile.writes.clone(), Seals::sum(0), Seals::mac([0; 2])] {
+        let mut draft = Draft::new(block_bytes(config().eager_bytes));
+        draft.fill(b"forged");
+        let header = Header::new(Kind::Request, 1, call(1, 0), 6);
+        let forged = draft.finish(header, turn.encode(), &seals, 1);
+        let end = pools.end(0, 1);
+        pools.memory().write(end - forged.len(), forged);
+        for (call, payload) in taken(&mut served) {
+            assert_eq!((call, &payload[..]), (0, &b"honest"[..]));
+        }
+    }
+    assert!(served.next[0] == 1 && served.next[1] == 0);
+    // In memory of its own there is nobody who forges.
+    let (_client, served) = pools.join_in(PoolMemory::OwnByTurns);
+    assert!(matches!(served.reads, Seals::Sum(_)));
 }
 
 /// A client without requests in its turn is told of the end by a WRITE of its own.
