@@ -105,7 +105,7 @@ impl ShmDevice {
         })
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         self.handle.core()
     }
 

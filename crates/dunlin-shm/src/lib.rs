@@ -20,6 +20,7 @@
 #![allow(unexpected_cfgs)]
 
 mod channel;
+mod closer;
 mod completion_queue;
 mod completion_ring;
 mod config;
@@ -39,6 +40,7 @@ mod region;
 mod region_table;
 mod shared_receive;
 mod sync;
+mod wake;
 
 pub use channel::ShmCompletionChannel;
 pub use completion_queue::ShmCompletionQueue;

@@ -1,7 +1,7 @@
 //! Our questions to other devices, and the news that one of them is gone.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -9,14 +9,16 @@ use dunlin_verbs::{Access, AsyncEvent, CompletionStatus, EndpointAddress, Transp
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::closer::Foreign;
 use crate::core::{lock, Core};
-use crate::mapping::{file_id, map_foreign, FileId, Mapping};
+use crate::mapping::{file_id, is_memory_file, map_foreign, FileId, Mapping};
 use crate::port::{Geometry, Outbound, PortMap};
 use crate::queue_pair::{Mail, PeerRegion, Shared, Target};
 use crate::region_table::PeerTable;
 
 use super::message::{Message, VERSION};
-use super::socket::{address, handle_ready, same_user, Broken, Socket};
+use super::socket::{address, handle_ready, same_user, Broken, Socket, MESSAGES_PER_ROUND};
+use super::wakes::Wakers;
 
 /// Sessions to other devices.
 #[derive(Debug)]
@@ -32,6 +34,7 @@ struct Session {
     requests: HashMap<u32, Request>,
     next: u32,
     table: Option<PeerTable>,
+    wakers: Wakers,
     /// The peer's regions that are mapped, by file and whether writable: queue pairs share them.
     regions: HashMap<(FileId, bool), Weak<Mapping>>,
 }
@@ -197,12 +200,13 @@ impl Client {
         if let Some(index) = self.sessions.iter().position(|s| s.uid == uid) {
             return Ok(index);
         }
-        let file = rustix::net::socket_with(
+        let file: Foreign = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None,
-        )?;
+        )?
+        .into();
         rustix::net::connect(&file, &address(uid)?)?;
         if !same_user(file.as_fd()) {
             return Err(Errno::ACCESS);
@@ -221,6 +225,7 @@ impl Client {
             requests: HashMap::new(),
             next: 0,
             table: None,
+            wakers: Wakers::default(),
             regions: HashMap::new(),
         });
         Ok(self.sessions.len() - 1)
@@ -274,13 +279,16 @@ impl Client {
 impl Session {
     fn handle(&mut self, core: &Core) -> Result<(), Broken> {
         self.socket.flush()?;
-        while let Some((message, files)) = self.socket.receive()? {
+        for _ in 0..MESSAGES_PER_ROUND {
+            let Some((message, files)) = self.socket.receive_with_files()? else {
+                break;
+            };
             self.take(core, message, files)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, core: &Core, message: Message, files: Vec<OwnedFd>) -> Result<(), Broken> {
+    fn take(&mut self, core: &Core, message: Message, files: Vec<Foreign>) -> Result<(), Broken> {
         let number = match message {
             Message::Port { request, .. }
             | Message::Region { request, .. }
@@ -298,6 +306,7 @@ impl Session {
                     lengths,
                     data_bytes,
                     shared_receive,
+                    waker,
                     ..
                 },
                 Wish::Port | Wish::Datagram(_),
@@ -307,7 +316,7 @@ impl Session {
                     data_bytes,
                     shared_receive,
                 };
-                match self.outbound(geometry, files) {
+                match self.outbound(geometry, waker, files) {
                     Ok(outbound) => attached(request, number, outbound),
                     Err(errno) => {
                         tracing::debug!(%errno, "a peer's port cannot be mapped");
@@ -325,7 +334,7 @@ impl Session {
                 Wish::Region(key),
             ) => {
                 let access = Access::from_bits_truncate(access);
-                let region = self.region(key, access, base, length, &files);
+                let region = self.region(key, access, base, length, files);
                 request.answer(Mail::Region(
                     key,
                     region.ok_or(CompletionStatus::RemoteAccess),
@@ -336,20 +345,29 @@ impl Session {
         Ok(())
     }
 
-    fn outbound(&mut self, geometry: Geometry, files: Vec<OwnedFd>) -> Result<Outbound, Errno> {
+    fn outbound(
+        &mut self,
+        geometry: Geometry,
+        waker: u32,
+        files: Vec<Foreign>,
+    ) -> Result<Outbound, Errno> {
         let mut files = files.into_iter();
-        let (Some(port), Some(table)) = (files.next(), files.next()) else {
+        let (Some(port_file), Some(table_file)) = (files.next(), files.next()) else {
             return Err(Errno::INVAL);
         };
         let table = match &self.table {
             Some(table) => table.clone(),
             None => {
-                let table = PeerTable::map(table.as_fd())?;
+                let table = PeerTable::map(table_file.as_fd())?;
                 self.table.insert(table).clone()
             }
         };
-        let port = PortMap::map(port.as_fd(), geometry)?;
-        Ok(Outbound::new(Arc::new(port), table, files.next()))
+        let port = PortMap::map(port_file.as_fd(), geometry)?;
+        for file in [port_file, table_file] {
+            close_memory_file(file);
+        }
+        let waker = self.wakers.find(waker, files.next())?;
+        Ok(Outbound::new(Arc::new(port), table, waker))
     }
 
     /// Maps a region, or finds its file mapped.
@@ -359,11 +377,12 @@ impl Session {
         access: Access,
         base: u64,
         length: u64,
-        files: &[OwnedFd],
+        files: Vec<Foreign>,
     ) -> Option<PeerRegion> {
         let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let bytes = usize::try_from(length).ok()?;
-        let file = files.first()?.as_fd();
+        let whole = files.into_iter().next()?;
+        let file = whole.as_fd();
         let id = file_id(file).ok()?;
         let known = self.regions.get(&(id, writable)).and_then(Weak::upgrade);
         let mapping = match known.filter(|mapping| mapping.length() >= bytes) {
@@ -381,6 +400,7 @@ impl Session {
                 mapping
             }
         };
+        close_memory_file(whole);
         Some(PeerRegion::new(key, access, base, length, mapping))
     }
 
@@ -397,6 +417,13 @@ impl Session {
         if connected {
             pair.enter_error();
         }
+    }
+}
+
+/// Closes what a peer sent here and now, if that is known to take no time.
+fn close_memory_file(file: Foreign) {
+    if is_memory_file(file.as_fd()) {
+        drop(file.into_inner());
     }
 }
 

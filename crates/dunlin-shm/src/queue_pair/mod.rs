@@ -2,6 +2,7 @@
 
 mod datagram;
 mod executor;
+mod notices;
 mod post;
 mod shared;
 mod work;
@@ -333,5 +334,11 @@ impl ShmQueuePair {
     /// The port that the peer may write.
     pub(crate) fn port_for_tests(&self) -> Arc<PortMap> {
         Arc::clone(self.port.as_ref().unwrap())
+    }
+
+    /// Bytes of records taken out of each port.
+    pub(crate) fn taken_for_tests(&self) -> Vec<u64> {
+        let receive = &self.shared.receive;
+        receive.enter(|receive| receive.inbound.iter().map(Inbound::head).collect())
     }
 }
