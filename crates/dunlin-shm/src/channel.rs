@@ -1,29 +1,55 @@
-//! Completion channels: an eventfd that completion queues and peers write and a thread waits on.
+//! Completion channels: an event of our own and an end for each peer that may wake us, behind one epoll descriptor.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{CompletionChannel, VerbsError};
-use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::{epoll, eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
+use crate::core::lock;
 use crate::system;
+use crate::wake::{self, End};
+
+/// The place of our own event in the set; peers' follow.
+const OWN: u64 = 0;
+/// Ends looked at in one wait; the others are found by the next.
+const ENDS_PER_WAIT: usize = 32;
 
 /// Where a thread sleeps until a completion comes.
 #[derive(Clone, Debug)]
 pub struct ShmCompletionChannel {
-    event: Arc<OwnedFd>,
-    made_in: Generation,
+    inner: Arc<Inner>,
 }
 
-/// Raises the event of a descriptor; nothing can be done about a failure, and a full counter is an event too.
+/// A channel that this does not keep.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakChannel(Weak<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    made_in: Generation,
+    set: OwnedFd,
+    /// Raised by this process alone, and sent to nobody: what a peer holds can block whoever else reads or writes it.
+    event: OwnedFd,
+    ends: Mutex<Ends>,
+}
+
+#[derive(Debug)]
+struct Ends {
+    next: u64,
+    ends: HashMap<u64, End>,
+}
+
+/// Raises an event of this process; nothing can be done about a failure, and a full counter is an event too.
 pub(crate) fn raise(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
-/// Consumes the event of a descriptor.
+/// Consumes such an event.
 pub(crate) fn consume(event: &OwnedFd) -> Result<bool, Errno> {
     let mut count = [0; 8];
     match rustix::io::read(event, &mut count) {
@@ -33,49 +59,153 @@ pub(crate) fn consume(event: &OwnedFd) -> Result<bool, Errno> {
     }
 }
 
-/// A new event descriptor.
+/// A new event, which must not leave this process.
 pub(crate) fn create_event() -> Result<OwnedFd, Errno> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
 impl ShmCompletionChannel {
     pub(crate) fn new() -> Result<Self, VerbsError> {
+        let event = create_event().map_err(system("eventfd for a completion channel"))?;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(system("epoll for a completion channel"))?;
+        let own = epoll::EventData::new_u64(OWN);
+        epoll::add(&set, &event, own, epoll::EventFlags::IN)
+            .map_err(system("epoll for a completion channel"))?;
         Ok(Self {
-            event: Arc::new(create_event().map_err(system("eventfd for a completion channel"))?),
-            made_in: Generation::current(),
+            inner: Arc::new(Inner {
+                made_in: Generation::current(),
+                set,
+                event,
+                ends: Mutex::new(Ends {
+                    next: OWN + 1,
+                    ends: HashMap::new(),
+                }),
+            }),
         })
     }
 
-    pub(crate) fn event(&self) -> &Arc<OwnedFd> {
-        &self.event
+    pub(crate) fn downgrade(&self) -> WeakChannel {
+        WeakChannel(Arc::downgrade(&self.inner))
+    }
+
+    /// Lets one more peer wake us: by which name it is known here, and what to send it.
+    pub(crate) fn admit(&self) -> Result<(u64, OwnedFd), Errno> {
+        let (ours, theirs) = wake::pair()?;
+        let mut ends = lock(&self.inner.ends);
+        let name = ends.next;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        epoll::add(
+            &self.inner.set,
+            &ours,
+            epoll::EventData::new_u64(name),
+            flags,
+        )?;
+        ends.next += 1;
+        ends.ends.insert(name, ours);
+        Ok((name, theirs))
+    }
+
+    /// Whether the peer of this name can still wake us.
+    pub(crate) fn hears(&self, name: u64) -> bool {
+        let ends = lock(&self.inner.ends);
+        let Some(end) = ends.ends.get(&name) else {
+            return false;
+        };
+        let mut one = [PollFd::new(end, PollFlags::RDHUP)];
+        poll(&mut one, Some(&Timespec::default())) == Ok(0)
+    }
+}
+
+impl WeakChannel {
+    pub(crate) fn upgrade(&self) -> Option<ShmCompletionChannel> {
+        let inner = self.0.upgrade()?;
+        Some(ShmCompletionChannel { inner })
+    }
+
+    pub(crate) fn is(&self, channel: &ShmCompletionChannel) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&channel.inner))
+    }
+
+    /// The peer of this name is gone.
+    pub(crate) fn dismiss(&self, name: u64) {
+        if let Some(inner) = self.0.upgrade() {
+            let end = inner.remove(&mut lock(&inner.ends), name);
+            drop(end);
+        }
+    }
+}
+
+impl Inner {
+    /// Takes an end out of the set, to be dropped outside of the lock.
+    fn remove(&self, ends: &mut Ends, name: u64) -> Option<End> {
+        let end = ends.ends.remove(&name)?;
+        // It may be closed some time later.
+        let _ = epoll::delete(&self.set, &end);
+        Some(end)
+    }
+
+    /// Consumes the event of `name`; `false` when there was none.
+    fn take(&self, name: u64) -> Result<bool, Errno> {
+        if name == OWN {
+            return consume(&self.event);
+        }
+        let mut ends = lock(&self.ends);
+        let mut gone = None;
+        if !ends.ends.get(&name).is_some_and(End::drain) {
+            gone = self.remove(&mut ends, name);
+        }
+        drop(ends);
+        drop(gone);
+        Ok(true)
     }
 }
 
 impl AsFd for ShmCompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.inner.set.as_fd()
     }
 }
 
 impl CompletionChannel for ShmCompletionChannel {
     fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
         // A child would take the events of its parent.
-        self.made_in.check()?;
-        let mut descriptors = [PollFd::new(&*self.event, PollFlags::IN)];
+        self.inner.made_in.check()?;
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        match poll(&mut descriptors, Some(&timeout)) {
-            Ok(0) | Err(Errno::INTR) => Ok(false),
-            Ok(_) => consume(&self.event).map_err(system("read of a completion channel")),
-            Err(errno) => Err(system("poll of a completion channel")(errno)),
+        // By `poll`, whose time is not in milliseconds.
+        let mut set = [PollFd::new(&self.inner.set, PollFlags::IN)];
+        match poll(&mut set, Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => return Ok(false),
+            Ok(_) => {}
+            Err(errno) => return Err(system("poll of a completion channel")(errno)),
         }
+        let nothing = epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(OWN),
+        };
+        let mut events = [nothing; ENDS_PER_WAIT];
+        let ready = match epoll::wait(&self.inner.set, &mut events, Some(&Timespec::default())) {
+            Ok(ready) => ready,
+            Err(Errno::INTR) => 0,
+            Err(errno) => return Err(system("epoll_wait of a completion channel")(errno)),
+        };
+        let mut any = false;
+        for event in &events[..ready] {
+            let name = event.data.u64();
+            any |= self
+                .inner
+                .take(name)
+                .map_err(system("read of a completion channel"))?;
+        }
+        Ok(any)
     }
 
     fn wake(&self) {
-        if self.made_in.is_current() {
-            raise(&self.event);
+        if self.inner.made_in.is_current() {
+            raise(&self.inner.event);
         }
     }
 }

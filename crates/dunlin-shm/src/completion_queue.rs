@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    AsyncEvent, Completion, CompletionOpcode, CompletionQueue, CompletionQueueError,
-    CompletionStatus, Notify, QueuePairState, VerbsError,
+    AsyncEvent, Completion, CompletionChannel, CompletionOpcode, CompletionQueue,
+    CompletionQueueError, CompletionStatus, Notify, QueuePairState, VerbsError,
 };
 
-use crate::channel::{raise, ShmCompletionChannel};
+use crate::channel::ShmCompletionChannel;
 use crate::completion_ring::CompletionRing;
 use crate::core::lock;
 use crate::device::Handle;
 use crate::port::{PortMap, ARMED_NEXT, ARMED_SOLICITED};
 use crate::queue_pair::Shared;
+use crate::receive::Drained;
 
 /// The end of one entry of a send queue.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,18 @@ impl Entry {
         incarnation: 0,
         posted: 0,
     };
+}
+
+/// What there is to tell who waits for completions: failures wake a waiter of any kind.
+#[must_use]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum News {
+    #[default]
+    Nothing,
+    Completion,
+    Failure,
+    /// A completion found no room.
+    Overrun,
 }
 
 /// A queue pair that reports to a completion queue.
@@ -130,13 +143,15 @@ impl QueueCore {
         }
     }
 
-    /// Adds a completion. Failures wake a waiter of any kind.
-    pub(crate) fn push(&self, entry: Entry) {
+    /// Adds a completion; its waiter is told once no lock is held: [`Shared::tell`].
+    pub(crate) fn push(&self, entry: Entry) -> News {
         if !self.ring.push(entry) {
-            self.overran();
-            return;
+            return News::Overrun;
         }
-        self.signal(entry.status != CompletionStatus::Success);
+        match entry.status {
+            CompletionStatus::Success => News::Completion,
+            _ => News::Failure,
+        }
     }
 
     /// Wakes the waiter if it asked for this kind of completion.
@@ -149,12 +164,13 @@ impl QueueCore {
             _ => return,
         }
         if self.armed.swap(0, Ordering::SeqCst) != 0 {
-            raise(channel.event());
+            channel.wake();
         }
     }
 
+    /// Ends the queue pairs of a queue that a completion found no room in.
     #[cold]
-    fn overran(&self) {
+    pub(crate) fn overran(&self) {
         if self.overrun.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -164,7 +180,9 @@ impl QueueCore {
             .cloned()
             .collect();
         for member in &members {
-            member.pair.mark_error();
+            if member.pair.mark_error() {
+                member.pair.tell(News::Failure);
+            }
             member.pair.core.control.watch(&member.pair);
         }
         if let Some(member) = members.first() {
@@ -173,7 +191,6 @@ impl QueueCore {
                 .core
                 .push_event(AsyncEvent::CompletionQueueOverrun);
         }
-        self.signal(true);
     }
 }
 
@@ -341,26 +358,31 @@ impl Watch {
         let result = pair.receive.try_enter(|receive| {
             // A port that moved or went is found again after the next refresh.
             let same = matches!((receive.inbound.get(index), port), (Some(a), Some(b)) if Arc::ptr_eq(&a.port, b));
-            let (mut made, mut failed) = (0, false);
+            let mut drained = Drained::default();
             if same {
-                (made, failed) = receive.drain(pair, index, out);
+                drained = receive.drain(pair, index, out);
                 if let Some(inbound) = receive.inbound.get(index) {
                     *seen = inbound.head();
                 }
             }
-            if failed {
+            if drained.failed {
                 pair.mark_error();
             }
-            if failed || state == QueuePairState::Error {
-                made += receive.flush(pair, &mut out[made..]);
+            if drained.failed || state == QueuePairState::Error {
+                drained.made += receive.flush(pair, &mut out[drained.made..]);
             }
-            (made, failed)
+            drained
         });
-        let (made, failed) = result.unwrap_or((0, false));
-        if failed {
+        let drained = result.unwrap_or_default();
+        if drained.failed {
+            pair.tell(News::Failure);
             pair.progress();
         }
-        made
+        if drained.more {
+            // Who armed the queue, found no completion and sleeps would not hear of what is left.
+            pair.receive_cq.signal(true);
+        }
+        drained.made
     }
 }
 

@@ -115,7 +115,7 @@ impl ShmDevice {
         })
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         self.handle.core()
     }
 

@@ -15,8 +15,8 @@ use dunlin_verbs::{
 
 use crate::port::{PortMap, Record, RecordKind};
 use crate::{
-    ShmAddressHandle, ShmCompletionQueue, ShmConfig, ShmDevice, ShmProtectionDomain, ShmQueuePair,
-    ShmRegion, ShmSharedReceiveQueue,
+    ShmAddressHandle, ShmCompletionChannel, ShmCompletionQueue, ShmConfig, ShmDevice,
+    ShmProtectionDomain, ShmQueuePair, ShmRegion, ShmSharedReceiveQueue,
 };
 
 /// Longer than anything takes that does not hang.
@@ -30,7 +30,7 @@ const RECEIVE_BYTES: usize = 3000;
 pub(crate) struct Side {
     pub(crate) device: ShmDevice,
     domain: ShmProtectionDomain,
-    region: ShmRegion,
+    pub(crate) region: ShmRegion,
     pub(crate) queue: ShmCompletionQueue,
     pub(crate) pair: ShmQueuePair,
 }
@@ -38,11 +38,20 @@ pub(crate) struct Side {
 impl Side {
     pub(crate) fn new(transport: Transport) -> Self {
         let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        Self::on(device, transport, None)
+    }
+
+    /// On a device, with arrivals that raise events of a channel.
+    pub(crate) fn on(
+        device: ShmDevice,
+        transport: Transport,
+        channel: Option<&ShmCompletionChannel>,
+    ) -> Self {
         let domain = device.create_protection_domain().unwrap();
         let region = device
             .allocate_region(&domain, 1 << 16, Access::all())
             .unwrap();
-        let queue = device.create_completion_queue(256, None).unwrap();
+        let queue = device.create_completion_queue(256, channel).unwrap();
         let config = QueuePairConfig {
             transport,
             send_completions: &queue,

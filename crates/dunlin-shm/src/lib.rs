@@ -20,6 +20,7 @@
 #![allow(unexpected_cfgs)]
 
 mod channel;
+mod closer;
 mod completion_queue;
 mod completion_ring;
 mod config;
@@ -43,6 +44,9 @@ mod region;
 mod region_table;
 mod shared_receive;
 mod sync;
+#[cfg(all(test, not(loom)))]
+mod turn_tests;
+mod wake;
 
 pub use channel::ShmCompletionChannel;
 pub use completion_queue::ShmCompletionQueue;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::VerbsError;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -148,6 +148,8 @@ pub(crate) fn create_file(name: &str, length: usize, huge: bool) -> Result<Owned
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     }
     let file = rustix::fs::memfd_create(name, flags)?;
+    // Memory files are made for everybody; nobody else gets as far as this one's descriptors, and should one day somebody do, it is ours.
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, length as u64)?;
     Ok(file)
 }
@@ -203,8 +205,30 @@ pub(crate) fn map_foreign(
 /// Names a file among all files that are open.
 pub(crate) type FileId = (u64, u64);
 
-/// The name of a file. As long as it is mapped no other file has it.
+/// Whether a file that a peer sent is one of memory: no more than that is asked of any other, whose answers, and whose end, can be as long
+/// in coming as its maker likes.
+pub(crate) fn is_memory_file(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_get_seals(file).is_ok()
+}
+
+/// The name of a memory file. As long as it is mapped no other file has it.
 pub(crate) fn file_id(file: BorrowedFd<'_>) -> Result<FileId, Errno> {
+    rustix::fs::fcntl_get_seals(file)?;
     let status = rustix::fs::fstat(file)?;
     Ok((status.st_dev, status.st_ino))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_files_are_for_their_owner_alone() {
+        let (port, _mapping) = create_sealed("dunlin-shm-test", PAGE_BYTES, true).unwrap();
+        let region = create_file("dunlin-shm-test", PAGE_BYTES, false).unwrap();
+        for file in [port, region] {
+            let mode = rustix::fs::fstat(&file).unwrap().st_mode;
+            assert_eq!(mode & 0o7777, 0o600, "{mode:o}");
+        }
+    }
 }

@@ -9,10 +9,14 @@ use dunlin_verbs::{
     ReceiveRequest, Transport, GRH_BYTES,
 };
 
-use crate::port::{Inbound, Nonsense, Record, RecordKind};
+use crate::port::{Inbound, Record, RecordKind};
 use crate::queue_pair::Shared;
 use crate::region::{RegionCore, ShmRegion};
 use crate::shared_receive::SharedReceiveCore;
+
+/// Records taken out of one port before it is the others' turn: a sender that adds them as fast as they are taken keeps nobody busy for
+/// longer. With the longest pieces of a message these are 2 MiB.
+pub(crate) const RECORDS_PER_TURN: usize = 64;
 
 /// A piece of a region, held by a posted request.
 #[derive(Debug)]
@@ -218,10 +222,23 @@ pub(crate) struct ReceiveState {
     broken: bool,
 }
 
+/// What came of one turn of a port.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Drained {
+    /// Completions.
+    pub(crate) made: usize,
+    /// The queue pair is to fail.
+    pub(crate) failed: bool,
+    /// The turn was over before the port was empty.
+    pub(crate) more: bool,
+}
+
 /// Why no more completions come out of a port.
 enum Stop {
     /// Nothing there, or no RECEIVE for it, or no room for completions.
     Idle,
+    /// It is the others' turn.
+    Turn,
     /// The peer wrote nonsense.
     Nonsense,
     /// The last completion was an error of this queue pair.
@@ -256,34 +273,25 @@ impl ReceiveState {
 
     /// Drops the datagrams that came while no RECEIVE was posted.
     pub(crate) fn drop_unreceived(&mut self) {
-        self.inbound.retain_mut(|inbound| loop {
-            match inbound.peek() {
-                Ok(Some(record)) => inbound.take(&record),
-                Ok(None) => return true,
-                Err(Nonsense) => return false,
-            }
-        });
+        self.inbound.retain_mut(|inbound| inbound.skip().is_ok());
     }
 
-    /// Makes completions of what has arrived in one port. Returns how many, and whether the queue pair is to fail.
-    pub(crate) fn drain(
-        &mut self,
-        pair: &Shared,
-        port: usize,
-        out: &mut [Completion],
-    ) -> (usize, bool) {
+    /// Makes completions of what has arrived in one port, for one turn.
+    pub(crate) fn drain(&mut self, pair: &Shared, port: usize, out: &mut [Completion]) -> Drained {
+        let mut drained = Drained::default();
         if self.broken || port >= self.inbound.len() {
-            return (0, false);
+            return drained;
         }
-        let mut made = 0;
+        let made = &mut drained.made;
+        let mut records = RECORDS_PER_TURN;
         let stop = loop {
-            if made == out.len() {
+            if *made == out.len() {
                 break Stop::Idle;
             }
-            match self.step(pair, port) {
+            match self.step(pair, port, &mut records) {
                 Ok(Some(completion)) => {
-                    out[made] = completion;
-                    made += 1;
+                    out[*made] = completion;
+                    *made += 1;
                     if !completion.is_success() {
                         break Stop::Failed;
                     }
@@ -293,24 +301,25 @@ impl ReceiveState {
             }
         };
         match stop {
-            Stop::Idle => (made, false),
+            Stop::Idle => {}
+            Stop::Turn => drained.more = true,
             Stop::Nonsense if pair.transport == Transport::UnreliableDatagram => {
                 // Only this sender loses its way in.
                 self.inbound.swap_remove(port);
                 pair.receive_cq.changed();
-                (made, false)
             }
             Stop::Nonsense => {
                 pair.core
                     .push_event(AsyncEvent::QueuePairFatal(pair.number));
                 self.broken = true;
-                (made, true)
+                drained.failed = true;
             }
             Stop::Failed => {
                 self.broken = true;
-                (made, true)
+                drained.failed = true;
             }
         }
+        drained
     }
 
     /// Completions for RECEIVEs that will not be filled any more.
@@ -365,8 +374,13 @@ impl ReceiveState {
         }
     }
 
-    /// Takes records until one completion is made.
-    fn step(&mut self, pair: &Shared, port: usize) -> Result<Option<Completion>, Stop> {
+    /// Takes records, as many as are left of the turn, until one completion is made.
+    fn step(
+        &mut self,
+        pair: &Shared,
+        port: usize,
+        records: &mut usize,
+    ) -> Result<Option<Completion>, Stop> {
         let datagram = pair.transport == Transport::UnreliableDatagram;
         loop {
             let Some(record) = self.inbound[port].peek().map_err(|_| Stop::Nonsense)? else {
@@ -374,8 +388,8 @@ impl ReceiveState {
             };
             if !self.active && !self.begin(pair) {
                 if datagram {
-                    self.inbound[port].take(&record);
-                    continue;
+                    self.inbound[port].skip().map_err(|_| Stop::Nonsense)?;
+                    return Ok(None);
                 }
                 return match pair.source {
                     ReceiveSource::Shared(_) => Ok(None),
@@ -383,6 +397,7 @@ impl ReceiveState {
                     ReceiveSource::Own(_) => Err(Stop::Nonsense),
                 };
             }
+            *records = records.checked_sub(1).ok_or(Stop::Turn)?;
             if let Some(completion) = self.accept(pair, port, record, datagram)? {
                 return Ok(Some(completion));
             }

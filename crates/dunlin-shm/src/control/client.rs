@@ -1,7 +1,7 @@
 //! Our questions to other devices, and the news that one of them is gone.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -9,14 +9,16 @@ use dunlin_verbs::{Access, AsyncEvent, CompletionStatus, EndpointAddress, Transp
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::closer::Foreign;
 use crate::core::{lock, Core};
-use crate::mapping::{file_id, map_foreign, FileId, Mapping};
+use crate::mapping::{file_id, is_memory_file, map_foreign, FileId, Mapping};
 use crate::port::{Geometry, Outbound, PortMap};
 use crate::queue_pair::{Mail, PeerRegion, Shared, Target};
 use crate::region_table::PeerTable;
 
 use super::message::{Message, VERSION};
-use super::socket::{address, handle_ready, same_user, Broken, Socket};
+use super::socket::{address, handle_ready, same_user, Broken, Socket, MESSAGES_PER_ROUND};
+use super::wakes::Wakers;
 
 /// Sessions to other devices.
 #[derive(Debug)]
@@ -34,6 +36,7 @@ struct Session {
     /// Ports that our datagram queue pairs have there.
     datagrams: Vec<DatagramPort>,
     table: Option<PeerTable>,
+    wakers: Wakers,
     /// The peer's regions that are mapped, by file and whether writable: queue pairs share them.
     regions: HashMap<(FileId, bool), Weak<Mapping>>,
 }
@@ -228,12 +231,13 @@ impl Client {
         if let Some(index) = self.sessions.iter().position(|s| s.uid == uid) {
             return Ok(index);
         }
-        let file = rustix::net::socket_with(
+        let file: Foreign = rustix::net::socket_with(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None,
-        )?;
+        )?
+        .into();
         rustix::net::connect(&file, &address(uid)?)?;
         if !same_user(file.as_fd()) {
             return Err(Errno::ACCESS);
@@ -253,6 +257,7 @@ impl Client {
             next: 0,
             datagrams: Vec::new(),
             table: None,
+            wakers: Wakers::default(),
             regions: HashMap::new(),
         });
         Ok(self.sessions.len() - 1)
@@ -313,7 +318,10 @@ impl Session {
     /// `gone`: queue pairs that its owner gave up.
     fn handle(&mut self, core: &Core, gone: &mut Vec<([u8; 16], u32)>) -> Result<(), Broken> {
         self.socket.flush()?;
-        while let Some((message, files)) = self.socket.receive()? {
+        for _ in 0..MESSAGES_PER_ROUND {
+            let Some((message, files)) = self.socket.receive_with_files()? else {
+                break;
+            };
             self.take(core, message, files, gone)?;
         }
         Ok(())
@@ -323,7 +331,7 @@ impl Session {
         &mut self,
         core: &Core,
         message: Message,
-        files: Vec<OwnedFd>,
+        files: Vec<Foreign>,
         gone: &mut Vec<([u8; 16], u32)>,
     ) -> Result<(), Broken> {
         let number = match message {
@@ -348,6 +356,7 @@ impl Session {
                     lengths,
                     data_bytes,
                     shared_receive,
+                    waker,
                     ..
                 },
                 Wish::Port | Wish::Datagram(_),
@@ -357,7 +366,7 @@ impl Session {
                     data_bytes,
                     shared_receive,
                 };
-                match self.outbound(geometry, files) {
+                match self.outbound(geometry, waker, files) {
                     Ok(outbound) => {
                         self.note_datagram_port(&request, number);
                         attached(request, number, outbound);
@@ -378,7 +387,7 @@ impl Session {
                 Wish::Region(key),
             ) => {
                 let access = Access::from_bits_truncate(access);
-                let region = self.region(key, access, base, length, &files);
+                let region = self.region(key, access, base, length, files);
                 request.answer(Mail::Region(
                     key,
                     region.ok_or(CompletionStatus::RemoteAccess),
@@ -405,20 +414,29 @@ impl Session {
         self.datagrams.push(port);
     }
 
-    fn outbound(&mut self, geometry: Geometry, files: Vec<OwnedFd>) -> Result<Outbound, Errno> {
+    fn outbound(
+        &mut self,
+        geometry: Geometry,
+        waker: u32,
+        files: Vec<Foreign>,
+    ) -> Result<Outbound, Errno> {
         let mut files = files.into_iter();
-        let (Some(port), Some(table)) = (files.next(), files.next()) else {
+        let (Some(port_file), Some(table_file)) = (files.next(), files.next()) else {
             return Err(Errno::INVAL);
         };
         let table = match &self.table {
             Some(table) => table.clone(),
             None => {
-                let table = PeerTable::map(table.as_fd())?;
+                let table = PeerTable::map(table_file.as_fd())?;
                 self.table.insert(table).clone()
             }
         };
-        let port = PortMap::map(port.as_fd(), geometry)?;
-        Ok(Outbound::new(Arc::new(port), table, files.next()))
+        let port = PortMap::map(port_file.as_fd(), geometry)?;
+        for file in [port_file, table_file] {
+            close_memory_file(file);
+        }
+        let waker = self.wakers.find(waker, files.next())?;
+        Ok(Outbound::new(Arc::new(port), table, waker))
     }
 
     /// Maps a region, or finds its file mapped.
@@ -428,11 +446,12 @@ impl Session {
         access: Access,
         base: u64,
         length: u64,
-        files: &[OwnedFd],
+        files: Vec<Foreign>,
     ) -> Option<PeerRegion> {
         let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         let bytes = usize::try_from(length).ok()?;
-        let file = files.first()?.as_fd();
+        let whole = files.into_iter().next()?;
+        let file = whole.as_fd();
         let id = file_id(file).ok()?;
         let known = self.regions.get(&(id, writable)).and_then(Weak::upgrade);
         let mapping = match known.filter(|mapping| mapping.length() >= bytes) {
@@ -450,6 +469,7 @@ impl Session {
                 mapping
             }
         };
+        close_memory_file(whole);
         Some(PeerRegion::new(key, access, base, length, mapping))
     }
 
@@ -466,6 +486,13 @@ impl Session {
         if connected {
             pair.enter_error();
         }
+    }
+}
+
+/// Closes what a peer sent here and now, if that is known to take no time.
+fn close_memory_file(file: Foreign) {
+    if is_memory_file(file.as_fd()) {
+        drop(file.into_inner());
     }
 }
 

@@ -3,7 +3,7 @@
 /// Bytes of a message.
 pub const MESSAGE_BYTES: usize = 64;
 /// The version of this protocol.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// A message. Numbers are little endian; what a kind does not use is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub enum Message {
         /// The remote key.
         key: u32,
     },
-    /// A port: with the descriptors of its memory, of the region table, and of the event if there is one.
+    /// A port: with the descriptors of its memory, of the region table, and of the socket by which its owner is woken, if that is new.
     Port {
         /// Running number of the request.
         request: u32,
@@ -60,6 +60,8 @@ pub enum Message {
         data_bytes: u32,
         /// RECEIVEs come from a shared queue.
         shared_receive: bool,
+        /// The number of that socket in this session; 0 when nobody is woken.
+        waker: u32,
     },
     /// A region: with the descriptor of its memory.
     Region {
@@ -143,7 +145,15 @@ impl Message {
                 lengths,
                 data_bytes,
                 shared_receive,
-            } => words(&[5, request, lengths, data_bytes, shared_receive.into()]),
+                waker,
+            } => words(&[
+                5,
+                request,
+                lengths,
+                data_bytes,
+                shared_receive.into(),
+                waker,
+            ]),
             Self::Region {
                 request,
                 access,
@@ -213,6 +223,7 @@ impl Message {
                     1 => true,
                     _ => return Err(MessageError),
                 },
+                waker: word(5),
             },
             6 => Self::Region {
                 request,

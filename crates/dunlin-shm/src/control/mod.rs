@@ -4,8 +4,10 @@
 
 mod client;
 pub(crate) mod message;
+mod refusals;
 mod server;
 mod socket;
+mod wakes;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -20,6 +22,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::channel::{consume, create_event, raise};
+use crate::closer::Foreign;
 use crate::core::{lock, Core};
 use crate::mapping::system;
 use crate::queue_pair::{Shared, Target};
@@ -125,7 +128,7 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<JoinHandle<()>, VerbsError> {
         })
 }
 
-fn listen(core: &Core) -> Result<OwnedFd, Errno> {
+fn listen(core: &Core) -> Result<Foreign, Errno> {
     let listener = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -134,12 +137,13 @@ fn listen(core: &Core) -> Result<OwnedFd, Errno> {
     )?;
     rustix::net::bind(&listener, &socket::address(core.uid)?)?;
     rustix::net::listen(&listener, 128)?;
-    Ok(listener)
+    // Whoever waits to be accepted has an end of it.
+    Ok(listener.into())
 }
 
 struct Control {
     core: Arc<Core>,
-    listener: OwnedFd,
+    listener: Foreign,
     client: Client,
     server: Server,
     watched: Vec<Weak<Shared>>,
@@ -164,9 +168,10 @@ impl Control {
         }
     }
 
-    /// Carries out the commands that came.
+    /// Carries out the commands that have come by now; who adds one later raises the event again.
     fn obey(&mut self) {
-        loop {
+        let count = lock(&self.core.control.commands).len();
+        for _ in 0..count {
             let Some(command) = lock(&self.core.control.commands).pop_front() else {
                 return;
             };

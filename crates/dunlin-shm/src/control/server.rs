@@ -10,21 +10,33 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
+use crate::closer::Foreign;
 use crate::core::{lock, Core};
 use crate::port::{Geometry, Inbound, PortMap};
 use crate::queue_pair::{Link, Shared};
 
 use super::message::{Message, VERSION};
-use super::socket::{handle_ready, same_user, Broken, Socket};
+use super::refusals::Refusals;
+use super::socket::{handle_ready, same_user, Broken, Socket, MESSAGES_PER_ROUND};
+use super::wakes::Admitted;
 
 /// Questions of one session that may wait for a queue pair to know its peer.
 const PARKED_MAX: usize = 4096;
+/// Sessions opened, or turned away, before those that are open have their turn.
+const SESSIONS_PER_ROUND: usize = 32;
 
 /// Sessions that other devices opened.
 #[derive(Debug)]
 pub(super) struct Server {
     core: Arc<Core>,
     sessions: Vec<Session>,
+    refused: Refused,
+}
+
+#[derive(Debug, Default)]
+struct Refused {
+    sessions: Refusals,
+    senders: Refusals,
 }
 
 #[derive(Debug)]
@@ -36,6 +48,7 @@ struct Session {
     attached: Vec<Attached>,
     /// Ports for datagrams: ours, its, and the number of its request.
     datagrams: Vec<(u32, u32, Arc<PortMap>, u32)>,
+    admitted: Admitted,
 }
 
 /// A connected queue pair of ours whose port this peer has.
@@ -59,6 +72,7 @@ impl Server {
         Self {
             core,
             sessions: Vec::new(),
+            refused: Refused::default(),
         }
     }
 
@@ -66,29 +80,38 @@ impl Server {
         self.sessions.iter().map(|session| &session.socket)
     }
 
-    /// Takes the sessions that wait to be opened.
-    pub(super) fn accept(&mut self, listener: &OwnedFd) {
+    /// Takes sessions that wait to be opened.
+    pub(super) fn accept(&mut self, listener: &Foreign) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(file) = rustix::net::accept_with(listener, flags) {
+        for _ in 0..SESSIONS_PER_ROUND {
+            let Ok(file) = rustix::net::accept_with(listener, flags) else {
+                return;
+            };
+            let file = Foreign::from(file);
+            let now = Instant::now();
             if self.sessions.len() >= self.core.config.max_sessions || !same_user(file.as_fd()) {
-                tracing::warn!("a session was turned away");
+                if let Some(count) = self.refused.sessions.count(now) {
+                    tracing::warn!(count, "sessions were turned away");
+                }
                 continue;
             }
             self.sessions.push(Session {
                 socket: Socket::new(file),
                 uid: None,
-                opened: Instant::now(),
+                opened: now,
                 parked: Vec::new(),
                 attached: Vec::new(),
                 datagrams: Vec::new(),
+                admitted: Admitted::default(),
             });
         }
     }
 
     /// Deals with the sessions whose sockets are ready.
     pub(super) fn handle(&mut self, ready: &[bool]) {
-        let core = &self.core;
-        for lost in handle_ready(&mut self.sessions, ready, |session| session.handle(core)) {
+        let (core, refused) = (&self.core, &mut self.refused);
+        let handle = |session: &mut Session| session.handle(core, refused);
+        for lost in handle_ready(&mut self.sessions, ready, handle) {
             lost.end(core);
         }
     }
@@ -119,7 +142,7 @@ impl Server {
             session.parked = later;
             for message in Vec::from_iter::<Vec<Message>>(now) {
                 // A broken socket is noticed again by the next poll.
-                let _ = session.answer(&self.core, message);
+                let _ = session.answer(&self.core, &mut self.refused, message);
             }
         }
     }
@@ -147,9 +170,12 @@ impl Server {
 }
 
 impl Session {
-    fn handle(&mut self, core: &Core) -> Result<(), Broken> {
+    fn handle(&mut self, core: &Core, refused: &mut Refused) -> Result<(), Broken> {
         self.socket.flush()?;
-        while let Some((message, _files)) = self.socket.receive()? {
+        for _ in 0..MESSAGES_PER_ROUND {
+            let Some(message) = self.socket.receive()? else {
+                break;
+            };
             match (message, self.uid) {
                 (Message::Hello { version, uid }, None) if version == VERSION => {
                     self.uid = Some(uid);
@@ -159,14 +185,19 @@ impl Session {
                     | Message::AttachDatagram { .. }
                     | Message::MapRegion { .. },
                     Some(_),
-                ) => self.answer(core, message)?,
+                ) => self.answer(core, refused, message)?,
                 _ => return Err(Broken),
             }
         }
         Ok(())
     }
 
-    fn answer(&mut self, core: &Core, message: Message) -> Result<(), Broken> {
+    fn answer(
+        &mut self,
+        core: &Core,
+        refused: &mut Refused,
+        message: Message,
+    ) -> Result<(), Broken> {
         let uid = self.uid.ok_or(Broken)?;
         let (request, answer) = match message {
             Message::AttachPort {
@@ -176,7 +207,7 @@ impl Session {
                 target,
             } => {
                 let asking = (uid, requester, token);
-                let answer = attach_port(core, asking, request, target);
+                let answer = attach_port(core, &mut self.admitted, asking, request, target);
                 if let (Some(Answer::Say(..)), Some(pair)) = (&answer, core.queue_pair(target)) {
                     self.attached.retain(|attached| attached.ours != target);
                     self.attached.push(Attached {
@@ -194,7 +225,8 @@ impl Session {
                 target,
                 queue_key,
             } => {
-                let answer = self.attach_datagram(core, request, requester, target, queue_key);
+                let asking = (request, requester);
+                let answer = self.attach_datagram(core, refused, asking, target, queue_key);
                 (request, answer)
             }
             Message::MapRegion {
@@ -236,8 +268,8 @@ impl Session {
     fn attach_datagram(
         &mut self,
         core: &Core,
-        request: u32,
-        requester: u32,
+        refused: &mut Refused,
+        (request, requester): (u32, u32),
         target: u32,
         queue_key: u32,
     ) -> Option<Answer> {
@@ -284,7 +316,9 @@ impl Session {
             true
         });
         if !added {
-            tracing::warn!(queue_pair = target, "too many senders of datagrams");
+            if let Some(count) = refused.senders.count(Instant::now()) {
+                tracing::warn!(queue_pair = target, count, "too many senders of datagrams");
+            }
             return None;
         }
         {
@@ -294,7 +328,7 @@ impl Session {
         }
         pair.receive_cq.arm_port(&port);
         self.datagrams.push((target, requester, port, request));
-        say_port(core, &pair, request, &file, geometry)
+        say_port(core, &mut self.admitted, &pair, request, &file, geometry)
     }
 }
 
@@ -317,6 +351,7 @@ fn is_peer(link: &Link, (uid, requester, token): ([u8; 16], u32, u64)) -> bool {
 
 fn attach_port(
     core: &Core,
+    admitted: &mut Admitted,
     asking: ([u8; 16], u32, u64),
     request: u32,
     target: u32,
@@ -336,11 +371,12 @@ fn attach_port(
         tracing::debug!(queue_pair = target, "a stranger asked for a port");
         return None;
     }
-    say_port(core, &pair, request, file, port.geometry())
+    say_port(core, admitted, &pair, request, file, port.geometry())
 }
 
 fn say_port(
     core: &Core,
+    admitted: &mut Admitted,
     pair: &Shared,
     request: u32,
     file: &OwnedFd,
@@ -348,14 +384,18 @@ fn say_port(
 ) -> Option<Answer> {
     let mut files = vec![file.try_clone().ok()?];
     files.push(core.table.file().try_clone_to_owned().ok()?);
+    let mut waker = 0;
     if let Some(channel) = pair.receive_cq.channel() {
-        files.push(channel.event().try_clone().ok()?);
+        let (number, end) = admitted.end(channel).ok()?;
+        files.extend(end);
+        waker = number;
     }
     let message = Message::Port {
         request,
         lengths: geometry.lengths,
         data_bytes: geometry.data_bytes,
         shared_receive: geometry.shared_receive,
+        waker,
     };
     Some(Answer::Say(message, files))
 }
@@ -423,4 +463,117 @@ fn close_datagram_port(core: &Core, number: u32, port: &Arc<PortMap>) {
             .retain(|inbound| !Arc::ptr_eq(&inbound.port, port));
     });
     pair.receive_cq.changed();
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::net::{socketpair, AddressFamily, SocketType};
+
+    use super::super::message::MESSAGE_BYTES;
+    use super::*;
+    use crate::{ShmConfig, ShmDevice};
+
+    /// Answers that are there.
+    fn answers(peer: &OwnedFd) -> usize {
+        let mut bytes = [0; MESSAGE_BYTES];
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        std::iter::from_fn(|| rustix::net::recv(peer, &mut bytes, flags).ok()).count()
+    }
+
+    fn ask(peer: &OwnedFd, message: &Message) {
+        let flags = rustix::net::SendFlags::DONTWAIT;
+        rustix::net::send(peer, &message.encode(), flags).unwrap();
+    }
+
+    fn question(request: u32) -> Message {
+        Message::MapRegion {
+            request,
+            requester: 1,
+            token: 0,
+            target: 0,
+            key: 0,
+        }
+    }
+
+    /// A session, and the peer's end of it, whose questions are there before the first is answered.
+    fn session(server: &mut Server, questions: u32) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        server.sessions.push(Session {
+            socket: Socket::new(ours.into()),
+            uid: Some([1; 16]),
+            opened: Instant::now(),
+            parked: Vec::new(),
+            attached: Vec::new(),
+            datagrams: Vec::new(),
+            admitted: Admitted::default(),
+        });
+        (0..questions).for_each(|request| ask(&theirs, &question(request)));
+        theirs
+    }
+
+    #[test]
+    fn who_asks_without_end_has_turns_like_others() {
+        let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        let mut server = Server::new(Arc::clone(device.core()));
+        let others = session(&mut server, 1);
+        let flood = session(&mut server, 100);
+        let others_too = session(&mut server, 1);
+        server.handle(&[true; 3]);
+        assert_eq!((answers(&others), answers(&others_too)), (1, 1));
+        assert_eq!(answers(&flood), MESSAGES_PER_ROUND);
+        // Nothing is lost: the rest comes in the next rounds.
+        (0..100 / MESSAGES_PER_ROUND).for_each(|_| server.handle(&[true; 3]));
+        assert_eq!(answers(&flood), 100 - MESSAGES_PER_ROUND);
+    }
+
+    #[test]
+    fn who_connects_without_end_has_turns_like_others() {
+        let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        let mut server = Server::new(Arc::clone(device.core()));
+        let mut uid = [0; 16];
+        getrandom::fill(&mut uid).unwrap();
+        let address = super::super::socket::address(uid).unwrap();
+        let socket = || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let kind = SocketType::SEQPACKET;
+            rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap()
+        };
+        let listener = socket();
+        rustix::net::bind(&listener, &address).unwrap();
+        rustix::net::listen(&listener, 128).unwrap();
+        let listener = Foreign::from(listener);
+        let crowd: Vec<_> = (0..100).map(|_| socket()).collect();
+        for one in &crowd {
+            rustix::net::connect(one, &address).unwrap();
+        }
+        server.accept(&listener);
+        assert_eq!(server.sessions.len(), SESSIONS_PER_ROUND);
+        (0..100 / SESSIONS_PER_ROUND).for_each(|_| server.accept(&listener));
+        assert_eq!(server.sessions.len(), 100);
+    }
+
+    #[test]
+    fn a_session_that_sends_descriptors_ends_and_they_are_not_received() {
+        let device = ShmDevice::open(ShmConfig::default()).unwrap();
+        let mut server = Server::new(Arc::clone(device.core()));
+        let peer = session(&mut server, 0);
+        let flags = SocketFlags::CLOEXEC;
+        let (reader, writer) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let mut socket = Socket::new(peer.into());
+        socket.send(&question(1), vec![writer]).unwrap();
+        server.handle(&[true]);
+        assert!(server.sessions.is_empty());
+        // It is closed with the socket, by somebody.
+        let mut one = [rustix::event::PollFd::new(
+            &reader,
+            rustix::event::PollFlags::IN,
+        )];
+        let patience = Duration::from_secs(10).try_into().unwrap();
+        assert_eq!(rustix::event::poll(&mut one, Some(&patience)), Ok(1));
+    }
 }

@@ -12,9 +12,15 @@ use rustix::net::{
 };
 
 use super::message::{Message, MESSAGE_BYTES};
+use crate::closer::Foreign;
+use crate::wake::holds_plain;
 
-/// Descriptors beside one message at most.
+/// Descriptors beside one message of ours at most.
 const DESCRIPTORS_MAX: usize = 3;
+/// Descriptors beside any message at most, by the kernel. There is room for all: those without would be closed where they are received.
+const DESCRIPTORS_POSSIBLE: usize = 253;
+/// Messages of one session that are dealt with before it is the others' turn.
+pub(super) const MESSAGES_PER_ROUND: usize = 16;
 /// Messages that wait for a peer that does not read, before it is cut off.
 const OUTGOING_MAX: usize = 4096;
 
@@ -25,7 +31,7 @@ pub(super) struct Broken;
 /// A session's socket.
 #[derive(Debug)]
 pub(super) struct Socket {
-    file: OwnedFd,
+    file: Foreign,
     outgoing: VecDeque<([u8; MESSAGE_BYTES], Vec<OwnedFd>)>,
 }
 
@@ -42,7 +48,7 @@ pub(super) fn same_user(file: BorrowedFd<'_>) -> bool {
 }
 
 impl Socket {
-    pub(super) fn new(file: OwnedFd) -> Self {
+    pub(super) fn new(file: Foreign) -> Self {
         Self {
             file,
             outgoing: VecDeque::new(),
@@ -88,11 +94,21 @@ impl Socket {
         Ok(())
     }
 
-    /// The next message, if one is there.
-    pub(super) fn receive(&self) -> Result<Option<(Message, Vec<OwnedFd>)>, Broken> {
+    /// The next message, if one is there, from a peer that has no descriptors to send.
+    pub(super) fn receive(&self) -> Result<Option<Message>, Broken> {
+        if !holds_plain(self.file()).map_err(|_| Broken)? {
+            return Ok(None);
+        }
+        let received = self.receive_with_files()?;
+        Ok(received.map(|(message, _)| message))
+    }
+
+    /// The next message, if one is there, and the descriptors that came with it.
+    pub(super) fn receive_with_files(&self) -> Result<Option<(Message, Vec<Foreign>)>, Broken> {
         // One byte more than a message, so that a longer one is noticed.
         let mut bytes = [0; MESSAGE_BYTES + 1];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_POSSIBLE))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let received = match recvmsg(
@@ -108,10 +124,13 @@ impl Socket {
         let mut files = Vec::new();
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
-                files.extend(rights);
+                files.extend(rights.map(Foreign::from));
             }
         }
-        if received.bytes == 0 || received.flags.contains(ReturnFlags::CTRUNC) {
+        if received.bytes == 0
+            || files.len() > DESCRIPTORS_MAX
+            || received.flags.contains(ReturnFlags::CTRUNC)
+        {
             return Err(Broken);
         }
         let message = bytes.get(..received.bytes).ok_or(Broken)?;

@@ -32,18 +32,25 @@ impl Inbound {
         self.head
     }
 
+    /// Bytes of records that are there, by the tail as it was seen last.
+    #[inline(always)]
+    fn there(&self) -> Result<u64, Nonsense> {
+        let there = self.tail.wrapping_sub(self.head);
+        if there > self.port.data_bytes() || there % RECORD_HEADER_BYTES != 0 {
+            return Err(Nonsense);
+        }
+        Ok(there)
+    }
+
     /// The next record, if one is there. It stays until [`Inbound::take`].
     #[inline]
     pub(crate) fn peek(&mut self) -> Result<Option<Record>, Nonsense> {
         if self.tail == self.head {
             self.tail = self.port.tail().load(Ordering::Acquire);
         }
-        let there = self.tail.wrapping_sub(self.head);
+        let there = self.there()?;
         if there == 0 {
             return Ok(None);
-        }
-        if there > self.port.data_bytes() || there % RECORD_HEADER_BYTES != 0 {
-            return Err(Nonsense);
         }
         let record = Record::decode(self.port.read_header(self.head)).ok_or(Nonsense)?;
         if record.ring_bytes() > there {
@@ -62,6 +69,16 @@ impl Inbound {
     pub(crate) fn read(&self, record: &Record, f: impl FnOnce([(*const u8, usize); 2])) {
         let at = self.head + RECORD_HEADER_BYTES;
         self.port.drain(at, record.bytes as usize, f);
+    }
+
+    /// Throws away what is there now, without a look at it: however much that is, it takes one step.
+    #[cold]
+    pub(crate) fn skip(&mut self) -> Result<(), Nonsense> {
+        self.tail = self.port.tail().load(Ordering::Acquire);
+        self.there()?;
+        self.head = self.tail;
+        self.port.head().store(self.head, Ordering::Release);
+        Ok(())
     }
 
     /// Gives the room of that record back to the sender.

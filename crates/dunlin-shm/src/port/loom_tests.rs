@@ -1,11 +1,12 @@
 //! The port's protocol in all interleavings: the real [`Inbound`] and [`Outbound`] over a port whose memory notices races.
 
 use loom::thread;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use crate::channel::{consume, create_event};
 use crate::region_table::{PeerTable, RegionTable};
 use crate::sync::{fence, Ordering};
+use crate::wake::{self, Waker};
 
 use super::{Geometry, Inbound, Outbound, PortMap, Record, RecordKind, ARMED_NEXT};
 
@@ -38,12 +39,15 @@ fn send(outbound: &mut Outbound, number: u32, bytes: u32) -> bool {
         total: bytes,
         immediate: number,
     };
-    outbound.publish(record, |pieces| {
+    let waker = outbound.publish(record, |pieces| {
         for (place, length) in pieces {
             // SAFETY: `publish` hands out bytes that are the sender's alone.
             unsafe { place.write_bytes(number as u8, length) };
         }
     });
+    if let Some(waker) = waker {
+        waker.wake();
+    }
     true
 }
 
@@ -123,18 +127,20 @@ fn loom_port_receives() {
 #[test]
 fn loom_port_wake() {
     let table = table();
+    let (end, theirs) = wake::pair().unwrap();
+    let waker = Arc::new(Waker::new(theirs.into()).unwrap());
     loom::model(move || {
-        let event = create_event().unwrap();
+        assert!(end.drain());
         let port = port(1, true);
         let mut inbound = Inbound::new(Arc::clone(&port), 7);
-        let wake = event.try_clone().unwrap();
-        let mut outbound = Outbound::new(Arc::clone(&port), table.clone(), Some(wake));
+        let wake = Some(Arc::clone(&waker));
+        let mut outbound = Outbound::new(Arc::clone(&port), table.clone(), wake);
         let sender = thread::spawn(move || assert!(send(&mut outbound, 1, 16)));
         port.arm(ARMED_NEXT);
         fence(Ordering::SeqCst);
         let seen = receive(&mut inbound);
         sender.join().unwrap();
-        assert!(seen.is_some() || consume(&event).unwrap());
+        assert!(seen.is_some() || wake::holds_plain(end.as_fd()).unwrap());
         assert_eq!(seen.or_else(|| receive(&mut inbound)), Some(1));
     });
 }

@@ -196,6 +196,10 @@ mod tests {
         let (file, own) = PortMap::create(geometry).unwrap();
         let peers = PortMap::map(file.as_fd(), geometry).unwrap();
         let pages = || rustix::fs::fstat(&file).unwrap().st_blocks as usize * 512 / PAGE_BYTES;
+        for page in 0..18 {
+            let word = peers.word_for_tests(page * PAGE_BYTES / 8);
+            word.store(1, Ordering::SeqCst);
+        }
         assert_eq!(pages(), 18);
         own.state().store(6, Ordering::SeqCst);
         drop(own);

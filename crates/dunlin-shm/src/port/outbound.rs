@@ -1,13 +1,12 @@
 //! The sending end of a port.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use dunlin_verbs::QueuePairState;
 
-use crate::channel::raise;
 use crate::region_table::PeerTable;
 use crate::sync::{fence, Ordering};
+use crate::wake::Waker;
 
 use super::{Nonsense, PortMap, Record, ARMED_NEXT, ARMED_SOLICITED, RECORD_HEADER_BYTES};
 
@@ -16,7 +15,7 @@ use super::{Nonsense, PortMap, Record, ARMED_NEXT, ARMED_SOLICITED, RECORD_HEADE
 pub(crate) struct Outbound {
     pub(crate) port: Arc<PortMap>,
     pub(crate) table: PeerTable,
-    wake: Option<OwnedFd>,
+    wake: Option<Arc<Waker>>,
     tail: u64,
     head: u64,
     sent: u64,
@@ -24,7 +23,7 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    pub(crate) fn new(port: Arc<PortMap>, table: PeerTable, wake: Option<OwnedFd>) -> Self {
+    pub(crate) fn new(port: Arc<PortMap>, table: PeerTable, wake: Option<Arc<Waker>>) -> Self {
         Self {
             port,
             table,
@@ -103,9 +102,15 @@ impl Outbound {
         Ok(free.checked_sub(RECORD_HEADER_BYTES))
     }
 
-    /// Publishes one record, for which there is [`Outbound::room`]; `fill` writes its bytes into the pieces of the ring.
+    /// Publishes one record, for which there is [`Outbound::room`]; `fill` writes its bytes into the pieces of the ring. Returns the
+    /// receiver's waker when it sleeps and waits for this.
     #[inline]
-    pub(crate) fn publish(&mut self, record: Record, fill: impl FnOnce([(*mut u8, usize); 2])) {
+    #[must_use]
+    pub(crate) fn publish(
+        &mut self,
+        record: Record,
+        fill: impl FnOnce([(*mut u8, usize); 2]),
+    ) -> Option<&Arc<Waker>> {
         debug_assert!(self.tail - self.head + record.ring_bytes() <= self.port.data_bytes());
         self.port.write_header(self.tail, record.encode());
         if record.bytes > 0 {
@@ -115,34 +120,33 @@ impl Outbound {
         self.tail += record.ring_bytes();
         // All or nothing: a sender that dies before this store has sent nothing.
         self.port.tail().store(self.tail, Ordering::Release);
-        if !record.more {
-            self.sent = self.sent.wrapping_add(1);
-            self.wake(record.solicited);
+        if record.more {
+            return None;
         }
+        self.sent = self.sent.wrapping_add(1);
+        self.waker(record.solicited)
     }
 
-    /// Wakes a receiver that sleeps, whatever it waits for, because nothing goes on before it takes records. What it waits for
+    /// The waker of a receiver that sleeps, whatever it waits for, because nothing goes on before it takes records. What it waits for
     /// may be behind them, or be a message of which there is no more than the beginning.
     #[cold]
-    pub(crate) fn wake_for_room(&self) {
-        let Some(event) = &self.wake else { return };
+    pub(crate) fn waker_for_room(&self) -> Option<&Arc<Waker>> {
+        let waker = self.wake.as_ref()?;
         fence(Ordering::SeqCst);
-        if self.port.armed().swap(0, Ordering::SeqCst) != 0 {
-            raise(event);
-        }
+        (self.port.armed().swap(0, Ordering::SeqCst) != 0).then_some(waker)
     }
 
-    /// Wakes a receiver that sleeps.
+    /// The waker of a receiver that sleeps, once for each time that it does.
     #[inline]
-    fn wake(&self, solicited: bool) {
-        let Some(event) = &self.wake else { return };
+    fn waker(&self, solicited: bool) -> Option<&Arc<Waker>> {
+        let waker = self.wake.as_ref()?;
         fence(Ordering::SeqCst);
         match self.port.armed().load(Ordering::Relaxed) {
             ARMED_NEXT => {}
             ARMED_SOLICITED if solicited => {}
-            _ => return,
+            _ => return None,
         }
         self.port.armed().store(0, Ordering::Relaxed);
-        raise(event);
+        Some(waker)
     }
 }

@@ -9,6 +9,7 @@ use crate::control::Command;
 use crate::port::{Outbound, Record};
 
 use super::executor::{Executor, Reason, Step};
+use super::notices::Notices;
 use super::shared::Shared;
 use super::work::{Target, Work};
 
@@ -112,7 +113,7 @@ impl Executor {
                 return done;
             }
             self.datagrams.destinations.push((target, Way::Asked));
-            return ask(pair, target);
+            return ask(&mut self.notices, pair, target);
         };
         let way = &mut self.datagrams.destinations[place].1;
         match way {
@@ -120,7 +121,7 @@ impl Executor {
             Way::Refused(at) if at.elapsed() < ASK_AGAIN => done,
             Way::Refused(_) => {
                 *way = Way::Asked;
-                ask(pair, target)
+                ask(&mut self.notices, pair, target)
             }
             Way::Open(outbound) => {
                 if !outbound.peer_receives() {
@@ -130,7 +131,9 @@ impl Executor {
                 let record = Record::send(work, immediate);
                 match outbound.room(work.length as u64) {
                     Ok(Some(room)) if room >= work.length as u64 => {
-                        outbound.publish(record, |pieces| work.source.gather(0, pieces));
+                        let waker =
+                            outbound.publish(record, |pieces| work.source.gather(0, pieces));
+                        self.notices.wake(waker);
                     }
                     Ok(_) => {}
                     Err(_) => *way = Way::Refused(Instant::now()),
@@ -142,8 +145,8 @@ impl Executor {
 }
 
 #[cold]
-fn ask(pair: &Shared, target: Target) -> Step {
-    pair.ask(|pair, incarnation| Command::Datagram {
+fn ask(notices: &mut Notices, pair: &Shared, target: Target) -> Step {
+    notices.ask(pair, |pair, incarnation| Command::Datagram {
         pair,
         incarnation,
         target,

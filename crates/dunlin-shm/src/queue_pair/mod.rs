@@ -2,6 +2,7 @@
 
 mod datagram;
 mod executor;
+mod notices;
 mod post;
 mod shared;
 mod work;
@@ -364,5 +365,14 @@ impl ShmQueuePair {
         shared
             .receive
             .enter(|receive| Some(Arc::clone(&receive.inbound.first()?.port)))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl ShmQueuePair {
+    /// Bytes of records taken out of each port.
+    pub(crate) fn taken_for_tests(&self) -> Vec<u64> {
+        let receive = &self.shared.receive;
+        receive.enter(|receive| receive.inbound.iter().map(Inbound::head).collect())
     }
 }

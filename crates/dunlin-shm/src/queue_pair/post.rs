@@ -103,9 +103,17 @@ impl ShmQueuePair {
     fn execute_at_once(&self, work: &Work<'_>) -> bool {
         let shared = &*self.shared;
         // SAFETY: `&mut self` of the caller makes us the owner.
-        match unsafe { shared.send.owned(|executor| executor.execute(shared, work)) } {
-            Some(Step::Done(bytes)) => shared.succeed(work, bytes),
-            Some(Step::Fail(status)) => shared.fail(work, status),
+        let step = unsafe {
+            shared.send.owned(|executor| {
+                let step = executor.execute(shared, work);
+                // Nobody waits for us: what is not shared is behind no lock.
+                executor.notices.tell(shared);
+                step
+            })
+        };
+        match step {
+            Some(Step::Done(bytes)) => shared.tell(shared.succeed(work, bytes)),
+            Some(Step::Fail(status)) => shared.tell(shared.fail(work, status)),
             Some(Step::Wait(_)) => self.leave_over(work),
             None => return false,
         }
@@ -170,7 +178,7 @@ impl ShmQueuePair {
                 self.execute_at_once(work);
             }
             QueuePairState::SendQueueDrained => self.leave_over(work),
-            _ => shared.complete(work, CompletionStatus::Flushed, 0),
+            _ => shared.tell(shared.complete(work, CompletionStatus::Flushed, 0)),
         }
     }
 

@@ -9,8 +9,7 @@ use dunlin_verbs::{
     Transport,
 };
 
-use crate::completion_queue::{Entry, QueueCore};
-use crate::control::Command;
+use crate::completion_queue::{Entry, News, QueueCore};
 use crate::core::{lock, Core};
 use crate::gate::Gate;
 use crate::handover::{Handover, Held};
@@ -143,8 +142,8 @@ impl Shared {
         changed
     }
 
-    /// To Error from wherever it is but Reset, and wakes who waits for completions; flushing is left to the next
-    /// [`Shared::progress`] and to polling. `false` when it was there already.
+    /// To Error from wherever it is but Reset; flushing is left to the next [`Shared::progress`] and to polling, and who waits for
+    /// completions is woken by [`Shared::tell`] of a failure. `false` when it was there already.
     pub(crate) fn mark_error(&self) -> bool {
         self.mark(QueuePairState::Error)
     }
@@ -156,9 +155,6 @@ impl Shared {
                 return false;
             }
             if self.change_state(from, to) {
-                fence(Ordering::SeqCst);
-                self.send_cq.signal(true);
-                self.receive_cq.signal(true);
                 return true;
             }
         }
@@ -166,7 +162,9 @@ impl Shared {
 
     /// To Error, and flushes the sends that were left over. Not for a caller that holds the executor.
     pub(crate) fn enter_error(&self) {
-        self.mark_error();
+        if self.mark_error() {
+            self.tell(News::Failure);
+        }
         self.progress();
     }
 
@@ -187,9 +185,28 @@ impl Shared {
         lock(&self.mailbox).clear();
     }
 
+    /// Wakes who waits for completions and has not been told. Not for a caller that holds the executor, the gate or another lock.
+    #[inline(always)]
+    pub(crate) fn tell(&self, news: News) {
+        if news != News::Nothing {
+            self.tell_some(news);
+        }
+    }
+
+    #[inline]
+    fn tell_some(&self, news: News) {
+        if news == News::Overrun {
+            self.send_cq.overran();
+        }
+        self.send_cq.signal(news != News::Completion);
+        if news != News::Completion {
+            self.receive_cq.signal(true);
+        }
+    }
+
     /// Reports the end of `work`.
     #[inline]
-    pub(crate) fn complete(&self, work: &Work<'_>, status: CompletionStatus, bytes: usize) {
+    pub(crate) fn complete(&self, work: &Work<'_>, status: CompletionStatus, bytes: usize) -> News {
         self.send_cq.push(Entry {
             id: work.id,
             bytes,
@@ -199,26 +216,28 @@ impl Shared {
             member: self.send_place,
             incarnation: self.incarnation(),
             posted: work.posted,
-        });
+        })
     }
 
     /// Reports the success of `work` to who wants to know.
     #[inline(always)]
-    pub(crate) fn succeed(&self, work: &Work<'_>, bytes: usize) {
+    pub(crate) fn succeed(&self, work: &Work<'_>, bytes: usize) -> News {
         if work.flags.contains(SendFlags::SIGNALED) {
-            self.complete(work, CompletionStatus::Success, bytes);
+            return self.complete(work, CompletionStatus::Success, bytes);
         }
+        News::Nothing
     }
 
     /// Reports the failure of `work` and moves to the error state of the transport.
     #[cold]
-    pub(crate) fn fail(&self, work: &Work<'_>, status: CompletionStatus) {
+    pub(crate) fn fail(&self, work: &Work<'_>, status: CompletionStatus) -> News {
         tracing::debug!(queue_pair = self.number, id = work.id, %status, "request failed");
-        self.complete(work, status, 0);
+        let news = self.complete(work, status, 0);
         self.mark(match self.transport {
             Transport::ReliableConnection => QueuePairState::Error,
             _ => QueuePairState::SendQueueError,
         });
+        news.max(News::Failure)
     }
 
     /// Goes on with what was left over, if the executor is free.
@@ -240,17 +259,17 @@ impl Shared {
 
     /// Runs the executor; gives it back to the owner when nothing is left.
     pub(crate) fn run(&self, mut held: Held<'_, Executor>) {
-        if held.with(|executor| executor.run(self)) {
+        let (finished, mut notices) = held.with(|executor| {
+            let finished = executor.run(self);
+            (finished, std::mem::take(&mut executor.notices))
+        });
+        if finished {
             self.send_cq.left_over.fetch_sub(1, Ordering::SeqCst);
             held.give_back();
+        } else {
+            drop(held);
         }
-    }
-
-    /// Asks the control thread for something; the answer comes as mail.
-    #[cold]
-    pub(crate) fn ask(&self, command: impl FnOnce(Weak<Self>, u32) -> Command) {
-        let command = command(self.me.clone(), self.incarnation());
-        self.core.control.push(command);
+        notices.tell(self);
     }
 
     /// Puts an answer of the control thread where the executor finds it.

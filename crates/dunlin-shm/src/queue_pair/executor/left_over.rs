@@ -31,11 +31,12 @@ impl Executor {
                 QueuePairState::Reset => continue,
                 _ => {
                     self.crossed = 0;
-                    pair.complete(&work, CompletionStatus::Flushed, 0);
+                    let news = pair.complete(&work, CompletionStatus::Flushed, 0);
+                    self.notices.completed(news);
                     continue;
                 }
             }
-            match self.execute(pair, &work) {
+            let news = match self.execute(pair, &work) {
                 Step::Done(bytes) => pair.succeed(&work, bytes),
                 Step::Fail(status) => pair.fail(&work, status),
                 Step::Wait(reason) => match self.overdue(pair, reason) {
@@ -46,7 +47,8 @@ impl Executor {
                     Some(CompletionStatus::Success) => pair.succeed(&work, work.length),
                     Some(status) => pair.fail(&work, status),
                 },
-            }
+            };
+            self.notices.completed(news);
             self.crossed = 0;
             self.waiting = None;
         }

@@ -5,6 +5,7 @@ use dunlin_verbs::{Access, CompletionStatus, RemoteAddress, SendFlags, Transport
 use super::one_sided::place_on;
 use super::{unreliable_or, Executor, Reason, Step};
 use crate::port::{Nonsense, Outbound, Record, RecordKind};
+use crate::queue_pair::notices::Notices;
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::Work;
 
@@ -55,14 +56,15 @@ impl Executor {
                     return Ok(Step::Done(work.length));
                 }
                 if outbound.room(0)?.is_none() {
-                    return Ok(wait_for_room(outbound));
+                    return Ok(wait_for_room(outbound, &mut self.notices));
                 }
                 let record = Record {
                     kind: RecordKind::TooLong,
                     bytes: 0,
                     ..record
                 };
-                outbound.publish(record, |_| {});
+                let waker = outbound.publish(record, |_| {});
+                self.notices.wake(waker);
                 return Ok(Step::Fail(CompletionStatus::RemoteInvalidRequest));
             }
         }
@@ -74,7 +76,7 @@ impl Executor {
             let wanted = most.min(left as u64);
             let room = match outbound.room(wanted)? {
                 Some(room) if room >= least.min(wanted) => room,
-                _ => return Ok(wait_for_room(outbound)),
+                _ => return Ok(wait_for_room(outbound, &mut self.notices)),
             };
             let bytes = room.min(wanted) as usize;
             let fits = bytes == left;
@@ -85,7 +87,8 @@ impl Executor {
                 bytes: bytes as u32,
                 ..record
             };
-            outbound.publish(record, |pieces| work.source.gather(crossed, pieces));
+            let waker = outbound.publish(record, |pieces| work.source.gather(crossed, pieces));
+            self.notices.wake(waker);
             self.crossed += bytes;
             if fits {
                 self.crossed = 0;
@@ -124,7 +127,7 @@ impl Executor {
             return Ok(self.not_ready(work, reliable));
         }
         if outbound.room(0)?.is_none() {
-            return Ok(wait_for_room(outbound));
+            return Ok(wait_for_room(outbound, &mut self.notices));
         }
         place_on(pair, work.source, target);
         let record = Record {
@@ -132,13 +135,14 @@ impl Executor {
             bytes: 0,
             ..Record::send(work, Some(immediate))
         };
-        outbound.publish(record, |_| {});
+        let waker = outbound.publish(record, |_| {});
+        self.notices.wake(waker);
         Ok(Step::Done(work.length))
     }
 }
 
 #[cold]
-fn wait_for_room(outbound: &Outbound) -> Step {
-    outbound.wake_for_room();
+fn wait_for_room(outbound: &Outbound, notices: &mut Notices) -> Step {
+    notices.wake(outbound.waker_for_room());
     Step::Wait(Reason::Room)
 }

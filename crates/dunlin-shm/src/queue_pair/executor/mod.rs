@@ -15,6 +15,7 @@ use dunlin_verbs::{CompletionStatus, ConnectAttributes, EndpointAddress, Operati
 use crate::port::{Nonsense, Outbound};
 
 use super::datagram::Datagrams;
+use super::notices::Notices;
 use super::shared::Shared;
 use super::work::{LeftOver, Work};
 
@@ -60,6 +61,8 @@ pub(crate) struct Executor {
     pub(crate) remote: Option<EndpointAddress>,
     pub(crate) attributes: ConnectAttributes,
     pub(crate) datagrams: Datagrams,
+    /// What the work so far has to tell others.
+    pub(crate) notices: Notices,
 }
 
 impl Executor {
@@ -77,6 +80,7 @@ impl Executor {
             remote: None,
             attributes: ConnectAttributes::default(),
             datagrams: Datagrams::default(),
+            notices: Notices::default(),
         }
     }
 

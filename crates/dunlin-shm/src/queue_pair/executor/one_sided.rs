@@ -177,7 +177,7 @@ impl Executor {
         if self.asked != Some(key) {
             self.asked = Some(key);
             if let Some(remote) = self.remote {
-                pair.ask(|pair, incarnation| Command::Map {
+                self.notices.ask(pair, |pair, incarnation| Command::Map {
                     pair,
                     incarnation,
                     remote,

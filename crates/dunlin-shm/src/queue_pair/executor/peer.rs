@@ -55,7 +55,7 @@ impl Executor {
         if self.attach_again.is_some_and(|at| Instant::now() >= at) {
             self.attach_again = None;
             if let Some(remote) = self.remote {
-                pair.ask(|pair, incarnation| Command::Attach {
+                self.notices.ask(pair, |pair, incarnation| Command::Attach {
                     pair,
                     incarnation,
                     remote,

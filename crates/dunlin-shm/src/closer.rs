@@ -1,0 +1,91 @@
+//! Closing what a peer had a part in, where nobody waits for it.
+//!
+//! The last close of a file can wait for as long as its maker likes: a TCP connection lingers until its bytes are read, a file of a
+//! file system in user space is flushed by its server. A peer can send such a file, or leave it in the queue of a socket that it
+//! shares with us, with which it is closed. So what a peer had a part in is closed by threads that do nothing else and end when
+//! nothing is left to close. What can be told to be harmless (a sealed memory file) is closed at once: [`Foreign::into_inner`].
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+
+use crate::core::lock;
+
+/// Threads that close at once: so many files can be stuck, each for as long as its maker lives, before others wait to be closed.
+const THREADS_MAX: usize = 16;
+
+/// A descriptor that a peer sent, or of a socket whose other end a peer has.
+#[derive(Debug)]
+pub(crate) struct Foreign(Option<OwnedFd>);
+
+#[derive(Debug)]
+struct Closing {
+    files: VecDeque<OwnedFd>,
+    threads: usize,
+}
+
+static CLOSING: Mutex<Closing> = Mutex::new(Closing {
+    files: VecDeque::new(),
+    threads: 0,
+});
+
+impl Foreign {
+    /// The descriptor, for who knows that it may be closed anywhere.
+    pub(crate) fn into_inner(mut self) -> Option<OwnedFd> {
+        self.0.take()
+    }
+}
+
+impl From<OwnedFd> for Foreign {
+    fn from(file: OwnedFd) -> Self {
+        Self(Some(file))
+    }
+}
+
+impl AsFd for Foreign {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Some(file) => file.as_fd(),
+            None => unreachable!("only `into_inner` and `drop` take it, and both take the value"),
+        }
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.take() {
+            close(file);
+        }
+    }
+}
+
+fn close(file: OwnedFd) {
+    {
+        let mut closing = lock(&CLOSING);
+        closing.files.push_back(file);
+        if closing.threads == THREADS_MAX {
+            return;
+        }
+        // One more although others are at it: they may be stuck.
+        closing.threads += 1;
+    }
+    let spawned = std::thread::Builder::new()
+        .name("dunlin-shm-close".to_owned())
+        .stack_size(64 << 10)
+        .spawn(close_all);
+    if let Err(error) = spawned {
+        // It waits for the next one.
+        lock(&CLOSING).threads -= 1;
+        tracing::warn!(%error, "no thread to close a peer's descriptor");
+    }
+}
+
+fn close_all() {
+    let mut closing = lock(&CLOSING);
+    while let Some(file) = closing.files.pop_front() {
+        drop(closing);
+        drop(file);
+        closing = lock(&CLOSING);
+    }
+    closing.threads -= 1;
+}

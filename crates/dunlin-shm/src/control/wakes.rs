@@ -1,0 +1,87 @@
+//! Which peers may wake which completion channels: one pair of sockets for each session and channel, however many queue pairs use it.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+
+use rustix::io::Errno;
+
+use crate::channel::{ShmCompletionChannel, WeakChannel};
+use crate::closer::Foreign;
+use crate::wake::Waker;
+
+/// By which ends the peer of a session wakes us.
+#[derive(Debug, Default)]
+pub(super) struct Admitted {
+    last: u32,
+    ends: Vec<AdmittedEnd>,
+}
+
+#[derive(Debug)]
+struct AdmittedEnd {
+    /// What the peer calls it.
+    number: u32,
+    channel: WeakChannel,
+    name: u64,
+}
+
+impl Admitted {
+    /// The number of the end for `channel`, and the end itself unless the peer has it.
+    pub(super) fn end(
+        &mut self,
+        channel: &ShmCompletionChannel,
+    ) -> Result<(u32, Option<OwnedFd>), Errno> {
+        let known = self.ends.iter().find(|end| end.channel.is(channel));
+        if let Some(end) = known.filter(|end| channel.hears(end.name)) {
+            return Ok((end.number, None));
+        }
+        // The peer gives an end up with the last queue pair that used it, and channels come and go.
+        self.ends.retain(|end| match end.channel.upgrade() {
+            Some(other) => !end.channel.is(channel) && other.hears(end.name),
+            None => false,
+        });
+        let (name, theirs) = channel.admit()?;
+        // Never 0, which is none.
+        self.last = self.last.checked_add(1).unwrap_or(1);
+        self.ends.push(AdmittedEnd {
+            number: self.last,
+            channel: channel.downgrade(),
+            name,
+        });
+        Ok((self.last, Some(theirs)))
+    }
+}
+
+impl Drop for AdmittedEnd {
+    fn drop(&mut self) {
+        self.channel.dismiss(self.name);
+    }
+}
+
+/// By which ends we wake the peer of a session, by the peer's numbers. Queue pairs keep them.
+#[derive(Debug, Default)]
+pub(super) struct Wakers(HashMap<u32, Weak<Waker>>);
+
+impl Wakers {
+    /// The waker of this number, which is new when a descriptor came with it.
+    pub(super) fn find(
+        &mut self,
+        number: u32,
+        file: Option<Foreign>,
+    ) -> Result<Option<Arc<Waker>>, Errno> {
+        match (number, file) {
+            (0, _) => Ok(None),
+            // We gave it up while the answer was under way. The next answer brings a new one.
+            (_, None) => match self.0.get(&number).and_then(Weak::upgrade) {
+                Some(waker) => Ok(Some(waker)),
+                None => Err(Errno::NOENT),
+            },
+            (_, Some(file)) => {
+                let waker = Arc::new(Waker::new(file)?);
+                self.0.retain(|_, waker| waker.strong_count() > 0);
+                self.0.insert(number, Arc::downgrade(&waker));
+                Ok(Some(waker))
+            }
+        }
+    }
+}
