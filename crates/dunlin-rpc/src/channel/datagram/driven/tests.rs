@@ -121,7 +121,6 @@ impl Server {
                     packet.push(header, &number.to_le_bytes());
                 }
                 Step::Starved(bytes) => panic!("no memory for {bytes} bytes"),
-                Step::Starved(bytes) => panic!("no memory for {bytes} bytes"),
                 Step::Again => assert!(self.answerer.put(header.call, 0, &mut packet)),
                 Step::Run(whole) => {
                     self.next[slot] = generation.wrapping_add(1);
