@@ -29,6 +29,7 @@ mod descriptors;
 mod device;
 mod gate;
 mod handover;
+mod heap;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;
 mod mapping;

@@ -21,6 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::channel::{consume, create_event, raise};
 use crate::core::{lock, Core};
+use crate::heap::Trim;
 use crate::mapping::system;
 use crate::queue_pair::{Shared, Target};
 
@@ -113,6 +114,7 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<JoinHandle<()>, VerbsError> {
                 core,
                 listener,
                 watched: Vec::new(),
+                trim: Trim::default(),
                 tick: TICK_MIN,
             }
             .run();
@@ -141,6 +143,7 @@ struct Control {
     client: Client,
     server: Server,
     watched: Vec<Weak<Shared>>,
+    trim: Trim,
     tick: Duration,
 }
 
@@ -155,6 +158,7 @@ impl Control {
             let now = Instant::now();
             self.client.expire(now);
             self.server.expire(now);
+            self.trim.expire(now);
             if let Err(errno) = self.wait() {
                 tracing::error!(%errno, "the control thread cannot wait");
                 std::thread::sleep(TICK_MAX);
@@ -186,7 +190,10 @@ impl Control {
                     target,
                 } => self.client.datagram(pair, incarnation, target),
                 Command::Ready(number) => self.server.ready(number),
-                Command::Closed(number) => self.server.closed(number),
+                Command::Closed(number) => {
+                    self.server.closed(number);
+                    self.trim.queue_pair_ended();
+                }
                 Command::Watch(pair) => {
                     self.watched.push(pair);
                     self.tick = TICK_MIN;
@@ -215,7 +222,11 @@ impl Control {
     /// How long it may sleep: as long as it likes when nobody waits for time to pass.
     fn pause(&self) -> Option<Duration> {
         let tick = (!self.watched.is_empty()).then_some(self.tick);
-        let deadlines = [self.client.deadline(), self.server.deadline()];
+        let deadlines = [
+            self.client.deadline(),
+            self.server.deadline(),
+            self.trim.deadline(),
+        ];
         let next = deadlines.into_iter().flatten().min();
         let silence = next.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         tick.into_iter().chain(silence).min()
