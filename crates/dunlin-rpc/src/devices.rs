@@ -214,3 +214,19 @@ pub(crate) fn capabilities(fabrics: &Fabrics) -> std::io::Result<Vec<Capability>
         })
         .collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::MAX_CONNECTIONS;
+
+    /// Else a limit with another name ends them, in the middle of a handshake.
+    #[test]
+    fn the_device_has_room_for_all_connections_of_a_server() {
+        let limits = ShmConfig::default();
+        // Two rings or pools, and room for long messages.
+        assert!(limits.max_regions >= 3 * MAX_CONNECTIONS);
+        assert!(limits.max_queue_pairs >= 2 * MAX_CONNECTIONS);
+        assert!(limits.max_registered_bytes / MAX_CONNECTIONS >= 512 << 10);
+    }
+}

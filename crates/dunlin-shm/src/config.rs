@@ -49,7 +49,7 @@ impl Default for ShmConfig {
             // A server has two for each connection of some presets and 4096 connections, and room is left for long messages.
             max_regions: 16384,
             max_registered_bytes: 4 << 30,
-            // As many as regions may be of use; a process that is a server and its own client has two for each connection.
+            // A process that is a server and its own client has two for each connection.
             max_queue_pairs: 16384,
             port_bytes: 256 << 10,
             datagram_port_bytes: 512 << 10,

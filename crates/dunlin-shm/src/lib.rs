@@ -34,6 +34,7 @@ mod device;
 pub mod fuzzing;
 mod gate;
 mod handover;
+mod heap;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;
 mod mapping;

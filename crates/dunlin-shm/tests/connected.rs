@@ -3,9 +3,11 @@
 
 mod common;
 
-use common::{pair_of, quiet};
+use common::{pair_of, quiet, Side};
+use dunlin_shm::ShmSharedReceiveQueue;
 use dunlin_verbs::{
-    CompletionOpcode, CompletionStatus, Operation, QueuePair, QueuePairState, Region, Transport,
+    CompletionOpcode, CompletionStatus, Device, Operation, PostErrorKind, QueuePair,
+    QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, Region, Segment, Transport,
 };
 
 fn read(side: &common::Side, offset: usize, length: usize) -> Vec<u8> {
@@ -336,4 +338,69 @@ fn a_message_that_an_unreliable_sender_gives_up_leaves_no_trace() {
     let mut bytes = [0; 8];
     to.memory().read(0, &mut bytes);
     assert_eq!(&bytes, b"after it");
+}
+
+/// A receive queue for RECEIVEs without bytes: more wake-ups than its small port holds at once, and nothing else.
+#[test]
+fn an_empty_receive_queue_takes_immediates_and_no_bytes() {
+    let (mut a, mut b) = (
+        Side::new(Transport::ReliableConnection),
+        Side::new(Transport::ReliableConnection),
+    );
+    b.pair = b
+        .device
+        .create_queue_pair(
+            &b.domain,
+            &QueuePairConfig {
+                transport: Transport::ReliableConnection,
+                send_completions: &b.sends,
+                receive_completions: &b.receives,
+                send_requests: 64,
+                receive_queue: ReceiveQueue::<ShmSharedReceiveQueue>::OwnEmpty(8),
+                segments: 4,
+                inline_bytes: 64,
+            },
+        )
+        .unwrap();
+    let (at_a, at_b) = (a.pair.address(), b.pair.address());
+    a.connect(&at_b);
+    b.connect(&at_a);
+    let region = b.region.clone();
+    let refused = b.pair.post_receive(&[ReceiveRequest {
+        id: 0,
+        segments: &[Segment {
+            region: &region,
+            offset: 0,
+            length: 8,
+        }],
+    }]);
+    assert_eq!(
+        refused.unwrap_err().kind,
+        PostErrorKind::Segments { count: 1, limit: 0 }
+    );
+    for number in 0..1000u32 {
+        let receive = ReceiveRequest {
+            id: number.into(),
+            segments: &[],
+        };
+        b.pair.post_receive(&[receive]).unwrap();
+        let send = Operation::Send {
+            immediate: Some(number),
+        };
+        a.post_inline(number.into(), send, &[]);
+        assert!(a.sent().is_success());
+        let received = b.received();
+        assert_eq!(
+            (received.id, received.immediate),
+            (number.into(), Some(number))
+        );
+    }
+    let receive = ReceiveRequest {
+        id: 7,
+        segments: &[],
+    };
+    b.pair.post_receive(&[receive]).unwrap();
+    a.post_inline(7, Operation::Send { immediate: None }, b"bytes");
+    assert_eq!(a.sent().status, CompletionStatus::RemoteInvalidRequest);
+    assert_eq!(b.received().status, CompletionStatus::LocalLength);
 }

@@ -82,25 +82,20 @@ fn a_plain_connection_is_small_and_gives_its_memory_back() {
     // What the first connection brings for all others.
     wave(1);
     let start = Belongings::now();
-    let mut first = None;
     for number in 0..number("DUNLIN_WAVES", 4) {
         let (before, within) = wave(count);
         let each = (within.resident_kib - before.resident_kib) as f64 / count as f64;
+        assert!(each <= 160.0, "{each:.1} KiB for each connection");
         eventually("descriptors and threads are given back", || {
             let now = Belongings::now();
             now.files <= start.files + 4 && now.threads <= start.threads
         });
+        // What was in use comes back, but for a sixteenth and what a process has lying about; so one wave leaves no more than another.
+        let most = start.resident_kib + (within.resident_kib - before.resident_kib) / 16 + 4096;
+        eventually("memory is given back", || {
+            Belongings::now().resident_kib <= most
+        });
         let after = Belongings::now();
         println!("wave {number} of {count}: {each:.1} KiB each; before {before:?}, within {within:?}, after {after:?}");
-        if number == 0 {
-            assert!(each <= 160.0, "{each:.1} KiB for each connection");
-        }
-        let first = *first.get_or_insert(after.resident_kib);
-        // Not above the end of the first wave by more than a twentieth of what the wave had.
-        let margin = (within.resident_kib - start.resident_kib) / 20 + 1024;
-        assert!(
-            after.resident_kib <= first + margin,
-            "{after:?} after wave {number}, {first} KiB after the first"
-        );
     }
 }

@@ -87,7 +87,7 @@ impl Server {
             device: None,
             pollers: 1,
             workers: 4,
-            max_connections: 4096,
+            max_connections: MAX_CONNECTIONS,
             handshake_timeout: AcceptorConfig::default().handshake_timeout,
             affinity: None,
             most_active: MAX_ACTIVE,
@@ -442,6 +442,9 @@ impl std::fmt::Debug for RunningServer {
             .finish_non_exhaustive()
     }
 }
+
+/// Connections of a server, by default: a busy service of one host. What they stand on has room for more, so that this is what ends them.
+pub(crate) const MAX_CONNECTIONS: usize = 4096;
 
 /// How long [`RunningServer::shutdown`] takes at most, and how long of that it waits for answers to be taken.
 const SHUTDOWN: Duration = Duration::from_secs(10);

@@ -24,6 +24,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::channel::{consume, create_event, raise};
 use crate::closer::Foreign;
 use crate::core::{lock, Core};
+use crate::heap::Trim;
 use crate::mapping::system;
 use crate::queue_pair::{Shared, Target};
 
@@ -118,6 +119,7 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<JoinHandle<()>, VerbsError> {
                 core,
                 listener,
                 watched: Vec::new(),
+                trim: Trim::default(),
                 tick: TICK_MIN,
             }
             .run();
@@ -147,6 +149,7 @@ struct Control {
     client: Client,
     server: Server,
     watched: Vec<Weak<Shared>>,
+    trim: Trim,
     tick: Duration,
 }
 
@@ -161,6 +164,7 @@ impl Control {
             let now = Instant::now();
             self.client.expire(now);
             self.server.expire(now);
+            self.trim.expire(now);
             if let Err(errno) = self.wait() {
                 tracing::error!(%errno, "the control thread cannot wait");
                 std::thread::sleep(TICK_MAX);
@@ -194,7 +198,10 @@ impl Control {
                 } => self.client.datagram(pair, incarnation, target),
                 Command::Meet(uid) => self.client.meet(uid),
                 Command::Ready(number) => self.server.ready(number),
-                Command::Closed(number) => self.server.closed(number),
+                Command::Closed(number) => {
+                    self.server.closed(number);
+                    self.trim.queue_pair_ended();
+                }
                 Command::Watch(pair) => {
                     self.watched.push(pair);
                     self.tick = TICK_MIN;
@@ -223,7 +230,11 @@ impl Control {
     /// How long it may sleep: as long as it likes when nobody waits for time to pass.
     fn pause(&self) -> Option<Duration> {
         let tick = (!self.watched.is_empty()).then_some(self.tick);
-        let deadlines = [self.client.deadline(), self.server.deadline()];
+        let deadlines = [
+            self.client.deadline(),
+            self.server.deadline(),
+            self.trim.deadline(),
+        ];
         let next = deadlines.into_iter().flatten().min();
         let silence = next.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         tick.into_iter().chain(silence).min()

@@ -115,3 +115,45 @@ fn are_apart(regions: &[PeerRegion], count: usize) -> bool {
         !std::mem::replace(place, true)
     })
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mapping::create_sealed;
+    use crate::region_table::KEY_INDEX_BITS;
+
+    #[test]
+    fn regions_are_found_by_their_keys_alone() {
+        let (_, mapping) = create_sealed("dunlin-shm-test", 4096, false).unwrap();
+        let mapping = Arc::new(mapping);
+        let region = |key| PeerRegion::new(key, Access::all(), 0, 4096, Arc::clone(&mapping));
+        let mut regions = PeerRegions::default();
+        assert!(regions.get(0).is_none() && regions.get(u32::MAX).is_none());
+        let of = |index: u32, users: u32| users << KEY_INDEX_BITS | index;
+        // The last two differ in their highest bit only.
+        let keys = [
+            of(5, 1),
+            of(6, 1),
+            of(4100, 1),
+            of(5 + 8192, 2),
+            of(6 + 8192, 9),
+        ];
+        for key in keys {
+            regions.insert(region(key));
+        }
+        for key in keys {
+            assert_eq!(regions.get(key).map(|region| region.key), Some(key));
+        }
+        assert!(regions.get(of(5, 3)).is_none() && regions.get(of(7, 1)).is_none());
+        // An index has one region.
+        regions.insert(region(of(5, 3)));
+        assert!(regions.get(of(5, 1)).is_none() && regions.get(of(5, 3)).is_some());
+        regions.retain(|region| region.key != keys[1]);
+        assert!(regions.get(keys[1]).is_none() && regions.get(keys[4]).is_some());
+        // A connection that maps few has a small table, whatever the numbers are.
+        let mut few = PeerRegions::default();
+        few.insert(region(of(4001, 1)));
+        few.insert(region(of(4002, 1)));
+        assert_eq!(few.places.len(), 2);
+    }
+}
