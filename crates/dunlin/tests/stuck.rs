@@ -9,7 +9,7 @@ use std::sync::{mpsc, Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use common::{eventually, ECHO};
-use dunlin::{CallError, Client, Preset, RunningServer, Server};
+use dunlin::{CallError, Client, Preset, Reply, RunningServer, Server};
 use futures_executor::block_on;
 use process::{listen, role, say, Other};
 
@@ -83,8 +83,19 @@ fn serve(place: Place, gate: &Arc<Gate>) -> RunningServer {
 }
 
 fn client(preset: Preset, server: &RunningServer) -> Client {
-    let builder = Client::builder().preset(preset).deadline(PATIENCE * 2);
+    let builder = Client::builder().preset(preset);
+    let builder = builder.deadline(PATIENCE * 2);
     builder.connect(&server.address().to_string()).unwrap()
+}
+
+/// A call, again if it got lost on its way, as a first datagram may where the machine is busy.
+fn call(client: &Client, handler: u16, payload: &[u8]) -> Result<Reply, CallError> {
+    loop {
+        match client.call(handler, payload) {
+            Err(CallError::PacketLost { executed: false }) => {}
+            ended => return ended,
+        }
+    }
 }
 
 /// A server with two clients: one whose call is stuck, one that only stands on the same poller. What the server does in its `end` is over in time,
@@ -98,21 +109,21 @@ fn a_stuck_handler(preset: Preset, place: Place, end: fn(RunningServer) -> bool)
         let (ready, is_ready) = mpsc::channel();
         let beside = scope.spawn(|| {
             let ready = ready;
-            assert_eq!(&*other.call(ECHO, b"before").unwrap(), b"before");
+            assert_eq!(&*call(&other, ECHO, b"before").unwrap(), b"before");
             ready.send(()).unwrap();
             eventually("the other one is stuck", || {
                 gate.inside.load(Ordering::Relaxed) > 0
             });
             match place {
                 // Behind the one that is stuck, on the same poller.
-                Place::Poller => other.call(ECHO, b"behind"),
-                Place::Worker => other.call(STUCK, b"behind"),
+                Place::Poller => call(&other, ECHO, b"behind"),
+                Place::Worker => call(&other, STUCK, b"behind"),
             }
         });
         is_ready.recv().unwrap();
-        let stuck = scope.spawn(|| caller.call(STUCK, b"never"));
+        let stuck = scope.spawn(|| call(&caller, STUCK, b"never"));
         eventually(&format!("{name}: the handler runs"), || {
-            gate.inside.load(Ordering::Relaxed) == 1
+            gate.inside.load(Ordering::Relaxed) > 0
         });
         if place == Place::Worker {
             eventually("both run", || gate.inside.load(Ordering::Relaxed) == 2);
@@ -123,9 +134,9 @@ fn a_stuck_handler(preset: Preset, place: Place, end: fn(RunningServer) -> bool)
         // Whatever is wrong, the handlers must not wait for ever.
         let opener = Opener(&gate);
         let ended = ended.unwrap_or_else(|_| panic!("{name}: the server does not end"));
-        for call in [stuck, beside] {
-            eventually("the clients hear of it", || call.is_finished());
-            let call = call.join().unwrap();
+        for waiting in [stuck, beside] {
+            eventually("the clients hear of it", || waiting.is_finished());
+            let call = waiting.join().unwrap();
             assert!(
                 matches!(
                     call,
@@ -142,8 +153,10 @@ fn a_stuck_handler(preset: Preset, place: Place, end: fn(RunningServer) -> bool)
     eventually("the handlers return, to nobody", || {
         gate.left.load(Ordering::Relaxed) == gate.inside.load(Ordering::Relaxed)
     });
-    let gone = caller.call(ECHO, b"gone");
-    assert!(matches!(gone, Err(CallError::Connect(_))), "{gone:?}");
+    // A lane that was quiet may be lost by that very call; then there is no server any more.
+    eventually("nobody is there", || {
+        matches!(caller.call(ECHO, b"gone"), Err(CallError::Connect(_)))
+    });
 }
 
 struct Opener<'a>(&'a Gate);

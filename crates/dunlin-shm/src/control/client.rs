@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -192,7 +193,7 @@ impl Client {
                     self.core.push_event(AsyncEvent::PeerGone(uid));
                 }
                 if errno == Errno::CONNREFUSED {
-                    self.gone(uid, None);
+                    self.gone(uid);
                 }
                 return request.refuse();
             }
@@ -212,16 +213,16 @@ impl Client {
     pub(super) fn meet(&mut self, uid: [u8; 16]) {
         // When it cannot be opened for another reason, a datagram tries again.
         if matches!(self.session(uid), Err(Errno::CONNREFUSED)) {
-            self.gone(uid, None);
+            self.gone(uid);
         }
     }
 
-    /// A device that datagrams may go to is no more, or one of its queue pairs: whoever waits for answers from there looks.
-    fn gone(&self, uid: [u8; 16], number: Option<u32>) {
-        self.core.destinations.are_gone(uid, number);
+    /// A device that datagrams may go to is no more: whoever waits for answers from there looks.
+    fn gone(&self, uid: [u8; 16]) {
+        self.core.destinations.are_gone(uid, None);
         for pair in self.core.all_queue_pairs() {
             if pair.transport == Transport::UnreliableDatagram {
-                pair.receive_cq.signal(true);
+                hear_of_end(&pair, uid, None);
             }
         }
     }
@@ -266,13 +267,8 @@ impl Client {
     /// Deals with the sessions whose sockets are ready.
     pub(super) fn handle(&mut self, ready: &[bool]) {
         let core = Arc::clone(&self.core);
-        let mut gone = Vec::new();
-        let handle = |session: &mut Session| session.handle(&core, &mut gone);
-        for lost in handle_ready(&mut self.sessions, ready, handle) {
+        for lost in handle_ready(&mut self.sessions, ready, |session| session.handle(&core)) {
             self.lose(lost);
-        }
-        for (uid, number) in gone {
-            self.gone(uid, Some(number));
         }
     }
 
@@ -297,15 +293,13 @@ impl Client {
     /// The peer is gone: so are its queue pairs.
     fn lose(&mut self, session: Session) {
         self.core.push_event(AsyncEvent::PeerGone(session.uid));
-        self.gone(session.uid, None);
+        self.gone(session.uid);
         for pair in self.core.all_queue_pairs() {
             let connected = lock(&pair.link)
                 .remote
                 .is_some_and(|remote| remote.gid == session.uid);
             if connected {
                 pair.enter_error();
-            } else if pair.transport == Transport::UnreliableDatagram {
-                pair.deliver(pair.incarnation(), Mail::Gone(session.uid));
             }
         }
         for request in session.requests.into_values() {
@@ -315,36 +309,25 @@ impl Client {
 }
 
 impl Session {
-    /// `gone`: queue pairs that its owner gave up.
-    fn handle(&mut self, core: &Core, gone: &mut Vec<([u8; 16], u32)>) -> Result<(), Broken> {
+    fn handle(&mut self, core: &Core) -> Result<(), Broken> {
         self.socket.flush()?;
         for _ in 0..MESSAGES_PER_ROUND {
             let Some((message, files)) = self.socket.receive_with_files()? else {
                 break;
             };
-            self.take(core, message, files, gone)?;
+            self.take(core, message, files)?;
         }
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        core: &Core,
-        message: Message,
-        files: Vec<Foreign>,
-        gone: &mut Vec<([u8; 16], u32)>,
-    ) -> Result<(), Broken> {
+    fn take(&mut self, core: &Core, message: Message, files: Vec<Foreign>) -> Result<(), Broken> {
         let number = match message {
             Message::Port { request, .. }
             | Message::Region { request, .. }
             | Message::Refused { request } => request,
             Message::Closed { request, requester } => {
                 self.peer_closed(core, request, requester);
-                let closed =
-                    |port: &DatagramPort| (port.request, port.ours) == (request, requester);
-                if let Some(at) = self.datagrams.iter().position(closed) {
-                    gone.push((self.uid, self.datagrams.swap_remove(at).its));
-                }
+                self.datagram_port_closed(core, request, requester);
                 return Ok(());
             }
             _ => return Err(Broken),
@@ -473,6 +456,19 @@ impl Session {
         Some(PeerRegion::new(key, access, base, length, mapping))
     }
 
+    /// A queue pair of the peer is gone to which ours may send datagrams.
+    fn datagram_port_closed(&mut self, core: &Core, request: u32, requester: u32) {
+        let closed = |port: &DatagramPort| (port.request, port.ours) == (request, requester);
+        let Some(at) = self.datagrams.iter().position(closed) else {
+            return;
+        };
+        let its = self.datagrams.swap_remove(at).its;
+        core.destinations.are_gone(self.uid, Some(its));
+        if let Some(pair) = core.queue_pair(requester) {
+            hear_of_end(&pair, self.uid, Some(its));
+        }
+    }
+
     /// A queue pair of the peer is gone; ours that was connected to it has no use any more.
     fn peer_closed(&self, core: &Core, request: u32, requester: u32) {
         let Some(pair) = core.queue_pair(requester) else {
@@ -494,6 +490,13 @@ fn close_memory_file(file: Foreign) {
     if is_memory_file(file.as_fd()) {
         drop(file.into_inner());
     }
+}
+
+/// Tells a datagram queue pair that a device that it may send to is no more, or, with a number, one of its queue pairs.
+fn hear_of_end(pair: &Shared, uid: [u8; 16], number: Option<u32>) {
+    pair.deliver(pair.incarnation(), Mail::Gone(uid, number));
+    pair.has_gone.store(true, Ordering::Release);
+    pair.receive_cq.signal(true);
 }
 
 /// The answer to an attach. The request's number is kept, to tell a late word about an earlier life of the queue pair.

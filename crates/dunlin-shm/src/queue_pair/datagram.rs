@@ -1,5 +1,6 @@
 //! UD: datagrams to any queue pair, each through a port of its own.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Generation;
@@ -90,9 +91,14 @@ impl Datagrams {
         }
     }
 
-    /// Lets go of the ports of a device that is no more.
-    pub(crate) fn forget(&mut self, uid: [u8; 16]) {
-        self.destinations.retain(|(target, _)| target.gid != uid);
+    /// Lets go of the ports of a device that is no more, or of one of its queue pairs.
+    pub(crate) fn forget(&mut self, uid: [u8; 16], number: Option<u32>) {
+        let is_gone =
+            |target: &Target| target.gid == uid && number.is_none_or(|one| one == target.number);
+        self.destinations.retain(|(target, way)| {
+            // An answer that is waited for comes, and says so.
+            !is_gone(target) || (number.is_some() && matches!(way, Way::Asked))
+        });
     }
 }
 
@@ -103,6 +109,10 @@ impl Executor {
         let (Some(target), &Operation::Send { immediate }) = (work.target(), work.operation) else {
             return done;
         };
+        if pair.has_gone.load(Ordering::Relaxed) {
+            pair.has_gone.store(false, Ordering::Relaxed);
+            self.read_mail(pair);
+        }
         let mut place = self.datagrams.find(target);
         if !matches!(place, Some(at) if matches!(self.datagrams.destinations[at].1, Way::Open(_))) {
             self.read_mail(pair);

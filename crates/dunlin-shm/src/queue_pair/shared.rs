@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) queue_key: u32,
     state: AtomicU32,
     incarnation: AtomicU32,
+    /// The mailbox has news of destinations that are gone: who sends lets go of their ports.
+    pub(crate) has_gone: AtomicBool,
     pub(crate) send: Handover<Executor>,
     pub(crate) send_cq: Arc<QueueCore>,
     pub(crate) receive_cq: Arc<QueueCore>,
@@ -94,6 +96,7 @@ impl Shared {
             queue_key: crate::core::random_u64() as u32,
             state: AtomicU32::new(QueuePairState::Reset as u32),
             incarnation: AtomicU32::new(0),
+            has_gone: AtomicBool::new(false),
             send: Handover::new(Executor::new()),
             send_cq: parts.send_cq,
             receive_cq: parts.receive_cq,

@@ -23,8 +23,8 @@ pub(crate) enum Mail {
     Region(u32, Result<PeerRegion, CompletionStatus>),
     /// The port of a datagram's destination, or a refusal.
     Datagram(Target, Option<Outbound>),
-    /// A device that datagrams may have gone to is no more.
-    Gone([u8; 16]),
+    /// A device that datagrams may have gone to is no more, or, with a number, one of its queue pairs.
+    Gone([u8; 16], Option<u32>),
 }
 
 impl Executor {
@@ -92,7 +92,7 @@ impl Executor {
                     self.regions.insert(region);
                 }
                 Mail::Datagram(target, outbound) => self.datagrams.answered(target, outbound),
-                Mail::Gone(uid) => self.datagrams.forget(uid),
+                Mail::Gone(uid, number) => self.datagrams.forget(uid, number),
             }
         }
     }
