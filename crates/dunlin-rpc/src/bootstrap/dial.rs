@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
-use super::dialed::{Conversation, Dialed};
+use super::dialed::{Conversation, Dialed, Time};
 use super::error::BootstrapError;
 use super::message::{ClientHello, ClientOpen, NONCE_BYTES};
 use super::secret::{Secret, Transcript};
 use super::selection::Capability;
-use super::stream::FrameStream;
+use super::stream::{after, FrameStream};
 use super::wire::{self, MAX_FRAME};
 
 const GREETING: &str = "waiting for its hello";
@@ -29,8 +29,8 @@ pub struct DialConfig {
     pub capabilities: Vec<Capability>,
     /// The name or kind of the only device that will do.
     pub device: Option<String>,
-    /// Time for connecting and the hellos, and again for the open request. 5 s. Resolving a host name takes what
-    /// the system's resolver allows itself.
+    /// Time for all of it: connecting, the hellos, the open request. 5 s. Resolving a host name takes what the
+    /// system's resolver allows itself.
     pub timeout: Duration,
 }
 
@@ -68,10 +68,27 @@ pub(super) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, BootstrapErr
 /// # Errors
 /// Says which step failed, and what would help.
 pub fn dial(address: &Address, config: &DialConfig) -> Result<Dialed, BootstrapError> {
-    let deadline = Instant::now() + config.timeout;
+    dial_until(address, config, after(config.timeout))
+}
+
+/// As [`dial`], for a caller who waits no longer than until `deadline`, which holds for [`Dialed::open`] too. The
+/// timeout of the configuration holds as well: what ends first ends it.
+///
+/// # Errors
+/// As for [`dial`].
+pub fn dial_until(
+    address: &Address,
+    config: &DialConfig,
+    deadline: Instant,
+) -> Result<Dialed, BootstrapError> {
+    let deadline = deadline.min(after(config.timeout));
+    let time = Time {
+        timeout: deadline.saturating_duration_since(Instant::now()),
+        deadline,
+    };
     let mut pause = FIRST_PAUSE;
     loop {
-        match dial_once(address, config, deadline) {
+        match dial_once(address, config, time) {
             Err(BootstrapError::Busy { .. }) if Instant::now() + pause < deadline => {
                 thread::sleep(pause);
                 pause = (pause * 2).min(LAST_PAUSE);
@@ -81,11 +98,7 @@ pub fn dial(address: &Address, config: &DialConfig) -> Result<Dialed, BootstrapE
     }
 }
 
-fn dial_once(
-    address: &Address,
-    config: &DialConfig,
-    deadline: Instant,
-) -> Result<Dialed, BootstrapError> {
+fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Dialed, BootstrapError> {
     let mut nonce = [0; NONCE_BYTES];
     getrandom::fill(&mut nonce).map_err(|error| BootstrapError::Io {
         call: "getting random numbers",
@@ -99,17 +112,16 @@ fn dial_once(
     };
     let frame = wire::encode_client_hello(&hello).map_err(BootstrapError::Limit)?;
 
-    let stream = connect(address, config.timeout, deadline)?;
+    let stream = connect(address, time)?;
     // Only a delay is lost when it fails.
     let _ = stream.set_nodelay(true);
     let mut conversation = Conversation {
         address: address.clone(),
         secret: config.secret.clone(),
-        timeout: config.timeout,
+        time,
         transcript: Transcript::new(),
     };
-    let left = deadline.saturating_duration_since(Instant::now());
-    let frames = FrameStream::new(&stream, left, MAX_FRAME);
+    let frames = FrameStream::new(&stream, time.deadline, MAX_FRAME);
     let sent = frames.send(&frame);
     let answer = match (frames.receive_hello(), sent) {
         // A server that refuses at once does not wait for our hello.
@@ -144,11 +156,8 @@ fn dial_once(
     })
 }
 
-fn connect(
-    address: &Address,
-    timeout: Duration,
-    deadline: Instant,
-) -> Result<TcpStream, BootstrapError> {
+fn connect(address: &Address, time: Time) -> Result<TcpStream, BootstrapError> {
+    let Time { timeout, deadline } = time;
     let timed_out = || BootstrapError::Timeout {
         address: address.clone(),
         timeout,

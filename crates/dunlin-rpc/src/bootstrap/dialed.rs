@@ -1,7 +1,7 @@
 //! What the client does with a server that it has reached: believe it or not, and open.
 
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::address::Address;
 use super::error::BootstrapError;
@@ -22,12 +22,21 @@ pub struct Dialed {
     pub(super) choice: Choice,
 }
 
+/// The time for all of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Time {
+    /// How much there was at first, for errors to tell.
+    pub(super) timeout: Duration,
+    /// Its end.
+    pub(super) deadline: Instant,
+}
+
 /// What every step needs.
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) address: Address,
     pub(super) secret: Option<Secret>,
-    pub(super) timeout: Duration,
+    pub(super) time: Time,
     pub(super) transcript: Transcript,
 }
 
@@ -37,7 +46,7 @@ impl Conversation {
         match error {
             StreamError::Timeout => BootstrapError::Timeout {
                 address,
-                timeout: self.timeout,
+                timeout: self.time.timeout,
                 during,
             },
             StreamError::Closed => BootstrapError::Closed { address, during },
@@ -107,8 +116,8 @@ impl Dialed {
         &self.choice
     }
 
-    /// Tells the server what to open, waits for its answer, and closes the TCP connection. The request's device is
-    /// filled in with the one that was chosen.
+    /// Tells the server what to open, waits for its answer until the deadline of the dial, and closes the TCP
+    /// connection. The request's device is filled in with the one that was chosen.
     ///
     /// # Errors
     /// When the server refuses, goes away, does not answer in time, or a limit is broken.
@@ -119,15 +128,16 @@ impl Dialed {
         let Conversation {
             address,
             secret,
-            timeout,
+            time,
             transcript,
+            ..
         } = &mut self.conversation;
         transcript.add(&words);
         let proof = secret
             .as_ref()
             .map(|secret| secret.prove(Role::ClientOpen, transcript));
 
-        let frames = FrameStream::new(&self.stream, *timeout, MAX_FRAME);
+        let frames = FrameStream::new(&self.stream, time.deadline, MAX_FRAME);
         let sent = frames.send(&wire::with_proof(proof.as_ref(), &words));
         let answer = match (frames.receive(), sent) {
             // A server that has lost its patience does not wait for our request.

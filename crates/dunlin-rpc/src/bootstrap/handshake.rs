@@ -13,7 +13,7 @@ use super::refusal::Refusal;
 use super::secret::{Role, Transcript};
 use super::selection::{choose, Capability, Choice};
 use super::stop::StopHandle;
-use super::stream::{FrameStream, StreamError};
+use super::stream::{after, FrameStream, StreamError};
 use super::wire::{self, ParseError};
 
 impl From<StreamError> for Ending {
@@ -38,7 +38,7 @@ impl From<ParseError> for Ending {
 /// Tells a client that was not listened to that it is refused. The hello is cut off when the buffer is full.
 pub(super) fn refuse_at_once(stream: &TcpStream, refusal: Refusal) {
     let nothing = std::time::Duration::from_millis(1);
-    let stream = FrameStream::new(stream, nothing, 0);
+    let stream = FrameStream::new(stream, after(nothing), 0);
     let outcome = Outcome::Refused(refusal);
     let hello = ServerHello {
         nonce: [0; NONCE_BYTES],
@@ -61,7 +61,7 @@ pub(super) fn serve(
     let stream = &client.stream;
     // Only a delay is lost when it fails.
     let _ = stream.set_nodelay(true);
-    let frames = FrameStream::new(stream, config.handshake_timeout, config.max_frame);
+    let frames = FrameStream::new(stream, after(config.handshake_timeout), config.max_frame);
     let mut transcript = Transcript::new();
     let choice = match greet(client, &frames, config, stop, &mut transcript) {
         Ok(choice) => choice,
@@ -76,7 +76,7 @@ pub(super) fn serve(
         Err(ending) => return ending,
     };
     // However long the opening took, the reply has its own time.
-    let frames = FrameStream::new(stream, config.handshake_timeout, config.max_frame);
+    let frames = FrameStream::new(stream, after(config.handshake_timeout), config.max_frame);
     answer(&frames, config, &mut transcript, outcome)
 }
 

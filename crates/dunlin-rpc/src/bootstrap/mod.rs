@@ -38,7 +38,7 @@ pub mod wire;
 pub use acceptor::{Acceptor, AcceptorConfig};
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use counters::Counts;
-pub use dial::{dial, DialConfig};
+pub use dial::{dial, dial_until, DialConfig};
 pub use dialed::Dialed;
 pub use error::BootstrapError;
 pub use host::HostId;

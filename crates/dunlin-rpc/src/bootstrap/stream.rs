@@ -35,6 +35,13 @@ impl StreamError {
     }
 }
 
+/// The end of a time that begins now; of one that is too long for the clock, a year from now.
+pub(super) fn after(timeout: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or(now + YEAR)
+}
+
 /// One side of the handshake's stream.
 #[derive(Debug)]
 pub(super) struct FrameStream<'a> {
@@ -52,10 +59,10 @@ fn again(error: &io::Error) -> bool {
 }
 
 impl<'a> FrameStream<'a> {
-    pub(super) fn new(stream: &'a TcpStream, timeout: Duration, max_frame: usize) -> Self {
+    pub(super) fn new(stream: &'a TcpStream, deadline: Instant, max_frame: usize) -> Self {
         Self {
             stream,
-            deadline: Instant::now() + timeout,
+            deadline,
             max_frame,
         }
     }

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_rpc::bootstrap::wire::{self, ParseError};
 use dunlin_rpc::bootstrap::{
-    dial, Acceptor, AcceptorConfig, Address, BootstrapError, Capability, HostId, Reach, Refusal,
-    StopHandle,
+    dial, dial_until, Acceptor, AcceptorConfig, Address, BootstrapError, Capability, DialConfig,
+    HostId, Reach, Refusal, StopHandle,
 };
 
 use crate::harness::*;
@@ -262,6 +262,31 @@ fn a_server_that_does_not_answer() {
     let error = dial(&silent.local_addr().unwrap().into(), &config).unwrap_err();
     assert!(matches!(error, BootstrapError::Timeout { .. }), "{error}");
     assert!(error.to_string().contains("its hello"), "{error}");
+}
+
+#[test]
+fn one_deadline_holds_for_the_hellos_and_the_open_request() {
+    let server = Server::new(serving());
+    let deadline = Instant::now() + Duration::from_millis(300);
+    // The timeout is a minute; the caller's deadline ends first.
+    let dialed = dial_until(server.address(), &dialing(), deadline).unwrap();
+    let timeout = Duration::from_secs(1);
+    let shorter = DialConfig {
+        timeout,
+        ..dialing()
+    };
+    let late = dial_until(server.address(), &shorter, deadline + 2 * PATIENCE).unwrap();
+    thread::sleep(timeout);
+    for (dialed, most) in [(dialed, Duration::from_millis(300)), (late, timeout)] {
+        // The server would answer; the caller has no time left to ask.
+        let error = dialed.open(request()).unwrap_err();
+        let BootstrapError::Timeout { timeout, .. } = error else {
+            panic!("{error}");
+        };
+        assert!(timeout <= most, "{timeout:?}");
+    }
+    let error = dial_until(server.address(), &dialing(), deadline).unwrap_err();
+    assert!(matches!(error, BootstrapError::Timeout { .. }), "{error}");
 }
 
 #[test]
