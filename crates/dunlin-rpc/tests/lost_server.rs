@@ -9,7 +9,9 @@ use std::sync::{mpsc, Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use dunlin_rpc::{CallError, Client, ClientBuilder, Preset, Region, RunningServer, Server};
+use dunlin_rpc::{
+    CallError, ChannelConfig, Client, ClientBuilder, Preset, Region, RunningServer, Server,
+};
 
 const ECHO: u16 = 1;
 
@@ -161,8 +163,10 @@ fn deadlines_hold_while_a_lost_server_is_dialled() {
         let server = serve();
         let way = Way::to(&server);
         // What loses a datagram session is time.
-        let mut channel = dunlin_rpc::ChannelConfig::default();
-        channel.loss_timeout = Duration::from_millis(10);
+        let channel = ChannelConfig {
+            loss_timeout: Duration::from_millis(10),
+            ..ChannelConfig::default()
+        };
         let builder = Client::builder().preset(preset).channel(channel);
         let client = way.connect(builder.deadline(SOON));
         let region = client.attach("memory");

@@ -241,20 +241,21 @@ impl Handle {
             if self.closing.load(Ordering::Acquire) {
                 return (lanes, Err(closed()));
             }
-            let live = self.live.load(Ordering::Relaxed) + lanes.coming;
             let usable = lanes.usable();
+            match &lanes.failure {
+                // It waited for that: to try once more, one thread after the other, would take as long for each.
+                Some(failure) if lanes.failures != failures && usable == 0 => {
+                    let failure = ConnectError::Shared(Arc::clone(failure));
+                    return (lanes, Err(failure));
+                }
+                _ => {}
+            }
+            let live = self.live.load(Ordering::Relaxed) + lanes.coming;
             if usable + lanes.making.len() < self.sharing.lanes.wanted(live) {
                 return self.make(lanes, until, open);
             }
             if usable > 0 {
                 return (lanes, Ok(()));
-            }
-            match &lanes.failure {
-                Some(failure) if lanes.failures != failures => {
-                    let failure = ConnectError::Shared(Arc::clone(failure));
-                    return (lanes, Err(failure));
-                }
-                _ => {}
             }
             let now = thread::now();
             let left = until.map_or(LOOK_AGAIN, |until| until.saturating_duration_since(now));
@@ -569,5 +570,47 @@ fn usable(entries: &[Entry]) -> Vec<usize> {
         those(&open)
     } else {
         found
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::Preset;
+
+    fn until(handle: &Handle, holds: impl Fn(&Lanes) -> bool) {
+        let started = Instant::now();
+        while !holds(&handle.lock()) {
+            assert!(started.elapsed().as_secs() < 20, "not within 20 s");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_lane_hears_why_there_is_none() {
+        let sharing = Preset::Flock.sharing(1).unwrap();
+        let handle = Handle::new(sharing, 4, 2, 1);
+        let (fail, failing) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let handle = &handle;
+            let first = scope.spawn(move || {
+                let open = |_| {
+                    let _ = failing.recv();
+                    Err(closed())
+                };
+                handle.attach(None, open).map(drop)
+            });
+            until(handle, |lanes| lanes.making == [0]);
+            let another = move || handle.attach(None, |_| panic!("it tries, too")).map(drop);
+            let others: Vec<_> = (0..4).map(|_| scope.spawn(another)).collect();
+            until(handle, |lanes| lanes.waiting == 4);
+            fail.send(()).unwrap();
+            for thread in others.into_iter().chain([first]) {
+                let heard = thread.join().unwrap();
+                assert!(matches!(heard, Err(ConnectError::Shared(_))), "{heard:?}");
+            }
+        });
     }
 }
