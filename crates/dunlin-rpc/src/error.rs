@@ -58,8 +58,8 @@ pub enum CallError {
         /// The limit.
         limit: usize,
     },
-    /// The client's device has no memory for one long message: a request or an operation that was not sent, or a response. The connection
-    /// and its other calls go on.
+    /// The client's device has no memory for one long message: a request or an operation that was not sent, or a
+    /// response. The connection and its other calls go on.
     #[error("no memory for a message: {why}; {}", executed_or_not(*executed))]
     NoMemory {
         /// What the device said.

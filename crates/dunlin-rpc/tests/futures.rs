@@ -87,8 +87,8 @@ fn number(answer: Result<Reply, CallError>) -> u32 {
     u32::from_le_bytes(answer[..].try_into().expect("four bytes"))
 }
 
-/// More calls than a session has credits, a pool has blocks, or a ring has room for, while handlers are slow: each returns at once, and all
-/// are answered when the handlers are.
+/// More calls than a session has credits, a pool has blocks, or a ring has room for, while handlers are slow: each
+/// returns at once, and all are answered when the handlers are.
 #[test]
 fn calls_beyond_the_room_of_a_lane_are_pending() {
     for preset in [

@@ -1,4 +1,5 @@
-//! A server that has gone, and one whose port takes connections and never answers: deadlines hold, and nobody waits for another's handshake.
+//! A server that has gone, and one whose port takes connections and never answers: deadlines hold, and nobody waits for
+//! another's handshake.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -209,7 +210,8 @@ fn deadlines_hold_while_a_lost_server_is_dialled() {
     }
 }
 
-/// A future's connection is made by somebody else than its caller, who is not held up; closing ends it before the handshake is given up.
+/// A future's connection is made by somebody else than its caller, who is not held up; closing ends it before the
+/// handshake is given up.
 #[test]
 fn calling_for_a_future_does_not_dial() {
     for preset in [Preset::Plain, Preset::Flock, Preset::Fasst] {

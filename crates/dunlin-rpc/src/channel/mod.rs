@@ -87,8 +87,8 @@ pub(crate) trait Channel:
     /// Hands to the device what is on its way, and wakes the peer if it sleeps.
     fn flush(&mut self) -> Result<(), ChannelError>;
 
-    /// Before a server looks for the next message: writes the answers to the last batch, where they are not to wait for those to another. That
-    /// takes room, so it comes before any is made.
+    /// Before a server looks for the next message: writes the answers to the last batch, where they are not to wait for
+    /// those to another. That takes room, so it comes before any is made.
     fn end_batch(&mut self) -> Result<(), ChannelError> {
         Ok(())
     }

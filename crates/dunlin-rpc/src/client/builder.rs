@@ -454,7 +454,8 @@ impl Recipe {
         )
     }
 
-    /// Finds the server, and the device that leads to it. Whoever waits for it does so until `until`, which is the end of the handshake.
+    /// Finds the server, and the device that leads to it. Whoever waits for it does so until `until`, which is the end
+    /// of the handshake.
     fn reach(&self, until: Option<Instant>) -> Result<Reached, ConnectError> {
         let (dialed, device, why) = match &self.way {
             Way::Port { address, dial: how } => {

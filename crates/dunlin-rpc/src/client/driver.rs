@@ -1,8 +1,9 @@
-//! Calls as futures: one lane for all of a client's futures, and a thread that makes it and polls it while any of them is out.
+//! Calls as futures: one lane for all of a client's futures, and a thread that makes it and polls it while any of them
+//! is out.
 //!
-//! Who calls never waits. A call that finds no lane yet, or no room on it, stands in a queue, in order, until the driver has some for it; the
-//! lock is held for a look at the lane and never while a connection is made. Wakers are somebody else's code, which may call or give up
-//! calls: none is cloned, woken or dropped under the lock.
+//! Who calls never waits. A call that finds no lane yet, or no room on it, stands in a queue, in order, until the
+//! driver has some for it; the lock is held for a look at the lane and never while a connection is made. Wakers are
+//! somebody else's code, which may call or give up calls: none is cloned, woken or dropped under the lock.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -507,7 +508,8 @@ impl AsyncLane {
         }
     }
 
-    /// Makes the lane for the calls that wait, each for as long as its deadline allows. `false`: there is none, and no call any more.
+    /// Makes the lane for the calls that wait, each for as long as its deadline allows. `false`: there is none, and no
+    /// call any more.
     fn connect(&self, recipe: &Recipe) -> bool {
         loop {
             let mut inner = self.lock();

@@ -163,8 +163,8 @@ impl Client {
         self.core.recipe.handle()
     }
 
-    /// Calls `handler` with `payload` and waits for the answer, within the client's deadline. That holds for making the connection anew, too, when
-    /// it was lost.
+    /// Calls `handler` with `payload` and waits for the answer, within the client's deadline. That holds for making the
+    /// connection anew, too, when it was lost.
     ///
     /// # Errors
     /// See [`CallError`]; each says whether the server may have executed the call.
@@ -246,10 +246,11 @@ impl Client {
         RemoteRegion::attach(&self.core, number, name)
     }
 
-    /// Calls and returns at once; the future brings the answer under any executor, within the client's deadline. The request is sent now, not at the
-    /// first poll; when there is no connection yet, or no room on it, a thread of the client sends it as soon as there is, in the order of the
-    /// calls. Calls that are out or wait are at most as many as [`crate::ChannelConfig::max_outstanding`] says: one more ends with
-    /// [`CallError::TooManyOutstanding`]. Dropping the future cancels the call: the answer is thrown away when it comes.
+    /// Calls and returns at once; the future brings the answer under any executor, within the client's deadline. The
+    /// request is sent now, not at the first poll; when there is no connection yet, or no room on it, a thread of the
+    /// client sends it as soon as there is, in the order of the calls. Calls that are out or wait are at most as many
+    /// as [`crate::ChannelConfig::max_outstanding`] says: one more ends with [`CallError::TooManyOutstanding`].
+    /// Dropping the future cancels the call: the answer is thrown away when it comes.
     /// The server may have executed the call.
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> CallFuture {
         driver::call(&self.core, handler, payload)

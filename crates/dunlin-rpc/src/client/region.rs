@@ -239,8 +239,8 @@ impl RemoteRegion {
         word(&self.operate(offset, Wanted::CompareAndSwap { compare, swap })?)
     }
 
-    /// As [`RemoteRegion::read`], as a future; it is sent as [`super::Client::call_async`] says. On a new connection the first operation, and what
-    /// is called after it, waits until the region is attached.
+    /// As [`RemoteRegion::read`], as a future; it is sent as [`super::Client::call_async`] says. On a new connection
+    /// the first operation, and what is called after it, waits until the region is attached.
     pub fn read_async(&self, offset: u64, length: usize) -> CallFuture {
         driver::operate(&self.core, &self.key, offset, Wanted::Read(length))
     }

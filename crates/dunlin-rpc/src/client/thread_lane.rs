@@ -83,8 +83,8 @@ pub(super) fn adopt(core: &Arc<Core>, lane: Box<dyn Lane>) {
     *of(core).0.lock() = Some(lane);
 }
 
-/// Does something with this thread's lane, which is made first if there is none or it is lost, within `limit`. `action` is told since when that
-/// runs, if the lane was made: else it begins now.
+/// Does something with this thread's lane, which is made first if there is none or it is lost, within `limit`. `action`
+/// is told since when that runs, if the lane was made: else it begins now.
 #[inline]
 pub(super) fn with<T>(
     core: &Arc<Core>,

@@ -1,4 +1,5 @@
-//! A connection and its client's channel on one thread: whatever the room in the client's ring, what comes is what was answered.
+//! A connection and its client's channel on one thread: whatever the room in the client's ring, what comes is what was
+//! answered.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -132,8 +133,8 @@ impl Pair {
     }
 }
 
-/// The server has so many free lines in the client's ring when two requests come: the answer to the first is written before the second is
-/// looked at, and takes whole lines of the room that the second's was to have.
+/// The server has so many free lines in the client's ring when two requests come: the answer to the first is written
+/// before the second is looked at, and takes whole lines of the room that the second's was to have.
 fn answers_fit(device: &ShmDevice, filled: usize, first: usize, second: usize) {
     let mut pair = Pair::new(device);
     for _ in 0..filled {

@@ -186,8 +186,9 @@ impl Handle {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A port for a newcomer. `open` makes a lane of this number when there are fewer than the preset wants for so many threads, without holding
-    /// anybody up who has one. When all that may be made are being made by others it waits for one of them, until `until` at most.
+    /// A port for a newcomer. `open` makes a lane of this number when there are fewer than the preset wants for so many
+    /// threads, without holding anybody up who has one. When all that may be made are being made by others it waits for
+    /// one of them, until `until` at most.
     ///
     /// # Errors
     /// When no lane is open and none can be made, or there are too many ports.

@@ -142,8 +142,8 @@ impl Port {
             .any(|word| word.load(Ordering::Acquire) & OUT != 0)
     }
 
-    /// Puts an end of a call into the mailbox, and wakes its thread. `false`: the mailbox, which has a place for each call that may be out, is full;
-    /// the caller will wait until its deadline.
+    /// Puts an end of a call into the mailbox, and wakes its thread. `false`: the mailbox, which has a place for each
+    /// call that may be out, is full; the caller will wait until its deadline.
     #[must_use]
     fn deliver(&self, call: CallId, result: Result<Reply, CallError>) -> bool {
         let delivered = self.inbound.try_send(Delivered { call, result }).is_ok();

@@ -89,8 +89,8 @@ impl<D: Device> Carrier<D> {
         Ok(limit.saturating_sub(used))
     }
 
-    /// Posts operations, for which there is [`Carrier::one_sided_room`], behind one another; the last of each list is signaled. One whose result has
-    /// no memory is not posted and ends alone.
+    /// Posts operations, for which there is [`Carrier::one_sided_room`], behind one another; the last of each list is
+    /// signaled. One whose result has no memory is not posted and ends alone.
     pub(crate) fn post_one_sided<'o>(
         &mut self,
         operations: impl Iterator<Item = &'o OneSided>,

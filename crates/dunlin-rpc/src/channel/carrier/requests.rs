@@ -60,9 +60,9 @@ impl<D: Device> Carrier<D> {
         (self.posted - self.retired) as usize + entries <= SEND_REQUESTS
     }
 
-    /// Whether `entries` of the send queue are free, of which completions may bring some back. `false`: not now. Who has something to post keeps
-    /// it then, and [`Carrier::is_short`] says so until the channel's next flush. An RC peer that lives gives entries back soon; when none comes
-    /// for long the channel fails.
+    /// Whether `entries` of the send queue are free, of which completions may bring some back. `false`: not now. Who
+    /// has something to post keeps it then, and [`Carrier::is_short`] says so until the channel's next flush. An RC
+    /// peer that lives gives entries back soon; when none comes for long the channel fails.
     #[inline]
     pub(in crate::channel) fn reserve(&mut self, entries: usize) -> Result<bool, ChannelError> {
         if self.has_entries(entries) {
@@ -256,7 +256,8 @@ impl<D: Device> Carrier<D> {
         Ok(ring)
     }
 
-    /// WRITEs a word of the peer's inlet. `false`: there is no entry for it. `signaled`: its completion will be looked for.
+    /// WRITEs a word of the peer's inlet. `false`: there is no entry for it. `signaled`: its completion will be looked
+    /// for.
     pub(in crate::channel) fn write_word(
         &mut self,
         at: usize,

@@ -1,4 +1,5 @@
-//! A datagram queue pair and the sessions that use it. Nobody waits in here: what finds no entry in the send queue stays with its sender.
+//! A datagram queue pair and the sessions that use it. Nobody waits in here: what finds no entry in the send queue
+//! stays with its sender.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -398,8 +399,8 @@ impl<D: Device> Endpoint<D> {
         !self.places[session as usize].arrived.is_empty()
     }
 
-    /// Sends a datagram to each of these sessions, all with one doorbell if they are no more than it takes. Says to how many of them: there is no
-    /// room now for the others.
+    /// Sends a datagram to each of these sessions, all with one doorbell if they are no more than it takes. Says to how
+    /// many of them: there is no room now for the others.
     #[inline]
     pub(crate) fn send<'a>(
         &mut self,
@@ -441,8 +442,8 @@ impl<D: Device> Endpoint<D> {
         Ok(sent)
     }
 
-    /// Takes a packet of a session, which leaves with those of others. The caller gets another packet for it, whose limit it sets. `false`:
-    /// there is no room for it.
+    /// Takes a packet of a session, which leaves with those of others. The caller gets another packet for it, whose
+    /// limit it sets. `false`: there is no room for it.
     #[inline]
     pub(crate) fn gather(
         &mut self,

@@ -110,7 +110,8 @@ impl<D: Device> DerefMut for PoolChannel<D> {
 }
 
 impl<D: Device> PoolChannel<D> {
-    /// WRITEs the message of a block into the zone; it stands in the draft and in the memory that the server may read. `false`: not now.
+    /// WRITEs the message of a block into the zone; it stands in the draft and in the memory that the server may read.
+    /// `false`: not now.
     #[inline]
     fn write(&mut self, block: usize) -> Result<bool, ChannelError> {
         let length = self.lengths[block];

@@ -95,7 +95,8 @@ impl<D: Device> DatagramLane<D> {
         }
     }
 
-    /// Sends so many packets, if there is room for all: `false`, when there is not, and those that are left stay for the next look.
+    /// Sends so many packets, if there is room for all: `false`, when there is not, and those that are left stay for
+    /// the next look.
     #[inline]
     pub(super) fn send_packets(&mut self, count: usize) -> Result<bool, ChannelError> {
         while let Some(&call) = self.cancels.last() {

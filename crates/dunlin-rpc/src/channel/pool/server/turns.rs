@@ -13,7 +13,8 @@ use crate::channel::pool::{are_bundled, bits, BLOCKS, BUNDLE, EVENT};
 use crate::channel::{Channel, ChannelError};
 
 impl<D: Device> ServedPool<D> {
-    /// Fetches the client's requests into a zone for its next turn (ScaleRPC §3.3's warm-up). `false`: not now, for want of entries.
+    /// Fetches the client's requests into a zone for its next turn (ScaleRPC §3.3's warm-up). `false`: not now, for
+    /// want of entries.
     ///
     /// # Errors
     /// When the client has left, or the queue pair failed.
