@@ -162,6 +162,7 @@ impl Dialed {
             address,
             time,
             transcript,
+            ..
         } = &mut self.conversation;
         transcript.add(words);
         let proof = secret.map(|secret| secret.prove(Role::ClientOpen, transcript));

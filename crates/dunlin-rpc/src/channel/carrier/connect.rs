@@ -170,6 +170,7 @@ impl<D: Device> UnconnectedCarrier<D> {
             retired: 0,
             // One request in 64 is signaled, and lists of one-sided operations.
             signaled: VecDeque::with_capacity(16),
+            short: false,
             vain_looks: 0,
             stalled_since: thread::now(),
             fetches: Vec::new(),
