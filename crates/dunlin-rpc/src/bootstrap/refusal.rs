@@ -61,6 +61,9 @@ pub enum Refusal {
     /// Something broke in the server.
     #[error("the server failed while it opened the connection; its log says why")]
     Failed,
+    /// The client's device has not told the server's in time that the client is its own.
+    #[error("the client's device did not answer the server's; try again")]
+    Unconfirmed,
 }
 
 impl Refusal {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, Placement, VerbsError};
 
@@ -25,6 +26,9 @@ use crate::config::ChannelConfig;
 use crate::error::ServeError;
 use crate::preset::ChannelKind;
 
+/// How long a client's device may take to say that the client's queue pair is its own.
+const CONFIRMING: Duration = Duration::from_secs(1);
+
 /// What a service is made of.
 #[derive(Clone)]
 pub(crate) struct ServiceSetup {
@@ -42,6 +46,9 @@ pub(crate) struct ServiceSetup {
 
 /// A running service, whatever its device.
 pub(crate) trait Service: Send + Sync {
+    /// Whether a client's device says that the client's queue pair is its own: nothing is made for a client, or counted, on its word
+    /// alone. `false`: the device has not answered in time.
+    fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError>;
     /// Joins a new client to one of the pollers.
     fn accept(
         &self,
@@ -105,6 +112,10 @@ impl<D: Device> DeviceService<D> {
 }
 
 impl<D: Device> Service for DeviceService<D> {
+    fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError> {
+        self.rings.device.confirm_peer(peer, CONFIRMING)
+    }
+
     fn accept(
         &self,
         channel: ChannelKind,
