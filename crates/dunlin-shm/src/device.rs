@@ -2,18 +2,21 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use dunlin_verbs::{
     Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
     QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError,
 };
 
+use rustix::io::Errno;
+
 use crate::channel::ShmCompletionChannel;
 use crate::completion_queue::ShmCompletionQueue;
 use crate::config::{ShmConfig, MAX_MESSAGE_BYTES};
-use crate::control::{self, Command, ControlQueue};
+use crate::control::{self, Command, Confirmation, ControlQueue};
 use crate::core::{Core, NUMBER_INDICES};
 use crate::descriptors;
 use crate::mapping::system;
@@ -393,6 +396,26 @@ impl Device for ShmDevice {
     #[inline]
     fn is_gone(handle: &ShmAddressHandle) -> bool {
         handle.gone.load(Ordering::Relaxed)
+    }
+
+    fn confirm_peer(
+        &self,
+        address: &EndpointAddress,
+        patience: Duration,
+    ) -> Result<bool, VerbsError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let remote = *address;
+        let control = &self.core().control;
+        control.push(Command::Confirm { remote, answer });
+        Err(VerbsError::Peer(match answered.recv_timeout(patience) {
+            Ok(Confirmation::Confirmed) => return Ok(true),
+            Ok(Confirmation::Silent) | Err(_) => return Ok(false),
+            Ok(Confirmation::Denied) => "its device knows no such queue pair".to_owned(),
+            Ok(Confirmation::Unknown(Errno::ACCESS)) => {
+                "its device belongs to another user".to_owned()
+            }
+            Ok(Confirmation::Unknown(errno)) => format!("its device cannot be reached: {errno}"),
+        }))
     }
 
     fn poll_async_event(&self) -> Option<AsyncEvent> {

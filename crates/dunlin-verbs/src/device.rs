@@ -158,6 +158,21 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         false
     }
 
+    /// Asks the device of an address whether the queue pair is one of its own, for at most `patience`; `false` when there was no answer in
+    /// that time. For a server that has only heard of a peer and makes nothing for one that does not exist, or that its device would not
+    /// let in. Waits: not for engines. A device that cannot ask, as a NIC cannot, takes the peer's word.
+    ///
+    /// # Errors
+    /// When the answer is no, or nobody is there to give it.
+    fn confirm_peer(
+        &self,
+        address: &EndpointAddress,
+        patience: std::time::Duration,
+    ) -> Result<bool, VerbsError> {
+        let _ = (address, patience);
+        Ok(true)
+    }
+
     /// The next event that no work request reports, if there is one.
     fn poll_async_event(&self) -> Option<AsyncEvent>;
 

@@ -13,10 +13,12 @@ use dunlin_rpc::bootstrap::{
     OpenReply, OpenRequest, Refusal, Secret, StopHandle,
 };
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::{EndpointAddress, VerbsError, ENDPOINT_ADDRESS_BYTES};
+use dunlin_verbs::{Device, EndpointAddress, VerbsError, ENDPOINT_ADDRESS_BYTES};
 
 /// Streams or rings that have met and wait for [`Listener::accept`]; more are refused.
 const BACKLOG: usize = 128;
+/// How long a client's device may take to say that the client's queue pair is its own.
+const CONFIRMING: Duration = Duration::from_secs(2);
 /// The number that says how many bytes an offer has.
 const LENGTH: &str = "bytes";
 
@@ -108,6 +110,19 @@ fn from_numbers<const N: usize>(numbers: &BTreeMap<String, u64>) -> Result<[u8; 
 /// The queue pairs stand in the offer.
 fn nowhere() -> EndpointAddress {
     EndpointAddress::decode(&[0; ENDPOINT_ADDRESS_BYTES])
+}
+
+/// Whether a client's device says that the client's queue pair is its own: nothing is made for a client on its word alone.
+///
+/// # Errors
+/// When it does not.
+pub(crate) fn confirm<D: Device>(device: &D, peer: &EndpointAddress) -> Result<(), MeetError> {
+    match device.confirm_peer(peer, CONFIRMING)? {
+        true => Ok(()),
+        false => Err(MeetError::Device(
+            "the client's device does not answer".to_owned(),
+        )),
+    }
 }
 
 /// Reaches the listener at an address. `open` makes this end on the device of a name and says what it offers; `join` joins it to what the other

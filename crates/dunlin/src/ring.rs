@@ -85,9 +85,11 @@ impl<D: Device> RingBuilder<D> {
     pub fn bind_consumers(&self, address: &str) -> Result<Listener<Consumer<D>>, MeetError> {
         let Self { device, config, .. } = self.clone();
         let meet = move |_: &str, theirs: &_| {
+            let theirs = Offer::decode(theirs);
+            meeting::confirm(&device, &theirs.address)?;
             let end = UnconnectedConsumer::new(&device, &config)?;
             let offer = end.offer().encode();
-            Ok((end.connect(&Offer::decode(theirs))?, offer))
+            Ok((end.connect(&theirs)?, offer))
         };
         Listener::bind(address, KIND, &self.terms, self.capabilities()?, meet)
     }
@@ -99,9 +101,11 @@ impl<D: Device> RingBuilder<D> {
     pub fn bind_producers(&self, address: &str) -> Result<Listener<Producer<D>>, MeetError> {
         let Self { device, config, .. } = self.clone();
         let meet = move |_: &str, theirs: &_| {
+            let theirs = Offer::decode(theirs);
+            meeting::confirm(&device, &theirs.address)?;
             let end = UnconnectedProducer::new(&device, &config)?;
             let offer = end.offer().encode();
-            Ok((end.connect(&Offer::decode(theirs))?, offer))
+            Ok((end.connect(&theirs)?, offer))
         };
         Listener::bind(address, KIND, &self.terms, self.capabilities()?, meet)
     }

@@ -51,7 +51,7 @@ counters! {
     accepted,
     /// Connections opened: the reply is sent.
     opened,
-    /// Refused: as many under way as `max_pending` allows.
+    /// Had to make room for a newcomer: as many under way as `max_pending` allows.
     busy,
     /// Refused: the client has no secret.
     secret_required,

@@ -98,7 +98,7 @@ pub(super) fn reach(
     let mut pauses = Pauses::new(time.deadline);
     loop {
         match dial_once(address, config, time) {
-            Err(BootstrapError::Busy { .. }) if pauses.pause() => {}
+            Err(error) if error.is_passing() && pauses.pause() => {}
             outcome => return outcome,
         }
     }

@@ -137,7 +137,7 @@ impl Dialed {
         let mut pauses = Pauses::new(self.conversation.time.deadline);
         loop {
             match self.ask(&words) {
-                Err(error @ BootstrapError::Busy { .. }) => {
+                Err(error) if error.is_passing() => {
                     if !pauses.pause() {
                         return Err(error);
                     }

@@ -142,6 +142,13 @@ impl BootstrapError {
         }
     }
 
+    /// Whether the server may say something else a moment later.
+    pub(super) fn is_passing(&self) -> bool {
+        let unconfirmed = |refusal: &Refusal| matches!(refusal, Refusal::Unconfirmed);
+        matches!(self, Self::Busy { .. })
+            || matches!(self, Self::Refused { refusal, .. } if unconfirmed(refusal))
+    }
+
     pub(super) fn from_parse(address: &Address, error: ParseError) -> Self {
         let address = address.clone();
         match error {

@@ -67,6 +67,9 @@ pub enum Refusal {
         /// Of what: `memory`, `file descriptors`.
         resource: String,
     },
+    /// The client's device has not told the server's in time that the client is its own.
+    #[error("the client's device did not answer the server's; try again")]
+    Unconfirmed,
 }
 
 impl Refusal {

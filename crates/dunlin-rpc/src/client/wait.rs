@@ -16,6 +16,9 @@ const POLLS_PER_CLOCK: u32 = 64;
 const CLOCKS_PER_CHECK: u32 = 64;
 /// How long to go on looking after sleep was announced: longer than a store takes to become visible anywhere.
 const GRACE: Duration = Duration::from_micros(20);
+/// Which part of the time that it has waited already a thread leaves its core to others while its peer has not heard of its sleep.
+const UNHEARD_SHARE: u32 = 8;
+const LONGEST_UNHEARD_PAUSE: Duration = Duration::from_millis(20);
 /// Longest sleep: bounds the harm of a wake-up that was lost after all.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
@@ -119,7 +122,7 @@ impl<'a> Waiter<'a> {
         let idle_since = *self.idle_since.get_or_insert(now);
         if let WaitMode::Doze { spin } = self.mode {
             if now.duration_since(idle_since) >= spin {
-                self.sleep(lane, sink, self.limit - waited)?;
+                self.sleep(lane, sink, waited)?;
             }
         }
         Ok(())
@@ -129,10 +132,16 @@ impl<'a> Waiter<'a> {
         &mut self,
         lane: &mut dyn Lane,
         sink: &mut dyn Sink,
-        left: Duration,
+        waited: Duration,
     ) -> Result<(), CallError> {
+        let left = self.limit - waited;
         if !lane.prepare_sleep(sink)? {
-            thread::sleep(UNHEARD_PAUSE);
+            // The longer it has taken, the more threads there are that wait for the same: those who could tell the peer need
+            // the cores more.
+            let pause = (waited / UNHEARD_SHARE).clamp(UNHEARD_PAUSE, LONGEST_UNHEARD_PAUSE);
+            thread::sleep(pause.min(left));
+            // One look is enough to see whether it was heard by now.
+            self.polls = POLLS_PER_CLOCK - 1;
             return Ok(());
         }
         let announced = thread::now();

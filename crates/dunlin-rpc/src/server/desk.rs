@@ -110,6 +110,11 @@ impl Desk {
         let service = self.services().find(|(name, _)| *name == request.device);
         let (_, service) =
             service.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
+        match service.confirm(&request.endpoint) {
+            Ok(true) => {}
+            Ok(false) => return Err(Refusal::Unconfirmed),
+            Err(error) => return Err(Refusal::rejected(error.to_string())),
+        }
         let (endpoint, mut parameters) = service
             .accept(preset.channel(), &request.endpoint, &request.parameters)
             .map_err(|error| match &error {

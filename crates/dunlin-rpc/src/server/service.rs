@@ -30,6 +30,8 @@ use crate::preset::ChannelKind;
 /// How long threads that are told to end are waited for: they sleep for a tenth of that at most, and who is longer away is in a handler. One
 /// that was only late ends by itself all the same.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a client's device may take to say that the client's queue pair is its own.
+const CONFIRMING: Duration = Duration::from_secs(1);
 
 /// What a service is made of.
 #[derive(Clone)]
@@ -49,6 +51,9 @@ pub(crate) struct ServiceSetup {
 
 /// A running service, whatever its device.
 pub(crate) trait Service: Send + Sync {
+    /// Whether a client's device says that the client's queue pair is its own: nothing is made for a client, or counted, on its word
+    /// alone. `false`: the device has not answered in time.
+    fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError>;
     /// Joins a new client to one of the pollers.
     fn accept(
         &self,
@@ -115,6 +120,10 @@ impl<D: Device> DeviceService<D> {
 }
 
 impl<D: Device> Service for DeviceService<D> {
+    fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError> {
+        self.rings.device.confirm_peer(peer, CONFIRMING)
+    }
+
     fn accept(
         &self,
         channel: ChannelKind,

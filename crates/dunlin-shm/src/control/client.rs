@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -20,6 +21,10 @@ use crate::region_table::PeerTable;
 use super::message::{Message, VERSION};
 use super::socket::{address, handle_ready, same_user, Broken, Socket, MESSAGES_PER_ROUND};
 use super::wakes::Wakers;
+use super::Confirmation;
+
+/// Questions whether a queue pair is its own that a peer may leave without an answer.
+const CONFIRMING_MAX: usize = 64;
 
 /// Sessions to other devices.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ struct Session {
     uid: [u8; 16],
     socket: Socket,
     requests: HashMap<u32, Request>,
+    /// Questions whether a queue pair is the peer's own, and who waits for the answers.
+    confirming: HashMap<u32, SyncSender<Confirmation>>,
     next: u32,
     /// Ports that our datagram queue pairs have there.
     datagrams: Vec<DatagramPort>,
@@ -164,6 +171,34 @@ impl Client {
         });
     }
 
+    /// Asks the device of an address whether the queue pair is its own. Whoever asks waits no longer than he likes.
+    pub(super) fn confirm(&mut self, remote: &EndpointAddress, answer: SyncSender<Confirmation>) {
+        // Nobody waits for an answer any more when it cannot be sent.
+        let say = |what| {
+            let _ = answer.try_send(what);
+        };
+        let index = match self.session(remote.gid) {
+            Ok(index) => index,
+            Err(errno) => return say(Confirmation::Unknown(errno)),
+        };
+        let session = &mut self.sessions[index];
+        if session.confirming.len() >= CONFIRMING_MAX {
+            return say(Confirmation::Silent);
+        }
+        let number = session.next;
+        session.next = number.wrapping_add(1);
+        let question = Message::Confirm {
+            request: number,
+            target: remote.queue_pair,
+            token: remote.token,
+        };
+        session.confirming.insert(number, answer);
+        if session.socket.send(&question, Vec::new()).is_err() {
+            let session = self.sessions.swap_remove(index);
+            self.lose(session);
+        }
+    }
+
     fn ask(
         &mut self,
         pair: Weak<Shared>,
@@ -255,6 +290,7 @@ impl Client {
             uid,
             socket,
             requests: HashMap::new(),
+            confirming: HashMap::new(),
             next: 0,
             datagrams: Vec::new(),
             table: None,
@@ -305,6 +341,9 @@ impl Client {
         for request in session.requests.into_values() {
             request.refuse();
         }
+        for asked in session.confirming.into_values() {
+            let _ = asked.try_send(Confirmation::Unknown(Errno::CONNRESET));
+        }
     }
 }
 
@@ -321,6 +360,16 @@ impl Session {
     }
 
     fn take(&mut self, core: &Core, message: Message, files: Vec<Foreign>) -> Result<(), Broken> {
+        if let Message::Confirmed { request } | Message::Refused { request } = message {
+            if let Some(asked) = self.confirming.remove(&request) {
+                let what = match message {
+                    Message::Confirmed { .. } => Confirmation::Confirmed,
+                    _ => Confirmation::Denied,
+                };
+                let _ = asked.try_send(what);
+                return Ok(());
+            }
+        }
         let number = match message {
             Message::Port { request, .. }
             | Message::Region { request, .. }

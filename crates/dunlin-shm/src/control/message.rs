@@ -86,6 +86,20 @@ pub enum Message {
         /// The queue pair that was attached to it.
         requester: u32,
     },
+    /// Is this queue pair one of yours?
+    Confirm {
+        /// Running number of the request; the answer repeats it.
+        request: u32,
+        /// The queue pair asked about.
+        target: u32,
+        /// The token of its address, which its device and those who were told the address know.
+        token: u64,
+    },
+    /// Yes, it is.
+    Confirmed {
+        /// Running number of the request.
+        request: u32,
+    },
 }
 
 /// The bytes are no message.
@@ -170,6 +184,12 @@ impl Message {
             ]),
             Self::Refused { request } => words(&[7, request]),
             Self::Closed { request, requester } => words(&[8, request, requester]),
+            Self::Confirm {
+                request,
+                target,
+                token,
+            } => words(&[9, request, target, token as u32, (token >> 32) as u32]),
+            Self::Confirmed { request } => words(&[10, request]),
         }
         bytes
     }
@@ -236,6 +256,12 @@ impl Message {
                 request,
                 requester: word(2),
             },
+            9 => Self::Confirm {
+                request,
+                target: word(2),
+                token: long(3),
+            },
+            10 => Self::Confirmed { request },
             _ => return Err(MessageError),
         };
         Ok(message)

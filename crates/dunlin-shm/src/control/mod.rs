@@ -12,6 +12,7 @@ mod wakes;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -59,12 +60,30 @@ pub(crate) enum Command {
     },
     /// Have a session with the device of this identifier, to hear of its end.
     Meet([u8; 16]),
+    /// Ask the device of an address whether the queue pair is its own.
+    Confirm {
+        remote: EndpointAddress,
+        answer: SyncSender<Confirmation>,
+    },
     /// The queue pair of this number knows its peer now.
     Ready(u32),
     /// The queue pair of this number is gone.
     Closed(u32),
     /// Go on with what a queue pair left over, until nothing is left.
     Watch(Weak<Shared>),
+}
+
+/// What is known of a peer that was only heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Confirmation {
+    /// The queue pair is the device's own.
+    Confirmed,
+    /// It is not.
+    Denied,
+    /// There is no such device, or not one of our user.
+    Unknown(Errno),
+    /// The device does not answer.
+    Silent,
 }
 
 /// The way to the control thread.
@@ -197,6 +216,7 @@ impl Control {
                     target,
                 } => self.client.datagram(pair, incarnation, target),
                 Command::Meet(uid) => self.client.meet(uid),
+                Command::Confirm { remote, answer } => self.client.confirm(&remote, answer),
                 Command::Ready(number) => self.server.ready(number),
                 Command::Closed(number) => {
                     self.server.closed(number);

@@ -183,7 +183,8 @@ impl Session {
                 (
                     Message::AttachPort { .. }
                     | Message::AttachDatagram { .. }
-                    | Message::MapRegion { .. },
+                    | Message::MapRegion { .. }
+                    | Message::Confirm { .. },
                     Some(_),
                 ) => self.answer(core, refused, message)?,
                 _ => return Err(Broken),
@@ -238,6 +239,16 @@ impl Session {
             } => {
                 let asking = (uid, requester, token);
                 (request, map_region(core, asking, request, target, key))
+            }
+            Message::Confirm {
+                request,
+                target,
+                token,
+            } => {
+                let pair = core.queue_pair(target);
+                let ours = pair.is_some_and(|pair| pair.token == token);
+                let confirmed = Message::Confirmed { request };
+                (request, ours.then(|| Answer::Say(confirmed, Vec::new())))
             }
             _ => return Err(Broken),
         };

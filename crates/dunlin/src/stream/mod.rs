@@ -206,6 +206,7 @@ impl StreamBuilder {
             &terms,
             capabilities,
             move |device, theirs| {
+                visit_device(device, Confirm(StreamOffer::decode(theirs)))??;
                 let (end, offer) = visit_device(device, Open(config))??;
                 let stream = Stream {
                     stream: end.join(theirs)?,
@@ -234,6 +235,19 @@ impl<D: Device> AnyEnd for UnconnectedStream<D> {
         theirs: &[u8; STREAM_OFFER_BYTES],
     ) -> Result<Box<dyn AnyStream>, MeetError> {
         Ok(Box::new(self.connect(&StreamOffer::decode(theirs))?))
+    }
+}
+
+/// Asks the client's device whether the client is its own.
+struct Confirm(StreamOffer);
+
+impl DeviceVisitor for Confirm {
+    type Output = Result<(), MeetError>;
+
+    fn visit<D: Device>(self, device: &D) -> Self::Output {
+        let StreamOffer { producer, consumer } = self.0;
+        meeting::confirm(device, &producer.address)?;
+        meeting::confirm(device, &consumer.address)
     }
 }
 

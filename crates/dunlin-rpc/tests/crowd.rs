@@ -1,0 +1,175 @@
+//! Crowds that connect at once, at default settings: a thousand threads of a process, a hundred processes, a thousand handshakes. All of
+//! them connect and are answered. The servers, and the hundred, are this program again.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
+
+use dunlin_rpc::bootstrap::{dial, Capability, DialConfig, HostId, Reach};
+use dunlin_rpc::{Client, Preset, Server};
+
+const ECHO: u16 = 1;
+/// What a process is for: to serve, or to call the server at an address.
+const ROLE: &str = "DUNLIN_CROWD_ROLE";
+
+/// Lets the process have the file descriptors that its user may have; says how many.
+fn descriptors() -> usize {
+    use rustix::process::{getrlimit, setrlimit, Resource};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+    let limit = getrlimit(Resource::Nofile).current;
+    usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX)
+}
+
+/// This program, to run nothing but [`another_process`] in this role.
+fn again(role: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "another_process", "--nocapture"])
+        .env(ROLE, role);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// What the other processes do; nothing in the test program itself.
+#[test]
+fn another_process() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    descriptors();
+    if role != "serve" {
+        return call(&Client::connect(&role).unwrap(), b"from afar");
+    }
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .serve()
+        .unwrap();
+    println!("\nserving at {}", server.address());
+    // Until the test has ended, however it did.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// A server in a process of its own; ended with the test.
+struct Serving(Child, String);
+
+impl Serving {
+    fn new() -> Self {
+        let mut child = again("serve");
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut addresses = lines.filter_map(|line| {
+            let line = line.unwrap();
+            Some(line.strip_prefix("serving at ")?.to_owned())
+        });
+        let address = addresses.next().unwrap();
+        Self(child, address)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn call(client: &Client, words: &[u8]) {
+    assert_eq!(&*client.call(ECHO, words).unwrap(), words);
+}
+
+/// So many threads, each with what `connect` makes for it, all of them at once; nobody leaves before all have been answered.
+fn threads(count: usize, run: impl Fn(usize, &Barrier) -> Result<(), String> + Sync) {
+    let together = Barrier::new(count);
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let spawn = |index| {
+            let (run, together) = (&run, &together);
+            std::thread::Builder::new()
+                .stack_size(256 << 10)
+                .spawn_scoped(scope, move || run(index, together))
+                .unwrap()
+        };
+        let all: Vec<_> = (0..count).map(spawn).collect();
+        all.into_iter()
+            .filter_map(|one| one.join().unwrap().err())
+            .collect()
+    });
+    assert!(
+        failed.is_empty(),
+        "{} of {count} failed, the first: {}",
+        failed.len(),
+        failed[0]
+    );
+}
+
+fn thousand_threads(preset: Preset, share: bool) {
+    // A connection of its own has about three of them.
+    let count = (descriptors() / 4).min(1000);
+    let serving = Serving::new();
+    let connect = || Client::builder().preset(preset).connect(&serving.1);
+    let common = share.then(|| connect().unwrap());
+    threads(count, |index, together| {
+        together.wait();
+        let words = index.to_le_bytes();
+        let ended = (|| {
+            let own = match &common {
+                Some(client) => client.clone(),
+                None => connect().map_err(|error| error.to_string())?,
+            };
+            let answer = own.call(ECHO, &words).map_err(|error| error.to_string())?;
+            let wrong = || format!("another answer: {:?}", &*answer);
+            let right = *answer == words;
+            Ok((own, right.then_some(()).ok_or_else(wrong)?))
+        })();
+        together.wait();
+        ended.map(drop)
+    });
+}
+
+#[test]
+fn a_thousand_threads_of_one_client() {
+    thousand_threads(Preset::Auto, true);
+}
+
+#[test]
+fn a_thousand_threads_of_one_client_with_lanes_of_their_own() {
+    thousand_threads(Preset::Plain, true);
+}
+
+#[test]
+fn a_thousand_clients() {
+    thousand_threads(Preset::Plain, false);
+}
+
+#[test]
+fn a_thousand_handshakes() {
+    let serving = Serving::new();
+    let address = serving.1.parse().unwrap();
+    let config = DialConfig {
+        capabilities: vec![Capability {
+            device: "shm".to_owned(),
+            reach: Reach::SameHost(HostId::of_this_process().unwrap()),
+        }],
+        ..DialConfig::default()
+    };
+    let count = (descriptors() / 4).min(1000);
+    threads(count, |_, together| {
+        together.wait();
+        let dialed = dial(&address, &config).map_err(|error| error.to_string());
+        together.wait();
+        dialed.map(drop)
+    });
+}
+
+#[test]
+fn a_hundred_processes() {
+    let serving = Serving::new();
+    let all: Vec<_> = (0..100).map(|_| again(&serving.1)).collect();
+    for mut child in all {
+        let mut words = String::new();
+        let said = child.stdout.take().unwrap().read_to_string(&mut words);
+        let ended = child.wait().unwrap();
+        assert!(said.is_ok() && ended.success(), "{ended}: {words}");
+    }
+}
