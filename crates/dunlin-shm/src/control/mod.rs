@@ -191,7 +191,10 @@ impl Control {
                     target,
                 } => self.client.datagram(pair, incarnation, target),
                 Command::Ready(number) => self.server.ready(number),
-                Command::Closed(number) => self.server.closed(number),
+                Command::Closed(number) => {
+                    self.server.closed(number);
+                    self.client.tidy();
+                }
                 Command::Watch(pair) => {
                     self.watched.push(pair);
                     self.tick = TICK_MIN;
