@@ -306,6 +306,19 @@ impl Client {
         for lost in handle_ready(&mut self.sessions, ready, |session| session.handle(&core)) {
             self.lose(lost);
         }
+        if ready.contains(&true) {
+            self.tidy();
+        }
+    }
+
+    /// Gives up what no queue pair uses any more.
+    pub(super) fn tidy(&mut self) {
+        for session in &mut self.sessions {
+            let mut requests = session.requests.values();
+            if requests.all(|request| matches!(request.wish, Wish::Region(_))) {
+                session.wakers.tidy();
+            }
+        }
     }
 
     /// When the next question has waited too long.

@@ -221,6 +221,7 @@ impl Control {
                 Command::Closed(number) => {
                     self.server.closed(number);
                     self.trim.queue_pair_ended();
+                    self.client.tidy();
                 }
                 Command::Watch(pair) => {
                     self.watched.push(pair);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -58,9 +58,12 @@ impl Drop for AdmittedEnd {
     }
 }
 
-/// By which ends we wake the peer of a session, by the peer's numbers. Queue pairs keep them.
+/// By which ends we wake the peer of a session, by the peer's numbers.
+///
+/// One that no queue pair uses any more is given up, but only while no answer is under way that may name it: a question that is asked later
+/// reaches a peer that knows.
 #[derive(Debug, Default)]
-pub(super) struct Wakers(HashMap<u32, Weak<Waker>>);
+pub(super) struct Wakers(HashMap<u32, Arc<Waker>>);
 
 impl Wakers {
     /// The waker of this number, which is new when a descriptor came with it.
@@ -71,17 +74,20 @@ impl Wakers {
     ) -> Result<Option<Arc<Waker>>, Errno> {
         match (number, file) {
             (0, _) => Ok(None),
-            // We gave it up while the answer was under way. The next answer brings a new one.
-            (_, None) => match self.0.get(&number).and_then(Weak::upgrade) {
-                Some(waker) => Ok(Some(waker)),
+            (_, None) => match self.0.get(&number) {
+                Some(waker) => Ok(Some(Arc::clone(waker))),
                 None => Err(Errno::NOENT),
             },
             (_, Some(file)) => {
                 let waker = Arc::new(Waker::new(file)?);
-                self.0.retain(|_, waker| waker.strong_count() > 0);
-                self.0.insert(number, Arc::downgrade(&waker));
+                self.0.insert(number, Arc::clone(&waker));
                 Ok(Some(waker))
             }
         }
+    }
+
+    /// Gives up those that no queue pair uses.
+    pub(super) fn tidy(&mut self) {
+        self.0.retain(|_, waker| Arc::strong_count(waker) > 1);
     }
 }
