@@ -147,7 +147,9 @@ pub fn overrun<D: Device>(stage: &mut Stage<D>) -> Outcome {
         let mut some = [Completion::EMPTY; 4];
         link.local.completions.poll(&mut some).err()
     });
-    let CompletionQueueError::Overrun { limit } = error;
+    let CompletionQueueError::Overrun { limit } = error else {
+        panic!("{error}");
+    };
     assert!(limit >= 2, "{error}");
     // The event is not promised for every device; if there is one, it must be one of these.
     while let Some(event) = stage.device.poll_async_event() {
