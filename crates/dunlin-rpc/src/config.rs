@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use dunlin_verbs::DeviceAttributes;
+
 use crate::channel::datagram::{driven, DOORBELL, RECEIVES_AT_ONCE, SIGNAL_EVERY};
 use crate::channel::message;
 
@@ -92,7 +94,8 @@ impl DatagramBatches {
 /// Limits of one channel. Both sides have their own; what a side receives is bounded by its own limits.
 #[derive(Clone, Debug)]
 pub struct ChannelConfig {
-    /// Bytes of the ring that the peer writes into: a power of two from 16 KiB to 16 MiB. 64 KiB by default.
+    /// Bytes of the ring that the peer writes into: a power of two from 16 KiB to 16 MiB. 64 KiB by default. On a lane that one thread has alone, over a
+    /// device that stores WRITEs into the peer's memory (`shm`), half of it is used.
     pub ring_bytes: usize,
     /// Payload bytes that travel inside the ring; longer ones are fetched by READ. At most a quarter of the ring. 4 KiB by default.
     pub eager_bytes: usize,
@@ -157,6 +160,22 @@ impl ChannelConfig {
         let rings = if few { SHARED_RINGS } else { 1 };
         Self {
             ring_bytes: (self.ring_bytes * rings).min(*RING_BYTES.end()),
+            ..self.clone()
+        }
+    }
+
+    /// For a lane that one thread has alone. Where WRITEs are stores a ring is read while it is written, and it is resident at both sides, in each of
+    /// thousands of connections: half of it does.
+    pub(crate) fn of_one_thread(&self, attributes: &DeviceAttributes) -> Self {
+        let least = (4 * self.eager_bytes)
+            .next_power_of_two()
+            .max(*RING_BYTES.start());
+        let ring_bytes = match attributes.writes_are_messages {
+            true => self.ring_bytes,
+            false => (self.ring_bytes / 2).max(least),
+        };
+        Self {
+            ring_bytes,
             ..self.clone()
         }
     }

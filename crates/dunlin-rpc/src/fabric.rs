@@ -192,7 +192,8 @@ impl<D: Device> Fabric for DeviceFabric<D> {
 
     fn open_lane(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
         let wake = self.0.create_completion_channel()?;
-        Ok(Box::new(UnconnectedRing::new(&self.0, &wake, config)?))
+        let config = config.of_one_thread(self.attributes());
+        Ok(Box::new(UnconnectedRing::new(&self.0, &wake, &config)?))
     }
 
     fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {

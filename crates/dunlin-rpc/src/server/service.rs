@@ -260,7 +260,11 @@ impl<D: Device> RingService<D> {
             false => Vec::new(),
         };
         let (index, poller) = started.least_by(|index| crowd.get(index).copied())?;
-        let config = self.crew.plan.channel.shared_by_many(few);
+        let channel = &self.crew.plan.channel;
+        let config = match parameters.contains_key(SENDER_PARAMETER) {
+            true => channel.shared_by_many(few),
+            false => channel.of_one_thread(self.device.attributes()),
+        };
         let ring = UnconnectedRing::new(&self.device, poller.wake(), &config)?;
         let mut answer = (ring.address(), ring.parameters());
         let channel = ring.join(peer, parameters)?;
