@@ -63,7 +63,7 @@ pub(crate) fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<(), NoMemory> 
     let none = NoMemory(bytes.len().saturating_add(more));
     if none.0 >= LARGE_BYTES {
         // As much again as there is, as vectors grow.
-        room_for(none.0.saturating_add(bytes.len()))?;
+        room_for(none.0.saturating_add(bytes.len())).map_err(|_| none)?;
     }
     bytes.try_reserve(more).map_err(|_| none)
 }
