@@ -71,7 +71,7 @@ fn another_thread_ends_a_queue_pair_and_both_sides_hear_of_it() {
     assert!(b.received().is_success());
     b.receive(2, 0, 100);
     let abort = b.pair.aborter().unwrap();
-    std::thread::spawn(move || abort()).join().unwrap();
+    std::thread::spawn(abort).join().unwrap();
     assert_eq!(b.pair.state(), QueuePairState::Error);
     assert_eq!(b.received().status, CompletionStatus::Flushed);
     wait(|| a.pair.state() == QueuePairState::Error);
@@ -85,6 +85,6 @@ fn another_thread_ends_a_queue_pair_and_both_sides_hear_of_it() {
     let to = handle(&here, &address);
     greet(&mut here, &address, &to);
     let abort = there.pair.aborter().unwrap();
-    std::thread::spawn(move || abort()).join().unwrap();
+    std::thread::spawn(abort).join().unwrap();
     wait(|| ShmDevice::is_gone(&to));
 }
