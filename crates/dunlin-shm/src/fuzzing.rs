@@ -1,4 +1,4 @@
-//! What the fuzz target `shm_port` in `/fuzz` and this crate's tests of hostile peers need of the inside. Not part of the interface; nothing
+//! What the fuzz targets `shm_port` and `shm_control` in `/fuzz` and this crate's tests of hostile peers need of the inside. Not part of the interface; nothing
 //! else may use it.
 //!
 //! Two queue pairs of two devices of this process, and the port between them, whose words may be written as its sender could.
@@ -13,6 +13,7 @@ use dunlin_verbs::{
     SendRequest, Transport,
 };
 
+pub use crate::control::fuzzed::FuzzedControl;
 use crate::port::{PortMap, Record, RecordKind};
 use crate::{
     ShmAddressHandle, ShmCompletionChannel, ShmCompletionQueue, ShmConfig, ShmDevice,

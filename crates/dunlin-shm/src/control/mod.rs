@@ -3,6 +3,8 @@
 //! It sleeps in `poll` until a command, a peer, or the timer of a request that was left over wakes it.
 
 mod client;
+#[cfg(all(any(feature = "fuzzing", test), not(loom)))]
+pub(crate) mod fuzzed;
 pub(crate) mod message;
 mod refusals;
 mod server;

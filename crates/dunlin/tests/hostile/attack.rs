@@ -258,8 +258,8 @@ impl Loot {
                 let _ = rustix::net::send(borrow(socket), &bytes, flags);
             }
         }
-        for name in listeners(peer) {
-            let Ok(address) = SocketAddrUnix::new_abstract_name(&name) else {
+        for name in listeners(peer).iter().cycle().take(8) {
+            let Ok(address) = SocketAddrUnix::new_abstract_name(name) else {
                 continue;
             };
             let Ok(session) = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)
@@ -271,7 +271,8 @@ impl Loot {
             }
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let mut hello = control_message(random);
-            hello[..8].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+            // Whichever version it is.
+            hello[..8].copy_from_slice(&[1, 0, 0, 0, 1 + random.below(4) as u8, 0, 0, 0]);
             let _ = rustix::net::send(&session, &hello, flags);
             for _ in 0..64 {
                 let _ = rustix::net::send(&session, &control_message(random), flags);
