@@ -254,6 +254,9 @@ fn usable<D: Device>(queue: &Arc<dyn Any + Send + Sync>, device: &D) -> Option<S
     usable.then_some(endpoint)
 }
 
+/// Those of one thread, on whatever devices.
+type Endpoints = Vec<Weak<dyn Any + Send + Sync>>;
+
 /// The endpoint of the calling thread on a device: one for all its sessions, whoever the servers are (FaSST §4). It lives as long as
 /// one of them.
 fn endpoint_of_thread<D: Device>(
@@ -261,7 +264,7 @@ fn endpoint_of_thread<D: Device>(
     batches: &DatagramBatches,
 ) -> Result<Shared<D>, VerbsError> {
     thread_local! {
-        static ENDPOINTS: RefCell<(Option<Generation>, Vec<Weak<dyn Any + Send + Sync>>)> = const { RefCell::new((None, Vec::new())) };
+        static ENDPOINTS: RefCell<(Option<Generation>, Endpoints)> = const { RefCell::new((None, Vec::new())) };
     }
     ENDPOINTS.with_borrow_mut(|(made_in, endpoints)| {
         // Those of the parent may be locked for ever.

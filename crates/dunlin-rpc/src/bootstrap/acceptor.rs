@@ -134,7 +134,8 @@ impl Acceptor {
         on_open: impl Fn(OpenRequest) -> Result<OpenReply, Refusal> + Send + Sync,
     ) -> Result<(), BootstrapError> {
         let openers = Openers::new();
-        let open = |Job { client, request }: Job| {
+        let open = |job: Box<Job>| {
+            let Job { client, request } = *job;
             let outcome = catch_unwind(AssertUnwindSafe(|| on_open(request)));
             self.answer(
                 client,

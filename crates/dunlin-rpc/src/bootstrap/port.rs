@@ -90,7 +90,7 @@ impl<'a> Port<'a> {
     /// Runs until stopped. `open` has a client opened, or gives it back.
     pub(super) fn run(
         mut self,
-        open: impl Fn(Job) -> Result<(), Job>,
+        open: impl Fn(Box<Job>) -> Result<(), Box<Job>>,
     ) -> Result<(), BootstrapError> {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.stop.is_stopped() {
@@ -241,7 +241,7 @@ impl<'a> Port<'a> {
     }
 
     /// Hears what a client has said by now.
-    fn hear(&mut self, id: u64, open: &impl Fn(Job) -> Result<(), Job>) {
+    fn hear(&mut self, id: u64, open: &impl Fn(Box<Job>) -> Result<(), Box<Job>>) {
         loop {
             // Gone since the event.
             let Some(client) = self.pending.get(id) else {
@@ -291,7 +291,8 @@ impl<'a> Port<'a> {
             };
             match heard {
                 Ok(request) => {
-                    if let Err(Job { client, .. }) = open(Job { client, request }) {
+                    if let Err(job) = open(Box::new(Job { client, request })) {
+                        let client = job.client;
                         let resource = "memory or threads".to_owned();
                         acceptor.answer(client, Err(Refusal::Exhausted { resource }));
                     }
