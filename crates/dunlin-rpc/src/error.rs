@@ -58,6 +58,21 @@ pub enum CallError {
         /// The limit.
         limit: usize,
     },
+    /// The client's device has no memory for one long message: a request or an operation that was not sent, or a
+    /// response. The connection and its other calls go on.
+    #[error("no memory for a message: {why}; {}", executed_or_not(*executed))]
+    NoMemory {
+        /// What the device said.
+        why: String,
+        /// Whether the server executed the call: then it is its response that there was no memory for.
+        executed: bool,
+    },
+    /// The thread that drives the client's futures could not be started. The call was not sent.
+    #[error("no thread for the client's futures: {why}; the call was not sent")]
+    NoThread {
+        /// What the system said.
+        why: String,
+    },
     /// The server has reached a limit: it did not execute the call, or could not keep its long response.
     #[error("the server is overloaded: {0}")]
     Overloaded(String),
@@ -119,6 +134,13 @@ pub enum CallError {
     Unreadable(String),
 }
 
+fn executed_or_not(executed: bool) -> &'static str {
+    match executed {
+        true => "the server executed the call",
+        false => "it was not sent",
+    }
+}
+
 fn fate_of(executed: bool) -> &'static str {
     match executed {
         true => "the response; the server executed the call",
@@ -159,6 +181,15 @@ pub enum ConnectError {
     /// A setting is out of its range.
     #[error("setting: {0}")]
     Setting(String),
+    /// A thread of the client could not be started.
+    #[error("thread: {0}")]
+    Thread(#[source] std::io::Error),
+    /// Other threads of the client were making the connection when the caller's time was up.
+    #[error("other threads of the client are still making the connection")]
+    TimedOut,
+    /// What another thread of the client found, which tried at the same time.
+    #[error(transparent)]
+    Shared(Arc<ConnectError>),
 }
 
 /// A server could not be started.
@@ -288,11 +319,28 @@ impl WireFailure {
     }
 }
 
+impl CallError {
+    /// The device has no memory for a response, which the server has made.
+    #[cold]
+    pub(crate) fn no_memory_for_response(error: &ChannelError) -> Self {
+        Self::NoMemory {
+            why: error.to_string(),
+            executed: true,
+        }
+    }
+}
+
 /// What a call hears of the end of its channel.
 impl From<&ChannelError> for CallError {
     fn from(error: &ChannelError) -> Self {
-        CallError::ConnectionLost {
-            why: error.to_string(),
+        let why = error.to_string();
+        match error.is_memory() {
+            // Memory for what is sent is taken before it is.
+            true => CallError::NoMemory {
+                why,
+                executed: false,
+            },
+            false => CallError::ConnectionLost { why },
         }
     }
 }

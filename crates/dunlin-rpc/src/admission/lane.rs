@@ -23,6 +23,8 @@ pub(crate) struct Admitted {
     /// While a request for credits is due: looks at the ring, and whether requests came together.
     looks: u32,
     hurried: bool,
+    /// What was decided last could not be sent yet.
+    untold: bool,
 }
 
 /// Looks at the ring for one at the completions, while a request for credits may be there.
@@ -46,6 +48,7 @@ impl Admitted {
             told: Standing::ACTIVE,
             looks: 0,
             hurried: false,
+            untold: false,
         }
     }
 
@@ -129,11 +132,11 @@ impl Admitted {
             self.share.renewed(degree);
             self.admission.rouse();
         }
-        if answer || granted.is_some() || standing != self.told {
+        if answer || granted.is_some() || self.untold || standing != self.told {
             self.told = standing;
             let standing = u64::from(standing.bits()) << STANDING_SHIFT;
             let reports = u64::from(self.ledger.reports()) << REPORTS_SHIFT;
-            channel.grant(u64::from(self.ledger.total()) | standing | reports)?;
+            self.untold = !channel.grant(u64::from(self.ledger.total()) | standing | reports)?;
         }
         self.share
             .credits
@@ -144,7 +147,7 @@ impl Admitted {
     /// Whether the client is to be told something.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        self.told != self.share.standing()
+        self.untold || self.told != self.share.standing()
     }
 }
 

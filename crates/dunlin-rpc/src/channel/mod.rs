@@ -30,6 +30,8 @@ pub(crate) mod one_sided;
 pub(crate) mod outbox;
 pub(crate) mod pool;
 pub(crate) mod ring;
+#[cfg(all(test, not(loom)))]
+mod room_tests;
 
 use buffers::{Buffer, BufferPool};
 use carrier::Carrier;
@@ -85,6 +87,12 @@ pub(crate) trait Channel:
     /// Hands to the device what is on its way, and wakes the peer if it sleeps.
     fn flush(&mut self) -> Result<(), ChannelError>;
 
+    /// Before a server looks for the next message: writes the answers to the last batch, where they are not to wait for
+    /// those to another. That takes room, so it comes before any is made.
+    fn end_batch(&mut self) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
     /// Takes the next message.
     fn receive(&mut self) -> Result<Option<Header>, ChannelError>;
 
@@ -124,6 +132,8 @@ enum Fault {
     PeerGone,
     #[error("no memory for a long message: {0}")]
     Memory(String),
+    #[error("a batch was made that the peer's ring has no room for")]
+    Overrun,
 }
 
 impl ChannelError {
@@ -149,6 +159,12 @@ impl ChannelError {
     #[cold]
     pub(crate) fn memory(why: String) -> Self {
         Self(Box::new(Fault::Memory(why)))
+    }
+
+    /// Our own fault: the peer's ring would be written beyond what is free.
+    #[cold]
+    pub(crate) fn overrun() -> Self {
+        Self(Box::new(Fault::Overrun))
     }
 
     pub(crate) fn is_violation(&self) -> bool {

@@ -75,7 +75,7 @@ fn flush(outbox: &mut Outbox, wire: &mut Wire, lines: usize, consumed: u64, form
     }
     let base = wire.lines;
     let (mut bytes, mut writes) = (0, 0);
-    for piece in outbox.pieces(consumed) {
+    for piece in outbox.pieces(consumed).expect("room") {
         bytes += piece.bytes.len();
         writes += usize::from(!piece.bytes.is_empty());
         let mut words: Vec<_> = piece.bytes.chunks(8).enumerate().collect();

@@ -198,9 +198,15 @@ impl Outbox {
     }
 
     /// The batch as contiguous pieces, in the order to write them; none but the last of those that are not empty ends it.
+    ///
+    /// # Errors
+    /// When messages were put into it that did not fit: it would be written over what the peer has not read.
     #[inline]
-    pub(crate) fn pieces(&mut self, consumed: u64) -> [Piece<'_>; 4] {
+    pub(crate) fn pieces(&mut self, consumed: u64) -> Result<[Piece<'_>; 4], ChannelError> {
         let lines = self.lines();
+        if lines > self.free() {
+            return Err(ChannelError::overrun());
+        }
         let canary = self.canaries.current();
         let head = batch::head(canary, lines, self.messages).to_le_bytes();
         let commit = batch::commit(canary, consumed).to_le_bytes();
@@ -217,7 +223,7 @@ impl Outbox {
                 batch[commit_at..].copy_from_slice(&commit);
                 let (before_end, after) = batch.split_at(batch.len().min(ring_bytes - at));
                 let none = || piece(0, &[]);
-                return [none(), none(), piece(at, before_end), piece(0, after)];
+                return Ok([none(), none(), piece(at, before_end), piece(0, after)]);
             }
             Form::FirstLineLast => LINE_BYTES,
             Form::Twice => LINE_BYTES - commit.len(),
@@ -230,12 +236,12 @@ impl Outbox {
         let second = line(self.written + 1);
         let rest = &rest[..(lines - 1) * LINE_BYTES];
         let (before_end, after) = rest.split_at(rest.len().min(ring_bytes - second));
-        [
+        Ok([
             piece(second, before_end),
             piece(0, after),
             piece(at, &self.first[..whole]),
             piece(at + whole, &self.first[whole..]),
-        ]
+        ])
     }
 
     /// The batch was written. Where batches are long, says where the next one will stand behind its first line, which the reader polls:

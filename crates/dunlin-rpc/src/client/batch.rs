@@ -89,13 +89,13 @@ impl<'a> Batch<'a> {
             deadline,
         } = self;
         let wait = core.recipe.channel.wait;
-        thread_lane::with(core, |lane| {
+        thread_lane::with(core, deadline, |lane, began| {
             let mut gathered = Gathered {
                 results: Vec::new(),
                 missing: calls.len(),
             };
             gathered.results.resize_with(calls.len(), || None);
-            let mut waiter = Waiter::new(wait, deadline, &core.closed);
+            let mut waiter = Waiter::new(wait, deadline, &core.closed).since(began);
             let mut out = Vec::with_capacity(calls.len());
             let mut failed = None;
             let mut next = 0;
@@ -129,7 +129,9 @@ impl<'a> Batch<'a> {
                 if let (Some(Item::OneSided(region, ..)), true) = (attaching, ours_are_in) {
                     // No answer but this one can come.
                     attaching = None;
-                    if let Err(error) = attach_on(lane, core, region.key(), deadline) {
+                    if let Err(error) =
+                        attach_on(lane, core, region.key(), (deadline, waiter.began()))
+                    {
                         failed = Some(error);
                     }
                     continue;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 
@@ -12,7 +12,7 @@ use super::{Client, ConnectionInfo};
 use crate::admission::{
     FEW_PARAMETER, GROUP_PARAMETER, GROUP_WISH_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
 };
-use crate::bootstrap::{dial, Address, DialConfig, Dialed, OpenRequest, Secret};
+use crate::bootstrap::{dial, dial_until, Address, DialConfig, Dialed, OpenRequest, Secret};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
@@ -85,7 +85,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a call may take. 10 s by default.
+    /// How long a call may take, with the making of its connection if it was lost. 10 s by default.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -214,7 +214,6 @@ impl ClientBuilder {
             own: Arc::new(()),
             to_share: AtomicBool::new(false),
             shared: Mutex::new(None),
-            making: Mutex::new(()),
             fatal: Arc::default(),
         }
     }
@@ -257,29 +256,21 @@ pub(super) struct Recipe {
     /// There were so many that threads share now, those with such lanes too.
     pub(super) to_share: AtomicBool,
     /// The connection handle, for presets that share lanes.
-    shared: Mutex<Option<Shared>>,
-    /// Held by who makes the handle: two threads may want the first port at once.
-    making: Mutex<()>,
+    shared: Mutex<Option<Arc<Shared>>>,
     /// A packet was lost, and that ends the client.
     fatal: Arc<AtomicBool>,
 }
 
 /// A connection handle and what makes its lanes.
-#[derive(Clone)]
 struct Shared {
     handle: Arc<Handle>,
     maker: Arc<dyn LaneMaker>,
-    info: ConnectionInfo,
+    /// What the first lane uses.
+    info: OnceLock<ConnectionInfo>,
     /// Which client this is to the server's scheduler.
     sender: u64,
-}
-
-/// A shared lane, what made it, which client it is of, and what it uses.
-struct OpenedLane {
-    lane: Arc<dyn SharedLane>,
-    maker: Arc<dyn LaneMaker>,
-    sender: u64,
-    info: ConnectionInfo,
+    /// Its thread begins with its first port.
+    has_dispatcher: Mutex<bool>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -289,12 +280,13 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Recipe {
-    /// Makes a lane, or a port at the connection handle.
+    /// Makes a lane, or a port at the connection handle, until `until` or for as long as making a connection may take.
     pub(super) fn open(
         &self,
         owner: Owner,
+        until: Option<Instant>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
-        self.open_among(1, owner, &mut None)
+        self.open_among(1, owner, &mut None, until)
     }
 
     /// As [`Recipe::open`], for a thread that has lanes to so many servers. `group`: the thread's at those that change turns together, which the first of
@@ -304,11 +296,12 @@ impl Recipe {
         servers: usize,
         owner: Owner,
         group: &mut Option<u64>,
+        until: Option<Instant>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
         let (fabric, reached) = match self.first.get() {
             Some(fabric) => (fabric, None),
             None => {
-                let reached = self.reach()?;
+                let reached = self.reach(until)?;
                 let fabric = self.first.get_or_init(|| Arc::clone(&reached.fabric));
                 (fabric, Some(reached))
             }
@@ -323,12 +316,13 @@ impl Recipe {
         let preset = self.preset.on(fabric.attributes(), situation);
         if let Some(mut sharing) = preset.sharing(self.lanes) {
             sharing.dispatched = self.dispatched;
-            let opened = self.open_port(reached, (preset, sharing))?;
+            let opened = self.open_port(fabric, reached, (preset, sharing), until)?;
             if situation.own >= AUTO_OWN_LANES {
                 self.to_share.store(true, Ordering::Relaxed);
             }
             return Ok(opened);
         }
+        let reached = reached.map_or_else(|| self.reach(until), Ok)?;
         let (mut lane, mut info) = self.negotiate(
             reached,
             preset,
@@ -375,102 +369,100 @@ impl Recipe {
         shared.as_ref().map(|shared| Arc::clone(&shared.handle))
     }
 
-    fn open_port(
+    /// The connection handle, which is there before its first lane.
+    fn shared(
         &self,
-        reached: Option<Reached>,
-        sharing: (Preset, Sharing),
-    ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
-        let known = || {
-            let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.clone()
-        };
-        let (mut shared, mut making) = (known(), None);
-        if shared.is_none() {
-            making = Some(self.making.lock().unwrap_or_else(PoisonError::into_inner));
-            shared = known();
-        }
-        if let Some(shared) = shared {
-            drop(making);
-            let port = shared.handle.attach(|index| {
-                let known = Some((&shared.maker, shared.sender));
-                let opened = self.open_shared(None, sharing, index, known)?;
-                Ok(opened.lane)
-            })?;
-            return Ok((Box::new(port), shared.info));
-        }
-        let OpenedLane {
-            lane,
-            maker,
-            sender,
-            info,
-        } = self.open_shared(reached, sharing, 0, None)?;
-        let random = maker.random().map_err(|source| ConnectError::Device {
-            device: info.device.clone(),
-            source,
-        })?;
-        let calls = self.channel.max_outstanding;
-        let handle = Handle::new(sharing.1, calls, maker.cores(), random);
-        let _ = handle.bell.set(maker.bell());
-        let port = handle.attach(|_| Ok(Arc::clone(&lane)))?;
-        dispatcher::start(&handle, maker.as_ref(), self.channel.wait)
-            .map_err(|error| ConnectError::Setting(format!("no thread: {error}")))?;
+        fabric: &Arc<dyn Fabric>,
+        sharing: Sharing,
+    ) -> Result<Arc<Shared>, ConnectError> {
         let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Shared {
+        if let Some(shared) = &*place {
+            return Ok(Arc::clone(shared));
+        }
+        let failed = |source| ConnectError::Device {
+            device: fabric.attributes().name.clone(),
+            source,
+        };
+        let maker = fabric.lane_maker().map_err(failed)?;
+        let (sender, seed) = (maker.random(), maker.random());
+        let (sender, seed) = (sender.map_err(failed)?, seed.map_err(failed)?);
+        let handle = Handle::new(sharing, self.channel.max_outstanding, maker.cores(), seed);
+        let _ = handle.bell.set(maker.bell());
+        let shared = Arc::new(Shared {
             handle,
             maker,
-            info: info.clone(),
+            info: OnceLock::new(),
             sender,
+            has_dispatcher: Mutex::new(false),
         });
+        Ok(Arc::clone(place.insert(shared)))
+    }
+
+    fn open_port(
+        &self,
+        fabric: &Arc<dyn Fabric>,
+        reached: Option<Reached>,
+        (preset, sharing): (Preset, Sharing),
+        until: Option<Instant>,
+    ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
+        let shared = self.shared(fabric, sharing)?;
+        let port = shared.handle.attach(until, |number| {
+            let reached = reached.map_or_else(|| self.reach(until), Ok)?;
+            let (lane, info) = self.open_shared(reached, (preset, sharing), number, &shared)?;
+            let _ = shared.info.set(info);
+            Ok(lane)
+        })?;
+        let mut has_dispatcher = shared
+            .has_dispatcher
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !*has_dispatcher {
+            dispatcher::start(&shared.handle, shared.maker.as_ref(), self.channel.wait)
+                .map_err(ConnectError::Thread)?;
+            *has_dispatcher = true;
+        }
+        drop(has_dispatcher);
+        // The first lane has told it, and without one there is no port.
+        let info = shared.info.get().cloned();
+        let info = info.ok_or_else(|| ConnectError::Setting("no lane was made".into()))?;
         Ok((Box::new(port), info))
     }
 
     fn open_shared(
         &self,
-        reached: Option<Reached>,
+        reached: Reached,
         (preset, sharing): (Preset, Sharing),
-        index: usize,
-        known: Option<(&Arc<dyn LaneMaker>, u64)>,
-    ) -> Result<OpenedLane, ConnectError> {
-        let ((lane, maker, sender), info) = self.negotiate(
+        number: usize,
+        shared: &Shared,
+    ) -> Result<(Arc<dyn SharedLane>, ConnectionInfo), ConnectError> {
+        self.negotiate(
             reached,
             preset,
-            |fabric| {
-                let (maker, sender) = match known {
-                    Some((maker, sender)) => (Arc::clone(maker), sender),
-                    None => {
-                        let maker = fabric.lane_maker()?;
-                        let sender = maker.random()?;
-                        (maker, sender)
-                    }
-                };
-                let opening = maker.open(&self.channel.shared_by_many(sharing.few))?;
+            |_| {
+                let config = self.channel.shared_by_many(sharing.few);
+                let opening = shared.maker.open(&config)?;
                 let mut parameters = opening.parameters();
                 if sharing.admitted {
-                    parameters.insert(SENDER_PARAMETER.to_string(), sender);
-                    parameters.insert(LANE_PARAMETER.to_string(), index as u64);
+                    parameters.insert(SENDER_PARAMETER.to_string(), shared.sender);
+                    parameters.insert(LANE_PARAMETER.to_string(), number as u64);
                     parameters.insert(FEW_PARAMETER.to_string(), u64::from(sharing.few));
                 }
                 let told = (opening.address(), parameters);
-                Ok(((opening, maker, sender), told))
+                Ok((opening, told))
             },
-            |(opening, maker, sender), peer, parameters| {
-                let lane = opening.connect(peer, parameters, sharing.discipline)?;
-                Ok((lane, maker, sender))
-            },
-        )?;
-        Ok(OpenedLane {
-            lane,
-            maker,
-            sender,
-            info,
-        })
+            |opening, peer, parameters| opening.connect(peer, parameters, sharing.discipline),
+        )
     }
 
-    /// Finds the server, and the device that leads to it.
-    fn reach(&self) -> Result<Reached, ConnectError> {
+    /// Finds the server, and the device that leads to it. Whoever waits for it does so until `until`, which is the end
+    /// of the handshake.
+    fn reach(&self, until: Option<Instant>) -> Result<Reached, ConnectError> {
         let (dialed, device, why) = match &self.way {
             Way::Port { address, dial: how } => {
-                let dialed = dial(address, how)?;
+                let dialed = match until {
+                    None => dial(address, how)?,
+                    Some(until) => dial_until(address, how, until)?,
+                };
                 let device = dialed.device().to_string();
                 let why = match devices::chosen(&device) {
                     None => dialed.why().to_string(),
@@ -503,7 +495,7 @@ impl Recipe {
     /// Makes one side, tells the server, joins.
     fn negotiate<O, T>(
         &self,
-        reached: Option<Reached>,
+        reached: Reached,
         preset: Preset,
         begin: impl FnOnce(&Arc<dyn Fabric>) -> Result<(O, (EndpointAddress, Parameters)), VerbsError>,
         finish: impl FnOnce(O, &EndpointAddress, &Parameters) -> Result<T, VerbsError>,
@@ -513,7 +505,7 @@ impl Recipe {
             fabric,
             device,
             why,
-        } = reached.map_or_else(|| self.reach(), Ok)?;
+        } = reached;
         let failed = |source| ConnectError::Device {
             device: device.clone(),
             source,

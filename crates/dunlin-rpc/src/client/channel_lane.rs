@@ -206,7 +206,16 @@ impl<C: Channel> ChannelLane<C> {
                     ));
                 }
                 descriptor.copy_from_slice(payload);
-                self.channel.fetch(header.call, &descriptor)?;
+                match self.channel.fetch(header.call, &descriptor) {
+                    Err(error) if error.is_memory() => {
+                        // The server need not keep it.
+                        self.releases.push(header.call);
+                        if let Some(tag) = self.finish(header.call)? {
+                            sink.complete(tag, Err(CallError::no_memory_for_response(&error)));
+                        }
+                    }
+                    fetched => fetched?,
+                }
             }
             Kind::Goodbye => {
                 self.leaving = true;
@@ -235,6 +244,11 @@ impl<C: Channel> ChannelLane<C> {
                     }
                 }
                 Finished::Long(call, buffer) => self.finish_long(call, buffer, sink)?,
+                Finished::Refused(call, error) => {
+                    if let Some(tag) = self.finish(call)? {
+                        sink.complete(tag, Err(error.into()));
+                    }
+                }
             }
         }
         while let Some(fetched) = self.channel.take_fetched() {

@@ -67,7 +67,7 @@ pub struct Client {
 /// What the clones of a client share.
 pub(crate) struct Core {
     id: u64,
-    recipe: Recipe,
+    recipe: Arc<Recipe>,
     info: ConnectionInfo,
     closed: AtomicBool,
     lanes: Mutex<Vec<Weak<ThreadLane>>>,
@@ -109,10 +109,10 @@ impl Client {
             true => Owner::Alone,
             false => Owner::Thread,
         };
-        let (lane, info) = recipe.open(owner)?;
+        let (lane, info) = recipe.open(owner, None)?;
         let core = Arc::new(Core {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            recipe,
+            recipe: Arc::new(recipe),
             info,
             closed: AtomicBool::new(false),
             lanes: Mutex::new(Vec::new()),
@@ -128,8 +128,7 @@ impl Client {
             thread_lane::adopt(&core, lane);
         }
         if let Some(reporting) = &core.recipe.reporting {
-            let thread = report::start(&core, reporting)
-                .map_err(|error| ConnectError::Setting(format!("no thread: {error}")))?;
+            let thread = report::start(&core, reporting).map_err(ConnectError::Thread)?;
             let _ = core.reporter.set(thread);
         }
         Ok(Self { core })
@@ -143,7 +142,9 @@ impl Client {
     /// What the connection handle is doing; `None` while threads share nothing: with some presets always, with `auto` on shared memory up to the third
     /// lane.
     pub fn figures(&self) -> Option<crate::sharing::handle::HandleFigures> {
-        self.core.recipe.handle().map(|handle| handle.figures())
+        let figures = self.core.recipe.handle().map(|handle| handle.figures());
+        // A handle without a lane is being made.
+        figures.filter(|figures| !figures.lanes.is_empty())
     }
 
     /// What the server shows of itself: load, connections, clients of the queue-pair scheduler.
@@ -162,7 +163,8 @@ impl Client {
         self.core.recipe.handle()
     }
 
-    /// Calls `handler` with `payload` and waits for the answer, within the client's deadline.
+    /// Calls `handler` with `payload` and waits for the answer, within the client's deadline. That holds for making the
+    /// connection anew, too, when it was lost.
     ///
     /// # Errors
     /// See [`CallError`]; each says whether the server may have executed the call.
@@ -190,7 +192,8 @@ impl Client {
     /// # Errors
     /// When the server takes no message so long, or there is no connection.
     pub fn buffer(&self, length: usize) -> Result<RequestBuffer, CallError> {
-        thread_lane::with(&self.core, |lane| lane.buffer(length)).map(RequestBuffer)
+        let limit = self.core.recipe.deadline;
+        thread_lane::with(&self.core, limit, |lane, _| lane.buffer(length)).map(RequestBuffer)
     }
 
     /// As [`Client::call`], with a request that was filled in place.
@@ -213,8 +216,8 @@ impl Client {
         mut body: Body<'_>,
     ) -> Result<Reply, CallError> {
         let wait = self.core.recipe.channel.wait;
-        thread_lane::with(&self.core, |lane| {
-            let mut waiter = Waiter::new(wait, deadline, &self.core.closed);
+        thread_lane::with(&self.core, deadline, |lane, began| {
+            let mut waiter = Waiter::new(wait, deadline, &self.core.closed).since(began);
             let mut sink = One(None);
             let short = match body {
                 Body::Bytes(bytes) => lane.submit_short(handler, bytes, 0),
@@ -243,7 +246,10 @@ impl Client {
         RemoteRegion::attach(&self.core, number, name)
     }
 
-    /// Calls and returns at once; the future brings the answer under any executor. The request is sent now, not at the first poll.
+    /// Calls and returns at once; the future brings the answer under any executor, within the client's deadline. The
+    /// request is sent now, not at the first poll; when there is no connection yet, or no room on it, a thread of the
+    /// client sends it as soon as there is, in the order of the calls. Calls that are out or wait are at most as many
+    /// as [`crate::ChannelConfig::max_outstanding`] says: one more ends with [`CallError::TooManyOutstanding`].
     /// Dropping the future cancels the call: the answer is thrown away when it comes.
     /// The server may have executed the call.
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> CallFuture {
@@ -266,13 +272,13 @@ impl Client {
         let spare = self.core.spare().take();
         let lane = match spare {
             Some(lane) => lane,
-            None => self.core.recipe.open(Owner::Alone)?.0,
+            None => self.core.recipe.open(Owner::Alone, None)?.0,
         };
         Ok(Pipeline::new(lane, &self.core.recipe))
     }
 
     fn is_closed(&self) -> bool {
-        self.core.closed.load(Ordering::Acquire)
+        self.core.is_closed()
     }
 
     /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last clone is dropped.
@@ -285,6 +291,10 @@ impl Client {
 }
 
 impl Core {
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     fn spare(&self) -> MutexGuard<'_, Place> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 use dunlin_verbs::{Access, RemoteAddress};
@@ -159,7 +159,10 @@ impl RemoteRegion {
             name: name.to_owned(),
         });
         let deadline = core.recipe.deadline;
-        let attached = thread_lane::with(core, |lane| attach_on(lane, core, &key, deadline))?;
+        let attached = thread_lane::with(core, deadline, |lane, began| {
+            let began = began.unwrap_or_else(thread::now);
+            attach_on(lane, core, &key, (deadline, began))
+        })?;
         Ok(Self {
             core: Arc::clone(core),
             key,
@@ -185,15 +188,16 @@ impl RemoteRegion {
     /// Does one operation and waits for its end, within the client's deadline.
     fn operate(&self, offset: u64, wanted: Wanted<'_>) -> Result<Reply, CallError> {
         let core = &self.core;
-        thread_lane::with(core, |lane| {
-            let deadline = core.recipe.deadline;
+        let deadline = core.recipe.deadline;
+        thread_lane::with(core, deadline, |lane, began| {
             let mut waiter = Waiter::new(core.recipe.channel.wait, deadline, &core.closed);
+            waiter = waiter.since(began);
             let mut sink = One(None);
             let call = loop {
                 match lane.submit_one_sided(&self.key, offset, &wanted, 0)? {
                     Submitted::Call(call) => break call,
                     Submitted::Unattached => {
-                        attach_on(lane, core, &self.key, deadline)?;
+                        attach_on(lane, core, &self.key, (deadline, waiter.began()))?;
                     }
                     Submitted::Full if lane.poll(&mut sink)? > 0 => waiter.progressed(),
                     Submitted::Full => waiter.idle(lane, &mut sink)?,
@@ -235,36 +239,38 @@ impl RemoteRegion {
         word(&self.operate(offset, Wanted::CompareAndSwap { compare, swap })?)
     }
 
-    /// As [`RemoteRegion::read`], as a future. The first operation on a new connection waits here until it is attached.
+    /// As [`RemoteRegion::read`], as a future; it is sent as [`super::Client::call_async`] says. On a new connection
+    /// the first operation, and what is called after it, waits until the region is attached.
     pub fn read_async(&self, offset: u64, length: usize) -> CallFuture {
-        driver::operate(&self.core, &self.key, offset, &Wanted::Read(length))
+        driver::operate(&self.core, &self.key, offset, Wanted::Read(length))
     }
 
     /// As [`RemoteRegion::write`], as a future with no bytes; the bytes are taken now.
     pub fn write_async(&self, offset: u64, bytes: &[u8]) -> CallFuture {
-        driver::operate(&self.core, &self.key, offset, &Wanted::Write(bytes))
+        driver::operate(&self.core, &self.key, offset, Wanted::Write(bytes))
     }
 
     /// As [`RemoteRegion::fetch_add`], as a future with the 8 bytes that were there.
     pub fn fetch_add_async(&self, offset: u64, add: u64) -> CallFuture {
-        driver::operate(&self.core, &self.key, offset, &Wanted::FetchAndAdd(add))
+        driver::operate(&self.core, &self.key, offset, Wanted::FetchAndAdd(add))
     }
 
     /// As [`RemoteRegion::compare_and_swap`], as a future with the 8 bytes that were there.
     pub fn compare_and_swap_async(&self, offset: u64, compare: u64, swap: u64) -> CallFuture {
         let wanted = Wanted::CompareAndSwap { compare, swap };
-        driver::operate(&self.core, &self.key, offset, &wanted)
+        driver::operate(&self.core, &self.key, offset, wanted)
     }
 }
 
-/// Asks for the region on this lane and waits for the grant.
+/// Asks for the region on this lane and waits for the grant, for so long from then on.
 pub(super) fn attach_on(
     lane: &mut dyn Lane,
     core: &Core,
     region: &RegionKey,
-    deadline: Duration,
+    (deadline, began): (Duration, Instant),
 ) -> Result<Attached, CallError> {
     let mut waiter = Waiter::new(core.recipe.channel.wait, deadline, &core.closed);
+    waiter = waiter.since(Some(began));
     let mut sink = One(None);
     let call = loop {
         match lane.submit_attach(&region.name, 0)? {

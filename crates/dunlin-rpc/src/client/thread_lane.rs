@@ -3,9 +3,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
 
 use super::lane::Lane;
+use super::wait::end_of;
 use super::{Core, Place};
 use crate::error::CallError;
 use crate::fabric::Owner;
@@ -16,11 +20,12 @@ pub(super) struct ThreadLane {
 }
 
 impl ThreadLane {
+    fn lock(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn close(&self) {
-        self.place
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.lock().take();
     }
 }
 
@@ -75,27 +80,30 @@ fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Own> {
 
 /// Makes `lane` this thread's.
 pub(super) fn adopt(core: &Arc<Core>, lane: Box<dyn Lane>) {
-    *of(core)
-        .0
-        .place
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner) = Some(lane);
+    *of(core).0.lock() = Some(lane);
 }
 
-/// Does something with this thread's lane, which is made first if there is none or it is lost.
+/// Does something with this thread's lane, which is made first if there is none or it is lost, within `limit`. `action`
+/// is told since when that runs, if the lane was made: else it begins now.
 #[inline]
 pub(super) fn with<T>(
     core: &Arc<Core>,
-    action: impl FnOnce(&mut dyn Lane) -> Result<T, CallError>,
+    limit: Duration,
+    action: impl FnOnce(&mut dyn Lane, Option<Instant>) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
-    let lane = of(core);
-    let mut place = lane.0.place.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = of(core);
+    let mut place = own.0.lock();
     if let Some(lane) = &mut *place {
         if lane.is_usable() && !is_to_share(core, lane.as_ref()) {
-            return action(lane.as_mut());
+            return action(lane.as_mut(), None);
         }
     }
-    action(renew(core, &mut place)?.as_mut())
+    let began = thread::now();
+    let mut lane = renew(core, &own.0, place, (began, limit))?;
+    match &mut *lane {
+        Some(lane) => action(lane.as_mut(), Some(began)),
+        None => Err(CallError::Closed),
+    }
 }
 
 /// Whether a lane that was one thread's alone is given up, because there are more threads now.
@@ -104,22 +112,44 @@ fn is_to_share(core: &Core, lane: &dyn Lane) -> bool {
     core.recipe.to_share.load(Ordering::Relaxed) && !lane.is_shared() && lane.outstanding() == 0
 }
 
+/// Makes the lane anew. The place is free meanwhile, so closing the client does not wait for a handshake.
 #[cold]
-fn renew<'a>(core: &Core, place: &'a mut Place) -> Result<&'a mut Box<dyn Lane>, CallError> {
-    if core.closed.load(Ordering::Acquire) {
-        *place = None;
+fn renew<'a>(
+    core: &Core,
+    own: &'a ThreadLane,
+    mut place: MutexGuard<'_, Place>,
+    (began, limit): (Instant, Duration),
+) -> Result<MutexGuard<'a, Place>, CallError> {
+    let former = place.take();
+    drop(place);
+    if core.is_closed() {
         return Err(CallError::Closed);
     }
     // One that is only to be shared is kept until there is another.
-    let kept = place.take().filter(|lane| is_to_share(core, lane.as_ref()));
+    let kept = former.filter(|lane| is_to_share(core, lane.as_ref()));
     let kept = kept.and_then(|mut lane| lane.is_usable().then_some(lane));
-    let lane = match (core.recipe.open(Owner::Thread), kept) {
+    let until = end_of(began, limit);
+    let opened = core.recipe.open(Owner::Thread, Some(until));
+    if core.is_closed() {
+        return Err(CallError::Closed);
+    }
+    let lane = match (opened, kept) {
         (Ok((lane, _)), _) => lane,
         (Err(error), Some(kept)) => {
             tracing::debug!(%error, "a thread keeps a lane of its own");
             kept
         }
+        (Err(_), None) if thread::now() >= until => {
+            return Err(CallError::DeadlineExceeded { after: limit });
+        }
         (Err(error), None) => return Err(CallError::Connect(Arc::new(error))),
     };
-    Ok(place.insert(lane))
+    let mut place = own.lock();
+    if core.is_closed() {
+        // Who closed it has looked here before.
+        drop(place);
+        return Err(CallError::Closed);
+    }
+    *place = Some(lane);
+    Ok(place)
 }

@@ -18,6 +18,12 @@ const GRACE: Duration = Duration::from_micros(20);
 /// Longest sleep: bounds the harm of a wake-up that was lost after all.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
+/// When a wait of at most `limit` that began then is over; one that is longer than the clock goes lasts for years.
+pub(super) fn end_of(began: Instant, limit: Duration) -> Instant {
+    const YEARS: Duration = Duration::from_secs(10 << 25);
+    began.checked_add(limit).unwrap_or(began + YEARS)
+}
+
 /// The waiting of one call or batch.
 pub(super) struct Waiter<'a> {
     mode: WaitMode,
@@ -43,6 +49,18 @@ impl<'a> Waiter<'a> {
             started: None,
             idle_since: None,
         }
+    }
+
+    /// As if it had begun then: its caller has waited for something else before.
+    #[inline]
+    pub(super) fn since(mut self, began: Option<Instant>) -> Self {
+        self.started = began;
+        self
+    }
+
+    /// When it began, which is now if no look at the clock has shown it.
+    pub(super) fn began(&mut self) -> Instant {
+        *self.started.get_or_insert_with(thread::now)
     }
 
     /// After a poll that took something.

@@ -160,6 +160,8 @@ impl<C: Channel> Connection<C> {
             taken += self.send_backlog()?;
         }
         while taken < POLL_BUDGET {
+            // Before room is made, because a batch takes whole lines of it when it is written.
+            self.channel.end_batch()?;
             // Room first: a request that is taken is answered, and one that is not waits in the ring.
             if self.is_full() || !self.channel.make_room(self.channel.eager_bytes())? {
                 break;
@@ -192,6 +194,10 @@ impl<C: Channel> Connection<C> {
         if self.is_full() || self.channel.is_fetching() {
             return Ok((self.poll(context)?, None));
         }
+        self.channel.end_batch()?;
+        if !self.channel.make_room(self.channel.eager_bytes())? {
+            return Ok((0, None));
+        }
         let Some(header) = self.channel.receive()? else {
             return Ok((0, None));
         };
@@ -214,6 +220,7 @@ impl<C: Channel> Connection<C> {
     /// Looks for completions and failures.
     pub(super) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
         self.channel.progress()?;
+        self.channel.flush()?;
         if let Some((admitted, ring)) = self.admitted.as_mut().zip(self.channel.ring()) {
             admitted.decide(ring)?;
         }
@@ -575,6 +582,8 @@ impl<C: Channel> Connection<C> {
 
     /// See [`crate::channel::carrier::Carrier::prepare_sleep`].
     pub(super) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
+        // What found no entry of the send queue.
+        self.channel.flush()?;
         self.channel.prepare_sleep()
     }
 

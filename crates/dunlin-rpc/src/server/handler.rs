@@ -170,6 +170,8 @@ impl<'a> Responder<'a> {
             return Err(self.too_long(length));
         }
         if length <= self.place.len() {
+            // An empty response fits into no place at all, too.
+            self.elsewhere = None;
             self.length = length;
             return Ok(&mut self.place[..length]);
         }
@@ -282,5 +284,32 @@ impl fmt::Debug for HandlerTable {
             .filter(|(_, e)| e.is_some())
             .map(|(id, _)| id);
         f.debug_set().entries(ids).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct NoExports;
+
+    impl Exporter for NoExports {
+        fn export(&self, _length: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
+            unreachable!("nothing here is long")
+        }
+    }
+
+    #[test]
+    fn an_empty_response_in_place_replaces_what_was_written() {
+        for has_place in [false, true] {
+            let mut place = [0; 8];
+            let place = if has_place { &mut place[..] } else { &mut [] };
+            let mut responder = Responder::new(place, (64, 64), &NoExports);
+            responder.write(b"longer than the place").unwrap();
+            assert!(responder.in_place(0).unwrap().is_empty());
+            assert_eq!(responder.written_in_place().unwrap_or(0), 0);
+            let elsewhere = responder.elsewhere();
+            assert!(matches!(elsewhere, Elsewhere::Heap(bytes) if bytes.is_empty()));
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! The server: a port, handlers by id, and threads that serve.
 
 mod connection;
+#[cfg(all(test, not(loom)))]
+mod connection_tests;
 mod crew;
 mod datagram;
 mod desk;

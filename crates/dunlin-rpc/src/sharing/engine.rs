@@ -16,7 +16,7 @@ use crate::channel::ring::RingChannel;
 use crate::channel::{Channel, ChannelError};
 use crate::client::lane::{Answer, CallId};
 use crate::effort;
-use crate::error::WireFailure;
+use crate::error::{CallError, WireFailure};
 
 /// Messages taken in one look: bounds the turn.
 const POLL_BUDGET: usize = 64;
@@ -311,7 +311,15 @@ impl<D: Device> Engine<D> {
                     ));
                 }
                 descriptor.copy_from_slice(payload);
-                self.channel.fetch(header.call, &descriptor)
+                match self.channel.fetch(header.call, &descriptor) {
+                    Err(error) if error.is_memory() => {
+                        // The server need not keep it.
+                        self.releases.push(header.call);
+                        let error = CallError::no_memory_for_response(&error);
+                        ports.complete(header.call, Err(error), mine)
+                    }
+                    fetched => fetched,
+                }
             }
             Kind::Goodbye => {
                 status.leave();
@@ -343,6 +351,7 @@ impl<D: Device> Engine<D> {
                     let landed = Landed::after_completion(buffer);
                     ports.complete(call, Ok(Answer::Long(Box::new(landed))), mine)?;
                 }
+                Finished::Refused(call, error) => ports.complete(call, Err(error.into()), mine)?,
             }
         }
         while let Some(fetched) = self.channel.take_fetched() {

@@ -4,7 +4,8 @@
 //! it goes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,8 @@ pub(crate) struct Placed {
 struct Entry {
     lane: Arc<dyn SharedLane>,
     serial: u64,
+    /// What the server knows it by: no other open lane has it.
+    number: usize,
     /// Threads whose port is assigned to it.
     threads: usize,
 }
@@ -40,7 +43,18 @@ struct Lanes {
     seen: Vec<Seen>,
     next_serial: u64,
     random: u64,
+    /// Numbers of lanes that newcomers are making, without this lock.
+    making: Vec<usize>,
+    /// Newcomers that have no port yet, and those of them that wait for a lane that another makes.
+    coming: usize,
+    waiting: usize,
+    /// How often making one has failed while others waited for it, and how the last time.
+    failures: u64,
+    failure: Option<Arc<ConnectError>>,
 }
+
+/// Between two looks of a newcomer that waits: bounds the harm of a wake-up that is lost.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Live figures of a connection handle.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -86,6 +100,8 @@ pub(crate) struct Handle {
     ports: Ports,
     calls: usize,
     lanes: Mutex<Lanes>,
+    /// A lane was made, or was not.
+    made: Condvar,
     /// Ports in use, and whether those that send are more than can run at once.
     live: AtomicUsize,
     crowded: AtomicBool,
@@ -120,6 +136,7 @@ impl Handle {
                 random: seed,
                 ..Lanes::default()
             }),
+            made: Condvar::new(),
             live: AtomicUsize::new(0),
             crowded: AtomicBool::new(false),
             cores,
@@ -169,50 +186,30 @@ impl Handle {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A port for a newcomer. `open` makes a lane when there are fewer than the preset wants for so many threads.
+    /// A port for a newcomer. `open` makes a lane of this number when there are fewer than the preset wants for so many
+    /// threads, without holding anybody up who has one. When all that may be made are being made by others it waits for
+    /// one of them, until `until` at most.
     ///
     /// # Errors
     /// When no lane is open and none can be made, or there are too many ports.
     pub(crate) fn attach(
         self: &Arc<Self>,
-        open: impl Fn(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
+        until: Option<Instant>,
+        open: impl FnOnce(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
     ) -> Result<ThreadPort, ConnectError> {
-        thread::hold(|| self.attach_held(open))
+        thread::hold(|| self.attach_held(until, open))
     }
 
     fn attach_held(
         self: &Arc<Self>,
-        open: impl Fn(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
+        until: Option<Instant>,
+        open: impl FnOnce(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
     ) -> Result<ThreadPort, ConnectError> {
         let mut lanes = self.lock();
-        let live = self.live.load(Ordering::Relaxed) + 1;
-        let wanted = self.sharing.lanes.wanted(live);
-        let is_open = |entry: &Entry| entry.lane.status().is_open();
-        let usable = lanes.entries.iter().filter(|entry| is_open(entry)).count();
-        if usable < wanted {
-            let dead = lanes.entries.iter().position(|entry| !is_open(entry));
-            let index = dead.unwrap_or(lanes.entries.len());
-            match open(index) {
-                Ok(lane) => {
-                    lanes.next_serial += 1;
-                    let serial = lanes.next_serial;
-                    let entry = Entry {
-                        lane,
-                        serial,
-                        threads: 0,
-                    };
-                    match dead {
-                        Some(index) => {
-                            let lost = std::mem::replace(&mut lanes.entries[index], entry);
-                            self.ports.reap(lost.serial);
-                        }
-                        None => lanes.entries.push(entry),
-                    }
-                }
-                Err(error) if usable == 0 || !self.sharing.lanes.are_shared() => return Err(error),
-                Err(error) => tracing::warn!(%error, "one lane less than wanted"),
-            }
-        }
+        lanes.coming += 1;
+        let (mut lanes, provided) = self.provide(lanes, until, open);
+        lanes.coming -= 1;
+        provided?;
         let Some(port) = self.ports.open() else {
             return Err(ConnectError::Setting(format!(
                 "more than {MOST_PORTS} threads and pipelines share a connection handle"
@@ -222,7 +219,7 @@ impl Handle {
         port.assigned.store(index, Ordering::Relaxed);
         port.home.store(index, Ordering::Relaxed);
         lanes.entries[index].threads += 1;
-        self.live.store(live, Ordering::Relaxed);
+        self.live.fetch_add(1, Ordering::SeqCst);
         let entry = &lanes.entries[index];
         let placed = Placed {
             lane: Arc::clone(&entry.lane),
@@ -231,6 +228,89 @@ impl Handle {
         };
         drop(lanes);
         Ok(ThreadPort::new(Arc::clone(self), port, placed))
+    }
+
+    /// Sees to it that there is a lane for a newcomer.
+    fn provide<'a>(
+        &'a self,
+        mut lanes: MutexGuard<'a, Lanes>,
+        until: Option<Instant>,
+        open: impl FnOnce(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
+    ) -> (MutexGuard<'a, Lanes>, Result<(), ConnectError>) {
+        let failures = lanes.failures;
+        loop {
+            if self.closing.load(Ordering::Acquire) {
+                return (lanes, Err(closed()));
+            }
+            let usable = lanes.usable();
+            match &lanes.failure {
+                // It waited for that: to try once more, one thread after the other, would take as long for each.
+                Some(failure) if lanes.failures != failures && usable == 0 => {
+                    let failure = ConnectError::Shared(Arc::clone(failure));
+                    return (lanes, Err(failure));
+                }
+                _ => {}
+            }
+            let live = self.live.load(Ordering::Relaxed) + lanes.coming;
+            if usable + lanes.making.len() < self.sharing.lanes.wanted(live) {
+                return self.make(lanes, until, open);
+            }
+            if usable > 0 {
+                return (lanes, Ok(()));
+            }
+            let now = thread::now();
+            let left = until.map_or(LOOK_AGAIN, |until| until.saturating_duration_since(now));
+            if left.is_zero() {
+                return (lanes, Err(ConnectError::TimedOut));
+            }
+            lanes.waiting += 1;
+            let (woken, _) = self
+                .made
+                .wait_timeout(lanes, left.min(LOOK_AGAIN))
+                .unwrap_or_else(PoisonError::into_inner);
+            lanes = woken;
+            lanes.waiting -= 1;
+        }
+    }
+
+    /// Makes one more lane. The lock is not held meanwhile.
+    fn make<'a>(
+        &'a self,
+        mut lanes: MutexGuard<'a, Lanes>,
+        until: Option<Instant>,
+        open: impl FnOnce(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
+    ) -> (MutexGuard<'a, Lanes>, Result<(), ConnectError>) {
+        let number = lanes.free_number();
+        lanes.making.push(number);
+        drop(lanes);
+        let opened = open(number);
+        let mut lanes = self.lock();
+        lanes.making.retain(|&other| other != number);
+        self.made.notify_all();
+        let error = match opened {
+            // Who closed it has not seen this lane, which ends with the last hold on it.
+            Ok(_) if self.closing.load(Ordering::Acquire) => closed(),
+            Ok(lane) => {
+                if let Some(lost) = lanes.enter(number, lane) {
+                    self.ports.reap(lost);
+                }
+                return (lanes, Ok(()));
+            }
+            Err(error) => error,
+        };
+        if lanes.usable() > 0 && self.sharing.lanes.are_shared() {
+            tracing::warn!(%error, "one lane less than wanted");
+            return (lanes, Ok(()));
+        }
+        let is_late = until.is_some_and(|until| thread::now() >= until);
+        if lanes.waiting == 0 || is_late {
+            // That its own time was up says nothing to others.
+            return (lanes, Err(error));
+        }
+        let error = Arc::new(error);
+        lanes.failures += 1;
+        lanes.failure = Some(Arc::clone(&error));
+        (lanes, Err(ConnectError::Shared(error)))
     }
 
     /// The lane of a newcomer: any, where threads are moved later (FLOCK §5.2); else the one with the fewest.
@@ -422,6 +502,8 @@ impl Handle {
     /// Ends all lanes: calls that are out fail.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
+        // Whoever waits for a lane hears it, and who enters one has seen it: see `make`.
+        self.made.notify_all();
         let node = Node::new();
         for lane in self.lanes() {
             lane.close(&node, &self.ports, CallError::Closed);
@@ -431,6 +513,50 @@ impl Handle {
             bell.wake();
         }
     }
+}
+
+impl Lanes {
+    /// Lanes that take calls.
+    fn usable(&self) -> usize {
+        let all = self.entries.iter();
+        all.filter(|entry| entry.lane.status().is_open()).count()
+    }
+
+    /// A number that neither an open lane has nor one that is being made.
+    fn free_number(&self) -> usize {
+        let is_free = |number: &usize| {
+            let mut all = self.entries.iter();
+            let taken = all.any(|e| e.number == *number && e.lane.status().is_open());
+            !taken && !self.making.contains(number)
+        };
+        (0..).find(is_free).unwrap_or_default()
+    }
+
+    /// A new lane, in the place of one that is lost if there is such; the serial number of that.
+    fn enter(&mut self, number: usize, lane: Arc<dyn SharedLane>) -> Option<u64> {
+        self.next_serial += 1;
+        let entry = Entry {
+            lane,
+            serial: self.next_serial,
+            number,
+            threads: 0,
+        };
+        let is_lost = |entry: &Entry| !entry.lane.status().is_open();
+        let is_its = |entry: &Entry| entry.number == number && is_lost(entry);
+        let all = &mut self.entries;
+        let own = all.iter().position(is_its);
+        match own.or_else(|| all.iter().position(is_lost)) {
+            Some(place) => Some(std::mem::replace(&mut all[place], entry).serial),
+            None => {
+                all.push(entry);
+                None
+            }
+        }
+    }
+}
+
+fn closed() -> ConnectError {
+    ConnectError::Setting("the client is closed".into())
 }
 
 /// Numbers of the lanes that take calls: the active ones, or all that are open when none is active.
@@ -445,5 +571,47 @@ fn usable(entries: &[Entry]) -> Vec<usize> {
         those(&open)
     } else {
         found
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::Preset;
+
+    fn until(handle: &Handle, holds: impl Fn(&Lanes) -> bool) {
+        let started = Instant::now();
+        while !holds(&handle.lock()) {
+            assert!(started.elapsed().as_secs() < 20, "not within 20 s");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_lane_hears_why_there_is_none() {
+        let sharing = Preset::Flock.sharing(1).unwrap();
+        let handle = Handle::new(sharing, 4, 2, 1);
+        let (fail, failing) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let handle = &handle;
+            let first = scope.spawn(move || {
+                let open = |_| {
+                    let _ = failing.recv();
+                    Err(closed())
+                };
+                handle.attach(None, open).map(drop)
+            });
+            until(handle, |lanes| lanes.making == [0]);
+            let another = move || handle.attach(None, |_| panic!("it tries, too")).map(drop);
+            let others: Vec<_> = (0..4).map(|_| scope.spawn(another)).collect();
+            until(handle, |lanes| lanes.waiting == 4);
+            fail.send(()).unwrap();
+            for thread in others.into_iter().chain([first]) {
+                let heard = thread.join().unwrap();
+                assert!(matches!(heard, Err(ConnectError::Shared(_))), "{heard:?}");
+            }
+        });
     }
 }

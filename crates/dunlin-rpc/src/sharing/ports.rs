@@ -142,15 +142,18 @@ impl Port {
             .any(|word| word.load(Ordering::Acquire) & OUT != 0)
     }
 
-    /// Puts an end of a call into the mailbox, and wakes its thread.
-    fn deliver(&self, call: CallId, result: Result<Reply, CallError>) {
-        let _ = self.inbound.try_send(Delivered { call, result });
+    /// Puts an end of a call into the mailbox, and wakes its thread. `false`: the mailbox, which has a place for each
+    /// call that may be out, is full; the caller will wait until its deadline.
+    #[must_use]
+    fn deliver(&self, call: CallId, result: Result<Reply, CallError>) -> bool {
+        let delivered = self.inbound.try_send(Delivered { call, result }).is_ok();
         self.mail.store(true, Ordering::Release);
         // The thread says that it sleeps and then looks; we deliver and then look whether it sleeps.
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::Relaxed) {
             self.wake();
         }
+        delivered
     }
 
     /// Whether the mailbox is to be emptied. The mark goes before the mail is taken, so later mail marks again.
@@ -228,6 +231,7 @@ pub(crate) struct Ports {
     /// Ids that were used before, and the first that was not.
     free: Mutex<(Vec<u16>, usize)>,
     slots: usize,
+    undelivered: AtomicU64,
 }
 
 impl Ports {
@@ -237,6 +241,7 @@ impl Ports {
             table: (0..MOST_PORTS).map(|_| OnceLock::new()).collect(),
             free: Mutex::new((Vec::new(), 0)),
             slots,
+            undelivered: AtomicU64::new(0),
         }
     }
 
@@ -403,9 +408,28 @@ impl Ports {
         std::sync::atomic::fence(Ordering::SeqCst);
         if port.closed.load(Ordering::SeqCst) {
             self.release(port);
-        } else {
-            port.deliver(call, result);
+        } else if !port.deliver(call, result) {
+            self.lose(port, call);
         }
+    }
+
+    /// An end of a call found no place, which cannot be while the bound of a mailbox is right.
+    #[cold]
+    fn lose(&self, port: &Port, call: CallId) {
+        let before = self.undelivered.fetch_add(1, Ordering::Relaxed);
+        if before == 0 {
+            tracing::error!(
+                port = port.id,
+                call,
+                "a mailbox was full: a call's end is lost"
+            );
+        }
+    }
+
+    /// Ends of calls that found no place in a mailbox since the start.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn undelivered(&self) -> u64 {
+        self.undelivered.load(Ordering::Relaxed)
     }
 }
 

@@ -53,6 +53,18 @@ fn a_port_with_calls_out_is_not_given_to_another() {
     assert!(port.mailbox.try_recv().is_err());
 }
 
+#[test]
+fn an_end_that_finds_no_place_is_counted() {
+    let ports = Ports::new(1);
+    let port = ports.open().unwrap();
+    // Nobody takes them, and the slot is used again and again, which its owner would not do.
+    let end = || assert!(ports.answer(port.begin(0), b"", &mut None).unwrap());
+    (0..65).for_each(|_| end());
+    assert_eq!(ports.undelivered(), 0);
+    end();
+    assert_eq!(ports.undelivered(), 1);
+}
+
 proptest! {
     /// Any order of calls, answers by anybody, abandonment and changes of owner: each call that is waited for ends once, with its own
     /// answer.

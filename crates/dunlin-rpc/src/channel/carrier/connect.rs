@@ -168,6 +168,7 @@ impl<D: Device> UnconnectedCarrier<D> {
             posted: 0,
             retired: 0,
             signaled: VecDeque::with_capacity(SEND_REQUESTS),
+            short: false,
             vain_looks: 0,
             stalled_since: thread::now(),
             fetches: Vec::new(),

@@ -70,6 +70,8 @@ pub(crate) struct Carrier<D: Device> {
     pub(super) posted: u64,
     retired: u64,
     pub(super) signaled: VecDeque<u64>,
+    /// Something waits for an entry of the send queue.
+    short: bool,
     /// Looks for their completions in vain, in a row, and when the first of them was that looked at the clock.
     vain_looks: u32,
     stalled_since: Instant,

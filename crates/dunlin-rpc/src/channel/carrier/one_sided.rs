@@ -43,13 +43,15 @@ enum Place<D: Device> {
     Buffer(Buffer<D>),
 }
 
-/// An operation that has succeeded.
+/// An operation that has ended.
 #[derive(Debug)]
 pub(crate) enum Finished<D: Device> {
     /// With so many bytes, which stand in [`Carrier::result`].
     Short(u64, usize),
     /// With the bytes of this buffer.
     Long(u64, Buffer<D>),
+    /// Not: there was no memory for its result, and it was not posted.
+    Refused(u64, ChannelError),
 }
 
 /// One-sided operations of a channel.
@@ -58,6 +60,7 @@ pub(super) struct OneSidedWork<D: Device> {
     cells: Option<D::Region>,
     free: Vec<u16>,
     under_way: VecDeque<Work<D>>,
+    refused: Vec<(u64, ChannelError)>,
     result: [u8; CELL_BYTES],
 }
 
@@ -67,6 +70,7 @@ impl<D: Device> OneSidedWork<D> {
             cells: None,
             free: Vec::new(),
             under_way: VecDeque::new(),
+            refused: Vec::new(),
             result: [0; CELL_BYTES],
         }
     }
@@ -85,7 +89,8 @@ impl<D: Device> Carrier<D> {
         Ok(limit.saturating_sub(used))
     }
 
-    /// Posts operations, for which there is [`Carrier::one_sided_room`], behind one another; the last of each list is signaled.
+    /// Posts operations, for which there is [`Carrier::one_sided_room`], behind one another; the last of each list is
+    /// signaled. One whose result has no memory is not posted and ends alone.
     pub(crate) fn post_one_sided<'o>(
         &mut self,
         operations: impl Iterator<Item = &'o OneSided>,
@@ -94,16 +99,31 @@ impl<D: Device> Carrier<D> {
         if operations.peek().is_none() {
             return Ok(());
         }
-        self.make_cells()?;
+        if let Err(error) = self.make_cells() {
+            let all = operations.map(|operation| (operation.call, error.clone()));
+            self.one_sided.refused.extend(all);
+            return Ok(());
+        }
         while operations.peek().is_some() {
             let first = self.one_sided.under_way.len();
             let mut verbs: [Option<(&OneSided, Operation)>; LIST] = [None; LIST];
-            for (place, operation) in verbs.iter_mut().zip(&mut operations) {
-                let work = self.prepare(operation)?;
-                self.one_sided.under_way.push_back(work);
-                *place = Some((operation, operation_of(operation)));
+            let mut count = 0;
+            while count < LIST {
+                let Some(operation) = operations.next() else {
+                    break;
+                };
+                match self.prepare(operation) {
+                    Ok(work) => {
+                        self.one_sided.under_way.push_back(work);
+                        verbs[count] = Some((operation, operation_of(operation)));
+                        count += 1;
+                    }
+                    Err(error) => self.one_sided.refused.push((operation.call, error)),
+                }
             }
-            self.post_list(first, &verbs)?;
+            if count > 0 {
+                self.post_list(first, &verbs)?;
+            }
         }
         Ok(())
     }
@@ -231,12 +251,15 @@ impl<D: Device> Carrier<D> {
     /// Whether one-sided operations are under way or wait to be taken.
     #[inline]
     pub(crate) fn has_one_sided(&self) -> bool {
-        !self.one_sided.under_way.is_empty()
+        !self.one_sided.under_way.is_empty() || !self.one_sided.refused.is_empty()
     }
 
     /// The next operation that has completed.
     pub(crate) fn take_one_sided(&mut self) -> Option<Finished<D>> {
         let one_sided = &mut self.one_sided;
+        if let Some((call, error)) = one_sided.refused.pop() {
+            return Some(Finished::Refused(call, error));
+        }
         if one_sided.under_way.front()?.number > self.retired {
             return None;
         }

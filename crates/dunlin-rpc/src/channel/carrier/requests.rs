@@ -10,14 +10,11 @@ use dunlin_verbs::{
 use super::long::{Fetch, Fetched};
 use super::{Carrier, ASKS, QUIET, REPORTS, RINGS, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::ChannelError;
-use crate::config::REST;
 
 /// Why a channel whose requests stay out is given up.
 const NO_COMPLETION: &str = "the peer lets no request complete";
 /// How often a peer is probed that may have gone without a word.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a full send queue is waited for.
-const RECLAIM: Duration = Duration::from_secs(2);
 /// How long requests may be out while none completes: somewhat longer than a queue pair repeats what nobody answers, after which it
 /// says so itself. One that forgets to (soft-RoCE's, when its interface goes down) still acknowledges what the peer writes, so that
 /// neither side would ever see an error.
@@ -30,22 +27,24 @@ const LOOKS_PER_CLOCK: u32 = 16;
 const MEETING: Duration = Duration::from_secs(5);
 
 impl<D: Device> Carrier<D> {
-    /// Posts a WRITE, when there is an entry for it.
+    /// Posts a WRITE. `false`: there is no entry for it, and it is not posted.
     #[inline]
     pub(in crate::channel) fn post_write(
         &mut self,
         operation: Operation,
         payload: Payload<'_, D::Region>,
         flags: SendFlags,
-    ) -> Result<(), ChannelError> {
-        self.reserve(1)?;
+    ) -> Result<bool, ChannelError> {
+        if !self.reserve(1)? {
+            return Ok(false);
+        }
         let request = SendRequest::new(QUIET, operation, payload, flags);
         if let Err(error) = self.queue_pair.post_send(&[request]) {
             let error = ChannelError::queue_pair(error.to_string());
             return Err(self.fail(error));
         }
         self.note_posted(flags);
-        Ok(())
+        Ok(true)
     }
 
     /// A signaled request was posted.
@@ -61,29 +60,35 @@ impl<D: Device> Carrier<D> {
         (self.posted - self.retired) as usize + entries <= SEND_REQUESTS
     }
 
-    /// Makes sure that `entries` of the send queue are free. An RC peer that lives gives them back soon, so this waits for
-    /// completions, within the retry time of the queue pair.
+    /// Whether `entries` of the send queue are free, of which completions may bring some back. `false`: not now. Who
+    /// has something to post keeps it then, and [`Carrier::is_short`] says so until the channel's next flush. An RC
+    /// peer that lives gives entries back soon; when none comes for long the channel fails.
     #[inline]
-    pub(in crate::channel) fn reserve(&mut self, entries: usize) -> Result<(), ChannelError> {
+    pub(in crate::channel) fn reserve(&mut self, entries: usize) -> Result<bool, ChannelError> {
         if self.has_entries(entries) {
-            return Ok(());
+            return Ok(true);
         }
         self.reclaim(entries)
     }
 
     #[cold]
-    pub(in crate::channel) fn reclaim(&mut self, entries: usize) -> Result<(), ChannelError> {
-        let started = thread::now();
-        loop {
-            self.progress()?;
-            if self.has_entries(entries) {
-                return Ok(());
-            }
-            if thread::now().duration_since(started) > RECLAIM {
-                return Err(self.fail(ChannelError::queue_pair(NO_COMPLETION.to_owned())));
-            }
-            thread::idle(REST, false);
-        }
+    fn reclaim(&mut self, entries: usize) -> Result<bool, ChannelError> {
+        self.progress()?;
+        let has_entries = self.has_entries(entries);
+        self.short |= !has_entries;
+        Ok(has_entries)
+    }
+
+    /// Whether something could not be posted since the last flush. The next one tries again; until then nobody sleeps.
+    #[inline]
+    pub(in crate::channel) fn is_short(&self) -> bool {
+        self.short
+    }
+
+    /// A flush begins: whatever finds no entry says so again.
+    #[inline]
+    pub(in crate::channel) fn take_short(&mut self) -> bool {
+        std::mem::take(&mut self.short)
     }
 
     /// Whether a signaled request is known to be done, by its number among all that were posted.
@@ -152,17 +157,18 @@ impl<D: Device> Carrier<D> {
         if expected || out {
             return Ok(());
         }
-        self.post_nothing(None, SendFlags::empty())?;
-        self.probe = Some(self.posted);
+        if self.post_nothing(None, SendFlags::empty())? {
+            self.probe = Some(self.posted);
+        }
         Ok(())
     }
 
-    /// Posts a signaled WRITE of nothing.
+    /// Posts a signaled WRITE of nothing. `false`: there is no entry for it.
     pub(in crate::channel) fn post_nothing(
         &mut self,
         immediate: Option<u32>,
         flags: SendFlags,
-    ) -> Result<(), ChannelError> {
+    ) -> Result<bool, ChannelError> {
         let operation = Operation::Write {
             remote: self.peer_inlet,
             immediate,
@@ -250,13 +256,14 @@ impl<D: Device> Carrier<D> {
         Ok(ring)
     }
 
-    /// WRITEs a word of the peer's inlet. `signaled`: its completion will be looked for.
+    /// WRITEs a word of the peer's inlet. `false`: there is no entry for it. `signaled`: its completion will be looked
+    /// for.
     pub(in crate::channel) fn write_word(
         &mut self,
         at: usize,
         word: &[u8],
         signaled: bool,
-    ) -> Result<(), ChannelError> {
+    ) -> Result<bool, ChannelError> {
         let remote = self.peer_inlet.plus(at as u64);
         let operation = Operation::Write {
             remote,

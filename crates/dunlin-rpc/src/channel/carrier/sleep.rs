@@ -7,6 +7,9 @@ use dunlin_verbs::{CompletionQueue, Device, Notify, Region, SendFlags};
 use super::{Carrier, QUIET, SLEEP_AT};
 use crate::channel::ChannelError;
 
+/// Entries that an announcement takes, with a wake-up for the peer.
+const ANNOUNCED: usize = 2;
+
 impl<D: Device> Carrier<D> {
     /// Wakes the peer if it announced a sleep that was not answered yet.
     #[inline]
@@ -24,8 +27,11 @@ impl<D: Device> Carrier<D> {
 
     #[cold]
     pub(in crate::channel) fn wake_peer(&mut self, sleep: u64) -> Result<(), ChannelError> {
-        self.woken = sleep;
-        self.post_nothing(Some(0), SendFlags::SOLICITED)
+        // Without an entry for it the next flush tries again.
+        if self.post_nothing(Some(0), SendFlags::SOLICITED)? {
+            self.woken = sleep;
+        }
+        Ok(())
     }
 
     /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. `true` when the announcement
@@ -38,6 +44,10 @@ impl<D: Device> Carrier<D> {
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
         self.progress()?;
+        if self.is_short() || !self.reserve(ANNOUNCED)? {
+            // Who has something to post does not sleep.
+            return Ok(false);
+        }
         if !self.met {
             // Its first word comes as a wake-up.
             self.completions

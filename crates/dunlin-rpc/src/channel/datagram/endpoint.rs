@@ -1,8 +1,9 @@
-//! A datagram queue pair and the sessions that use it. It waits for nothing but a free entry of its own send queue.
+//! A datagram queue pair and the sessions that use it. Nobody waits in here: what finds no entry in the send queue
+//! stays with its sender.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::{
     thread, Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes, Device,
@@ -26,7 +27,7 @@ const RECEIVES_MAX: usize = 16 << 10;
 const _: () = assert!(RECEIVES_MAX <= u16::MAX as usize);
 /// RECEIVEs before the first session: clients may send their first datagram before theirs are posted.
 pub(crate) const FIRST_RECEIVES: usize = receives_of_session();
-/// How long a full send queue is waited for.
+/// How long the send queue may be full while no SEND completes.
 const RECLAIM: Duration = Duration::from_secs(2);
 
 /// An endpoint of a client. Its sessions are those of one thread, so the lock has no rivals on the way of a call; others take it
@@ -60,7 +61,9 @@ pub(crate) struct Endpoint<D: Device> {
     broken: Option<ChannelError>,
     /// Sessions that there are RECEIVEs for.
     provided: usize,
-    /// Sessions whose datagrams came while the send queue was waited for: news for the next poll.
+    /// Since when the send queue has had no room, and no SEND has completed.
+    full_since: Option<Instant>,
+    /// Sessions whose datagrams came while room was looked for: news for the next poll.
     missed: Vec<u32>,
     /// Datagrams that were nobody's.
     strange: u64,
@@ -151,6 +154,7 @@ impl<D: Device> Endpoint<D> {
             broken: None,
             stock: Stock::new(),
             provided: 0,
+            full_since: None,
             missed: Vec::new(),
             strange: 0,
             unclaimed: Vec::new(),
@@ -279,6 +283,7 @@ impl<D: Device> Endpoint<D> {
                 }
                 if completion.opcode != CompletionOpcode::Receive {
                     self.sends.retire();
+                    self.full_since = None;
                 } else if let Some(session) = self.arrive(completion)? {
                     arrived += 1;
                     news(session);
@@ -394,18 +399,21 @@ impl<D: Device> Endpoint<D> {
         !self.places[session as usize].arrived.is_empty()
     }
 
-    /// Sends a datagram to each of these sessions, all with one doorbell if they are no more than it takes.
+    /// Sends a datagram to each of these sessions, all with one doorbell if they are no more than it takes. Says to how
+    /// many of them: there is no room now for the others.
     #[inline]
     pub(crate) fn send<'a>(
         &mut self,
         datagrams: impl Iterator<Item = (u32, &'a [u8])>,
-    ) -> Result<(), ChannelError> {
+    ) -> Result<usize, ChannelError> {
         let mut datagrams = datagrams.peekable();
         let together = self.sends.together();
+        let mut sent = 0;
         while let Some((session, bytes)) = datagrams.next() {
-            if !self.sends.has_entries(DOORBELL) {
-                self.reclaim()?;
+            if !self.sends.has_entries(DOORBELL) && !self.look_for_room(DOORBELL)? {
+                break;
             }
+            sent += 1;
             let place = self.places.get(session as usize);
             let Some(route) = place.and_then(|place| place.route.as_ref()) else {
                 // A session that has ended needs no answers.
@@ -420,6 +428,7 @@ impl<D: Device> Endpoint<D> {
                     let Some((session, bytes)) = datagrams.next() else {
                         break;
                     };
+                    sent += 1;
                     let place = self.places.get(session as usize);
                     if let Some(route) = place.and_then(|place| place.route.as_ref()) {
                         list[count] = (route, bytes);
@@ -430,14 +439,23 @@ impl<D: Device> Endpoint<D> {
             };
             posted.inspect_err(|error| self.broken = Some(error.clone()))?;
         }
-        Ok(())
+        Ok(sent)
     }
 
-    /// Takes a packet of a session, which leaves with those of others. The caller gets another packet for it, whose limit it sets.
+    /// Takes a packet of a session, which leaves with those of others. The caller gets another packet for it, whose
+    /// limit it sets. `false`: there is no room for it.
     #[inline]
-    pub(crate) fn gather(&mut self, session: u32, packet: &mut Packet) -> Result<(), ChannelError> {
-        if self.gathered_count == self.sends.together() {
+    pub(crate) fn gather(
+        &mut self,
+        session: u32,
+        packet: &mut Packet,
+    ) -> Result<bool, ChannelError> {
+        let together = self.sends.together();
+        if self.gathered_count == together {
             self.send_gathered()?;
+            if self.gathered_count == together {
+                return Ok(false);
+            }
         }
         if self.gathered_count == self.gathered.len() {
             self.gathered
@@ -447,37 +465,60 @@ impl<D: Device> Endpoint<D> {
         place.0 = session;
         std::mem::swap(&mut place.1, packet);
         self.gathered_count += 1;
-        Ok(())
+        Ok(true)
     }
 
-    /// Sends what was gathered, with one doorbell if that takes it.
+    /// Whether something that was gathered is still to be sent.
+    #[inline]
+    pub(crate) fn has_gathered(&self) -> bool {
+        self.gathered_count > 0
+    }
+
+    /// Sends what was gathered, with one doorbell if that takes it. What finds no room stays.
     #[inline]
     pub(crate) fn send_gathered(&mut self) -> Result<(), ChannelError> {
         let count = std::mem::take(&mut self.gathered_count);
         if count == 0 {
             return Ok(());
         }
-        let gathered = std::mem::take(&mut self.gathered);
+        let mut gathered = std::mem::take(&mut self.gathered);
         let all = gathered[..count].iter();
         let sent = self.send(all.map(|(session, packet)| (*session, packet.bytes())));
+        if let Ok(sent) = sent {
+            if sent < count {
+                gathered[..count].rotate_left(sent);
+                self.gathered_count = count - sent;
+            }
+        }
         self.gathered = gathered;
-        sent
+        sent.map(drop)
     }
 
+    /// Whether so many datagrams find room, whatever lists they go by.
+    #[inline]
+    pub(crate) fn has_room(&mut self, datagrams: usize) -> Result<bool, ChannelError> {
+        let entries = datagrams + DOORBELL;
+        Ok(self.sends.has_entries(entries) || self.look_for_room(entries)?)
+    }
+
+    /// Takes completions for entries of the send queue.
+    ///
+    /// # Errors
+    /// When it has been full for long and none came, or the queue pair has failed.
     #[cold]
-    fn reclaim(&mut self) -> Result<(), ChannelError> {
-        let started = thread::now();
-        while !self.sends.has_entries(DOORBELL) {
-            let mut missed = std::mem::take(&mut self.missed);
-            let polled = self.poll(|session| missed.push(session));
-            self.missed = missed;
-            polled?;
-            if thread::now().duration_since(started) > RECLAIM {
-                return Err(self.fail("no SEND completes".to_owned()));
-            }
-            thread::idle(REST, false);
+    fn look_for_room(&mut self, entries: usize) -> Result<bool, ChannelError> {
+        let mut missed = std::mem::take(&mut self.missed);
+        let polled = self.poll(|session| missed.push(session));
+        self.missed = missed;
+        polled?;
+        if self.sends.has_entries(entries) {
+            return Ok(true);
         }
-        Ok(())
+        let now = thread::now();
+        if now.duration_since(*self.full_since.get_or_insert(now)) > RECLAIM {
+            return Err(self.fail("no SEND completes".to_owned()));
+        }
+        Ok(false)
     }
 
     #[cold]
@@ -496,6 +537,7 @@ impl<D: Device> Endpoint<D> {
         self.queue_pair = queue_pair;
         self.completions = completions;
         self.sends.forget();
+        self.full_since = None;
         self.missed.clear();
         self.unclaimed.clear();
         self.gathered_count = 0;

@@ -111,8 +111,9 @@ impl<D: Device> DerefMut for PoolChannel<D> {
 
 impl<D: Device> PoolChannel<D> {
     /// WRITEs the message of a block into the zone; it stands in the draft and in the memory that the server may read.
+    /// `false`: not now.
     #[inline]
-    fn write(&mut self, block: usize) -> Result<(), ChannelError> {
+    fn write(&mut self, block: usize) -> Result<bool, ChannelError> {
         let length = self.lengths[block];
         let end = (block + 1) * self.pool.block_bytes - length;
         let zone = usize::from(self.turn.place) * self.pool.zone_bytes;
@@ -131,9 +132,9 @@ impl<D: Device> PoolChannel<D> {
             true => Payload::Inline(self.draft.space(length)),
             false => Payload::Segments(&segment),
         };
-        self.carrier.post_write(write, payload, flags)?;
-        self.unflushed = true;
-        Ok(())
+        let posted = self.carrier.post_write(write, payload, flags)?;
+        self.unflushed |= posted;
+        Ok(posted)
     }
 
     /// Seals the message that stands in a block once more, for the turn of this number; so many calls are out.
@@ -157,13 +158,19 @@ impl<D: Device> PoolChannel<D> {
             State::Warmup => Ok(()),
             State::Process => {
                 let mut out = (self.out & !self.waiting).count_ones();
-                for block in bits(std::mem::take(&mut self.waiting)) {
+                for block in bits(self.waiting) {
+                    if !self.carrier.reserve(1)? {
+                        break;
+                    }
                     out += 1;
                     self.seal_again(block, self.turn.number, out);
                     self.write(block)?;
+                    self.waiting &= !(1 << block);
                 }
                 Ok(())
             }
+            // The entry that tells of them is to be posted.
+            State::Idle if !self.carrier.reserve(1)? => Ok(()),
             State::Idle => {
                 // Those that were answered with the last words of the turn are taken with the next look.
                 let memory = self.carrier.inlet.memory();
@@ -332,10 +339,9 @@ impl<D: Device> PoolChannel<D> {
         D::charge(Work::Copy(length));
         self.lengths[block] = length;
         self.out |= 1 << block;
-        if self.state == State::Process {
-            return self.write(block);
+        if self.state != State::Process || !self.write(block)? {
+            self.waiting |= 1 << block;
         }
-        self.waiting |= 1 << block;
         Ok(())
     }
 }
@@ -404,6 +410,8 @@ impl<D: Device> Channel for PoolChannel<D> {
         if let Some(error) = &self.carrier.broken {
             return Err(error.clone());
         }
+        // A wake-up may have found no entry as well.
+        self.unflushed |= self.carrier.is_short() && self.carrier.take_short();
         if self.waiting != 0 {
             self.send_waiting()?;
         }
@@ -459,7 +467,10 @@ impl<D: Device> Channel for PoolChannel<D> {
             let told = self.tell(Entry::GOODBYE, 0);
             let _ = told.and_then(|()| match self.pool.ring(ENTRY_RING) {
                 None => self.carrier.wake_if_asleep(),
-                ring => self.carrier.post_nothing(ring, SendFlags::SOLICITED),
+                ring => self
+                    .carrier
+                    .post_nothing(ring, SendFlags::SOLICITED)
+                    .map(drop),
             });
         }
         self.carrier.queue_pair.to_error();

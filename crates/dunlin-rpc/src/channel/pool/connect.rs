@@ -369,6 +369,7 @@ impl<D: Device> UnconnectedServedPool<D> {
             patient: false,
             batch: Batch::default(),
             told_over: false,
+            event_due: false,
             told: self.fixed,
             leaving: false,
             served: 0,

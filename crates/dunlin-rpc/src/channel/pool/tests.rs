@@ -104,7 +104,7 @@ fn request(client: &mut PoolChannel<Shm>, call: u64, payload: &[u8]) {
 /// Fetches the client's requests and begins its turn.
 fn begin_turn(served: &mut ServedPool<Shm>, place: u16) {
     assert!(served.wants_turn().unwrap());
-    served.warm_up(place).unwrap();
+    assert!(served.warm_up(place).unwrap());
     while !served.is_warm().unwrap() {
         std::thread::yield_now();
     }

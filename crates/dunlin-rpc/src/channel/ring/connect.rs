@@ -165,6 +165,7 @@ impl<D: Device> UnconnectedRing<D> {
             staging,
             told_consumed: 0,
             asks: None,
+            unreported: None,
             carrier,
         })
     }

@@ -42,11 +42,14 @@ impl<D: Device> RingChannel<D> {
             .load(Ordering::Relaxed)
     }
 
-    /// Tells the peer a new word, and wakes it if it sleeps: it may wait for nothing else.
-    pub(crate) fn grant(&mut self, word: u64) -> Result<(), ChannelError> {
-        self.write_word(GRANT_AT, &word.to_le_bytes(), false)?;
+    /// Tells the peer a new word, and wakes it if it sleeps: it may wait for nothing else. `false`: not now.
+    pub(crate) fn grant(&mut self, word: u64) -> Result<bool, ChannelError> {
+        if !self.write_word(GRANT_AT, &word.to_le_bytes(), false)? {
+            return Ok(false);
+        }
         self.unconfirmed = Some(self.posted);
-        self.wake_if_asleep()
+        self.wake_if_asleep()?;
+        Ok(true)
     }
 
     /// Asks the peer for credits, by an immediate on the last WRITE of the batch that is being made: it costs no request of its own.
@@ -64,7 +67,10 @@ impl<D: Device> RingChannel<D> {
 
     /// Reports the median degree of one-sided operations, of which the peer's processor sees nothing.
     pub(crate) fn report(&mut self, degree: u32) -> Result<(), ChannelError> {
-        self.post_nothing(Some(REPORTS | degree), SendFlags::empty())
+        let posted = self.post_nothing(Some(REPORTS | degree), SendFlags::empty())?;
+        // The peer takes one at a time, so there is no other.
+        self.unreported = (!posted).then_some(degree);
+        Ok(())
     }
 
     /// The degree that the peer reported last, once.

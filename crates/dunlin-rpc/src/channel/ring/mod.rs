@@ -46,6 +46,8 @@ pub(crate) struct RingChannel<D: Device> {
     told_consumed: u64,
     /// The immediate that goes with the next batch.
     asks: Option<u32>,
+    /// A report that found no entry of the send queue.
+    unreported: Option<u32>,
 }
 
 impl<D: Device> Deref for RingChannel<D> {
@@ -94,6 +96,82 @@ impl<D: Device> RingChannel<D> {
             self.outbox.peer_consumed(told)?;
         }
         Ok(())
+    }
+
+    /// Posts what found no entry of the send queue before.
+    #[cold]
+    fn catch_up(&mut self) -> Result<(), ChannelError> {
+        if !self.carrier.take_short() {
+            return Ok(());
+        }
+        if !self.outbox.is_flushed() {
+            self.write_batch()?;
+        }
+        if let Some(degree) = self.unreported {
+            self.report(degree)?;
+        }
+        self.tell_consumed()?;
+        self.wake_if_asleep()
+    }
+
+    /// Writes the batch to the peer, if there are entries for it, and wakes the peer if it sleeps.
+    #[inline]
+    fn write_batch(&mut self) -> Result<(), ChannelError> {
+        D::charge(effort::WRITTEN);
+        if !self.reserve(5)? {
+            return Ok(());
+        }
+        let ring = self.carrier.peer_inlet.plus(RING_AT as u64);
+        let pieces = self.outbox.pieces(self.inbox.consumed())?;
+        let last = if pieces[3].bytes.is_empty() { 2 } else { 3 };
+        for (place, Piece { offset, bytes }) in pieces.into_iter().enumerate() {
+            if bytes.is_empty() {
+                continue;
+            }
+            let flags = self.carrier.next_flags();
+            let write = Operation::Write {
+                remote: ring.plus(offset as u64),
+                immediate: if place == last {
+                    self.asks.take()
+                } else {
+                    None
+                },
+            };
+            let posted = match &self.staging {
+                Some(staging) if bytes.len() > self.carrier.inline_bytes => {
+                    D::charge(Work::Copy(bytes.len()));
+                    staging.memory().write(offset, bytes);
+                    let segment = [Segment {
+                        region: staging,
+                        offset,
+                        length: bytes.len(),
+                    }];
+                    let payload = Payload::Segments(&segment);
+                    self.carrier
+                        .queue_pair
+                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
+                }
+                _ => {
+                    let payload = Payload::Inline(bytes);
+                    self.carrier
+                        .queue_pair
+                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
+                }
+            };
+            if let Err(error) = posted {
+                let error = ChannelError::queue_pair(error.to_string());
+                self.carrier.broken = Some(error.clone());
+                return Err(error);
+            }
+            self.carrier.note_posted(flags);
+        }
+        if let Some((offset, length)) = self.outbox.written() {
+            self.carrier
+                .queue_pair
+                .expect_write(ring.plus(offset as u64), length);
+        }
+        self.carrier.unconfirmed = Some(self.carrier.posted);
+        self.wake_if_asleep()
     }
 
     /// Batches that have been received.
@@ -156,74 +234,32 @@ impl<D: Device> Channel for RingChannel<D> {
     /// Writes the batch to the peer, and wakes it if it sleeps.
     #[inline]
     fn flush(&mut self) -> Result<(), ChannelError> {
+        if self.carrier.is_short() {
+            return self.catch_up();
+        }
         if self.outbox.is_flushed() {
             return Ok(());
         }
-        D::charge(effort::WRITTEN);
-        self.reserve(5)?;
-        let ring = self.carrier.peer_inlet.plus(RING_AT as u64);
-        let pieces = self.outbox.pieces(self.inbox.consumed());
-        let last = if pieces[3].bytes.is_empty() { 2 } else { 3 };
-        for (place, Piece { offset, bytes }) in pieces.into_iter().enumerate() {
-            if bytes.is_empty() {
-                continue;
-            }
-            let flags = self.carrier.next_flags();
-            let write = Operation::Write {
-                remote: ring.plus(offset as u64),
-                immediate: if place == last {
-                    self.asks.take()
-                } else {
-                    None
-                },
-            };
-            let posted = match &self.staging {
-                Some(staging) if bytes.len() > self.carrier.inline_bytes => {
-                    D::charge(Work::Copy(bytes.len()));
-                    staging.memory().write(offset, bytes);
-                    let segment = [Segment {
-                        region: staging,
-                        offset,
-                        length: bytes.len(),
-                    }];
-                    let payload = Payload::Segments(&segment);
-                    self.carrier
-                        .queue_pair
-                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
-                }
-                _ => {
-                    let payload = Payload::Inline(bytes);
-                    self.carrier
-                        .queue_pair
-                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
-                }
-            };
-            if let Err(error) = posted {
-                let error = ChannelError::queue_pair(error.to_string());
-                self.carrier.broken = Some(error.clone());
-                return Err(error);
-            }
-            self.carrier.note_posted(flags);
+        self.write_batch()
+    }
+
+    #[inline]
+    fn end_batch(&mut self) -> Result<(), ChannelError> {
+        match self.inbox.messages() == 0 && self.carrier.config.answer_each_message {
+            true => self.flush(),
+            false => Ok(()),
         }
-        if let Some((offset, length)) = self.outbox.written() {
-            self.carrier
-                .queue_pair
-                .expect_write(ring.plus(offset as u64), length);
-        }
-        self.carrier.unconfirmed = Some(self.carrier.posted);
-        self.wake_if_asleep()
     }
 
     /// Takes the next message.
     #[inline(always)]
     fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.inbox.messages() == 0 {
-            if self.carrier.config().answer_each_message {
-                // What answers the last batch goes before the next is looked for.
-                self.flush()?;
-            }
             let Some(peer_consumed) = self.inbox.open(self.carrier.inlet.memory())? else {
                 D::charge(Work::Poll);
+                if self.carrier.is_short() {
+                    self.catch_up()?;
+                }
                 return Ok(None);
             };
             self.carrier.met = true;
@@ -254,9 +290,11 @@ impl<D: Device> Channel for RingChannel<D> {
         if (untold as usize) < self.config.ring_bytes / LINE_BYTES / 4 {
             return Ok(());
         }
-        self.told_consumed = self.inbox.consumed();
-        let word = self.told_consumed.to_le_bytes();
-        self.write_word(CONSUMED_AT, &word, false)?;
+        let consumed = self.inbox.consumed();
+        if !self.write_word(CONSUMED_AT, &consumed.to_le_bytes(), false)? {
+            return Ok(());
+        }
+        self.told_consumed = consumed;
         // The peer may sleep for want of room rather than of messages.
         self.unconfirmed = Some(self.posted);
         self.wake_if_asleep()

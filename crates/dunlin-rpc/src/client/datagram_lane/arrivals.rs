@@ -26,11 +26,18 @@ impl<D: Device> DatagramLane<D> {
         }
         let mut taken = 0;
         let mut looked = false;
+        if std::mem::take(&mut self.held_up) {
+            self.send()?;
+        }
         for _ in 0..POLL_BUDGET {
             let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
             if !looked && !held.has_arrival(self.session) {
                 looked = true;
                 held.poll(|_| {})?;
+                if held.has_gathered() {
+                    // It found no room before.
+                    held.send_gathered()?;
+                }
             }
             let Some(length) = held.take(self.session, &mut self.scratch)? else {
                 break;

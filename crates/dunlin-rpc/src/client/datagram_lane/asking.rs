@@ -37,12 +37,16 @@ impl<D: Device> DatagramLane<D> {
     /// Wakes a server that sleeps: a question about nothing is heard as every datagram is.
     #[cold]
     pub(super) fn rouse(&mut self) -> Result<(), ChannelError> {
-        self.asleep = false;
         let mut packet = Packet::new(self.packet_bytes);
         packet.push(Header::new(Kind::Question, 0, 0, 0), &[]);
         packet.seal(self.to);
-        self.endpoint()
-            .send(std::iter::once((self.session, packet.bytes())))
+        let question = std::iter::once((self.session, packet.bytes()));
+        let sent = self.endpoint().send(question)?;
+        self.asleep = sent == 0;
+        // It is asked again with the next look.
+        self.written |= self.asleep;
+        self.held_up |= self.asleep;
+        Ok(())
     }
 
     fn ask(&mut self) -> Result<(), ChannelError> {
@@ -78,7 +82,8 @@ impl<D: Device> DatagramLane<D> {
         }
         packet.push(Header::new(Kind::Question, 0, 0, question.len()), &question);
         packet.seal(self.to);
-        self.endpoint()
-            .send(std::iter::once((self.session, packet.bytes())))
+        // Without room for it there is another question soon.
+        let question = std::iter::once((self.session, packet.bytes()));
+        self.endpoint().send(question).map(drop)
     }
 }

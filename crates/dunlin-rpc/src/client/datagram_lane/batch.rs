@@ -86,17 +86,19 @@ impl<D: Device> DatagramLane<D> {
                     return Ok(());
                 }
                 count = 1;
-                self.introduced = true;
             }
-            self.send_packets(count)?;
-            if self.transfers.is_empty() {
+            let all = self.send_packets(count)?;
+            self.introduced |= all;
+            if !all || self.transfers.is_empty() {
                 return Ok(());
             }
         }
     }
 
+    /// Sends so many packets, if there is room for all: `false`, when there is not, and those that are left stay for
+    /// the next look.
     #[inline]
-    pub(super) fn send_packets(&mut self, count: usize) -> Result<(), ChannelError> {
+    pub(super) fn send_packets(&mut self, count: usize) -> Result<bool, ChannelError> {
         while let Some(&call) = self.cancels.last() {
             if !self.packets[0].fits(0) {
                 break;
@@ -126,19 +128,23 @@ impl<D: Device> DatagramLane<D> {
             }
             true => {
                 let mut packets = self.packets[..count].iter_mut();
-                packets.try_for_each(|packet| held.gather(session, packet))
+                packets.try_fold(0, |sent, packet| {
+                    Ok(sent + usize::from(held.gather(session, packet)?))
+                })
             }
         };
         drop(held);
-        for packet in &mut self.packets[..count] {
+        let gone = *sent.as_ref().unwrap_or(&count);
+        for packet in &mut self.packets[..gone] {
             packet.clear_for(self.packet_bytes);
         }
-        if count <= self.last {
-            // Only before the server was heard of.
-            self.packets[..=self.last].rotate_left(count);
+        if gone <= self.last {
+            // Only before the server was heard of, or for want of room.
+            self.packets[..=self.last].rotate_left(gone);
         }
-        self.last -= count.min(self.last);
-        sent
+        self.last -= gone.min(self.last);
+        self.held_up |= gone < count;
+        sent.map(|sent| sent == count)
     }
 
     /// Puts segments of long requests into the batch, as many as may be on their way.

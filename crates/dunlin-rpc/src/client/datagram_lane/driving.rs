@@ -1,6 +1,7 @@
 //! The lane with eRPC's protocol: the driver says what leaves and when, and understands what comes; here is the clock that it goes by.
 
 use std::ops::Range;
+use std::sync::PoisonError;
 use std::time::Instant;
 
 use dunlin_verbs::{thread, Device, Work};
@@ -60,6 +61,13 @@ impl<D: Device> DatagramLane<D> {
             if !driving.driver.may_send() {
                 return Ok(());
             }
+            // What the driver puts into a packet has left, as far as it knows.
+            let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+            if !held.has_room(PACKETS)? {
+                self.held_up = true;
+                return Ok(());
+            }
+            drop(held);
             let now = driving.now_ns();
             let mut count = 0;
             while count < most {

@@ -55,6 +55,8 @@ pub(crate) struct DatagramLane<D: Device> {
     packets: Vec<Packet>,
     last: usize,
     packet_bytes: usize,
+    /// Something that is to leave has found no room.
+    held_up: bool,
     /// Packets wait in the endpoint for those of other sessions.
     gathering: bool,
     /// The datagram that is being read.
@@ -124,6 +126,7 @@ impl<D: Device> DatagramLane<D> {
             packets: Vec::new(),
             last: 0,
             packet_bytes,
+            held_up: false,
             gathering: false,
             scratch: vec![0; own].into(),
             transfers: VecDeque::new(),
@@ -395,6 +398,9 @@ impl<D: Device> Lane for DatagramLane<D> {
         };
         let armed = sent.and_then(|()| self.endpoint().prepare_sleep());
         armed.map_err(|error| self.lose(&error, sink))?;
+        if self.held_up {
+            return Ok(false);
+        }
         // What the server should answer at once is waited for awake, for as long as a timer runs.
         let hurried = |driving: &Driving| driving.driver.is_hurried();
         Ok(!self.driving.as_deref().is_some_and(hurried))

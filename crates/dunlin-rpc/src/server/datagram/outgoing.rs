@@ -70,9 +70,10 @@ impl Outgoing {
         target: &Target,
         endpoint: &mut Endpoint<D>,
     ) -> Result<&mut Packet, ChannelError> {
-        if self.used == PACKETS {
+        if self.is_full() {
             self.flush(endpoint)?;
         }
+        // Without room for them there are more: what one datagram asks for at most, because then no other is taken.
         let index = self.used;
         self.used += 1;
         if index == self.packets.len() {
@@ -89,13 +90,25 @@ impl Outgoing {
         Ok(packet)
     }
 
+    /// Whether they have to leave before there are more.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.used >= PACKETS
+    }
+
+    /// Whether none waits to leave.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
     /// Throws all away.
     pub(super) fn clear(&mut self) {
         self.used = 0;
         self.batch += 1;
     }
 
-    /// Hands all to the device, with one doorbell for many.
+    /// Hands all to the device, with one doorbell for many. Those that find no room stay for the next flush.
     #[inline]
     pub(super) fn flush<D: Device>(
         &mut self,
@@ -113,6 +126,18 @@ impl Outgoing {
         let all = self.packets[..used].iter().zip(&self.owners);
         // A handler that failed may have left a packet without a message.
         let full = all.filter(|(packet, _)| !packet.is_empty());
-        endpoint.send(full.map(|(packet, (number, _))| (*number, packet.bytes())))
+        let mut left =
+            endpoint.send(full.map(|(packet, (number, _))| (*number, packet.bytes())))?;
+        let unsent = self.packets[..used].iter().position(|packet| {
+            let is_sent = packet.is_empty() || left > 0;
+            left -= usize::from(!packet.is_empty() && is_sent);
+            !is_sent
+        });
+        if let Some(first) = unsent {
+            self.packets[..used].rotate_left(first);
+            self.owners[..used].rotate_left(first);
+            self.used = used - first;
+        }
+        Ok(())
     }
 }

@@ -316,6 +316,10 @@ impl<D: Device> Poller<D> {
         let mut taken = 0;
         let mut at = 0;
         while let Some((number, zone)) = self.zones.get_mut(at) {
+            if self.outgoing.is_full() {
+                // There is no room for answers: they wait where they are.
+                break;
+            }
             let number = *number;
             zone.begin();
             while let Some((_, zone)) = self.zones.get_mut(at).filter(|(own, _)| *own == number) {
@@ -347,6 +351,12 @@ impl<D: Device> Poller<D> {
             self.endpoint.settle(|session| ready.push_back(session))?;
         }
         for _ in 0..POLL_BUDGET {
+            if self.outgoing.is_full() {
+                self.outgoing.flush(&mut self.endpoint)?;
+                if self.outgoing.is_full() {
+                    break;
+                }
+            }
             let Some(number) = self.ready.pop_front() else {
                 break;
             };
@@ -423,7 +433,7 @@ impl<D: Device> Rounds for Poller<D> {
     }
 
     fn has_work(&mut self) -> bool {
-        if self.handle.mailbox.has_mail() || !self.ready.is_empty() {
+        if self.handle.mailbox.has_mail() || !self.ready.is_empty() || !self.outgoing.is_empty() {
             return true;
         }
         if self.zones.iter().any(|(_, zone)| zone.has_arrival()) {
@@ -455,7 +465,7 @@ impl<D: Device> Rounds for Poller<D> {
                 }
             }
         }
-        true
+        self.outgoing.is_empty()
     }
 
     fn close(&mut self) {

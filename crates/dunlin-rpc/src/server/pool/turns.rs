@@ -313,7 +313,7 @@ impl Turns {
                         all &= !wants;
                         Ok(false)
                     }
-                    Some(&place) => client.channel.warm_up(place).map(|()| true),
+                    Some(&place) => client.channel.warm_up(place),
                 }
             });
             match warmed {

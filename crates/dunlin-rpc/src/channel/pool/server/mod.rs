@@ -22,6 +22,8 @@ use crate::effort;
 
 /// Looks at a block whose message does not become whole, before the turn ends so that it is fetched.
 const LOOKS_AT_PART: u8 = 200;
+/// Entries of the send queue that what is taken may ask for: an answer, a word about the turn, a wake-up.
+const ANSWERS: usize = 4;
 
 /// Memory of the client.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +79,8 @@ pub(crate) struct ServedPool<D: Device> {
     pub(super) batch: Batch,
     pub(super) told_over: bool,
     pub(super) told: bool,
+    /// It is to be told, when there is an entry for it.
+    pub(super) event_due: bool,
     pub(super) leaving: bool,
     /// The serial of the entry whose requests were fetched last, and the last of the READs, while it is not known to be done.
     pub(super) served: u16,
@@ -211,9 +215,10 @@ impl<D: Device> ServedPool<D> {
             immediate: None,
         };
         let flags = self.carrier.next_flags();
+        let posted;
         if length <= self.carrier.inline_bytes {
             let message = Payload::Inline(message);
-            self.carrier.post_write(write, message, flags)?;
+            posted = self.carrier.post_write(write, message, flags)?;
         } else {
             if self.staging.is_none() {
                 self.staging = Some(
@@ -239,10 +244,16 @@ impl<D: Device> ServedPool<D> {
                 length,
             }];
             let message = Payload::Segments(&segment);
-            self.carrier.post_write(write, message, flags)?;
+            posted = self.carrier.post_write(write, message, flags)?;
         }
         self.unflushed = true;
-        Ok(())
+        // There were entries for whatever answers a message when it was taken.
+        match posted {
+            true => Ok(()),
+            false => Err(ChannelError::queue_pair(
+                "an answer without an entry".to_owned(),
+            )),
+        }
     }
 
     /// Answers, with a word about the turn.
@@ -392,10 +403,10 @@ impl<D: Device> Channel for ServedPool<D> {
         self.capacity
     }
 
-    /// Each answer has its block.
+    /// Each answer has its block; the send queue may be full.
     #[inline]
     fn make_room(&mut self, _payload: usize) -> Result<bool, ChannelError> {
-        Ok(true)
+        self.carrier.reserve(ANSWERS)
     }
 
     fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
@@ -433,6 +444,12 @@ impl<D: Device> Channel for ServedPool<D> {
         if let Some(error) = &self.carrier.broken {
             return Err(error.clone());
         }
+        if self.carrier.is_short() {
+            self.unflushed |= self.carrier.take_short();
+            if std::mem::take(&mut self.event_due) {
+                self.write_event()?;
+            }
+        }
         if std::mem::take(&mut self.unflushed) {
             self.carrier.unconfirmed = Some(self.carrier.posted);
             return self.carrier.wake_if_asleep();
@@ -449,7 +466,11 @@ impl<D: Device> Channel for ServedPool<D> {
         if self.rings.is_none() && self.scan.begin() {
             self.new_entry()?;
         }
-        while let Some(block) = self.scan.next() {
+        // What is taken is answered at once, if it is no call.
+        while self.carrier.reserve(ANSWERS)? {
+            let Some(block) = self.scan.next() else {
+                break;
+            };
             if let Some(header) = self.take(place, block)? {
                 return Ok(Some(header));
             }

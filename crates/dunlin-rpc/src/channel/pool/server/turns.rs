@@ -13,14 +13,18 @@ use crate::channel::pool::{are_bundled, bits, BLOCKS, BUNDLE, EVENT};
 use crate::channel::{Channel, ChannelError};
 
 impl<D: Device> ServedPool<D> {
-    /// Fetches the client's requests into a zone for its next turn (ScaleRPC §3.3's warm-up).
+    /// Fetches the client's requests into a zone for its next turn (ScaleRPC §3.3's warm-up). `false`: not now, for
+    /// want of entries.
     ///
     /// # Errors
     /// When the client has left, or the queue pair failed.
-    pub(crate) fn warm_up(&mut self, place: u16) -> Result<(), ChannelError> {
+    pub(crate) fn warm_up(&mut self, place: u16) -> Result<bool, ChannelError> {
         let Some(entry) = self.new_entry()? else {
-            return Ok(());
+            return Ok(true);
         };
+        if !self.carrier.reserve(BLOCKS)? {
+            return Ok(false);
+        }
         self.carrier.met = true;
         self.served = entry.serial;
         self.place = Some(place);
@@ -35,14 +39,15 @@ impl<D: Device> ServedPool<D> {
         let length = length.min(self.block_bytes).min(self.theirs.request_bytes);
         self.scan.found(entry.blocks);
         if are_bundled(entry.lines, entry.blocks) && length == usize::from(entry.lines) * 64 {
-            return self.fetch_bundled(blocks, entry.blocks, length);
+            self.fetch_bundled(blocks, entry.blocks, length)?;
+            return Ok(true);
         }
         for block in bits(entry.blocks) {
             let theirs = (block + 1) * self.theirs.request_bytes - length;
             let last = entry.blocks >> block == 1;
             self.post_read(theirs, &[blocks.end(block)], length, last)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Fetches messages of `length` bytes that stand one behind the other, many by one READ, each to the end of its block.
@@ -69,7 +74,7 @@ impl<D: Device> ServedPool<D> {
     }
 
     /// READs pieces of `length` bytes that stand one behind the other at the client, from `theirs` on, to where each ends here: [`BUNDLE`] of
-    /// them at most. After the last READ of a turn is done, all are.
+    /// them at most. After the last READ of a turn is done, all are. There are entries for them.
     pub(super) fn post_read(
         &mut self,
         theirs: usize,
@@ -77,7 +82,6 @@ impl<D: Device> ServedPool<D> {
         length: usize,
         last: bool,
     ) -> Result<(), ChannelError> {
-        self.carrier.reserve(1)?;
         let read = Operation::Read {
             remote: self.theirs.requests.plus(theirs as u64),
         };
@@ -192,6 +196,11 @@ impl<D: Device> ServedPool<D> {
     /// Says what there is to say about the turn, by a WRITE of its own.
     #[cold]
     pub(super) fn write_event(&mut self) -> Result<(), ChannelError> {
+        if !self.carrier.reserve(1)? {
+            // The next flush says it; what it says is how things stand then.
+            self.event_due = true;
+            return Ok(());
+        }
         self.told = true;
         self.told_over = self.ending;
         self.load.words += 1;

@@ -1,0 +1,177 @@
+//! A connection and its client's channel on one thread: whatever the room in the client's ring, what comes is what was
+//! answered.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin_shm::{ShmConfig, ShmDevice};
+use dunlin_verbs::Device;
+
+use super::connection::{Connection, Context};
+use super::handler::{Execution, HandlerTable};
+use super::region::ServedRegions;
+use super::statistics::Counters;
+use crate::channel::message::Kind;
+use crate::channel::ring::{RingChannel, UnconnectedRing};
+use crate::channel::Channel;
+use crate::config::ChannelConfig;
+
+/// Answers with as many bytes as the request asks for.
+const LENGTH: u16 = 1;
+const EAGER: usize = 4096;
+const RING: usize = 16 << 10;
+const LINE: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+type Ring = RingChannel<ShmDevice>;
+
+fn byte(call: u64, place: usize) -> u8 {
+    (call as usize * 31 + place) as u8
+}
+
+struct Pair {
+    served: Connection<Ring>,
+    client: Ring,
+    context: Context,
+    next: u64,
+    /// Bytes that each call asked for, in order.
+    asked: Vec<usize>,
+}
+
+impl Pair {
+    fn new(device: &ShmDevice) -> Self {
+        let config = ChannelConfig {
+            ring_bytes: RING,
+            eager_bytes: EAGER,
+            answer_each_message: true,
+            ..ChannelConfig::default()
+        };
+        let ring = || {
+            let wake = device.create_completion_channel().unwrap();
+            UnconnectedRing::new(device, &wake, &config).unwrap()
+        };
+        let (dialled, called) = (ring(), ring());
+        let told = (dialled.address(), dialled.parameters());
+        let answer = (called.address(), called.parameters());
+        let called = called.join(&told.0, &told.1).unwrap();
+        let client = dialled.connect(&answer.0, &answer.1).unwrap();
+        let mut handlers = HandlerTable::default();
+        handlers.insert(
+            LENGTH,
+            Execution::Inline(Arc::new(|request, reply| {
+                let (call, length) = request.payload().split_at(8);
+                let call = u64::from_le_bytes(call.try_into().unwrap());
+                let length = u64::from_le_bytes(length.try_into().unwrap()) as usize;
+                let bytes: Vec<u8> = (0..length).map(|place| byte(call, place)).collect();
+                reply.write(&bytes)
+            })),
+        );
+        let context = Context {
+            handlers,
+            workers: None,
+            counters: Arc::<Counters>::default(),
+        };
+        let regions = Arc::new(ServedRegions::allocate(device, &[]).unwrap());
+        Self {
+            served: Connection::new(1, 0, called, None, regions),
+            client,
+            context,
+            next: 0,
+            asked: Vec::new(),
+        }
+    }
+
+    /// One request in a message of its own.
+    fn ask(&mut self, length: usize) {
+        let call = self.next;
+        self.next += 1;
+        self.asked.push(length);
+        let mut payload = call.to_le_bytes().to_vec();
+        payload.extend_from_slice(&(length as u64).to_le_bytes());
+        assert!(self.client.make_room(payload.len()).unwrap());
+        self.client.push(Kind::Request, LENGTH, call, &payload);
+        self.client.flush().unwrap();
+    }
+
+    /// Takes so many requests, which are on their way.
+    fn take_requests(&mut self, count: usize, take: impl Fn(&mut Self) -> usize) {
+        let patience = Instant::now() + PATIENCE;
+        let mut taken = 0;
+        while taken < count {
+            taken += take(self);
+            assert!(Instant::now() < patience, "{taken} of {count} came");
+        }
+    }
+
+    fn serve(&mut self) -> usize {
+        self.served.poll(&self.context).unwrap()
+    }
+
+    /// Takes every answer, and looks at all its bytes.
+    fn take_all(&mut self) {
+        let patience = Instant::now() + PATIENCE;
+        let mut taken = 0;
+        while taken < self.asked.len() {
+            while let Some(header) = self.client.receive().unwrap() {
+                assert_eq!((header.kind, header.call), (Kind::Response, taken as u64));
+                let payload = self.client.payload(header);
+                assert_eq!(payload.len(), self.asked[taken]);
+                let whole = (0..)
+                    .zip(payload)
+                    .all(|(place, &b)| b == byte(taken as u64, place));
+                assert!(whole, "the bytes of answer {taken} are others");
+                taken += 1;
+            }
+            self.client.tell_consumed().unwrap();
+            self.serve();
+            assert!(
+                Instant::now() < patience,
+                "{taken} of {} came",
+                self.asked.len()
+            );
+        }
+    }
+}
+
+/// The server has so many free lines in the client's ring when two requests come: the answer to the first is written
+/// before the second is looked at, and takes whole lines of the room that the second's was to have.
+fn answers_fit(device: &ShmDevice, filled: usize, first: usize, second: usize) {
+    let mut pair = Pair::new(device);
+    for _ in 0..filled {
+        pair.ask(8);
+        pair.take_requests(1, Pair::serve);
+    }
+    pair.ask(first);
+    pair.ask(second);
+    // Until there is no more room.
+    while pair.serve() > 0 {}
+    pair.take_all();
+}
+
+#[test]
+fn answers_to_each_message_keep_to_the_room_that_there_is() {
+    let device = ShmDevice::open(ShmConfig::default()).unwrap();
+    let lines = RING / LINE;
+    for first in [64, 1000, EAGER - 40] {
+        // While there is room for the longest answer, requests are taken.
+        for filled in lines - 150..lines - 66 {
+            answers_fit(&device, filled, first, EAGER);
+        }
+    }
+}
+
+#[test]
+fn one_request_is_taken_only_when_its_answer_has_room() {
+    let device = ShmDevice::open(ShmConfig::default()).unwrap();
+    let mut pair = Pair::new(&device);
+    for _ in 0..8 {
+        pair.ask(EAGER);
+    }
+    let one = |pair: &mut Pair| pair.served.poll_one(&pair.context).unwrap().0;
+    // The room is for three of them.
+    pair.take_requests(3, one);
+    for _ in 0..8 {
+        assert_eq!(one(&mut pair), 0);
+    }
+    pair.take_all();
+}

@@ -1,0 +1,255 @@
+//! Calls as futures on an executor's only thread: nothing that a task does waits, and nobody is woken under a lock.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use dunlin_rpc::{
+    CallError, CallFuture, ChannelConfig, Client, ClientBuilder, Preset, Region, Reply,
+    RunningServer, Server,
+};
+
+const ECHO: u16 = 1;
+const GATED: u16 = 2;
+
+/// Longer than anything takes that does not wait for what the test does later.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than the patience of the tests: no deadline ends what hangs.
+const NEVER: Duration = Duration::from_secs(300);
+
+/// Opens the gate also when an assertion fails.
+struct Gate(Arc<AtomicBool>);
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A server whose second handler answers when the gate is open.
+fn gated() -> (RunningServer, Gate) {
+    let gate = Arc::new(AtomicBool::new(false));
+    let open = Arc::clone(&gate);
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .region(&Region::new("memory", 4096).writable().atomic())
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .handle_on_workers(GATED, move |request, reply| {
+            while !open.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            reply.write(request.payload())
+        })
+        .serve()
+        .unwrap();
+    (server, Gate(gate))
+}
+
+fn connect(builder: ClientBuilder, server: &RunningServer) -> Client {
+    builder.connect(&server.address().to_string()).unwrap()
+}
+
+/// Does something on a thread of its own, which must end without help from outside.
+fn ends<T: Send + 'static>(what: &str, job: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, end) = mpsc::channel();
+    std::thread::spawn(move || done.send(job()));
+    match end.recv_timeout(PATIENCE) {
+        Ok(value) => value,
+        Err(_) => panic!("not within {PATIENCE:?}: {what}"),
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park_timeout(PATIENCE),
+        }
+    }
+}
+
+fn number(answer: Result<Reply, CallError>) -> u32 {
+    let answer = answer.expect("an answer");
+    u32::from_le_bytes(answer[..].try_into().expect("four bytes"))
+}
+
+/// More calls than a session has credits, a pool has blocks, or a ring has room for, while handlers are slow: each
+/// returns at once, and all are answered when the handlers are.
+#[test]
+fn calls_beyond_the_room_of_a_lane_are_pending() {
+    for preset in [
+        Preset::Fasst,
+        Preset::Herd,
+        Preset::Erpc,
+        Preset::RawWrite,
+        Preset::ScaleRpc,
+        Preset::Plain,
+        Preset::Flock,
+    ] {
+        let (server, gate) = gated();
+        let client = connect(Client::builder().preset(preset).deadline(NEVER), &server);
+        let submitted = ends(&format!("100 calls with {preset}"), move || {
+            let call =
+                |i: u32| client.call_async(GATED, &[&i.to_le_bytes()[..], &[7; 1500]].concat());
+            let futures: Vec<CallFuture> = (0..100).map(call).collect();
+            (client, futures)
+        });
+        drop(gate);
+        let (_client, futures) = submitted;
+        ends(&format!("their answers with {preset}"), move || {
+            for (i, future) in futures.into_iter().enumerate() {
+                let answer = block_on(future).expect("an answer");
+                assert_eq!(answer.len(), 1504);
+                assert_eq!(answer[..4], (i as u32).to_le_bytes(), "{preset}");
+            }
+        });
+    }
+}
+
+/// The user's limit holds for what waits for room, too, and is a typed error.
+#[test]
+fn no_more_calls_than_allowed_are_out_or_wait() {
+    for preset in [
+        Preset::Fasst,
+        Preset::RawWrite,
+        Preset::Plain,
+        Preset::Flock,
+    ] {
+        let (server, gate) = gated();
+        let channel = ChannelConfig {
+            max_outstanding: 40,
+            ..ChannelConfig::default()
+        };
+        let builder = Client::builder().preset(preset).channel(channel);
+        let client = connect(builder.deadline(NEVER), &server);
+        let (client, mut futures) = ends("41 calls", move || {
+            let call = |i: u32| client.call_async(GATED, &i.to_le_bytes());
+            let futures: Vec<CallFuture> = (0..41).map(call).collect();
+            (client, futures)
+        });
+        let refused = block_on(futures.pop().unwrap());
+        let too_many = matches!(refused, Err(CallError::TooManyOutstanding { limit: 40 }));
+        assert!(too_many, "{preset}: {refused:?}");
+        // One that is given up makes room for another.
+        drop(futures.pop());
+        drop(gate);
+        ends("the others", move || {
+            for (i, future) in futures.into_iter().enumerate() {
+                assert_eq!(number(block_on(future)), i as u32);
+            }
+            assert_eq!(
+                number(block_on(client.call_async(ECHO, &5u32.to_le_bytes()))),
+                5
+            );
+        });
+    }
+}
+
+/// One-sided operations as well: the first waits for its region to be attached, and more than fit wait for room.
+#[test]
+fn operations_beyond_the_room_of_a_lane_are_pending() {
+    for preset in [Preset::Plain, Preset::Flock] {
+        let (server, _gate) = gated();
+        let client = connect(Client::builder().preset(preset).deadline(NEVER), &server);
+        ends(&format!("500 operations with {preset}"), move || {
+            let region = client.attach("memory").unwrap();
+            let adds: Vec<CallFuture> = (0..500).map(|_| region.fetch_add_async(0, 1)).collect();
+            let mut seen: Vec<u64> = adds
+                .into_iter()
+                .map(|add| u64::from_ne_bytes(block_on(add).unwrap()[..].try_into().unwrap()))
+                .collect();
+            seen.sort_unstable();
+            assert!(seen.into_iter().eq(0..500));
+        });
+    }
+}
+
+/// A task's waker that does what executors do: it runs tasks, which call, poll and give up others.
+struct Meddler {
+    client: Client,
+    victims: Mutex<Vec<CallFuture>>,
+    woken: AtomicUsize,
+}
+
+impl Meddler {
+    fn meddle(&self) {
+        drop(self.victims.lock().unwrap().pop());
+        let mut call = self.client.call_async(ECHO, b"from a waker");
+        let waker = Waker::noop();
+        let _ = std::pin::Pin::new(&mut call).poll(&mut Context::from_waker(waker));
+        self.woken.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Wake for Meddler {
+    fn wake(self: Arc<Self>) {
+        self.meddle();
+    }
+}
+
+/// Meddles when it is dropped, as the last waker of a task does that owns futures.
+struct AtEnd(Arc<Meddler>);
+
+impl Wake for AtEnd {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.meddle();
+    }
+}
+
+#[test]
+fn wakers_may_call_and_drop_calls() {
+    for preset in [Preset::Plain, Preset::Fasst, Preset::Flock] {
+        let (server, gate) = gated();
+        let client = connect(Client::builder().preset(preset).deadline(NEVER), &server);
+        let victims = (0..20).map(|_| client.call_async(GATED, b"")).collect();
+        let meddler = Arc::new(Meddler {
+            client: client.clone(),
+            victims: Mutex::new(victims),
+            woken: AtomicUsize::new(0),
+        });
+        let meddling = Arc::clone(&meddler);
+        // Workers go on, and with them the server, also when this fails.
+        let _spare = Gate(Arc::clone(&gate.0));
+        ends(&format!("wakers with {preset}"), move || {
+            let waker = Waker::from(Arc::clone(&meddling));
+            let mut calls: Vec<CallFuture> =
+                (0..8).map(|_| client.call_async(GATED, b"")).collect();
+            for call in &mut calls {
+                let mut poll = |waker: &Waker| {
+                    let polled =
+                        std::pin::Pin::new(&mut *call).poll(&mut Context::from_waker(waker));
+                    assert!(polled.is_pending());
+                };
+                // The first waker is dropped for the second.
+                poll(&Waker::from(Arc::new(AtEnd(Arc::clone(&meddling)))));
+                poll(&waker);
+            }
+            drop(gate);
+            // Each is woken by whoever takes its answer: the driver, or a poll of another.
+            let started = std::time::Instant::now();
+            while meddling.woken.load(Ordering::SeqCst) < 16 {
+                assert!(started.elapsed() < PATIENCE, "{:?}", meddling.woken);
+                let _ = block_on(client.call_async(ECHO, b"beside"));
+            }
+            client.close();
+        });
+    }
+}

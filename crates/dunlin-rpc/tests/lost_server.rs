@@ -1,0 +1,322 @@
+//! A server that has gone, and one whose port takes connections and never answers: deadlines hold, and nobody waits for
+//! another's handshake.
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use dunlin_rpc::{
+    CallError, ChannelConfig, Client, ClientBuilder, Preset, Region, RunningServer, Server,
+};
+
+const ECHO: u16 = 1;
+
+/// Longer than anything takes that does not wait for a handshake.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than the patience of the tests.
+const NEVER: Duration = Duration::from_secs(300);
+/// A deadline that has passed long before a handshake is given up.
+const SOON: Duration = Duration::from_millis(20);
+
+fn serve() -> RunningServer {
+    Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .region(&Region::new("memory", 4096).writable())
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .serve()
+        .unwrap()
+}
+
+/// A way to a server's port that can be made to lead nowhere: connections are taken, and nothing is answered.
+struct Way {
+    address: SocketAddr,
+    held: Arc<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    holds: AtomicBool,
+    /// Connections that lead nowhere.
+    taken: AtomicUsize,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl Way {
+    fn to(server: &RunningServer) -> Self {
+        let port = server.address().to_string();
+        let port = port.trim_start_matches("dunlin://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = Arc::<Held>::default();
+        let known = Arc::clone(&held);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if known.holds.load(Ordering::SeqCst) {
+                    known.streams.lock().unwrap().push(stream);
+                    known.taken.fetch_add(1, Ordering::SeqCst);
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(&port) else {
+                    continue;
+                };
+                copy(stream.try_clone().unwrap(), server.try_clone().unwrap());
+                copy(server, stream);
+            }
+        });
+        Self { address, held }
+    }
+
+    fn connect(&self, builder: ClientBuilder) -> Client {
+        let builder = builder.connect_timeout(NEVER);
+        builder
+            .connect(&format!("dunlin://{}", self.address))
+            .unwrap()
+    }
+
+    /// From now on it leads nowhere.
+    fn hold(&self) {
+        self.held.holds.store(true, Ordering::SeqCst);
+    }
+
+    fn taken(&self) -> usize {
+        self.held.taken.load(Ordering::SeqCst)
+    }
+
+    fn until_taken(&self, count: usize) {
+        let started = Instant::now();
+        while self.taken() < count {
+            assert!(started.elapsed() < PATIENCE, "nobody dials");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        for stream in self.held.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    });
+}
+
+/// Does something on a thread of its own, which must end without help from outside.
+fn ends<T: Send + 'static>(what: &str, job: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, end) = mpsc::channel();
+    std::thread::spawn(move || done.send(job()));
+    match end.recv_timeout(PATIENCE) {
+        Ok(value) => value,
+        Err(_) => panic!("not within {PATIENCE:?}: {what}"),
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park_timeout(PATIENCE),
+        }
+    }
+}
+
+fn is_late<T>(result: &Result<T, CallError>, deadline: Duration) -> bool {
+    matches!(result, Err(CallError::DeadlineExceeded { after }) if *after == deadline)
+}
+
+/// Until the client knows that its server is gone.
+fn until_lost(client: &Client) {
+    let started = Instant::now();
+    while client.call_within(SOON, ECHO, b"?").is_ok() {
+        assert!(started.elapsed() < PATIENCE, "the server is still there");
+    }
+}
+
+#[test]
+fn deadlines_hold_while_a_lost_server_is_dialled() {
+    for preset in [Preset::Plain, Preset::Flock, Preset::Fasst] {
+        let server = serve();
+        let way = Way::to(&server);
+        // What loses a datagram session is time.
+        let channel = ChannelConfig {
+            loss_timeout: Duration::from_millis(10),
+            ..ChannelConfig::default()
+        };
+        let builder = Client::builder().preset(preset).channel(channel);
+        let client = way.connect(builder.deadline(SOON));
+        let region = client.attach("memory");
+        assert_eq!(
+            &*client.call_within(PATIENCE, ECHO, b"there").unwrap(),
+            b"there"
+        );
+        way.hold();
+        drop(server);
+        ends(
+            &format!("calls to a lost server with {preset}"),
+            move || {
+                until_lost(&client);
+                while way.taken() == 0 {
+                    let _ = client.call_within(SOON, ECHO, b"?");
+                }
+                for _ in 0..3 {
+                    let ended = client.call_within(2 * SOON, ECHO, b"late");
+                    assert!(is_late(&ended, 2 * SOON), "{preset}: {ended:?}");
+                    let ended = client.call(ECHO, b"late");
+                    assert!(is_late(&ended, SOON), "{preset}: {ended:?}");
+                    let batch = client.batch().call(ECHO, b"a").call(ECHO, b"b");
+                    let ended = batch.deadline(3 * SOON).send();
+                    assert!(is_late(&ended, 3 * SOON), "{preset}: {ended:?}");
+                    let ended = block_on(client.call_async(ECHO, b"late"));
+                    assert!(is_late(&ended, SOON), "{preset}: {ended:?}");
+                    let ended = client.buffer(10);
+                    assert!(is_late(&ended, SOON), "{preset}: {ended:?}");
+                    let ended = client.attach("memory");
+                    assert!(is_late(&ended, SOON), "{preset}: {ended:?}");
+                    if let Ok(region) = &region {
+                        let ended = region.read(0, 8);
+                        assert!(is_late(&ended, SOON), "{preset}: {ended:?}");
+                        let ended = block_on(region.read_async(0, 8));
+                        assert!(is_late(&ended, SOON), "{preset}: {ended:?}");
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// A future's connection is made by somebody else than its caller, who is not held up; closing ends it before the
+/// handshake is given up.
+#[test]
+fn calling_for_a_future_does_not_dial() {
+    for preset in [Preset::Plain, Preset::Flock, Preset::Fasst] {
+        let server = serve();
+        let way = Way::to(&server);
+        let client = way.connect(Client::builder().preset(preset).lanes(1).deadline(NEVER));
+        way.hold();
+        if preset == Preset::Flock {
+            // The only lane is lost, so that a future's port dials.
+            drop(server);
+            let started = Instant::now();
+            while way.taken() == 0 {
+                assert!(started.elapsed() < PATIENCE, "the server is still there");
+                let _ = client.call_within(SOON, ECHO, b"?");
+            }
+        }
+        let before = way.taken();
+        let (client, calls) = ends(&format!("call_async with {preset}"), move || {
+            let calls: Vec<_> = (0..5).map(|_| client.call_async(ECHO, b"later")).collect();
+            (client, calls)
+        });
+        way.until_taken(before + 1);
+        ends(&format!("close with {preset}"), move || {
+            client.close();
+            for call in calls {
+                let ended = block_on(call);
+                assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
+            }
+        });
+    }
+}
+
+/// Closing a client does not wait for a thread that dials.
+#[test]
+fn closing_waits_for_no_handshake() {
+    for preset in [Preset::Plain, Preset::Flock, Preset::Fasst] {
+        let server = serve();
+        let way = Way::to(&server);
+        let client = way.connect(Client::builder().preset(preset).deadline(NEVER));
+        way.hold();
+        let other = client.clone();
+        let dialling = std::thread::spawn(move || other.call(ECHO, b"from another thread"));
+        way.until_taken(1);
+        ends(&format!("close with {preset}"), move || client.close());
+        drop(way);
+        assert!(dialling.join().unwrap().is_err());
+    }
+}
+
+/// While a lane of a connection handle is made, its other lanes go on, newcomers find them, and it can be watched.
+#[test]
+fn healthy_lanes_go_on_while_another_is_dialled() {
+    for dispatched in [false, true] {
+        let server = serve();
+        let way = Way::to(&server);
+        let builder = Client::builder().preset(Preset::Flock).lanes(2);
+        let client = way.connect(builder.dispatched(dispatched).deadline(NEVER));
+        assert_eq!(&*client.call(ECHO, b"first").unwrap(), b"first");
+        way.hold();
+        let other = client.clone();
+        let dialling = std::thread::spawn(move || other.call(ECHO, b"from the second thread"));
+        way.until_taken(1);
+        let newcomer = client.clone();
+        ends("a third thread's calls", move || {
+            for round in 0..300u32 {
+                let answer = newcomer.call(ECHO, &round.to_le_bytes()).unwrap();
+                assert_eq!(*answer, round.to_le_bytes());
+            }
+        });
+        let watched = client.clone();
+        let figures = ends("figures", move || watched.figures().unwrap());
+        assert_eq!(figures.lanes.len(), 1);
+        for round in 0..300u32 {
+            let answer = client.call(ECHO, &round.to_le_bytes()).unwrap();
+            assert_eq!(*answer, round.to_le_bytes());
+        }
+        drop(way);
+        // It stays with the lane that there is.
+        let answer = dialling.join().unwrap();
+        assert_eq!(&*answer.unwrap(), b"from the second thread");
+    }
+}
+
+/// Threads that have lost their server do not dial it one after the other: each hears of its own deadline.
+#[test]
+fn threads_do_not_queue_up_for_handshakes() {
+    let server = serve();
+    let way = Way::to(&server);
+    let client = way.connect(Client::builder().preset(Preset::Flock).lanes(2));
+    way.hold();
+    drop(server);
+    ends("the calls of eight threads", move || {
+        until_lost(&client);
+        let before = way.taken();
+        let deadline = Duration::from_millis(300);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let ended = client.call_within(deadline, ECHO, b"late");
+                    assert!(is_late(&ended, deadline), "{ended:?}");
+                });
+            }
+        });
+        // Two at a time, one for each lane; who is woken by the end of one may just still begin another.
+        let dialled = way.taken() - before;
+        assert!((1..=10).contains(&dialled), "{dialled} handshakes");
+    });
+}
