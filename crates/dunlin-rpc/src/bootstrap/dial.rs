@@ -68,7 +68,11 @@ pub(super) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, BootstrapErr
 /// # Errors
 /// Says which step failed, and what would help.
 pub fn dial(address: &Address, config: &DialConfig) -> Result<Dialed, BootstrapError> {
-    dial_until(address, config, after(config.timeout))
+    let time = Time {
+        timeout: config.timeout,
+        deadline: after(config.timeout),
+    };
+    reach(address, config, time)
 }
 
 /// As [`dial`], for a caller who waits no longer than until `deadline`, which holds for [`Dialed::open`] too. The
@@ -81,10 +85,12 @@ pub fn dial_until(
     config: &DialConfig,
     deadline: Instant,
 ) -> Result<Dialed, BootstrapError> {
-    let deadline = deadline.min(after(config.timeout));
+    // Measured once, so that an error names the timeout as it was set.
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = left.min(config.timeout);
     let time = Time {
-        timeout: deadline.saturating_duration_since(Instant::now()),
-        deadline,
+        timeout,
+        deadline: after(timeout),
     };
     reach(address, config, time)
 }
