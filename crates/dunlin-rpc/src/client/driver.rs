@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::thread;
+
 use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use super::region::{attach_by, RegionKey, Wanted};
 use super::reply::Reply;
 use super::Core;
-use crate::config::{WaitMode, UNHEARD_PAUSE};
+use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 use crate::error::CallError;
 use crate::fabric::Owner;
 use crate::HandlerId;
@@ -136,12 +138,13 @@ impl AsyncLane {
             }
             if matches!(polled, Ok(taken) if taken > 0) {
                 idle_since = None;
+                thread::found();
                 continue;
             }
             polls = polls.wrapping_add(1);
             if polls % POLLS_PER_CLOCK != 0 {
                 drop(inner);
-                std::hint::spin_loop();
+                thread::idle(REST, false);
                 continue;
             }
             let now = Instant::now();
@@ -162,6 +165,9 @@ impl AsyncLane {
             if now.duration_since(since) >= spin {
                 self.sleep(inner);
                 idle_since = None;
+            } else {
+                drop(inner);
+                thread::give_way();
             }
         }
     }
