@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn a_core_is_shared_with_who_runs_often_or_long() {
-        let usage = |displaced, ran_ms| Usage {
+        let usage = |displaced: u64, ran_ms: u64| Usage {
             displaced,
             ran: Duration::from_millis(ran_ms),
         };
-        let shares = |displaced, ran_ms, passed_ms| {
+        let shares = |displaced: u64, ran_ms: u64, passed_ms| {
             shares_core(
                 usage(7, 500),
                 usage(7 + displaced, 500 + ran_ms),
