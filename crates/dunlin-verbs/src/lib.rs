@@ -25,6 +25,7 @@ pub mod conformance;
 mod device;
 mod error;
 mod memory;
+mod polling;
 mod prefetch;
 pub mod process;
 mod queue_pair;

@@ -13,6 +13,10 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
+use crate::polling;
+
+pub use crate::polling::Looks;
+
 /// A thread of a simulated core, as its device answers for it.
 pub trait Simulated: Sync {
     /// Virtual time.
@@ -69,13 +73,57 @@ pub fn relax() {
     }
 }
 
-/// A look in vain for news from peers. A real thread spins on, whatever `at_most` and `yields` are.
+/// A look in vain for news from peers. A real thread spins on, whatever `at_most` and `yields` are; where it shares its
+/// core it lets others go first after a few looks.
 #[inline]
 pub fn idle(at_most: Duration, yields: bool) {
     match SIMULATED.get() {
+        None if polling::in_vain() => std::thread::yield_now(),
         None => std::hint::spin_loop(),
         Some(thread) => thread.idle(at_most, yields),
     }
+}
+
+/// As [`idle`], for who serves others: on a core that it shares with them it spins on, and sleeps when nothing comes for long. Each request that
+/// comes while it lets others go first waits for all of them.
+#[inline]
+pub fn stand_by(at_most: Duration) {
+    match SIMULATED.get() {
+        None => std::hint::spin_loop(),
+        Some(thread) => thread.idle(at_most, false),
+    }
+}
+
+/// A look in vain of one who has other things to do, too, and comes back by itself: as [`idle`], but nobody waits.
+#[inline]
+pub fn missed() {
+    if SIMULATED.get().is_none() && polling::in_vain() {
+        std::thread::yield_now();
+    }
+}
+
+/// A look after which there was something, or the first one of another wait. Before it [`idle`] was called in vain.
+#[inline]
+pub fn found() {
+    if SIMULATED.get().is_none() {
+        polling::found();
+    }
+}
+
+/// So many looks in vain, one after the other, that whoever is waited for may be waiting for this core: a real thread lets others go
+/// first. A simulated one has rested with each look ([`idle`]).
+#[inline]
+pub fn give_way() {
+    if SIMULATED.get().is_none() {
+        std::thread::yield_now();
+    }
+}
+
+/// Whether the calling real thread has found lately that it shares its core with others who want it, so that [`idle`] lets them go first
+/// after a few looks. Never said to a simulated one.
+#[inline]
+pub fn shares_core() -> bool {
+    SIMULATED.get().is_none() && polling::is_sharing()
 }
 
 /// Lets other threads of this core go first.

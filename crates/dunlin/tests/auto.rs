@@ -77,3 +77,25 @@ fn a_third_that_is_refused_takes_nothing_from_the_two() {
     assert_eq!(third.call().unwrap(), b"x");
     assert!(client.figures().is_none());
 }
+
+/// Each counted the lanes that were there before any of the others had one, and all had a lane of their own for ever.
+#[test]
+fn threads_that_come_at_the_same_time_share_too() {
+    let server = common::serve_echo();
+    let client = Client::builder().lanes(1);
+    let client = client.connect(&server.address().to_string()).unwrap();
+    let workers = [(); 8].map(|()| Worker::new(&client));
+    for _ in 0..2 {
+        for worker in &workers {
+            worker.go.send(()).unwrap();
+        }
+        for worker in &workers {
+            assert_eq!(worker.went.recv().unwrap().unwrap(), b"x");
+        }
+    }
+    let handle = client.figures().expect("there is a handle now");
+    assert_eq!(handle.threads, workers.len());
+    // The one that the client was connected with is nobody's yet.
+    eventually("one lane for all", || server.connections() <= 2);
+    assert_eq!(server.statistics().violations, 0);
+}

@@ -311,15 +311,19 @@ impl Recipe {
                 (fabric, Some(reached))
             }
         };
+        // Counted from now on, not from when it is made, which takes a while: of many threads that come at once each would find none.
+        let own = Arc::clone(&self.own);
         let situation = Situation {
             servers: servers.max(self.servers),
             own: match self.to_share.load(Ordering::Relaxed) {
                 true => AUTO_OWN_LANES,
-                false => Arc::strong_count(&self.own) - 1,
+                // Beside the recipe's and this one.
+                false => Arc::strong_count(&own) - 2,
             },
         };
         let preset = self.preset.on(fabric.attributes(), situation);
         if let Some(mut sharing) = preset.sharing(self.lanes) {
+            drop(own);
             sharing.dispatched = self.dispatched;
             let opened = self.open_port(fabric, reached, (preset, sharing), until)?;
             if situation.own >= AUTO_OWN_LANES {
@@ -358,7 +362,7 @@ impl Recipe {
         if preset == Preset::Plain {
             // A lane that `auto` leaves to one thread: that is a part of what `auto` is.
             info.preset = self.preset;
-            lane.hold(Arc::clone(&self.own));
+            lane.hold(own);
         }
         Ok((lane, info))
     }

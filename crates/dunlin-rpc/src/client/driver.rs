@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Owned;
+use dunlin_verbs::thread;
 
 use super::builder::Recipe;
 use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted};
@@ -21,7 +22,7 @@ use super::region::{granted_on, RegionKey, Wanted};
 use super::reply::Reply;
 use super::wait::end_of;
 use super::Core;
-use crate::config::{WaitMode, UNHEARD_PAUSE};
+use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 use crate::error::CallError;
 use crate::fabric::Owner;
 use crate::HandlerId;
@@ -413,6 +414,8 @@ enum Next {
     Look,
     /// Nothing has come.
     Spin,
+    /// Nothing has come for a while: others go first.
+    GiveWay,
     Sleep,
     End,
 }
@@ -503,7 +506,8 @@ impl AsyncLane {
             woken.drain(..).for_each(Waker::wake);
             match next {
                 Next::Look => {}
-                Next::Spin => std::hint::spin_loop(),
+                Next::Spin => thread::idle(REST, false),
+                Next::GiveWay => thread::give_way(),
                 Next::Sleep => self.sleep(),
                 Next::End => return,
             }
@@ -569,6 +573,7 @@ impl AsyncLane {
         }
         if matches!(polled, Ok(taken) if taken > 0) {
             rounds.idle_since = None;
+            thread::found();
             return Next::Look;
         }
         rounds.polls = rounds.polls.wrapping_add(1);
@@ -593,7 +598,7 @@ impl AsyncLane {
             WaitMode::Spin => Duration::from_millis(1),
         };
         if now.duration_since(since) < spin {
-            return Next::Look;
+            return Next::GiveWay;
         }
         rounds.idle_since = None;
         // Who comes from now on wakes it.

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
+use dunlin_verbs::thread;
 
 use super::builder::Recipe;
 use super::lane::{Answer, Body, Lane, Sink, Submitted};
@@ -247,7 +248,17 @@ impl Pipeline {
         self.lane.check()?;
         let mut sink = Callback(answer);
         let taken = self.lane.turn(&mut sink, false)?;
-        self.empty_polls = if taken > 0 { 0 } else { self.empty_polls + 1 };
+        if taken > 0 {
+            if self.empty_polls > 0 {
+                thread::found();
+            }
+            self.empty_polls = 0;
+            return Ok(taken);
+        }
+        self.empty_polls += 1;
+        if self.lane.outstanding() > 0 {
+            thread::missed();
+        }
         if self.empty_polls == POLLS_PER_CHECK {
             self.empty_polls = 0;
             self.lane.as_mut().check(&mut sink)?;

@@ -81,6 +81,7 @@ impl<'a> Waiter<'a> {
     #[inline]
     pub(super) fn progressed(&mut self) {
         self.idle_since = None;
+        thread::found();
     }
 
     /// After a poll that took nothing: spins, checks the lane or sleeps.
@@ -93,6 +94,10 @@ impl<'a> Waiter<'a> {
         lane: &mut dyn Lane,
         sink: &mut dyn Sink,
     ) -> Result<(), CallError> {
+        if self.polls == 0 {
+            // What was waited for before has come.
+            thread::found();
+        }
         self.polls += 1;
         if self.polls % POLLS_PER_CLOCK != 0 {
             lane.rest();
@@ -122,8 +127,9 @@ impl<'a> Waiter<'a> {
         let idle_since = *self.idle_since.get_or_insert(now);
         if let WaitMode::Doze { spin } = self.mode {
             if now.duration_since(idle_since) >= spin {
-                self.sleep(lane, sink, waited)?;
+                return self.sleep(lane, sink, waited);
             }
+            thread::give_way();
         }
         Ok(())
     }

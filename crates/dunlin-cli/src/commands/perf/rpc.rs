@@ -133,6 +133,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             .response_size
             .unwrap_or(if args.size <= 4096 { args.size } else { 64 }),
         outstanding: args.outstanding as usize,
+        warm_up: if args.held { 0 } else { WARM_UP },
     };
     let threads = (0..usize::from(args.threads))
         .map(|i| {
@@ -167,11 +168,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 .report(setting)
         }
         None => {
-            // In slices, so that the bar moves.
+            // In slices, so that the bar moves; but one of many is measured while all the others are, and not again when they have ended.
+            let longest = match args.held {
+                true => args.seconds,
+                false => Duration::from_millis(250),
+            };
             let mut tally = Tally::default();
             while tally.elapsed < args.seconds {
                 let left = args.seconds - tally.elapsed;
-                tally.merge_after(&measure(&threads, left.min(Duration::from_millis(250)))?);
+                tally.merge_after(&measure(&threads, left.min(longest))?);
                 progress(tally.elapsed.as_secs_f64() / args.seconds.as_secs_f64());
             }
             Report::new(setting, &tally)
@@ -208,6 +213,8 @@ struct Load {
     size: usize,
     response: u32,
     outstanding: usize,
+    /// Calls before the clock starts.
+    warm_up: usize,
 }
 
 /// A client thread that makes calls when told to.
@@ -285,7 +292,7 @@ const LONG_BYTES: usize = 4096;
 fn one_by_one(client: &Client, load: Load, slice: Duration) -> Result<Tally, CallError> {
     let mut payload = vec![7; load.size];
     payload[..4].copy_from_slice(&load.response.to_le_bytes());
-    for _ in 0..WARM_UP {
+    for _ in 0..load.warm_up {
         client.call(MEASURE, &payload)?;
     }
     let mut tally = Tally::default();
@@ -340,7 +347,7 @@ fn many(
         load,
         timing: false,
     };
-    for _ in 0..WARM_UP.min(load.outstanding) {
+    for _ in 0..load.warm_up.min(load.outstanding) {
         send(pipeline, &payload, u64::MAX)?;
         pipeline.wait(|tag, result| warm.take(tag, result))?;
     }

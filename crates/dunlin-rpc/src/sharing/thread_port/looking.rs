@@ -1,6 +1,5 @@
 //! How a thread comes to what was sent to it: its mailbox, and the lane when nobody else looks.
 
-use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 
 use dunlin_verbs::thread;
@@ -11,10 +10,6 @@ use crate::error::CallError;
 
 /// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a lane of its own.
 pub(super) const LOOKS: u32 = 32;
-/// Looks in vain before a thread of a crowded handle gives its core to another: as many as have paid lately. Where the server runs beside
-/// us an answer comes sooner than another thread; where it waits for a core of ours it cannot.
-pub(super) const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
-
 /// Looks in vain for mail before a thread lets a dispatcher run that may wait for this core. A simulated look lasts until news.
 const LOOKS_FOR_MAIL: u32 = 1024;
 pub(super) const RESTS_FOR_MAIL: u32 = 2;
@@ -25,7 +20,7 @@ impl ThreadPort {
     pub(super) fn look(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
         let mut taken = self.take_mail(sink);
         if taken > 0 {
-            self.looks = 0;
+            self.looks.begin_anew();
             return Ok(taken);
         }
         if self.handle.is_dispatched() {
@@ -48,15 +43,9 @@ impl ThreadPort {
         taken += before - self.calls.outstanding();
         self.look_at_end(sink)?;
         if taken == 0 {
-            self.looks += 1;
-            if crowded && self.looks >= self.looks_per_yield {
-                self.give_way();
-            }
+            self.looked_in_vain();
         } else {
-            if self.looks > 0 {
-                self.looks_per_yield = (self.looks_per_yield * 2).min(*LOOKS_PER_YIELD.end());
-            }
-            self.looks = 0;
+            self.looks.found();
         }
         Ok(taken)
     }
@@ -94,10 +83,8 @@ impl ThreadPort {
             self.status.want();
             self.send();
         }
-        self.looks += 1;
-        if self.handle.is_crowded() && self.looks >= self.looks_per_yield {
-            self.give_way();
-        } else if self.looks % LOOKS_FOR_MAIL == 0 {
+        self.looked_in_vain();
+        if self.looks.count() > 0 && self.looks.count() % LOOKS_FOR_MAIL == 0 {
             thread::yield_now();
         }
         Ok(0)
@@ -114,11 +101,12 @@ impl ThreadPort {
         }
     }
 
-    /// Looking did not pay: another thread's turn.
-    #[cold]
-    pub(super) fn give_way(&mut self) {
-        self.looks_per_yield = (self.looks_per_yield / 2).max(*LOOKS_PER_YIELD.start());
-        self.looks = 0;
-        thread::yield_now();
+    /// Simulated threads of a crowded handle let others go first here, real ones where they rest.
+    #[inline]
+    fn looked_in_vain(&mut self) {
+        let crowded = thread::is_simulated() && self.handle.is_crowded();
+        if self.looks.in_vain(crowded) {
+            thread::yield_now();
+        }
     }
 }

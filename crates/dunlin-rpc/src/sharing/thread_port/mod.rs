@@ -13,9 +13,10 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::thread::Looks;
 use dunlin_verbs::{thread, VerbsError};
 
-use looking::{LOOKS, LOOKS_PER_YIELD, RESTS_FOR_MAIL};
+use looking::{LOOKS, RESTS_FOR_MAIL};
 
 use super::calls::{slot_of, Calls};
 use super::combining::{Node, Outcome};
@@ -29,6 +30,7 @@ use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};
 use crate::client::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
 use crate::client::region::{RegionKey, Wanted};
+use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
 
@@ -47,9 +49,7 @@ pub(crate) struct ThreadPort {
     /// Regions that are attached on the lane.
     attached: Vec<(u64, Attached)>,
     /// Looks in vain since the last answer or yield.
-    looks: u32,
-    /// How many there are to be before the next yield.
-    looks_per_yield: u32,
+    looks: Looks,
     /// The last poll looked itself: nobody else led.
     looked: bool,
     /// Since when the run waits for more, because the server's NIC is at its limit.
@@ -73,8 +73,7 @@ impl ThreadPort {
             calls,
             staging: Staging::new(most),
             attached: Vec::new(),
-            looks: 0,
-            looks_per_yield: *LOOKS_PER_YIELD.start(),
+            looks: Looks::new(),
             looked: false,
             held: None,
             going: None,
@@ -281,10 +280,10 @@ impl Lane for ThreadPort {
     fn rest(&mut self) {
         // News wake who has looked for them; who found another at it looks again when that one is done.
         if thread::is_simulated() && self.looked {
-            let apart = self.handle.is_dispatched() && self.looks > RESTS_FOR_MAIL;
+            let apart = self.handle.is_dispatched() && self.looks.count() > RESTS_FOR_MAIL;
             self.port.rest(self.handle.is_crowded() || apart);
         } else {
-            thread::relax();
+            thread::idle(REST, false);
         }
     }
 
