@@ -79,7 +79,7 @@ pub struct Screen {
 
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, view: &View, rates: &VecDeque<u64>, screen: &Screen) {
-    let devices = view.devices.len() as u16 + 3;
+    let devices = view.devices.len().min(64) as u16 + 3;
     let clients = match view.clients.len() {
         0 => 0,
         count => (count.min(8) + 3) as u16,

@@ -188,7 +188,9 @@ fn sender(report: &SenderReport) -> SenderView {
         sender: format!("{:016x}", report.sender),
         active_lanes: lanes.iter().filter(|lane| lane.active).count(),
         lanes: lanes.len(),
-        credits: lanes.iter().map(|lane| lane.credits).sum(),
+        credits: lanes
+            .iter()
+            .fold(0, |sum, lane| sum.saturating_add(lane.credits)),
         coalescing_degree: lanes.iter().map(|lane| lane.degree).max().unwrap_or(0),
         dormant: report.dormant,
     }
