@@ -26,7 +26,7 @@ pub fn write(bytes: &[u8]) -> Result<(), Failure> {
 /// Writes a line to standard output.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write()`].
 pub fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
     write(format!("{text}\n").as_bytes())
 }
@@ -39,7 +39,7 @@ pub fn note(text: impl std::fmt::Display) {
 /// Prints exactly one JSON object on one line.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write()`].
 pub fn print_json(object: &impl Serialize) -> Result<(), Failure> {
     print(serde_json::to_string(object).map_err(Failure::new)?)
 }
@@ -68,7 +68,7 @@ pub fn file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
 /// Prints a report: the object for programs, a table for people.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write()`].
 pub fn print_report(report: &Report, json: bool) -> Result<(), Failure> {
     if json {
         print_json(report)

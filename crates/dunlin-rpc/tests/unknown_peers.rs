@@ -89,6 +89,15 @@ fn good_call(address: &str) {
     assert_eq!(&*answer, b"hello");
 }
 
+/// Ends the hostile threads, also when the test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 #[test]
 fn claims_of_queue_pairs_that_are_not_there_use_up_nothing() {
     let server = server();
@@ -111,6 +120,7 @@ fn claims_of_queue_pairs_that_are_not_there_use_up_nothing() {
     let (stop, refused) = (AtomicBool::new(false), AtomicU64::new(0));
     let before = descriptors();
     std::thread::scope(|scope| {
+        let _end = End(&stop);
         for endpoint in claims {
             let (address, stop, refused) = (&address, &stop, &refused);
             scope.spawn(move || {
@@ -133,7 +143,6 @@ fn claims_of_queue_pairs_that_are_not_there_use_up_nothing() {
             std::thread::sleep(Duration::from_millis(1));
         }
         (0..20).for_each(|_| good_call(&good));
-        stop.store(true, Relaxed);
     });
     let left = descriptors();
     // Those of the good clients' last connections may not be gone yet, and sockets of the port.

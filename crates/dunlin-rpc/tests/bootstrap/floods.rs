@@ -49,23 +49,33 @@ fn hold(server: &Server, sockets: usize, stop: &AtomicBool, opened: &AtomicU64) 
     }
 }
 
+/// Ends the hostile threads, also when the test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Twenty good clients beside hostile threads that hold this many sockets.
 fn good_clients_connect(server: &Server, sockets: usize, good: &DialConfig) {
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let _end = End(&stop);
         for _ in 0..2 {
             scope.spawn(|| hold(server, sockets / 2, &stop, &opened));
         }
-        let limit = server.acceptor.counters().accepted + 64;
-        server.wait_for("the places are taken", |counts| counts.accepted >= limit);
+        let all = sockets / 2 * 2;
+        server.wait_for("the places are taken", |_| {
+            opened.load(Relaxed) >= all as u64
+        });
         let five = || -> Vec<_> { (0..5).map(|_| server.open(good)).collect() };
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(five)).collect();
         let ended = clients.into_iter().flat_map(|one| one.join().unwrap());
         let failed: Vec<_> = ended.filter_map(Result::err).collect();
-        stop.store(true, Relaxed);
         assert!(failed.is_empty(), "of 20 these failed: {failed:?}");
     });
-    assert!(opened.load(Relaxed) >= sockets as u64);
 }
 
 /// Sockets that both ends of a test may have.
