@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
 
-use crate::admission::{self, credits::CREDITS_OF_FEW};
+use crate::admission::{self, credits::CREDITS_OF_MEMORY};
 use crate::channel::datagram::written::UnconnectedUplink;
 use crate::channel::datagram::{Endpoint, Protocol, Shared, UnconnectedSession};
 use crate::channel::pool::UnconnectedPool;
@@ -167,10 +167,10 @@ impl<D: Device> OpeningShared for UnconnectedRing<D> {
         let credits = match parameters.get(admission::CREDITS_PARAMETER) {
             None => None,
             Some(&credits) => match u32::try_from(credits) {
-                Ok(credits @ 1..=CREDITS_OF_FEW) => Some(credits),
+                Ok(credits @ 1..=CREDITS_OF_MEMORY) => Some(credits),
                 _ => {
                     let words = format!(
-                        "it grants {credits} credits: this version knows up to {CREDITS_OF_FEW}"
+                        "it grants {credits} credits: this version knows up to {CREDITS_OF_MEMORY}"
                     );
                     return Err(VerbsError::Peer(words));
                 }

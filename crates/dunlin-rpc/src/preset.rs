@@ -71,6 +71,13 @@ const AUTO_REQUEST_BYTES: u64 = 300;
 /// outnumber the cores.
 pub(crate) const AUTO_OWN_LANES: usize = 2;
 
+/// Calls that a pipeline keeps out from which on it has a lane of its own with the preset `auto`, where queue pairs are memory: so many fill a
+/// message by themselves. Below, threads that share a core change places less often when whoever runs carries for all (docs/auto.md).
+const AUTO_DEEP: usize = 32;
+
+/// Most lanes of such pipelines of one client: each is a connection to be looked at by the server.
+const AUTO_DEEP_LANES: usize = 64;
+
 /// Whose lane it is that a preset is to be chosen for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation {
@@ -78,6 +85,17 @@ pub(crate) struct Situation {
     pub(crate) servers: usize,
     /// Lanes of the same client that are each one thread's own.
     pub(crate) own: usize,
+    /// Lanes of its pipelines that keep many calls out.
+    pub(crate) deep: usize,
+    /// Most calls that its user keeps out.
+    pub(crate) window: usize,
+}
+
+impl Situation {
+    /// Whether it is a lane for many calls at a time, of which there may be one more.
+    pub(crate) fn is_deep(&self) -> bool {
+        self.window >= AUTO_DEEP && self.deep < AUTO_DEEP_LANES
+    }
 }
 
 impl Preset {
@@ -132,7 +150,7 @@ impl Preset {
         let has_datagrams = has(Transport::UnreliableDatagram, Verbs::SEND);
         if !device.writes_are_messages {
             // Queue pairs are memory, or a kernel's: no NIC has too many of them, and who has one for itself pays nothing for sharing.
-            return match lane.own < AUTO_OWN_LANES {
+            return match lane.own < AUTO_OWN_LANES || lane.is_deep() {
                 true => Preset::Plain,
                 false => self,
             };
@@ -255,7 +273,15 @@ mod tests {
             ..with.clone()
         };
         let on = |preset: Preset, device: &DeviceAttributes, servers, own| {
-            preset.on(device, Situation { servers, own })
+            preset.on(
+                device,
+                Situation {
+                    servers,
+                    own,
+                    deep: 0,
+                    window: 1,
+                },
+            )
         };
         // Rings in memory are cheap to look at, and those of the first two lanes are nobody else's.
         assert_eq!(on(Preset::Auto, &with, 100, 0), Preset::Plain);

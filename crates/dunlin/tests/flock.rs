@@ -461,7 +461,7 @@ fn a_busy_server_notices_lanes_that_are_closed() {
     assert_eq!(server.statistics().violations, 0);
 }
 
-/// Sixteen times as many requests as credits, from threads that sleep when there are none.
+/// Sixteen times as many requests as credits, twice as many out at a time, from threads that sleep when there are none.
 #[test]
 fn who_sleeps_for_credits_is_woken() {
     let server = serve(&open(), 256);

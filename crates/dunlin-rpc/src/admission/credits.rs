@@ -6,7 +6,10 @@
 pub(crate) const CREDITS: u32 = 32;
 /// The same for senders that want few queue pairs (`auto`): many threads share each of these.
 pub(crate) const CREDITS_OF_FEW: u32 = 4 * CREDITS;
-/// Highest coalescing degree of a lane with the most credits.
+/// The same where queue pairs are memory and no NIC is to be kept from a flood: four threads' worth of 64 calls, so that the ring's room is the bound
+/// rather than a wait that would protect nothing.
+pub(crate) const CREDITS_OF_MEMORY: u32 = 8 * CREDITS;
+/// Highest coalescing degree that is counted apart; higher ones are counted as this.
 const MOST_DEGREE: u32 = most_degree(CREDITS_OF_FEW);
 
 /// Highest coalescing degree that an honest client reports: no message carries more requests than the credits that a lane can hold.

@@ -213,6 +213,7 @@ impl ClientBuilder {
             dispatched: self.dispatched,
             reporting: self.reporting,
             own: Arc::new(()),
+            deep: Arc::new(()),
             to_share: AtomicBool::new(false),
             shared: Mutex::new(None),
             fatal: Arc::default(),
@@ -255,6 +256,8 @@ pub(super) struct Recipe {
     pub(super) reporting: Option<Reporting>,
     /// Held by each lane that is one thread's own while another preset, `auto`, could have it share.
     own: Arc<()>,
+    /// The same of pipelines that keep many calls out.
+    deep: Arc<()>,
     /// There were so many that threads share now, those with such lanes too.
     pub(super) to_share: AtomicBool,
     /// The connection handle, for presets that share lanes.
@@ -284,13 +287,15 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Recipe {
-    /// Makes a lane, or a port at the connection handle, until `until` or for as long as making a connection may take.
+    /// Makes a lane, or a port at the connection handle, for who keeps at most `window` calls out, until `until` or for as long as making a connection
+    /// may take.
     pub(super) fn open(
         &self,
         owner: Owner,
+        window: usize,
         until: Option<Instant>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
-        self.open_among(1, owner, &mut None, until)
+        self.open_among(1, (owner, window), &mut None, until)
     }
 
     /// As [`Recipe::open`], for a thread that has lanes to so many servers. `group`: the thread's at those that change turns together, which the first of
@@ -298,7 +303,7 @@ impl Recipe {
     pub(super) fn open_among(
         &self,
         servers: usize,
-        owner: Owner,
+        (owner, window): (Owner, usize),
         group: &mut Option<u64>,
         until: Option<Instant>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
@@ -312,18 +317,24 @@ impl Recipe {
             }
         };
         // Counted from now on, not from when it is made, which takes a while: of many threads that come at once each would find none.
-        let own = Arc::clone(&self.own);
-        let situation = Situation {
+        let mut token = Arc::clone(&self.deep);
+        let mut situation = Situation {
             servers: servers.max(self.servers),
-            own: match self.to_share.load(Ordering::Relaxed) {
-                true => AUTO_OWN_LANES,
-                // Beside the recipe's and this one.
-                false => Arc::strong_count(&own) - 2,
-            },
+            own: 0,
+            // Beside the recipe's and this one.
+            deep: Arc::strong_count(&token) - 2,
+            window,
         };
+        if !situation.is_deep() {
+            token = Arc::clone(&self.own);
+            situation.own = match self.to_share.load(Ordering::Relaxed) {
+                true => AUTO_OWN_LANES,
+                false => Arc::strong_count(&token) - 2,
+            };
+        }
         let preset = self.preset.on(fabric.attributes(), situation);
         if let Some(mut sharing) = preset.sharing(self.lanes) {
-            drop(own);
+            drop(token);
             sharing.dispatched = self.dispatched;
             let opened = self.open_port(fabric, reached, (preset, sharing), until)?;
             if situation.own >= AUTO_OWN_LANES {
@@ -362,7 +373,7 @@ impl Recipe {
         if preset == Preset::Plain {
             // A lane that `auto` leaves to one thread: that is a part of what `auto` is.
             info.preset = self.preset;
-            lane.hold(own);
+            lane.hold(token);
         }
         Ok((lane, info))
     }

@@ -528,7 +528,8 @@ impl AsyncLane {
             if over {
                 return false;
             }
-            let opened = recipe.open(Owner::Alone, until);
+            // The calls of all threads go over it.
+            let opened = recipe.open(Owner::Alone, recipe.channel.max_outstanding, until);
             let mut inner = self.lock();
             match opened {
                 // It was closed meanwhile; the lane goes when the lock is given back.

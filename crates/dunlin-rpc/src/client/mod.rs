@@ -114,7 +114,7 @@ impl Client {
             true => Owner::Alone,
             false => Owner::Thread,
         };
-        let (lane, info) = recipe.open(owner, None)?;
+        let (lane, info) = recipe.open(owner, 1, None)?;
         let core = Arc::new(Core::new(CoreState {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             recipe: Arc::new(recipe),
@@ -276,11 +276,20 @@ impl Client {
         Batch::new(&self.core)
     }
 
-    /// A lane of its own for a loop that keeps many calls out.
+    /// A lane for a loop that keeps many calls out: as many as [`crate::ChannelConfig::max_outstanding`] says.
     ///
     /// # Errors
     /// When no connection can be made.
     pub fn pipeline(&self) -> Result<Pipeline, ConnectError> {
+        self.pipeline_of(self.core.recipe.channel.max_outstanding)
+    }
+
+    /// A lane for a loop that keeps `window` calls out, about. That is no limit; the preset `auto` chooses by it between a lane of the loop's own and
+    /// one that it shares with other threads.
+    ///
+    /// # Errors
+    /// When no connection can be made.
+    pub fn pipeline_of(&self, window: usize) -> Result<Pipeline, ConnectError> {
         self.core.check()?;
         if self.is_closed() {
             return Err(ConnectError::Setting("the client is closed".into()));
@@ -288,7 +297,7 @@ impl Client {
         let spare = self.core.spare().take();
         let lane = match spare {
             Some(lane) => lane,
-            None => self.core.recipe.open(Owner::Alone, None)?.0,
+            None => self.core.recipe.open(Owner::Alone, window, None)?.0,
         };
         Ok(Pipeline::new(lane, &self.core.recipe))
     }

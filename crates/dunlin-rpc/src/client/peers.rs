@@ -80,7 +80,9 @@ impl Peers {
             }
             let recipe = &client.core.recipe;
             let owner = queue.clone().map_or(Owner::Alone, Owner::Beside);
-            let lane = recipe.open_among(clients.len(), owner, &mut group, None)?.0;
+            let lane = recipe
+                .open_among(clients.len(), (owner, 1), &mut group, None)?
+                .0;
             deadline = deadline.min(recipe.deadline);
             let own = lane.queue();
             together &= match (&queue, &own) {

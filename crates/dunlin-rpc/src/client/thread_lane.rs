@@ -135,7 +135,7 @@ fn renew<'a>(
     let kept = former.filter(|lane| is_to_share(core, lane.as_ref()));
     let kept = kept.and_then(|mut lane| lane.is_usable().then_some(lane));
     let until = end_of(began, limit);
-    let opened = core.recipe.open(Owner::Thread, Some(until));
+    let opened = core.recipe.open(Owner::Thread, 1, Some(until));
     if core.is_closed() {
         return Err(CallError::Closed);
     }

@@ -1,6 +1,13 @@
 //! Clients that lie about credits.
 
 use super::*;
+use crate::admission::credits::CREDITS_OF_MEMORY;
+use crate::channel::batch;
+
+/// Of a lane on this device to begin with.
+const CREDITS: u64 = CREDITS_OF_MEMORY as u64;
+/// Highest degree that can be.
+const MOST_DEGREE: u32 = CREDITS_OF_MEMORY + CREDITS_OF_MEMORY / 2;
 
 #[test]
 fn a_client_that_lies_about_credits_is_disconnected() {
@@ -18,17 +25,17 @@ fn a_client_that_lies_about_credits_is_disconnected() {
             eventually("the peer sees it", || !raw.is_alive());
             assert_eq!(*flock.call(ECHO, b"flock").unwrap(), *b"flock");
         };
-        for degree in [0, 49, 4_000_000_000 & !(1 << 31), !(1 << 31)] {
+        for degree in [0, MOST_DEGREE + 1, 4_000_000_000 & !(1 << 31), !(1 << 31)] {
             let mut raw = Raw::dial_as(&device, &server, 64, Some(1));
             raw.ask(degree);
             // Looked at when half of the credits are spent.
-            for call in 0..16 {
+            for call in 0..CREDITS / 2 {
                 raw.honest(Kind::Request, ECHO, call, b"one");
             }
             ends(&raw, "a degree that cannot be");
         }
         let mut raw = Raw::dial_as(&device, &server, 64, Some(2));
-        for call in 0..33 {
+        for call in 0..=CREDITS {
             raw.honest(Kind::Request, ECHO, call, b"too many");
         }
         ends(&raw, "one request more than credits");
@@ -40,10 +47,12 @@ fn a_client_that_lies_about_credits_is_disconnected() {
             kind: Kind::Request,
             call: 1,
         };
-        raw.batch(12, 40, &request.encode().repeat(40), 0);
+        let count = CREDITS_OF_MEMORY + 8;
+        let content = request.encode().repeat(count as usize);
+        raw.batch(batch::lines_of(content.len()), count, &content, 0);
         ends(&raw, "a coalesced message beyond the credits");
         let mut raw = Raw::dial_as(&device, &server, 64, Some(4));
-        for call in 0..33 {
+        for call in 0..=CREDITS {
             raw.honest(Kind::LongRequest, 999, call, &[0; 24]);
         }
         ends(&raw, "long requests cost credits too");
@@ -61,15 +70,21 @@ fn asking_early_and_often_brings_no_more_credits() {
     for _ in 0..4 {
         assert!(raw.ask(3));
     }
-    for call in 0..15 {
+    for call in 1..CREDITS / 2 {
         assert!(raw.honest(Kind::Request, ECHO, call, b"one"));
     }
-    eventually("15 were taken", || server.statistics().requests == 15);
+    let taken = || server.statistics().requests;
+    eventually("one less than half were taken", || {
+        taken() == CREDITS / 2 - 1
+    });
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!(raw.granted(), (0, false), "nothing was granted yet");
-    assert!(raw.honest(Kind::Request, ECHO, 15, b"one"));
-    eventually("32 more are granted, once", || raw.granted() == (64, true));
+    assert!(raw.honest(Kind::Request, ECHO, CREDITS / 2, b"one"));
+    let twice = 2 * CREDITS_OF_MEMORY;
+    eventually("as many more are granted, once", || {
+        raw.granted() == (twice, true)
+    });
     std::thread::sleep(Duration::from_millis(150));
-    assert_eq!(raw.granted().0, 64);
+    assert_eq!(raw.granted().0, twice);
     assert_eq!(server.statistics().violations, 0);
 }

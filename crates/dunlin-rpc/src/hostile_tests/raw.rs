@@ -11,6 +11,7 @@ use dunlin_verbs::{
 };
 
 use super::{ECHO, LONG, ON_WORKERS, PATIENCE};
+use crate::admission::credits::CREDITS_OF_MEMORY;
 use crate::bootstrap::{dial, DialConfig, OpenReply, OpenRequest};
 use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
 use crate::channel::message::{Descriptor, Header, Kind};
@@ -200,7 +201,7 @@ impl Raw {
             .unwrap();
         assert_eq!(
             reply.parameters.get("credits").copied(),
-            sender.map(|_| 32),
+            sender.map(|_| u64::from(CREDITS_OF_MEMORY)),
             "credits are counted for those who said that they count"
         );
         (raw, reply)

@@ -55,15 +55,15 @@ impl Raw {
         let word = random.next();
         match random.below(8) {
             0 => {
-                let degree = random.of(&[0, 1, 48, 49, 4_000_000_000, u32::MAX]) & !(3 << 30);
+                let degree = random.of(&[0, 1, 384, 385, 4_000_000_000, u32::MAX]) & !(3 << 30);
                 self.ask(random.of(&[degree, degree | 1 << 29]))
             }
             1 => {
-                let degree = random.of(&[0, 1, 48, 49, (1 << 30) - 1]);
+                let degree = random.of(&[0, 1, 384, 385, (1 << 30) - 1]);
                 self.post(0, &[], Some(1 << 30 | degree))
             }
             2 => {
-                let count = random.below(70);
+                let count = random.below(550);
                 (0..count).all(|call| {
                     self.is_alive() && self.honest(Kind::Request, ECHO, call as u64, b"more")
                 })

@@ -14,7 +14,7 @@ use super::poller::{Connection, Poller, PollerHandle};
 use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
 use super::statistics::ServerStatistics;
-use crate::admission::credits::{CREDITS, CREDITS_OF_FEW};
+use crate::admission::credits::{CREDITS, CREDITS_OF_FEW, CREDITS_OF_MEMORY};
 use crate::admission::grouping::pace::Pace;
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::{Admission, SenderReport};
@@ -237,9 +237,14 @@ impl<D: Device> RingService<D> {
             Placement::Unordered => 2,
         };
         let takes = attributes.messages_per_second.map(|most| most / writes);
+        let credits = |scarce| match attributes.writes_are_messages {
+            true => scarce,
+            false => CREDITS_OF_MEMORY,
+        };
+        let few_active = most_active.min(active_for(takes));
         Ok(Self {
-            admission: admission(most_active, CREDITS, None),
-            few: admission(most_active.min(active_for(takes)), CREDITS_OF_FEW, takes),
+            admission: admission(most_active, credits(CREDITS), None),
+            few: admission(few_active, credits(CREDITS_OF_FEW), takes),
             regions,
             device,
             crew,

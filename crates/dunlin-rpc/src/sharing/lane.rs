@@ -154,12 +154,13 @@ impl<D: Device> RingSharedLane<D> {
         }
     }
 
-    /// A turn of one who wants to send. Without room or credit it takes what has arrived instead: a server whose answers find no room
-    /// takes no requests and grants no credits, and while everybody queues to send nobody comes to look for answers.
+    /// A turn of one who wants to send. Without room or credit it takes what has arrived instead when others wait: a server whose answers find no
+    /// room takes no requests and grants no credits, and while everybody queues to send nobody comes to look for answers. Who is alone comes to look by
+    /// itself, and need not be sent its own answers by its mailbox.
     #[inline]
     fn serve_or_take(&self, engine: &mut Engine<D>, members: &mut Members<'_>, ports: &Ports) {
         self.serve(engine, members, ports);
-        if members.is_own_full() && !self.status.is_lost() {
+        if members.is_own_full() && members.are_waiting() && !self.status.is_lost() {
             if let Err(error) = engine.take(ports, &self.status, &mut None) {
                 self.lose(engine, &error, ports, &mut None);
             }

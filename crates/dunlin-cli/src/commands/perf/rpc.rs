@@ -332,7 +332,7 @@ fn many(
         Some(pipeline) => pipeline,
         None => {
             let connect = |error: ConnectError| CallError::Connect(std::sync::Arc::new(error));
-            place.insert(client.pipeline().map_err(connect)?)
+            place.insert(client.pipeline_of(load.outstanding).map_err(connect)?)
         }
     };
     let mut payload = vec![7; load.size];
