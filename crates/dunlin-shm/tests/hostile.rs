@@ -192,10 +192,19 @@ fn hostile(transport: Transport, how: &str) {
     std::process::exit(0);
 }
 
-/// Does something while the first process stands still.
+/// Longest that a close is waited for which should not wait.
+const LINGERS: Duration = Duration::from_millis(100);
+/// Longest that the first process stands still.
+const STOPPED: Duration = Duration::from_secs(10);
+
+/// Does something while the first process stands still, which is not for ever, whatever becomes of this one's thread.
 fn while_stopped(f: impl FnOnce()) {
     let first = rustix::process::getppid().unwrap();
     kill_process(first, Signal::STOP).unwrap();
+    std::thread::spawn(move || {
+        std::thread::sleep(STOPPED);
+        let _ = kill_process(first, Signal::CONT);
+    });
     let stat = format!("/proc/{}/stat", first.as_raw_nonzero());
     common::wait(|| {
         let stat = std::fs::read_to_string(&stat).unwrap();
@@ -292,6 +301,13 @@ fn send_lingering(by: BorrowedFd<'_>) {
     if sent.is_err() {
         // We are the last holder, and would wait ourselves.
         std::mem::forget(stream);
+        return;
+    }
+    // Before the first process goes on, unless it is ours again to wait for: who reads at the other end may be this process, and have closed it.
+    let closing = std::thread::spawn(move || drop(stream));
+    let began = std::time::Instant::now();
+    while !closing.is_finished() && began.elapsed() < LINGERS {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
