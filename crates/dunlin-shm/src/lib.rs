@@ -54,7 +54,7 @@ pub use completion_queue::ShmCompletionQueue;
 pub use config::ShmConfig;
 pub use control::message::{Message, MessageError, MESSAGE_BYTES};
 pub use device::{ShmAddressHandle, ShmDevice, ShmProtectionDomain};
-pub use queue_pair::ShmQueuePair;
+pub use queue_pair::{MappedRegion, ShmQueuePair};
 pub use region::ShmRegion;
 pub use shared_receive::ShmSharedReceiveQueue;
 

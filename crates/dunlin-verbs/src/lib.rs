@@ -24,6 +24,7 @@ mod completion;
 pub mod conformance;
 mod device;
 mod error;
+mod mapped;
 mod memory;
 mod polling;
 mod prefetch;
@@ -41,6 +42,7 @@ pub use completion::{
 };
 pub use device::{AsyncEvent, Device};
 pub use error::{CompletionQueueError, PostError, PostErrorKind, VerbsError};
+pub use mapped::{NotMapped, PeerMemory};
 pub use memory::{copy_in_order, Access, LocalKey, Memory, Region, RemoteAddress, RemoteKey};
 pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use queue_pair::{

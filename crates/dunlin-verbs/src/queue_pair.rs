@@ -1,6 +1,7 @@
 //! Queue pairs and shared receive queues.
 
 use crate::error::{PostError, VerbsError};
+use crate::mapped::PeerMemory;
 use crate::memory::{Access, Region, RemoteAddress};
 use crate::state::QueuePairState;
 use crate::work::{ReceiveRequest, SendRequest};
@@ -146,6 +147,11 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     type Region: Region;
     /// Address handles of the device.
     type AddressHandle: std::fmt::Debug;
+    /// Memory of the peer that this process has mapped; [`NotMapped`](crate::NotMapped) where there is none.
+    type Mapped: PeerMemory;
+
+    /// Whether [`QueuePair::map_peer`] ever brings anything.
+    const MAPS_PEERS: bool = false;
 
     /// Its number on the device.
     fn number(&self) -> u32;
@@ -218,6 +224,14 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     #[inline]
     fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
         let _ = (remote, length);
+    }
+
+    /// The peer's memory from `remote` on, if this queue pair may write all of it and it is mapped here. It is after a WRITE to it has succeeded;
+    /// before, and where peers are elsewhere, this is `None`.
+    #[inline]
+    fn map_peer(&mut self, remote: RemoteAddress, length: usize) -> Option<Self::Mapped> {
+        let _ = (remote, length);
+        None
     }
 
     /// Posts RECEIVEs, to a queue pair that has its own receive queue.

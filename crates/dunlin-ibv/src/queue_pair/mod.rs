@@ -311,6 +311,7 @@ impl IbvQueuePair {
 impl QueuePair for IbvQueuePair {
     type Region = IbvRegion;
     type AddressHandle = IbvAddressHandle;
+    type Mapped = dunlin_verbs::NotMapped;
 
     fn number(&self) -> u32 {
         self.core.number

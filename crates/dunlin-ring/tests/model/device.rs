@@ -315,6 +315,7 @@ impl ModelPair {
 impl QueuePair for ModelPair {
     type Region = ModelRegion;
     type AddressHandle = ();
+    type Mapped = dunlin_verbs::NotMapped;
 
     fn number(&self) -> u32 {
         self.index as u32

@@ -72,7 +72,7 @@ impl Admitted {
             self.share
                 .came(self.ledger.taken(), channel.batches_received());
         }
-        if !self.ledger.is_due() && !self.has_news() {
+        if !self.is_due() {
             return Ok(());
         }
         // An honest client asks with the message that makes it half. A look for that costs more than a request, so where requests come
@@ -86,6 +86,12 @@ impl Admitted {
             self.decide(channel)?;
         }
         Ok(())
+    }
+
+    /// Whether credits may be asked for by now, or the client is to be told something.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.ledger.is_due() || self.has_news()
     }
 
     /// Looks for requests for credits, and grants them.

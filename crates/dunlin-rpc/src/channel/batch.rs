@@ -125,13 +125,18 @@ pub(crate) fn head(canary: u64, lines: usize, messages: u32) -> u64 {
     (canary & 0xffff_ffff) | (lines as u64) << 32 | u64::from(messages) << (32 + LINE_BITS)
 }
 
+/// Whether `head` may begin the batch with this canary.
+#[inline]
+pub(crate) fn is_head(head: u64, canary: u64) -> bool {
+    head as u32 == canary as u32
+}
+
 /// Lines and messages of a batch, when `head` begins the one with this canary. Memory that nobody wrote says no lines, which is
 /// no batch.
 #[inline]
 pub(crate) fn read_head(head: u64, canary: u64) -> Option<(usize, u32)> {
     let lines = (head >> 32) as usize & ((1 << LINE_BITS) - 1);
-    (head as u32 == canary as u32 && lines != 0)
-        .then_some((lines, (head >> (32 + LINE_BITS)) as u32))
+    (is_head(head, canary) && lines != 0).then_some((lines, (head >> (32 + LINE_BITS)) as u32))
 }
 
 /// The word that is written last.

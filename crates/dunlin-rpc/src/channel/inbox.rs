@@ -106,6 +106,13 @@ impl Inbox {
         (ring.word(self.head, 0) == head).then_some((lines, messages, consumed))
     }
 
+    /// Whether nothing has begun to arrive: one load, for who looks again and again.
+    #[inline]
+    pub(crate) fn is_idle(&self, memory: &Memory) -> bool {
+        let ring = Lines::new(memory, self.start, self.shift);
+        self.messages == 0 && !batch::is_head(ring.word(self.head, 0), self.canaries.current())
+    }
+
     /// Whether a message waits.
     #[inline]
     pub(crate) fn has_arrival(&self, memory: &Memory) -> bool {

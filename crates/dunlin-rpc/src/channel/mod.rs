@@ -102,6 +102,12 @@ pub(crate) trait Channel:
     /// Whether a message has begun to arrive.
     fn has_arrival(&self) -> bool;
 
+    /// Whether there is nothing to do for it, as far as one look can tell: most looks of who waits or serves end here. `false` is always right.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        false
+    }
+
     /// Tells the peer what was consumed, where that must be said apart from answers.
     fn tell_consumed(&mut self) -> Result<(), ChannelError> {
         Ok(())

@@ -2,6 +2,8 @@
 //!
 //! Pure values: it knows neither queue pair nor memory. [`super::ring::RingChannel`] writes the batches out.
 
+use dunlin_verbs::PeerMemory;
+
 use super::batch::{self, Canaries, Form, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
 use super::message::{self, Header, HEADER_BYTES};
 use super::ChannelError;
@@ -191,18 +193,23 @@ impl Outbox {
         self.messages += messages;
     }
 
+    /// Bytes of the peer's ring.
+    pub(crate) fn ring_bytes(&self) -> usize {
+        LINE_BYTES << self.shift
+    }
+
     /// Lines of the batch as it is.
     #[inline]
     fn lines(&self) -> usize {
         batch::lines_of(self.end - HEAD_BYTES)
     }
 
-    /// The batch as contiguous pieces, in the order to write them; none but the last of those that are not empty ends it.
+    /// Gives the batch its head and its commit word, in its first line where that is made last; says how many lines it has.
     ///
     /// # Errors
     /// When messages were put into it that did not fit: it would be written over what the peer has not read.
-    #[inline]
-    pub(crate) fn pieces(&mut self, consumed: u64) -> Result<[Piece<'_>; 4], ChannelError> {
+    #[inline(always)]
+    fn close_batch(&mut self, consumed: u64) -> Result<usize, ChannelError> {
         let lines = self.lines();
         if lines > self.free() {
             return Err(ChannelError::overrun());
@@ -210,38 +217,102 @@ impl Outbox {
         let canary = self.canaries.current();
         let head = batch::head(canary, lines, self.messages).to_le_bytes();
         let commit = batch::commit(canary, consumed).to_le_bytes();
-        let ring_bytes = LINE_BYTES << self.shift;
-        let line = |position: u64| (position as usize * LINE_BYTES) & (ring_bytes - 1);
-        let at = line(self.written);
-        let piece = |offset, bytes| Piece { offset, bytes };
         self.batch[..HEAD_BYTES].copy_from_slice(&head);
+        if self.form == Form::Sealed {
+            let end = lines * LINE_BYTES;
+            self.batch[end - commit.len()..end].copy_from_slice(&commit);
+        } else {
+            const WITHOUT_COMMIT: usize = HEAD_BYTES + FIRST_BYTES;
+            self.first[..WITHOUT_COMMIT].copy_from_slice(&self.batch[..WITHOUT_COMMIT]);
+            self.first[WITHOUT_COMMIT..].copy_from_slice(&commit);
+        }
+        Ok(lines)
+    }
+
+    /// Byte offset in the ring of a line, by its number since the start of the connection.
+    #[inline]
+    fn offset(&self, line: u64) -> usize {
+        (line as usize & ((1 << self.shift) - 1)) * LINE_BYTES
+    }
+
+    /// `bytes` of whole lines from this one on: what stands before the end of the ring, and what stands at its start.
+    #[inline]
+    fn around_the_end<'a>(&self, line: u64, bytes: &'a [u8]) -> [Piece<'a>; 2] {
+        let offset = self.offset(line);
+        let (before_end, after) = bytes.split_at(bytes.len().min(self.ring_bytes() - offset));
+        let piece = |offset, bytes| Piece { offset, bytes };
+        [piece(offset, before_end), piece(0, after)]
+    }
+
+    /// All of a batch of so many lines whose commit word is its last.
+    #[inline]
+    fn sealed(&self, lines: usize) -> [Piece<'_>; 2] {
+        self.around_the_end(self.written, &self.batch[..lines * LINE_BYTES])
+    }
+
+    /// The part of a batch of so many lines that is written before its first line.
+    #[inline]
+    fn before_first_line(&self, lines: usize) -> [Piece<'_>; 2] {
+        let bytes = &self.batch[HEAD_BYTES + FIRST_BYTES..][..(lines - 1) * LINE_BYTES];
+        self.around_the_end(self.written + 1, bytes)
+    }
+
+    /// The batch as contiguous pieces, in the order to write them; none but the last of those that are not empty ends it.
+    ///
+    /// # Errors
+    /// As for [`Outbox::close_batch`].
+    pub(crate) fn pieces(&mut self, consumed: u64) -> Result<[Piece<'_>; 4], ChannelError> {
+        let lines = self.close_batch(consumed)?;
         let whole = match self.form {
             Form::Sealed => {
-                // What stands before the end of the ring, then what stands at its start.
-                let batch = &mut self.batch[..lines * LINE_BYTES];
-                let commit_at = batch.len() - commit.len();
-                batch[commit_at..].copy_from_slice(&commit);
-                let (before_end, after) = batch.split_at(batch.len().min(ring_bytes - at));
-                let none = || piece(0, &[]);
-                return Ok([none(), none(), piece(at, before_end), piece(0, after)]);
+                let none = || Piece {
+                    offset: 0,
+                    bytes: &[],
+                };
+                let [before_end, after] = self.sealed(lines);
+                return Ok([none(), none(), before_end, after]);
             }
             Form::FirstLineLast => LINE_BYTES,
-            Form::Twice => LINE_BYTES - commit.len(),
+            // Its commit word by itself where all is written twice.
+            Form::Twice => LINE_BYTES - 8,
         };
-        // After the first line what stands before the end of the ring and what stands at its start, then the first line; its
-        // commit word by itself where all is written twice.
-        let (first, rest) = self.batch.split_at(HEAD_BYTES + FIRST_BYTES);
-        self.first[..HEAD_BYTES + FIRST_BYTES].copy_from_slice(first);
-        self.first[HEAD_BYTES + FIRST_BYTES..].copy_from_slice(&commit);
-        let second = line(self.written + 1);
-        let rest = &rest[..(lines - 1) * LINE_BYTES];
-        let (before_end, after) = rest.split_at(rest.len().min(ring_bytes - second));
+        let [before_end, after] = self.before_first_line(lines);
+        let at = self.offset(self.written);
+        let piece = |offset, bytes| Piece { offset, bytes };
         Ok([
-            piece(second, before_end),
-            piece(0, after),
+            before_end,
+            after,
             piece(at, &self.first[..whole]),
             piece(at + whole, &self.first[whole..]),
         ])
+    }
+
+    /// Stores the batch into the peer's ring, which is mapped, in the same order.
+    ///
+    /// # Errors
+    /// As for [`Outbox::close_batch`].
+    #[inline]
+    pub(crate) fn store(
+        &mut self,
+        consumed: u64,
+        ring: &impl PeerMemory,
+    ) -> Result<(), ChannelError> {
+        let lines = self.close_batch(consumed)?;
+        if self.form == Form::Sealed {
+            let [before_end, after] = self.sealed(lines);
+            ring.store(before_end.offset, before_end.bytes);
+            ring.store(after.offset, after.bytes);
+            return Ok(());
+        }
+        if lines > 1 {
+            let [before_end, after] = self.before_first_line(lines);
+            ring.store(before_end.offset, before_end.bytes);
+            if !after.bytes.is_empty() {
+                ring.store(after.offset, after.bytes);
+            }
+        }
+        ring.store(self.offset(self.written), &self.first);
+        Ok(())
     }
 
     /// The batch was written. Where batches are long, says where the next one will stand behind its first line, which the reader polls:
@@ -254,8 +325,11 @@ impl Outbox {
         self.messages = 0;
         self.canaries.advance();
         self.set_limit();
-        let second = (self.written + 1) as usize & ((1 << self.shift) - 1);
-        let expected = (lines - 1).min((1 << self.shift) - second);
-        (lines >= LONG_LINES).then_some((second * LINE_BYTES, expected * LINE_BYTES))
+        if lines < LONG_LINES {
+            return None;
+        }
+        let second = self.offset(self.written + 1);
+        let expected = ((lines - 1) * LINE_BYTES).min(self.ring_bytes() - second);
+        Some((second, expected))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_verbs::Device;
+use dunlin_verbs::{Device, Work};
 
 use super::lane::{
     check_length, Answer, Body, CallId, Lane, NoCalls, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
@@ -132,6 +132,10 @@ impl<C: Channel> ChannelLane<C> {
     fn take(&mut self, sink: &mut dyn Sink) -> Result<usize, ChannelError> {
         if self.lost {
             return Err(ChannelError::peer_gone());
+        }
+        if self.channel.is_idle() && self.releases.is_empty() {
+            C::Device::charge(Work::Poll);
+            return Ok(0);
         }
         let mut taken = 0;
         while taken < POLL_BUDGET {

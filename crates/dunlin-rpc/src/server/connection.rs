@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use dunlin_verbs::{Device, Region};
+use dunlin_verbs::{Device, Region, Work};
 
 use super::handler::{
     Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Request, Responder,
@@ -152,6 +152,10 @@ impl<C: Channel> Connection<C> {
     /// Takes and answers what has arrived; says how much that was.
     #[inline]
     pub(super) fn poll(&mut self, context: &Context) -> Result<usize, ChannelError> {
+        if self.channel.is_idle() && self.backlog.is_empty() && !self.wants_attention() {
+            C::Device::charge(Work::Poll);
+            return Ok(0);
+        }
         let mut taken = 0;
         if !self.backlog.is_empty() {
             taken += self.send_backlog()?;
@@ -180,6 +184,12 @@ impl<C: Channel> Connection<C> {
             admitted.attend(ring, taken)?;
         }
         Ok(taken)
+    }
+
+    /// Whether credits are to be looked after, whatever has come.
+    #[inline]
+    fn wants_attention(&self) -> bool {
+        self.admitted.as_ref().is_some_and(Admitted::is_due)
     }
 
     /// As [`Connection::poll`], for one message; says for which handler, if it was a short request.

@@ -32,7 +32,7 @@ pub(crate) use inbound::Inbound;
 pub(crate) use map::PortMap;
 #[cfg(loom)]
 pub(crate) use modelled::PortMap;
-pub(crate) use outbound::Outbound;
+pub(crate) use outbound::{is_receiving, Outbound};
 pub(crate) use record::{Record, RecordKind, RECORD_HEADER_BYTES};
 
 use crate::sync::Ordering;

@@ -43,9 +43,7 @@ impl Outbound {
     /// Whether the peer's queue pair is in a state in which it receives.
     #[inline(always)]
     pub(crate) fn peer_receives(&self) -> bool {
-        let state = self.port.state().load(Ordering::Relaxed);
-        // From ReadyToReceive on the next states do too, up to SendQueueError.
-        state.wrapping_sub(QueuePairState::ReadyToReceive as u32) <= 3
+        is_receiving(&self.port)
     }
 
     /// Whether the peer's queue pair was reset.
@@ -149,4 +147,12 @@ impl Outbound {
         self.port.armed().store(0, Ordering::Relaxed);
         Some(waker)
     }
+}
+
+/// Whether the queue pair of a port is in a state in which it receives.
+#[inline(always)]
+pub(crate) fn is_receiving(port: &PortMap) -> bool {
+    let state = port.state().load(Ordering::Relaxed);
+    // From ReadyToReceive on the next states do too, up to SendQueueError.
+    state.wrapping_sub(QueuePairState::ReadyToReceive as u32) <= 3
 }

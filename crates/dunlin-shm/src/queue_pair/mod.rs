@@ -2,12 +2,14 @@
 
 mod datagram;
 mod executor;
+mod mapped;
 mod notices;
 mod post;
 mod shared;
 mod work;
 
 pub(crate) use executor::{Mail, PeerRegion};
+pub use mapped::MappedRegion;
 pub(crate) use shared::{Link, Parts, Shared};
 pub(crate) use work::Target;
 
@@ -161,6 +163,9 @@ impl Drop for ShmQueuePair {
 impl QueuePair for ShmQueuePair {
     type Region = ShmRegion;
     type AddressHandle = ShmAddressHandle;
+    type Mapped = MappedRegion;
+
+    const MAPS_PEERS: bool = true;
 
     fn number(&self) -> u32 {
         self.shared.number
@@ -292,6 +297,20 @@ impl QueuePair for ShmQueuePair {
                 .map_err(|kind| PostError { index, kind })?;
         }
         Ok(())
+    }
+
+    fn map_peer(&mut self, remote: RemoteAddress, length: usize) -> Option<MappedRegion> {
+        // Stores are placed in order; where the device pretends that it does not, requests are.
+        if !self.limits.in_order || !self.made_in.is_current() {
+            return None;
+        }
+        // SAFETY: `&mut self` makes us the owner.
+        let found = unsafe {
+            let send = &self.shared.send;
+            send.owned(|executor| executor.mapped(remote, length))
+        };
+        let range = found.flatten()?;
+        Some(MappedRegion::new(Arc::clone(&self.shared), range))
     }
 
     #[inline]

@@ -162,6 +162,7 @@ impl Drop for SimQueuePair {
 impl QueuePair for SimQueuePair {
     type Region = SimRegion;
     type AddressHandle = SimAddressHandle;
+    type Mapped = dunlin_verbs::NotMapped;
 
     fn number(&self) -> u32 {
         self.number

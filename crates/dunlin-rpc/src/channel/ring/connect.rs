@@ -164,6 +164,7 @@ impl<D: Device> UnconnectedRing<D> {
             peer_eager_bytes: eager,
             staging,
             told_consumed: 0,
+            peer_ring: None,
             asks: None,
             unreported: None,
             carrier,

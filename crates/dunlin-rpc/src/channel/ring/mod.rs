@@ -8,7 +8,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
 use dunlin_verbs::{
-    Device, Operation, Payload, QueuePair, QueuePairState, Region, Segment, SendRequest, Work,
+    Device, Operation, Payload, PeerMemory, QueuePair, QueuePairState, Region, Segment,
+    SendRequest, Work,
 };
 
 use super::batch::LINE_BYTES;
@@ -31,6 +32,8 @@ const GRANT_AT: usize = 128;
 /// Offset in an inlet of the ring; a page, so that lines are cache lines.
 const RING_AT: usize = 4096;
 
+type Mapped<D> = <<D as Device>::QueuePair as QueuePair>::Mapped;
+
 /// One ring each way over one RC queue pair.
 #[derive(Debug)]
 pub(crate) struct RingChannel<D: Device> {
@@ -44,6 +47,8 @@ pub(crate) struct RingChannel<D: Device> {
     /// Lines of our inbox that the peer was told to be consumed by a WRITE of its own. Tags tell it too, but only when it
     /// reads them, and a peer that waits for room does not read.
     told_consumed: u64,
+    /// The peer's ring, where that is mapped here and was written once.
+    peer_ring: Option<Mapped<D>>,
     /// The immediate that goes with the next batch.
     asks: Option<u32>,
     /// A report that found no entry of the send queue.
@@ -118,8 +123,33 @@ impl<D: Device> RingChannel<D> {
     #[inline]
     fn write_batch(&mut self) -> Result<(), ChannelError> {
         D::charge(effort::WRITTEN);
-        if !self.reserve(5)? {
+        if !self.store_batch()? && !self.post_batch()? {
             return Ok(());
+        }
+        self.carrier.unconfirmed = Some(self.carrier.posted);
+        self.wake_if_asleep()
+    }
+
+    /// Stores the batch into the peer's ring where that is mapped. `false`: it is to be posted.
+    #[inline]
+    fn store_batch(&mut self) -> Result<bool, ChannelError> {
+        let Some(peer) = &self.peer_ring else {
+            return Ok(false);
+        };
+        if self.asks.is_some() || !peer.is_open() {
+            return Ok(false);
+        }
+        self.outbox.store(self.inbox.consumed(), peer)?;
+        if let Some((offset, length)) = self.outbox.written() {
+            peer.expect(offset, length);
+        }
+        Ok(true)
+    }
+
+    /// Posts the batch as WRITEs. `false`: there are no entries for it.
+    fn post_batch(&mut self) -> Result<bool, ChannelError> {
+        if !self.reserve(5)? {
+            return Ok(false);
         }
         let ring = self.carrier.peer_inlet.plus(RING_AT as u64);
         let pieces = self.outbox.pieces(self.inbox.consumed())?;
@@ -129,49 +159,46 @@ impl<D: Device> RingChannel<D> {
                 continue;
             }
             let flags = self.carrier.next_flags();
+            let immediate = match place == last {
+                true => self.asks.take(),
+                false => None,
+            };
             let write = Operation::Write {
                 remote: ring.plus(offset as u64),
-                immediate: if place == last {
-                    self.asks.take()
-                } else {
-                    None
-                },
+                immediate,
             };
-            let posted = match &self.staging {
+            let segment;
+            let payload = match &self.staging {
                 Some(staging) if bytes.len() > self.carrier.inline_bytes => {
                     D::charge(Work::Copy(bytes.len()));
                     staging.memory().write(offset, bytes);
-                    let segment = [Segment {
+                    segment = [Segment {
                         region: staging,
                         offset,
                         length: bytes.len(),
                     }];
-                    let payload = Payload::Segments(&segment);
-                    self.carrier
-                        .queue_pair
-                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
+                    Payload::Segments(&segment)
                 }
-                _ => {
-                    let payload = Payload::Inline(bytes);
-                    self.carrier
-                        .queue_pair
-                        .post_send(&[SendRequest::new(QUIET, write, payload, flags)])
-                }
+                _ => Payload::Inline(bytes),
             };
-            if let Err(error) = posted {
+            let request = SendRequest::new(QUIET, write, payload, flags);
+            if let Err(error) = self.carrier.queue_pair.post_send(&[request]) {
                 let error = ChannelError::queue_pair(error.to_string());
-                self.carrier.broken = Some(error.clone());
-                return Err(error);
+                return Err(self.carrier.fail(error));
             }
             self.carrier.note_posted(flags);
         }
         if let Some((offset, length)) = self.outbox.written() {
-            self.carrier
+            let carrier = &mut self.carrier;
+            carrier
                 .queue_pair
                 .expect_write(ring.plus(offset as u64), length);
         }
-        self.carrier.unconfirmed = Some(self.carrier.posted);
-        self.wake_if_asleep()
+        if D::QueuePair::MAPS_PEERS && self.peer_ring.is_none() {
+            let pair = &mut self.carrier.queue_pair;
+            self.peer_ring = pair.map_peer(ring, self.outbox.ring_bytes());
+        }
+        Ok(true)
     }
 
     /// Batches that have been received.
@@ -281,6 +308,15 @@ impl<D: Device> Channel for RingChannel<D> {
     #[inline]
     fn has_arrival(&self) -> bool {
         self.inbox.has_arrival(self.carrier.inlet.memory())
+    }
+
+    #[inline]
+    fn is_idle(&self) -> bool {
+        let carrier = &self.carrier;
+        self.inbox.is_idle(carrier.inlet.memory())
+            && !carrier.is_short()
+            && !carrier.is_fetching()
+            && !carrier.has_one_sided()
     }
 
     /// Tells the peer what was consumed, once for each quarter of the ring (RB²'s lazy push).

@@ -1,6 +1,8 @@
 //! One-sided verbs: loads, stores and atomics on the peer's regions.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::Arc;
 
 use dunlin_verbs::{
     copy_in_order, prefetch_to_write, Access, CompletionStatus, Placement, RemoteAddress,
@@ -9,6 +11,7 @@ use dunlin_verbs::{
 use super::{unreliable_or, Executor, Reason, Step};
 use crate::control::Command;
 use crate::port::{Nonsense, Outbound};
+use crate::queue_pair::mapped::Range;
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::{Source, Work};
 
@@ -40,6 +43,25 @@ impl Executor {
         copy(target);
         fence(Ordering::Release);
         true
+    }
+
+    /// Where `length` bytes at the peer are mapped, if they are and may be written.
+    pub(in crate::queue_pair) fn mapped(
+        &self,
+        remote: RemoteAddress,
+        length: usize,
+    ) -> Option<Range> {
+        let outbound = self.outbound.as_ref()?;
+        let region = self.regions.get(remote.key.0)?;
+        let start = region.place(&remote, length as u64, Access::REMOTE_WRITE)?;
+        Some(Range {
+            port: Arc::clone(&outbound.port),
+            table: outbound.table.clone(),
+            key: remote.key.0,
+            start: NonNull::new(start)?,
+            length,
+            mapping: region.mapping(),
+        })
     }
 
     /// Asks for the lines of a place that will be written soon, as many as a core fetches at a time.

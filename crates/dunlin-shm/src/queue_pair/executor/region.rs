@@ -16,7 +16,7 @@ pub(crate) struct PeerRegion {
     base: u64,
     length: u64,
     start: NonNull<u8>,
-    _mapping: Arc<Mapping>,
+    mapping: Arc<Mapping>,
 }
 
 // SAFETY: `start` is the start of the mapping, which may move between threads and which the value keeps.
@@ -36,8 +36,13 @@ impl PeerRegion {
             base,
             length,
             start: mapping.start(),
-            _mapping: mapping,
+            mapping,
         }
+    }
+
+    /// What keeps it mapped.
+    pub(super) fn mapping(&self) -> Arc<Mapping> {
+        Arc::clone(&self.mapping)
     }
 
     /// The place of `length` bytes, when they are within the region and `access` was granted.

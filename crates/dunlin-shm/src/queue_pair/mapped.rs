@@ -1,0 +1,106 @@
+//! A region of the connected peer, for who stores into it without work requests.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{fence, Ordering};
+use std::sync::Arc;
+
+use dunlin_verbs::process::Generation;
+use dunlin_verbs::{copy_in_order, prefetch_to_write, PeerMemory, QueuePairState};
+
+use crate::mapping::Mapping;
+use crate::port::{is_receiving, PortMap};
+use crate::region_table::PeerTable;
+
+use super::shared::Shared;
+
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+/// Lines that a core fetches at a time.
+const MOST_LINES: usize = 32;
+
+/// Where a range of the peer's memory is mapped, and what says whether it may still be written.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) port: Arc<PortMap>,
+    pub(super) table: PeerTable,
+    pub(super) key: u32,
+    /// Of `length` bytes inside of the mapping.
+    pub(super) start: NonNull<u8>,
+    pub(super) length: usize,
+    pub(super) mapping: Arc<Mapping>,
+}
+
+/// Memory of the connected peer that this process has mapped. See [`dunlin_verbs::QueuePair::map_peer`].
+#[derive(Debug)]
+pub struct MappedRegion {
+    start: NonNull<u8>,
+    length: usize,
+    key: u32,
+    incarnation: u32,
+    made_in: Generation,
+    table: PeerTable,
+    port: Arc<PortMap>,
+    pair: Arc<Shared>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: `start` is inside the mapping, which may move between threads and which the value keeps.
+unsafe impl Send for MappedRegion {}
+
+impl MappedRegion {
+    pub(super) fn new(pair: Arc<Shared>, range: Range) -> Self {
+        Self {
+            start: range.start,
+            length: range.length,
+            key: range.key,
+            incarnation: pair.incarnation(),
+            made_in: pair.core.made_in,
+            table: range.table,
+            port: range.port,
+            pair,
+            _mapping: range.mapping,
+        }
+    }
+}
+
+impl PeerMemory for MappedRegion {
+    #[inline(always)]
+    fn is_open(&self) -> bool {
+        self.pair.state() == QueuePairState::ReadyToSend
+            && self.pair.incarnation() == self.incarnation
+            && !self.pair.send.is_shared()
+            && is_receiving(&self.port)
+            && self.table.holds(self.key)
+            && self.made_in.is_current()
+    }
+
+    #[inline(always)]
+    fn store(&self, offset: usize, bytes: &[u8]) {
+        let end = offset.checked_add(bytes.len());
+        assert!(
+            end.is_some_and(|end| end <= self.length),
+            "a store inside of the peer's region"
+        );
+        // SAFETY: the range is inside of the mapping, which the value keeps; `bytes` is memory of the caller, of which nothing is mapped: safe code
+        // has no slices of regions.
+        unsafe {
+            let target = self.start.as_ptr().add(offset);
+            copy_in_order(bytes.as_ptr(), target, bytes.len());
+        }
+        fence(Ordering::Release);
+    }
+
+    #[inline]
+    fn expect(&self, offset: usize, length: usize) {
+        let length = length.min(MOST_LINES * LINE_BYTES);
+        if offset
+            .checked_add(length)
+            .is_none_or(|end| end > self.length)
+        {
+            return;
+        }
+        for line in (0..length).step_by(LINE_BYTES) {
+            prefetch_to_write(self.start.as_ptr().wrapping_add(offset + line));
+        }
+    }
+}
