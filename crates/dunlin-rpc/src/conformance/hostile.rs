@@ -26,6 +26,9 @@ const LEAST_CALLS: u64 = 100;
 /// Calls that a good client has out at once.
 const OUT: usize = 8;
 
+/// Between some calls, so that the hostile peers have their share of the time, and simulated ones not most of the work.
+const PAUSE: Duration = Duration::from_micros(30);
+
 /// What became of the calls of all good clients.
 #[derive(Default)]
 struct Tally {
@@ -207,6 +210,9 @@ fn go_on(pipeline: &mut Pipeline, preset: Preset, seed: u64, hostile: &AtomicUsi
             ended(preset, answer.map(|answer| *answer == *payload), tally);
         });
         waited.expect("a lane");
+        if sent % 4 == 0 {
+            thread::sleep(PAUSE);
+        }
     }
 }
 
@@ -218,6 +224,9 @@ fn call_on(client: &Client, preset: Preset, seed: u64, hostile: &AtomicUsize, ta
         let answer = client.call(ECHO, &payload);
         ended(preset, answer.map(|answer| *answer == *payload), tally);
         sent += 1;
+        if sent % 4 == 0 {
+            thread::sleep(PAUSE);
+        }
     }
 }
 
