@@ -22,7 +22,7 @@ mod fabric;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-#[cfg(all(any(test, feature = "conformance"), not(loom)))]
+#[cfg(any(test, feature = "conformance"))]
 mod hostile;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;

@@ -182,7 +182,7 @@ impl<D: Device> Uplink<D> {
     }
 
     /// WRITEs anything anywhere.
-    #[cfg(all(any(test, feature = "conformance"), not(loom)))]
+    #[cfg(any(test, feature = "conformance"))]
     pub(crate) fn scribble(&mut self, remote: RemoteAddress, bytes: &[u8]) {
         let write = Operation::Write {
             remote,
@@ -196,7 +196,7 @@ impl<D: Device> Uplink<D> {
     }
 
     /// Where requests go.
-    #[cfg(all(any(test, feature = "conformance"), not(loom)))]
+    #[cfg(any(test, feature = "conformance"))]
     pub(crate) fn zone(&self) -> RemoteAddress {
         self.zone
     }
