@@ -22,6 +22,8 @@ mod fabric;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(any(test, feature = "conformance"))]
+mod hostile;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;
 mod memory;

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use dunlin_rpc::conformance::{Job, Serving, Weather, World};
-use dunlin_rpc::{Client, ClientBuilder, ServerBuilder};
+use dunlin_rpc::conformance::{hostile, Job, Serving, Skipped, Weather, World};
+use dunlin_rpc::{Client, ClientBuilder, Preset, ServerBuilder};
 use dunlin_sim::{
     Cluster, Fault, FaultRule, HostParameters, NicParameters, RuleGuard, SwitchParameters,
 };
@@ -75,6 +75,20 @@ impl World for Hosts {
 
     fn run(&self, jobs: Vec<Job<'static>>) {
         self.run_all(jobs);
+    }
+
+    fn hostile(
+        &self,
+        server: &Serving,
+        preset: Preset,
+        seed: u64,
+    ) -> Result<Job<'static>, Skipped> {
+        let Serving::Local(server) = server else {
+            unreachable!("this world's servers have desks");
+        };
+        let device = self.cluster.device(self.cluster.hosts()[1]);
+        let door = hostile::Door::desk(server);
+        Ok(hostile::peer(device, door, preset, seed))
     }
 
     fn set_weather(&self, weather: Option<Weather>) -> bool {

@@ -77,7 +77,7 @@ pub(crate) fn content_of(lines: usize) -> usize {
 }
 
 /// Lines of a batch with one message of `payload` bytes.
-#[cfg(test)]
+#[cfg(any(test, feature = "conformance"))]
 pub(crate) fn lines_for(payload: usize) -> usize {
     lines_of(super::message::message_bytes(payload))
 }
@@ -153,7 +153,7 @@ pub(crate) fn read_commit(commit: u64, canary: u64) -> Option<u32> {
 
 /// A batch with this content as lines, and offsets of lines, in the order to write them, of a peer that claims anything about it: lines
 /// and messages. Where what it claims decides where the reader looks for the commit word, that stands there as well.
-#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
+#[cfg(any(test, feature = "conformance", feature = "fuzzing"))]
 pub(crate) fn lay_out(
     form: Form,
     canary: u64,

@@ -7,6 +7,7 @@
 
 mod calls;
 mod errors;
+pub mod hostile;
 mod lifecycle;
 mod loss;
 mod many;
@@ -24,6 +25,7 @@ pub use errors::{
     handlers_may_fail_panic_or_be_missing, messages_over_the_limits_are_errors,
     one_sided_operations_work_or_are_refused,
 };
+pub use hostile::a_peer_without_manners_harms_itself_alone;
 pub use lifecycle::{
     a_client_finds_its_server_again, a_deadline_ends_the_wait_and_not_the_connection,
     a_shutdown_answers_what_was_accepted, closing_ends_calls_that_are_out, connections_come_and_go,
@@ -102,6 +104,18 @@ pub trait World {
 
     /// Runs each job on a thread of its own at the client, to the end of all.
     fn run(&self, jobs: Vec<Job<'static>>);
+
+    /// What a hostile peer of a server does, for a thread of the client's: it is made by [`hostile::peer`], over the world's own device.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn hostile(&self, server: &Serving, preset: Preset, seed: u64)
+        -> Result<Job<'static>, Skipped>;
+
+    /// Whether the device tells a server that the queue pair of a datagram client is no more.
+    fn hears_of_gone_datagrams(&self) -> bool {
+        false
+    }
 
     /// Sets the weather, if the world has any; `false`: it has none.
     fn set_weather(&self, weather: Option<Weather>) -> bool {
@@ -319,6 +333,19 @@ impl World for Loopback {
             }
         });
     }
+
+    fn hostile(
+        &self,
+        server: &Serving,
+        preset: Preset,
+        seed: u64,
+    ) -> Result<Job<'static>, Skipped> {
+        hostile::over(&self.device(), server, preset, seed)
+    }
+
+    fn hears_of_gone_datagrams(&self) -> bool {
+        self.device() == "shm"
+    }
 }
 
 /// A loopback address that no other test has: on a common one a port that a server gives back may be another test's a moment later, and clients
@@ -362,6 +389,19 @@ impl<W: World> World for Dispatched<W> {
 
     fn run(&self, jobs: Vec<Job<'static>>) {
         self.0.run(jobs);
+    }
+
+    fn hostile(
+        &self,
+        server: &Serving,
+        preset: Preset,
+        seed: u64,
+    ) -> Result<Job<'static>, Skipped> {
+        self.0.hostile(server, preset, seed)
+    }
+
+    fn hears_of_gone_datagrams(&self) -> bool {
+        self.0.hears_of_gone_datagrams()
     }
 
     fn set_weather(&self, weather: Option<Weather>) -> bool {
@@ -424,6 +464,7 @@ macro_rules! rpc_conformance {
                 closing_ends_calls_that_are_out,
                 a_shutdown_answers_what_was_accepted,
                 a_client_finds_its_server_again,
+                a_peer_without_manners_harms_itself_alone,
                 nothing_is_lost_on_a_good_network,
                 each_call_is_executed_once_or_reported
             }

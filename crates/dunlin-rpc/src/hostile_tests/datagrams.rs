@@ -1,28 +1,12 @@
 //! Senders of datagrams: strangers who know a queue pair and no cookie, and clients who keep to the handshake and to nothing else.
 
-use dunlin_verbs::{
-    Access, Completion, CompletionQueue, ConnectAttributes, Destination, Device, EndpointAddress,
-    Operation, Payload, QueuePairConfig, ReceiveQueue, SendFlags, SendRequest, Transport,
-};
+use dunlin_verbs::Device;
 
 use super::*;
-use crate::bootstrap::{dial, DialConfig, OpenRequest};
 use crate::channel::datagram::packet::{Head, Packet, HEAD_BYTES};
-use crate::channel::datagram::written::{UnconnectedUplink, Uplink};
-use crate::channel::datagram::Greeting;
 use crate::channel::message::HEADER_BYTES;
 
-/// A datagram queue pair without manners.
-struct Sender {
-    queue_pair: <ShmDevice as Device>::QueuePair,
-    completions: <ShmDevice as Device>::CompletionQueue,
-    handle: <ShmDevice as Device>::AddressHandle,
-    to: EndpointAddress,
-    /// What the server was told to be known by.
-    theirs: Greeting,
-    /// Where requests are written, with `herd`.
-    uplink: Option<Uplink<ShmDevice>>,
-}
+type Sender = crate::hostile::datagram::Sender<ShmDevice>;
 
 impl Sender {
     /// Makes the handshake of a client.
@@ -31,131 +15,7 @@ impl Sender {
     }
 
     fn dial_as(preset: Preset, device: &ShmDevice, server: &RunningServer) -> Self {
-        let domain = device.create_protection_domain().unwrap();
-        let completions = device.create_completion_queue(256, None).unwrap();
-        let config = QueuePairConfig {
-            transport: Transport::UnreliableDatagram,
-            send_completions: &completions,
-            receive_completions: &completions,
-            send_requests: 64,
-            receive_queue: ReceiveQueue::Own(1),
-            segments: 1,
-            inline_bytes: 4096,
-        };
-        let mut queue_pair = device.create_queue_pair(&domain, &config).unwrap();
-        queue_pair.to_init(Access::empty()).unwrap();
-        queue_pair
-            .to_ready_to_receive(None, ConnectAttributes::default())
-            .unwrap();
-        queue_pair.to_ready_to_send().unwrap();
-        let ours = Greeting {
-            to: Head {
-                cookie: 1,
-                session: 0,
-                messages: 0,
-            },
-            packet_bytes: 4096,
-            longest: 1 << 20,
-            calls: 16,
-        };
-        let fabrics = devices::fabrics(None, None).unwrap();
-        let config = DialConfig {
-            capabilities: devices::capabilities(&fabrics).unwrap(),
-            ..DialConfig::default()
-        };
-        let mut parameters = ours.parameters();
-        let uplink = (preset == Preset::Herd).then(|| UnconnectedUplink::new(device).unwrap());
-        if let Some(uplink) = &uplink {
-            uplink.tell(&mut parameters);
-        }
-        let request = OpenRequest {
-            device: String::new(),
-            preset: preset.name().into(),
-            endpoint: queue_pair.address(),
-            parameters,
-        };
-        let reply = dial(&server.address(), &config)
-            .unwrap()
-            .open(request)
-            .unwrap();
-        Self {
-            handle: device
-                .create_address_handle(&domain, &reply.endpoint)
-                .unwrap(),
-            queue_pair,
-            completions,
-            to: reply.endpoint,
-            theirs: Greeting::read(&reply.parameters).unwrap(),
-            uplink: uplink.map(|uplink| uplink.join(&reply.parameters).unwrap()),
-        }
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        let operation = Operation::Send { immediate: None };
-        let flags = SendFlags::SIGNALED;
-        let mut request = SendRequest::new(0, operation, Payload::Inline(bytes), flags);
-        request.destination = Some(Destination {
-            handle: &self.handle,
-            queue_pair: self.to.queue_pair,
-            queue_key: self.to.queue_key,
-        });
-        self.queue_pair.post_send(&[request]).unwrap();
-        let mut completions = [Completion::EMPTY; 16];
-        eventually("the datagram leaves", || {
-            self.completions.poll(&mut completions).unwrap() > 0
-        });
-    }
-
-    /// A datagram with one message of this kind.
-    fn message(&mut self, kind: Kind, call: u64, payload: &[u8]) {
-        let mut packet = Packet::new(4096);
-        packet.push(
-            Header {
-                length: payload.len() as u32,
-                handler: ECHO,
-                kind,
-                call,
-            },
-            payload,
-        );
-        packet.seal(self.theirs.to);
-        let bytes = packet.bytes().to_vec();
-        self.send(&bytes);
-    }
-
-    /// A datagram with so many messages of this kind.
-    fn many(&mut self, kind: Kind, messages: usize) {
-        let mut packet = Packet::new(4096);
-        for _ in 0..messages {
-            packet.push(Header::new(kind, ECHO, 0, 0), &[]);
-        }
-        packet.seal(self.theirs.to);
-        let bytes = packet.bytes().to_vec();
-        self.send(&bytes);
-    }
-
-    fn misbehave(&mut self, random: &mut Random) {
-        let choice = random.below(5);
-        let length = random.of(&[0, 1, 15, 16, 17, 31, 40, 300, 4096]);
-        let mut bytes = random.bytes(length);
-        let cookie = match choice {
-            // A guess, or the right one at another's session.
-            0 | 1 => random.next(),
-            _ => self.theirs.to.cookie,
-        };
-        let session = match choice {
-            1 | 2 => random.of(&[0, 1, 2, 77, u16::MAX]),
-            _ => self.theirs.to.session,
-        };
-        let head = Head {
-            cookie,
-            session,
-            messages: random.of(&[0, 1, 2, 100, u8::MAX]),
-        };
-        if let (1.., Some(start)) = (choice, bytes.get_mut(..HEAD_BYTES)) {
-            start.copy_from_slice(&head.encode());
-        }
-        self.send(&bytes);
+        Self::open(device, &Door::port(server, None), preset)
     }
 }
 
@@ -230,11 +90,12 @@ fn senders_who_go_on_for_ever_keep_nobody_from_his_answers() {
                 let mut sender = Sender::dial(&device, server);
                 while !stop.load(Ordering::Relaxed) {
                     for _ in 0..100 {
-                        match kind {
+                        let sent = match kind {
                             // Nothing at all, and as much as fits that means nothing.
                             None => sender.send(&[]),
                             Some(kind) => sender.many(kind, 200),
-                        }
+                        };
+                        assert!(sent);
                     }
                     sent.fetch_add(100, Ordering::Relaxed);
                 }

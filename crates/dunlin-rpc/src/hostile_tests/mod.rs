@@ -20,14 +20,9 @@ use crate::channel::batch::Form;
 use crate::channel::message::{Descriptor, Header, Kind};
 use crate::{devices, CallError, Client, Preset, RunningServer, Server};
 
-use raw::{Random, Raw, CONSUMED_AT, RING_AT, SLEEP_AT};
-
-const ECHO: u16 = 1;
-const LONG: u16 = 2;
-const ON_WORKERS: u16 = 3;
-
-/// Longer than anything takes that does not hang.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::hostile::ring::{CONSUMED_AT, RING_AT, SLEEP_AT};
+use crate::hostile::{Door, Random, ECHO, LONG, ON_WORKERS, PATIENCE};
+use raw::Raw;
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();

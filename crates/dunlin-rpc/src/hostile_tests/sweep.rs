@@ -1,9 +1,6 @@
 //! Clients that lie about anything, in any order, by seed: about credits, counts, lengths, handlers, degrees, keys. Nobody else sees it.
 
-use dunlin_verbs::{
-    Completion, CompletionQueue, Operation, Payload, RemoteAddress, RemoteKey, Segment, SendFlags,
-    SendRequest,
-};
+use dunlin_verbs::{Operation, RemoteAddress, RemoteKey};
 
 use super::*;
 use crate::channel::one_sided::{Attached, GRANT_BYTES};
@@ -23,31 +20,6 @@ impl Raw {
         let mut grant = [0; GRANT_BYTES];
         memory.read(RING_AT + 8 + 16, &mut grant);
         Attached::decode(&grant).unwrap()
-    }
-
-    /// Does an operation on 8 bytes; `false` when it failed.
-    fn operate(&mut self, operation: Operation) -> bool {
-        let segment = [Segment {
-            region: &self.staging,
-            offset: 0,
-            length: 8,
-        }];
-        let payload = Payload::Segments(&segment);
-        let request = SendRequest::new(8, operation, payload, SendFlags::SIGNALED);
-        if self.queue_pair.post_send(&[request]).is_err() {
-            return false;
-        }
-        let mut completions = [Completion::EMPTY; 8];
-        let started = Instant::now();
-        loop {
-            assert!(started.elapsed() < PATIENCE, "an operation hangs");
-            let count = self.completions.poll(&mut completions).unwrap();
-            let found = completions[..count].iter().find(|c| c.id == 8);
-            if let Some(completion) = found {
-                return completion.is_success();
-            }
-            std::thread::yield_now();
-        }
     }
 
     /// One lie; `false` when the connection is over.
@@ -83,7 +55,7 @@ impl Raw {
                         swap: word,
                     },
                 };
-                let done = self.operate(operation);
+                let done = self.operate(operation, 8);
                 assert!(!done, "{operation:?} was not granted");
                 false
             }
@@ -91,7 +63,7 @@ impl Raw {
                 // Beyond it, by little and by much.
                 let beyond = random.of(&[57, 64, 4096, 1 << 40, u64::MAX, word]);
                 let remote = notes.remote.plus(beyond);
-                let done = self.operate(Operation::Read { remote });
+                let done = self.operate(Operation::Read { remote }, 8);
                 assert!(!done, "a READ at {beyond} of 64 bytes");
                 false
             }
@@ -110,7 +82,7 @@ impl Raw {
                     address: notes.remote.address,
                     key: RemoteKey(key),
                 };
-                let done = self.operate(Operation::Read { remote });
+                let done = self.operate(Operation::Read { remote }, 8);
                 // One of these is the key of our own inlet at the server, which may be written and nothing else.
                 assert!(
                     !done || key == notes.remote.key.0,

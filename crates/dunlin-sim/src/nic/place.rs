@@ -22,12 +22,12 @@ impl World {
         let qp = packet.local_qp;
         let pair = &self.pairs[qp as usize];
         let (host, current) = (pair.host, pair.alive && pair.stamp == packet.to_stamp);
-        let mut held = false;
+        // Also when its queue pair has gone: the rest comes all the same, and gives the packet back.
+        let held = matches!(packet.place, Place::Write { .. }) && packet.operands[0] != 0;
         if current {
             match std::mem::take(&mut packet.place) {
                 Place::Nothing => {}
                 Place::Write { key, offset } => {
-                    held = packet.operands[0] != 0;
                     self.write(
                         host,
                         key,
@@ -81,7 +81,8 @@ impl World {
         {
             return placed;
         }
-        entry.operands[0] = nic.random.next();
+        // Not nothing: that says that nothing is held back.
+        entry.operands[0] = nic.random.next().max(1);
         let rest = placed + nic.random.below(disorder);
         self.queue.push(rest, host, Event::PlaceRest { packet });
         self.place_time(qp, rest)

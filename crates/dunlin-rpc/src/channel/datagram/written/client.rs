@@ -178,11 +178,26 @@ impl<D: Device> Uplink<D> {
     #[cfg(all(test, not(loom)))]
     pub(crate) fn tear(&mut self, block: usize, bytes: &[u8]) {
         let at = (block + 1) * self.bytes - bytes.len();
+        self.scribble(self.zone.plus(at as u64), bytes);
+    }
+
+    /// WRITEs anything anywhere.
+    #[cfg(any(test, feature = "conformance"))]
+    pub(crate) fn scribble(&mut self, remote: RemoteAddress, bytes: &[u8]) {
         let write = Operation::Write {
-            remote: self.zone.plus(at as u64),
+            remote,
             immediate: None,
         };
-        let request = SendRequest::new(0, write, Payload::Inline(bytes), self.ledger.next());
-        self.pair.queue_pair.post_send(&[request]).expect("room");
+        let payload = Payload::Inline(bytes);
+        let request = SendRequest::new(0, write, payload, self.ledger.next());
+        if let Err(error) = self.pair.queue_pair.post_send(&[request]) {
+            self.failed = Some(ChannelError::queue_pair(error.to_string()));
+        }
+    }
+
+    /// Where requests go.
+    #[cfg(any(test, feature = "conformance"))]
+    pub(crate) fn zone(&self) -> RemoteAddress {
+        self.zone
     }
 }
