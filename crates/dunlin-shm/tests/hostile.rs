@@ -311,21 +311,18 @@ fn send_lingering(by: BorrowedFd<'_>) {
     }
 }
 
-/// A peer in another process, and our side of the connection.
-fn start(
-    test: &str,
-    role: &str,
+/// Our side of the connection to a peer in another process.
+fn meet(
+    other: &mut Other,
     device: &ShmDevice,
     channel: &ShmCompletionChannel,
     transport: Transport,
-) -> (Other, Sleeper) {
-    let mut other = Other::start(test, role, "");
-    let sleeper = Sleeper::connect(device, channel, transport, |line| {
+) -> Sleeper {
+    Sleeper::connect(device, channel, transport, |line| {
         let theirs = other.hear();
         other.say(&line);
         theirs
-    });
-    (other, sleeper)
+    })
 }
 
 /// Both ways with a good peer, each side asleep when the message comes.
@@ -339,42 +336,57 @@ fn exchange(good: &mut Other, sleeper: &mut Sleeper) {
 }
 
 fn go_on_beside(test: &'static str, how: &'static str, transport: Transport) {
-    if let Some((role, _)) = role() {
-        match role.as_str() {
+    match role() {
+        None if how == "descriptors" => within_bound(move || {
+            // What was sent stays open until its closer has waited for an hour, and blocks whoever is forked meanwhile and closes it as the last:
+            // other tests start processes.
+            let mut first = Other::start(test, "first", "");
+            assert_eq!(first.hear(), "passed");
+        }),
+        None => within_bound(move || serve_beside(test, transport)),
+        Some((role, _)) => match role.as_str() {
             "good" => good(transport),
+            "first" => {
+                serve_beside(test, transport);
+                say("passed");
+            }
             _ => hostile(transport, how),
-        }
-        return;
+        },
     }
-    within_bound(move || {
-        let device = ShmDevice::open(ShmConfig::default()).unwrap();
-        let channel = device.create_completion_channel().unwrap();
-        let (mut good, mut to_good) = start(test, "good", &device, &channel, transport);
-        let (mut bad, mut to_bad) = start(test, "hostile", &device, &channel, transport);
-        exchange(&mut good, &mut to_good);
-        // A datagram to who is not ready is lost.
-        common::wait(|| {
-            bad.say("again");
-            to_bad.send();
-            to_bad.take()
-        });
-        bad.say("attack");
-        assert_eq!(bad.hear(), "attacked");
-        for _ in 0..ROUNDS {
-            to_bad.send();
-            to_bad.arm();
-            channel.wake();
-            exchange(&mut good, &mut to_good);
-            to_bad.take();
-        }
-        // The control thread serves, also when the hostile one is dead.
-        let (mut late, mut to_late) = start(test, "good", &device, &channel, transport);
-        exchange(&mut late, &mut to_late);
-        bad.kill();
-        exchange(&mut good, &mut to_good);
-        let (mut last, mut to_last) = start(test, "good", &device, &channel, transport);
-        exchange(&mut last, &mut to_last);
+}
+
+/// A good peer gets what it is sent while a hostile one is at work, and so do those who come afterwards.
+fn serve_beside(test: &'static str, transport: Transport) {
+    let device = ShmDevice::open(ShmConfig::default()).unwrap();
+    let channel = device.create_completion_channel().unwrap();
+    // All are started before anything is sent that a forked process would have.
+    let [mut good, mut bad, mut late, mut last] =
+        ["good", "hostile", "good", "good"].map(|role| Other::start(test, role, ""));
+    let mut to_good = meet(&mut good, &device, &channel, transport);
+    let mut to_bad = meet(&mut bad, &device, &channel, transport);
+    exchange(&mut good, &mut to_good);
+    // A datagram to who is not ready is lost.
+    common::wait(|| {
+        bad.say("again");
+        to_bad.send();
+        to_bad.take()
     });
+    bad.say("attack");
+    assert_eq!(bad.hear(), "attacked");
+    for _ in 0..ROUNDS {
+        to_bad.send();
+        to_bad.arm();
+        channel.wake();
+        exchange(&mut good, &mut to_good);
+        to_bad.take();
+    }
+    // The control thread serves, also when the hostile one is dead.
+    let mut to_late = meet(&mut late, &device, &channel, transport);
+    exchange(&mut late, &mut to_late);
+    bad.kill();
+    exchange(&mut good, &mut to_good);
+    let mut to_last = meet(&mut last, &device, &channel, transport);
+    exchange(&mut last, &mut to_last);
 }
 
 macro_rules! hostile_tests {
