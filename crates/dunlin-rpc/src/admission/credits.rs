@@ -9,6 +9,8 @@ pub(crate) const CREDITS_OF_FEW: u32 = 4 * CREDITS;
 /// The same where queue pairs are memory and no NIC is to be kept from a flood: four threads' worth of 64 calls, so that the ring's room is the bound
 /// rather than a wait that would protect nothing.
 pub(crate) const CREDITS_OF_MEMORY: u32 = 8 * CREDITS;
+/// Credits that a client believes to have at most: many times what any honest server grants.
+const MOST_LEFT: u32 = 1 << 16;
 /// Highest coalescing degree that is counted apart; higher ones are counted as this.
 const MOST_DEGREE: u32 = most_degree(CREDITS_OF_FEW);
 
@@ -99,11 +101,12 @@ impl Purse {
         self.asked
     }
 
-    /// The server's total. Only growth counts, and what cannot be a total is ignored: it can harm nobody but this client's own pace.
+    /// The server's total. Only growth counts, and what cannot be a total is ignored: it can harm nobody but this client's own pace. A server that grants
+    /// again and again leaves a client no more than [`MOST_LEFT`].
     #[inline]
     pub(crate) fn granted(&mut self, total: u32) {
         let more = total.wrapping_sub(self.granted);
-        if more != 0 && more <= 1 << 16 {
+        if more != 0 && more <= MOST_LEFT && total.wrapping_sub(self.used) <= MOST_LEFT {
             self.granted = total;
             self.asked = false;
         }
@@ -316,6 +319,15 @@ mod tests {
             purse.spend(degree);
         }
         assert_eq!(purse.ask(), Some(3));
+    }
+
+    #[test]
+    fn a_server_that_grants_without_end_leaves_a_bounded_number() {
+        let mut purse = Purse::new(CREDITS);
+        for total in (0..u32::MAX).step_by(1 << 15) {
+            purse.granted(total);
+            assert!(purse.left() <= MOST_LEFT);
+        }
     }
 
     #[test]

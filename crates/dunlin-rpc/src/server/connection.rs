@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use dunlin_verbs::{Device, Region, Work};
+use dunlin_verbs::{Device, QueuePair, Region, Work};
 
 use super::handler::{
     Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Request, Responder,
@@ -124,6 +124,9 @@ pub(super) fn execute(
 }
 
 impl<C: Channel> Connection<C> {
+    /// Where the peer's memory is mapped here, a READ is done when it is posted.
+    const READS_ARE_COPIES: bool = <C::Device as Device>::QueuePair::MAPS_PEERS;
+
     pub(super) fn new(
         id: u64,
         poller: usize,
@@ -172,6 +175,10 @@ impl<C: Channel> Connection<C> {
             };
             taken += 1;
             self.dispatch(header, context)?;
+            if Self::READS_ARE_COPIES && header.kind == Kind::LongRequest {
+                // It is here already: its handler runs while it is in the cache, and the next one lands in the same buffer.
+                taken += self.progress(context)?;
+            }
         }
         if self.channel.is_fetching() {
             taken += self.progress(context)?;
