@@ -1,10 +1,10 @@
 //! A ring of requests and a ring of responses: a request-response engine of 64 B slots.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 use std::sync::Arc;
 
-use dunlin_verbs::prefetch_to_write;
+use dunlin_verbs::{copy_in_order, prefetch_to_write};
 
 /// The words of a ring slot beside its sequence word: together one cache line of 64 B.
 pub type Payload = [u64; 7];
@@ -15,6 +15,23 @@ struct Slot {
     payload: UnsafeCell<Payload>,
     /// The position of the message in here, plus one; 0 before the first.
     sequence: AtomicU64,
+}
+
+impl Slot {
+    /// Writes a message and then its position, in as few stores as there are: the reader polls this very line, and takes it away between any two of
+    /// them.
+    ///
+    /// # Safety
+    /// The caller alone writes the slot, and nobody reads its payload before the sequence word says so.
+    #[inline]
+    unsafe fn publish(&self, payload: &Payload, position: u64) {
+        let mut line = [0; 8];
+        line[..7].copy_from_slice(payload);
+        line[7] = position;
+        // SAFETY: the slot is 64 bytes, the payload first and the sequence word last, and 64 bytes become visible in ascending order; the caller
+        // says that they are its own.
+        unsafe { copy_in_order(line.as_ptr().cast(), self.payload.get().cast(), 64) };
+    }
 }
 
 #[derive(Debug)]
@@ -92,9 +109,8 @@ impl Caller {
         let slot = at(&self.rings.requests, self.sent);
         // SAFETY: the slot's last request was `slots` positions ago. Fewer than `slots` are outstanding,
         // so its response was received, and the answerer stopped reading it before responding.
-        unsafe { *slot.payload.get() = *payload };
+        unsafe { slot.publish(payload, self.sent + 1) };
         self.sent += 1;
-        slot.sequence.store(self.sent, Release);
     }
 
     /// Writes `count` requests in place, the first one last: whoever polls for the first finds all of
@@ -106,8 +122,7 @@ impl Caller {
         for position in (self.sent..self.sent + count).rev() {
             let slot = at(&self.rings.requests, position);
             // SAFETY: as in `send`, for each of the `count` slots.
-            unsafe { *slot.payload.get() = payload(position) };
-            slot.sequence.store(position + 1, Release);
+            unsafe { slot.publish(&payload(position), position + 1) };
         }
         self.sent += count;
         for position in self.sent..self.sent + count {
@@ -141,9 +156,8 @@ impl Answerer {
         // SAFETY: the sequence word says that the caller has finished writing the request, and it does not
         // write there again before it has received the response published below. The response's slot was
         // last used `slots` positions ago, and the caller sent this request only after it had received that one.
-        unsafe { *response.payload.get() = handler(&*request.payload.get()) };
+        unsafe { response.publish(&handler(&*request.payload.get()), self.served + 1) };
         self.served += 1;
-        response.sequence.store(self.served, Release);
         true
     }
 
@@ -160,8 +174,7 @@ impl Answerer {
             let request = at(&self.rings.requests, position);
             let response = at(&self.rings.responses, position);
             // SAFETY: as in `serve`, for each of the `count` requests that were there.
-            unsafe { *response.payload.get() = handler(&*request.payload.get()) };
-            response.sequence.store(position + 1, Release);
+            unsafe { response.publish(&handler(&*request.payload.get()), position + 1) };
         }
         self.served += count;
         for position in self.served..self.served + count {
