@@ -41,8 +41,8 @@ pub enum Preset {
     /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
     Herd,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs as fill the server's NIC,
-    /// and fewer, fuller messages when it is at its limit; where a WRITE is not a message of the network (shared memory, soft-RoCE) the first two
-    /// threads have a lane each, as `plain`, and share from the third on; on a device without RC what goes over datagrams.
+    /// and fewer, fuller messages when it is at its limit; where a WRITE is not a message of the network (shared memory, soft-RoCE) the first three
+    /// threads have a lane each, as `plain`, and share from the fourth on; on a device without RC what goes over datagrams.
     #[default]
     Auto,
 }
@@ -66,10 +66,10 @@ const AUTO_LANES: usize = 32;
 /// for 300 B. By bytes alone 29 threads with small requests shared one lane of four beside three with large ones.
 const AUTO_REQUEST_BYTES: u64 = 300;
 
-/// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's and one more, which is a
-/// worker's or a pipeline's. When a third is asked for all threads share, from then on: eight that do make three times the calls of eight that do not, when they
-/// outnumber the cores.
-pub(crate) const AUTO_OWN_LANES: usize = 2;
+/// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's, which may never call, and two more,
+/// which are workers' or pipelines'. When a fourth is asked for all threads share, from then on: eight that do make three times the calls of eight that
+/// do not, when they outnumber the cores.
+pub(crate) const AUTO_OWN_LANES: usize = 3;
 
 /// Calls that a pipeline keeps out from which on it has a lane of its own with the preset `auto`, where queue pairs are memory: so many fill a
 /// message by themselves. Below, threads that share a core change places less often when whoever runs carries for all (docs/auto.md).
@@ -283,10 +283,13 @@ mod tests {
                 },
             )
         };
-        // Rings in memory are cheap to look at, and those of the first two lanes are nobody else's.
+        // Rings in memory are cheap to look at, and those of the first lanes are nobody else's.
         assert_eq!(on(Preset::Auto, &with, 100, 0), Preset::Plain);
-        assert_eq!(on(Preset::Auto, &with, 1, 1), Preset::Plain);
-        assert_eq!(on(Preset::Auto, &with, 1, 2), Preset::Auto);
+        assert_eq!(
+            on(Preset::Auto, &with, 1, AUTO_OWN_LANES - 1),
+            Preset::Plain
+        );
+        assert_eq!(on(Preset::Auto, &with, 1, AUTO_OWN_LANES), Preset::Auto);
         assert_eq!(on(Preset::Auto, &without, 1, 0), Preset::Erpc);
         assert_eq!(on(Preset::Plain, &without, 100, 9), Preset::Plain);
         assert_eq!(on(Preset::Flock, &with, 1, 0), Preset::Flock);
