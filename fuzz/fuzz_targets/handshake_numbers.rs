@@ -1,4 +1,5 @@
-//! The address and the numbers that a peer says in the handshake: no channel that is joined to it panics, or takes memory without a bound.
+//! The address and the numbers that a peer says in the handshake: no channel that is joined to it panics, or takes
+//! memory without a bound.
 #![no_main]
 
 use dunlin_rpc::fuzzing::FuzzedHandshake;

@@ -1,4 +1,5 @@
-//! Message pools and HERD's zones: whatever the other end has written into blocks, entries and turns, it is messages within the limits or an error.
+//! Message pools and HERD's zones: whatever the other end has written into blocks, entries and turns, it is messages
+//! within the limits or an error.
 #![no_main]
 
 use std::cell::RefCell;

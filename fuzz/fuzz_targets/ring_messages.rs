@@ -1,4 +1,5 @@
-//! Headers, descriptors and failures in the ring: no bytes make their readers panic, and what they take is written as the same.
+//! Headers, descriptors and failures in the ring: no bytes make their readers panic, and what they take is written as
+//! the same.
 #![no_main]
 
 use dunlin_rpc::fuzzing::{descriptor, failure, header};

@@ -1,4 +1,5 @@
-//! `Message::decode` of the shared-memory device: no bytes make it panic, and what it takes is written and read again as the same.
+//! `Message::decode` of the shared-memory device: no bytes make it panic, and what it takes is written and read again
+//! as the same.
 #![no_main]
 
 use dunlin_shm::Message;

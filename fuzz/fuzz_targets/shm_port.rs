@@ -1,4 +1,5 @@
-//! The port of a queue pair: whatever its sender writes into control words and records, the receiver delivers no more than it has room for.
+//! The port of a queue pair: whatever its sender writes into control words and records, the receiver delivers no more
+//! than it has room for.
 #![no_main]
 
 use std::cell::RefCell;

@@ -1,4 +1,5 @@
-//! The consumer of RB²'s ring and of its rivals: whatever a producer writes into all it may write, it is messages within the limits or an error.
+//! The consumer of RB²'s ring and of its rivals: whatever a producer writes into all it may write, it is messages
+//! within the limits or an error.
 #![no_main]
 
 use dunlin_ring::fuzzing::lying_producer;

@@ -1,4 +1,5 @@
-//! The producer of RB²'s ring and of its rivals: whatever a consumer writes into all it may write, it waits, sends on, or fails.
+//! The producer of RB²'s ring and of its rivals: whatever a consumer writes into all it may write, it waits, sends on,
+//! or fails.
 #![no_main]
 
 use dunlin_ring::fuzzing::lying_consumer;

@@ -95,8 +95,9 @@ pub struct Look {
 }
 
 impl Look {
-    /// The limits of one way: the rate is the bare ring's with `together` messages published at a time and read, no more than one copy of each
-    /// payload allows; the latency is half the bare ring's round trip, with one copy where the payload is larger than a slot.
+    /// The limits of one way: the rate is the bare ring's with `together` messages published at a time and read, no
+    /// more than one copy of each payload allows; the latency is half the bare ring's round trip, with one copy where
+    /// the payload is larger than a slot.
     ///
     /// # Errors
     /// When a limit cannot be measured.

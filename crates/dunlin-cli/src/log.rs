@@ -5,7 +5,8 @@ use tracing_subscriber::prelude::*;
 
 use crate::commands::Failure;
 
-/// The variable: a level (`error`, `warn`, `info`, `debug`, `trace`), or crates with levels (`dunlin_rpc=debug,dunlin_shm=trace`).
+/// The variable: a level (`error`, `warn`, `info`, `debug`, `trace`), or crates with levels
+/// (`dunlin_rpc=debug,dunlin_shm=trace`).
 const VARIABLE: &str = "DUNLIN_LOG";
 
 /// Begins to log, if the variable is set. Processes that this one starts inherit it.

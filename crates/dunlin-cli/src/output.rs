@@ -13,7 +13,8 @@ use crate::report::{AnyLimits, Report};
 /// Writes bytes to standard output, at once.
 ///
 /// # Errors
-/// [`Failure::output_closed`] when the reader has gone away (`| head`): it ends the command. What the system says otherwise.
+/// [`Failure::output_closed`] when the reader has gone away (`| head`): it ends the command. What the system says
+/// otherwise.
 pub fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     let written = output.write_all(bytes).and_then(|()| output.flush());

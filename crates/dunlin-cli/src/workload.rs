@@ -1,6 +1,7 @@
 //! YCSB's choices: which operation, which key.
 
-/// Keys by Zipf's law, by Gray's method ("Quickly generating billion-record synthetic databases", SIGMOD '94), as YCSB does it.
+/// Keys by Zipf's law, by Gray's method ("Quickly generating billion-record synthetic databases", SIGMOD '94), as YCSB
+/// does it.
 #[derive(Debug)]
 pub struct Zipf {
     entries: u32,

@@ -1,4 +1,5 @@
-//! Wrong calls end with 2 and say why, before anything is done; what fails on the way ends with 1. No test asserts a time.
+//! Wrong calls end with 2 and say why, before anything is done; what fails on the way ends with 1. No test asserts a
+//! time.
 
 mod common;
 

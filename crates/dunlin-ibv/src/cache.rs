@@ -1,9 +1,9 @@
 //! Registrations that are kept for the next use.
 //!
-//! Registering memory pins its pages and writes the NIC's translation table: far more than a transfer costs. Who sends from the
-//! same buffers of an application again and again asks here, and registers once. What is kept is bounded by a budget; the
-//! registration that was not used for longest goes first. Regions that are in use stay registered as long as they are, whatever
-//! the cache does.
+//! Registering memory pins its pages and writes the NIC's translation table: far more than a transfer costs. Who sends
+//! from the same buffers of an application again and again asks here, and registers once. What is kept is bounded by a
+//! budget; the registration that was not used for longest goes first. Regions that are in use stay registered as long
+//! as they are, whatever the cache does.
 
 use std::ptr::NonNull;
 
@@ -69,12 +69,13 @@ impl<D: Device> RegistrationCache<D> {
     /// Memory that is longer than the budget is registered and not kept.
     ///
     /// # Errors
-    /// As [`Device::register_raw`]; when the device or RLIMIT_MEMLOCK is exhausted only after everything that is not in use
-    /// was let go of.
+    /// As [`Device::register_raw`]; when the device or RLIMIT_MEMLOCK is exhausted only after everything that is not in
+    /// use was let go of.
     ///
     /// # Safety
-    /// As for [`Device::register_raw`], and until the memory was given to [`RegistrationCache::forget`], or the cache was
-    /// dropped, instead of until the region ends: memory that is unmapped and mapped anew at the same place is other memory.
+    /// As for [`Device::register_raw`], and until the memory was given to [`RegistrationCache::forget`], or the cache
+    /// was dropped, instead of until the region ends: memory that is unmapped and mapped anew at the same place is
+    /// other memory.
     pub unsafe fn region(
         &mut self,
         start: NonNull<u8>,
@@ -125,7 +126,8 @@ impl<D: Device> RegistrationCache<D> {
         Ok(Registered { region, offset: 0 })
     }
 
-    /// Lets go of all registrations that touch this memory. To be called before it is unmapped, or given to someone else.
+    /// Lets go of all registrations that touch this memory. To be called before it is unmapped, or given to someone
+    /// else.
     pub fn forget(&mut self, start: NonNull<u8>, length: usize) {
         let from = start.as_ptr() as usize;
         let to = from.saturating_add(length);

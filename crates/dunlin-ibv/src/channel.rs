@@ -1,4 +1,5 @@
-//! Completion channels: the library's descriptor for events and an eventfd to wake by hand, behind one epoll descriptor.
+//! Completion channels: the library's descriptor for events and an eventfd to wake by hand, behind one epoll
+//! descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::null_mut;

@@ -26,8 +26,8 @@ impl Clock {
         })
     }
 
-    /// The stamp of the next completion. Stamps of one queue come nearly in order, so the nearer way round the clock is the
-    /// way that it went, forwards or slightly back.
+    /// The stamp of the next completion. Stamps of one queue come nearly in order, so the nearer way round the clock is
+    /// the way that it went, forwards or slightly back.
     #[inline]
     pub(crate) fn nanoseconds(&mut self, ticks: u64) -> u64 {
         let ticks = ticks & self.mask;

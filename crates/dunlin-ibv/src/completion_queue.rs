@@ -215,8 +215,9 @@ impl IbvCompletionQueue {
     }
 }
 
-/// Soft-RoCE says "local operation error" for all that is wrong with local memory, and for a link that is down. What was
-/// posted was checked, so it failed because its region has ended since; else a RECEIVE because the message is too long.
+/// Soft-RoCE says "local operation error" for all that is wrong with local memory, and for a link that is down. What
+/// was posted was checked, so it failed because its region has ended since; else a RECEIVE because the message is too
+/// long.
 #[cold]
 fn refine(core: &Core, status: CompletionStatus, found: &Found) -> CompletionStatus {
     if !core.soft_roce || status != CompletionStatus::LocalQueuePairOperation {

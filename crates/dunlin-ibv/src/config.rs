@@ -27,10 +27,10 @@ pub struct IbvConfig {
     pub mtu_bytes: Option<usize>,
     /// What to assume about the order in which a WRITE becomes visible; see [`crate::PlacementReason`].
     pub placement: Option<Placement>,
-    /// Posting and polling by the library's extended calls. By default requests are posted by them where the provider has
-    /// them, and completions are taken by them where they bring timestamps; `true`: both wherever they are there, `false`:
-    /// neither, and so no timestamps. Soft-RoCE counts as having none unless `true`: its library (rdma-core 44) gets the
-    /// length of requests with several segments wrong when they are posted by calls.
+    /// Posting and polling by the library's extended calls. By default requests are posted by them where the provider
+    /// has them, and completions are taken by them where they bring timestamps; `true`: both wherever they are there,
+    /// `false`: neither, and so no timestamps. Soft-RoCE counts as having none unless `true`: its library (rdma-core
+    /// 44) gets the length of requests with several segments wrong when they are posted by calls.
     pub extended: Option<bool>,
     /// Bytes registered at once.
     pub max_registered_bytes: usize,
@@ -67,8 +67,9 @@ impl Default for IbvConfig {
 }
 
 impl IbvConfig {
-    /// The default, changed by the environment: `DUNLIN_IBV_LIBRARY`, `_DEVICE`, `_PORT`, `_GID_INDEX`, `_ADDRESS`, `_MTU`,
-    /// `_PLACEMENT` (`in-order` or `unordered`), `_EXTENDED` (`yes` or `no`), `_TRAFFIC_CLASS`, `_SERVICE_LEVEL`.
+    /// The default, changed by the environment: `DUNLIN_IBV_LIBRARY`, `_DEVICE`, `_PORT`, `_GID_INDEX`, `_ADDRESS`,
+    /// `_MTU`, `_PLACEMENT` (`in-order` or `unordered`), `_EXTENDED` (`yes` or `no`), `_TRAFFIC_CLASS`,
+    /// `_SERVICE_LEVEL`.
     ///
     /// # Errors
     /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.

@@ -66,7 +66,8 @@ impl Keys {
 /// The open device and what was found out about it.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// A child of this process must not touch the kernel's objects: they are its parent's, and its descriptors are the same.
+    /// A child of this process must not touch the kernel's objects: they are its parent's, and its descriptors are the
+    /// same.
     pub(crate) made_in: Generation,
     pub(crate) api: Api,
     pub(crate) context: Shared<types::Context>,

@@ -81,7 +81,8 @@ impl IbvDevice {
     /// Opens the device that `config` asks for, or the first with an active port and a usable GID.
     ///
     /// # Errors
-    /// The library is absent; there is no device, or not this one; its port is down or has no GID. Each says what to do.
+    /// The library is absent; there is no device, or not this one; its port is down or has no GID. Each says what to
+    /// do.
     pub fn open(config: IbvConfig) -> Result<Self, VerbsError> {
         let api = library(&config.library)?;
         Self::open_with(api, config)
@@ -178,8 +179,8 @@ impl IbvDevice {
         }
         (core.attributes.placement, core.placement_reason) =
             placement(config.placement, core.soft_roce, tried.in_order);
-        // The kernel stores a packet by string moves, in order as far as the lines of a cache go, which is all that a batch asks whose
-        // first line is written last.
+        // The kernel stores a packet by string moves, in order as far as the lines of a cache go, which is all that a
+        // batch asks whose first line is written last.
         core.attributes.writes_are_messages = !core.soft_roce;
         Ok(Self {
             device: Arc::new(EventThread::start(Arc::new(core))?),

@@ -125,8 +125,8 @@ fn take(core: &Core) -> bool {
     if unsafe { (core.api.get_async_event)(core.context.0, &mut event) } != 0 {
         return false;
     }
-    // Looked at before it is acknowledged: until then the object is not destroyed. What must not be done before is to drop
-    // the last handle of the object, so the queue is let go of afterwards.
+    // Looked at before it is acknowledged: until then the object is not destroyed. What must not be done before is to
+    // drop the last handle of the object, so the queue is let go of afterwards.
     let overrun = report(core, &event);
     // SAFETY: the event came from the library and is acknowledged once.
     unsafe { (core.api.ack_async_event)(&mut event) };

@@ -102,8 +102,9 @@ pub(crate) fn attributes(
 /// Makers of the cards in [`RATES`].
 const MELLANOX: u32 = 0x02c9;
 
-/// Small messages a second, in and out together, by the number of the part. Libraries do not tell; these are published measurements of WRITEs
-/// on one port (rdma_bench for Connect-IB, ScaleRPC Fig. 1 for ConnectX-3), or the maker's word. None was measured by us.
+/// Small messages a second, in and out together, by the number of the part. Libraries do not tell; these are published
+/// measurements of WRITEs on one port (rdma_bench for Connect-IB, ScaleRPC Fig. 1 for ConnectX-3), or the maker's word.
+/// None was measured by us.
 const RATES: [(&[u32], u64); 5] = [
     // ConnectX-3 and its Pro.
     (&[0x1003, 0x1007], 25_000_000),

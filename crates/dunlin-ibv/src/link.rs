@@ -1,8 +1,8 @@
 //! The port as it is now: ports go down and up, and addresses come and go, while a device is open.
 //!
-//! The thread of events looks again whenever the library says that something changed, and whoever makes a connection looks
-//! again when the port was last seen down: an event that never came costs nothing then. Connections that are there keep
-//! what they were made with.
+//! The thread of events looks again whenever the library says that something changed, and whoever makes a connection
+//! looks again when the port was last seen down: an event that never came costs nothing then. Connections that are
+//! there keep what they were made with.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

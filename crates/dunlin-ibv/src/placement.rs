@@ -1,8 +1,8 @@
 //! In which order the bytes of a WRITE become visible: what is assumed, and why.
 //!
 //! Above this device a ring with canaries or valid bytes works only where a WRITE is placed in ascending addresses. The
-//! specification promises nothing before the completion; PCIe lets a NIC write with relaxed ordering. So a NIC counts as
-//! unordered unless it says otherwise or its owner does.
+//! specification promises nothing before the completion; PCIe lets a NIC write with relaxed ordering. So a NIC counts
+//! as unordered unless it says otherwise or its owner does.
 
 use std::path::Path;
 

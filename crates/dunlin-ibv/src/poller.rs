@@ -22,8 +22,8 @@ pub(crate) struct Poller {
     source: ReadU32,
     flags: ReadU32,
     stamp: Option<(unsafe extern "C" fn(*mut CqEx) -> u64, Clock)>,
-    /// Begins and ends for each completion: soft-RoCE's library (rdma-core 44) ends by itself where `next` finds nothing, and
-    /// would skip a completion when it is told to.
+    /// Begins and ends for each completion: soft-RoCE's library (rdma-core 44) ends by itself where `next` finds
+    /// nothing, and would skip a completion when it is told to.
     one_by_one: bool,
 }
 

@@ -134,8 +134,8 @@ impl IbvRegion {
         pages: Option<Arc<Pages>>,
     ) -> Result<Self, VerbsError> {
         let core = domain.device.core();
-        // The bits of the wall are the library's. A peer may write only what the device may; our own requests are held to
-        // `access` when they are posted.
+        // The bits of the wall are the library's. A peer may write only what the device may; our own requests are held
+        // to `access` when they are posted.
         let mut flags = access.bits() as i32;
         if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
             flags |= c::ACCESS_LOCAL_WRITE;

@@ -5,8 +5,9 @@
 //! valgrind --tool=callgrind target/release/examples/instructions flock 1 8 500 dispatched
 //! ```
 //!
-//! Preset, threads of the client, calls out of each, microseconds, and whether a dispatcher takes the answers. Two runs of different length give what a
-//! call takes; functions that look in vain are left out, for that has a price of its own. `effort.rs` of `dunlin-rpc` has what was found.
+//! Preset, threads of the client, calls out of each, microseconds, and whether a dispatcher takes the answers. Two runs
+//! of different length give what a call takes; functions that look in vain are left out, for that has a price of its
+//! own. `effort.rs` of `dunlin-rpc` has what was found.
 
 use dunlin::Preset;
 use dunlin_lab::load::{RpcBench, RpcPlan};

@@ -1,4 +1,5 @@
-//! The papers' claims: every quantitative statement of the five papers, with the class that says what it may be used for.
+//! The papers' claims: every quantitative statement of the five papers, with the class that says what it may be used
+//! for.
 //!
 //! `data/claims.csv` holds facts with their place in the paper; a row's id names it everywhere else.
 

@@ -1,8 +1,8 @@
 //! The freeze: which parameter files the scorecard may be read with, by their hashes, and what each was fitted to.
 //!
-//! `data/frozen.toml` is checked in. A file that differs from it has been changed since it was frozen; claims of the class `predict`
-//! are then not judged, because nobody could tell whether the change was made for their sake. Freezing anew is a decision: look at what
-//! the change was fitted to, then check in what `dunlin lab freeze` prints.
+//! `data/frozen.toml` is checked in. A file that differs from it has been changed since it was frozen; claims of the
+//! class `predict` are then not judged, because nobody could tell whether the change was made for their sake. Freezing
+//! anew is a decision: look at what the change was fitted to, then check in what `dunlin lab freeze` prints.
 
 use std::fmt::Write;
 

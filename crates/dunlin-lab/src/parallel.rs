@@ -1,4 +1,5 @@
-//! Independent points of an experiment on several real threads: each has a cluster of its own, so the result does not depend on how many.
+//! Independent points of an experiment on several real threads: each has a cluster of its own, so the result does not
+//! depend on how many.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;

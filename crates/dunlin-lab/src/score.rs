@@ -1,7 +1,8 @@
 //! The scorecard: every claim with a verdict.
 //!
-//! A claim that several answers belong to is within when all of them are. Its row shows the first that is not, or the first. Answers
-//! that stand for no claim, such as rows of the calibration data, have rows of their own behind the claims.
+//! A claim that several answers belong to is within when all of them are. Its row shows the first that is not, or the
+//! first. Answers that stand for no claim, such as rows of the calibration data, have rows of their own behind the
+//! claims.
 
 use serde::Serialize;
 

@@ -22,8 +22,8 @@ pub struct Moved {
 /// A claim whose verdict changed: its id, the verdict before and after, our value before and after.
 pub type MovedClaim = (String, Verdict, Verdict, Option<f64>, Option<f64>);
 
-/// All guessed values: the file's name for what it describes, the parameter, its value. Zeros are left out, as halving and doubling
-/// do nothing to them.
+/// All guessed values: the file's name for what it describes, the parameter, its value. Zeros are left out, as halving
+/// and doubling do nothing to them.
 pub fn guesses() -> Vec<Setting> {
     let mut found = Vec::new();
     let mut add = |of: &str, origins: &[Origin], get: &dyn Fn(&str) -> Option<f64>| {

@@ -27,7 +27,8 @@ pub fn verbs() -> Speed {
     (cluster.events(), began.elapsed())
 }
 
-/// Half a virtual millisecond of calls: 23 clients of 8 threads, all with stacks of their own, that share queue pairs as FLOCK does.
+/// Half a virtual millisecond of calls: 23 clients of 8 threads, all with stacks of their own, that share queue pairs
+/// as FLOCK does.
 pub fn calls() -> Speed {
     let mut nic = NicParameters::connectx_5();
     nic.in_order_placement = 1.0;

@@ -212,7 +212,8 @@ fn hundreds_of_threads_share_lanes_and_the_same_seed_gives_the_same_run() {
     assert_ne!(many(2).0, first.0);
 }
 
-/// Threads whose long requests name memory of a lane that the server then deactivates: the requests go along to another lane.
+/// Threads whose long requests name memory of a lane that the server then deactivates: the requests go along to another
+/// lane.
 #[test]
 fn long_requests_leave_a_lane_that_gets_no_credits() {
     const THREADS: usize = 6;
@@ -251,7 +252,8 @@ fn long_requests_leave_a_lane_that_gets_no_credits() {
     }
 }
 
-/// Fails a queue pair of the client each now and then while its threads call: each call ends once, with its answer or with the loss.
+/// Fails a queue pair of the client each now and then while its threads call: each call ends once, with its answer or
+/// with the loss.
 #[test]
 fn every_call_ends_once_when_lanes_fail() {
     for dispatched in [false, true] {
@@ -347,8 +349,8 @@ fn lanes_fail(dispatched: bool) {
     close(&cluster, 1, client);
 }
 
-/// FLOCK §8.3.1: as many responses go together as requests came together, so eight calls of one thread take eight messages each way. One
-/// in 64 is acknowledged.
+/// FLOCK §8.3.1: as many responses go together as requests came together, so eight calls of one thread take eight
+/// messages each way. One in 64 is acknowledged.
 #[test]
 fn each_message_is_answered_by_one() {
     let plan = RpcPlan::flock(Preset::QpPerThread, 1, 8);
@@ -379,8 +381,8 @@ fn a_dispatcher_may_share_the_core_of_its_threads() {
     assert_eq!(bench.stop(), (0, 0));
 }
 
-/// Requests of one side neither leave nor fail, while it still acknowledges what the other side writes: the call ends with the loss of the
-/// connection long before its deadline, and the next connection works.
+/// Requests of one side neither leave nor fail, while it still acknowledges what the other side writes: the call ends
+/// with the loss of the connection long before its deadline, and the next connection works.
 #[test]
 fn a_connection_whose_requests_stay_out_is_given_up() {
     const DEADLINE: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! gRPC over a byte stream on two rings: tonic at both ends, unmodified.
 //!
-//! `cargo run --release -p dunlin-ring --example grpc -- 1000` for so many calls. The service is written by hand, so that no compiler for
-//! .proto files is needed; generated code calls the same functions.
+//! `cargo run --release -p dunlin-ring --example grpc -- 1000` for so many calls. The service is written by hand, so
+//! that no compiler for .proto files is needed; generated code calls the same functions.
 
 mod common;
 

@@ -1,8 +1,10 @@
-//! RB²'s case 1: a network function that counts traffic by flow. Records of 40 bytes (flow key, timestamp, sequence, size) go one way.
+//! RB²'s case 1: a network function that counts traffic by flow. Records of 40 bytes (flow key, timestamp, sequence,
+//! size) go one way.
 //!
-//! `cargo run --release -p dunlin-ring --example nf -- 30000000 rb2` for so many packets over a design. The trace is generated: flows by a
-//! Zipf-like law with an exponent of one, packet sizes small or full; the paper's CAIDA trace is not free. With a third argument, `nf 30000000
-//! rb2 trace.pcap`, the packets are those of a pcap file, again and again.
+//! `cargo run --release -p dunlin-ring --example nf -- 30000000 rb2` for so many packets over a design. The trace is
+//! generated: flows by a Zipf-like law with an exponent of one, packet sizes small or full; the paper's CAIDA trace is
+//! not free. With a third argument, `nf 30000000 rb2 trace.pcap`, the packets are those of a pcap file, again and
+//! again.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! One way through a ring between two threads, each on a core of its own: what to put under a profiler.
 //!
-//! `cargo run --release -p dunlin-ring --example one_way -- rb2 64 2` for a design, a size and a number of seconds; then the slots, α, β,
-//! `elastic` or not, and `header` where each message shall tell its length.
+//! `cargo run --release -p dunlin-ring --example one_way -- rb2 64 2` for a design, a size and a number of seconds;
+//! then the slots, α, β, `elastic` or not, and `header` where each message shall tell its length.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -91,7 +91,8 @@ fn send(producer: &mut Producer<ShmDevice>, size: usize, number: u64) {
     let mut looks = 0u32;
     loop {
         let sent = producer.try_send_with(size, |place| {
-            // A line by a loop of known length, as the bare ring of `dunlin perf limits` fills its own; of longer messages the first.
+            // A line by a loop of known length, as the bare ring of `dunlin perf limits` fills its own; of longer
+            // messages the first.
             if let Some(line) = place.first_chunk_mut::<64>() {
                 line.as_chunks_mut::<8>().0.fill(number.to_le_bytes());
             } else {

@@ -1,4 +1,5 @@
-//! RB²'s case 2: a database that only reads (YCSB-C). Requests of 16 bytes go one way and responses of 128 the other, on two rings.
+//! RB²'s case 2: a database that only reads (YCSB-C). Requests of 16 bytes go one way and responses of 128 the other,
+//! on two rings.
 //!
 //! `cargo run --release -p dunlin-ring --example ycsb -- 3000000 rb2` for so many requests over a design.
 

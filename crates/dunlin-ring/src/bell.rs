@@ -1,9 +1,11 @@
-//! Sleep and wake-ups of one end of a ring: an end that has announced its sleep is woken by the next thing that it may wait for.
+//! Sleep and wake-ups of one end of a ring: an end that has announced its sleep is woken by the next thing that it may
+//! wait for.
 //!
-//! Who wants to sleep WRITEs a new number into the *sleep word* of the peer. The peer compares that word with the number it answered last, each
-//! time after it has told of a tail, a head or the end; when they differ it posts one empty WRITE with immediate, which takes one of a few
-//! RECEIVEs and raises the event of the sleeper's completion channel. Nobody sleeps before its announcement is known to have arrived, and then
-//! looks on for longer than a store takes to become visible: see [`crate::stream`].
+//! Who wants to sleep WRITEs a new number into the *sleep word* of the peer. The peer compares that word with the
+//! number it answered last, each time after it has told of a tail, a head or the end; when they differ it posts one
+//! empty WRITE with immediate, which takes one of a few RECEIVEs and raises the event of the sleeper's completion
+//! channel. Nobody sleeps before its announcement is known to have arrived, and then looks on for longer than a store
+//! takes to become visible: see [`crate::stream`].
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -111,8 +113,8 @@ impl<D: Device> Link<D> {
         self.post(&mut [request], false, name)
     }
 
-    /// Announces that this end is going to sleep, if that has not been done. `true` when the peer is known to have heard of it and the event is armed:
-    /// then whoever has looked once more, and found nothing, may sleep.
+    /// Announces that this end is going to sleep, if that has not been done. `true` when the peer is known to have
+    /// heard of it and the event is armed: then whoever has looked once more, and found nothing, may sleep.
     pub(crate) fn prepare_sleep(&mut self, name: u64) -> Result<(bool, Polled), RingError> {
         let entries = self.has_entries(1);
         let Some(bell) = &mut self.bell else {

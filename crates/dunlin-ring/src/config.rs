@@ -24,8 +24,8 @@ pub struct RingConfig {
     pub design: Design,
     /// N: slots of the ring, a power of two from 4 to 2^20; 128, as in the paper's evaluation.
     pub slots: usize,
-    /// Bytes of a slot, a multiple of 8; 64. Slots that are multiples of 64 share no cache line. Designs without slots have an array of as
-    /// many bytes.
+    /// Bytes of a slot, a multiple of 8; 64. Slots that are multiples of 64 share no cache line. Designs without slots
+    /// have an array of as many bytes.
     pub slot_bytes: usize,
     /// How messages tell their length; a header.
     pub framing: Framing,
@@ -43,8 +43,9 @@ impl Default for RingConfig {
 }
 
 impl RingConfig {
-    /// How many slots [`RingConfig::for_messages`] and [`RingConfig::for_records`] choose: the paper's 128, and fewer where they would be more
-    /// than 32 MiB, down to 16. A larger array is not in any cache when the ring comes round, and gains nothing by its length.
+    /// How many slots [`RingConfig::for_messages`] and [`RingConfig::for_records`] choose: the paper's 128, and fewer
+    /// where they would be more than 32 MiB, down to 16. A larger array is not in any cache when the ring comes round,
+    /// and gains nothing by its length.
     pub fn usual_slots(slot_bytes: usize) -> usize {
         const MOST: usize = 32 << 20;
         let fit = (MOST / slot_bytes.max(1)).max(16);
@@ -59,8 +60,8 @@ impl RingConfig {
         Geometry::new(self).map(drop)
     }
 
-    /// For messages of up to `bytes`, one to a slot. Where slots are WRITTEN by multiples of eight they need not be whole cache lines, because
-    /// eight of them are: 64 bytes and their header take 72, not 128.
+    /// For messages of up to `bytes`, one to a slot. Where slots are WRITTEN by multiples of eight they need not be
+    /// whole cache lines, because eight of them are: 64 bytes and their header take 72, not 128.
     pub fn for_messages(design: Design, bytes: usize) -> Self {
         let by_eights = match design.batching {
             Batching::Adaptive {
@@ -80,8 +81,8 @@ impl RingConfig {
         }
     }
 
-    /// For messages of exactly `bytes`, one to a slot, without headers where the design needs none: slot size is message size, as in the
-    /// paper's evaluation.
+    /// For messages of exactly `bytes`, one to a slot, without headers where the design needs none: slot size is
+    /// message size, as in the paper's evaluation.
     pub fn for_records(design: Design, bytes: usize) -> Self {
         let framing = Framing::Fixed(bytes);
         let extra = prefix(&design, framing) + suffix(&design);

@@ -18,8 +18,8 @@ pub enum Layout {
 pub enum HeadSync {
     /// The consumer WRITEs its head after every γ slots.
     LazyPush,
-    /// The producer READs the head after every γ slots that it has written, without waiting for it, and when its copy says that the
-    /// ring is full. With a γ of the whole ring it READs only then.
+    /// The producer READs the head after every γ slots that it has written, without waiting for it, and when its copy
+    /// says that the ring is full. With a γ of the whole ring it READs only then.
     LazyPull,
     /// The consumer WRITEs its head after every message.
     ActivePush,
@@ -32,11 +32,11 @@ pub enum TailSync {
     WriteTwice,
     /// A WRITE with immediate data, which says how far the tail moved; the consumer polls its completion queue.
     CompletionQueue,
-    /// The consumer polls the length at the start of the next message, then the byte behind its end. Needs a device that places a
-    /// WRITE in address order, and a consumer that zeroes what it has read.
+    /// The consumer polls the length at the start of the next message, then the byte behind its end. Needs a device
+    /// that places a WRITE in address order, and a consumer that zeroes what it has read.
     PollMessage,
-    /// A WRITE of the message without its length, then a WRITE of the length, which the consumer polls: what RB² §V-A made of FaRM
-    /// for NICs that place in any order. The consumer zeroes what it has read.
+    /// A WRITE of the message without its length, then a WRITE of the length, which the consumer polls: what RB² §V-A
+    /// made of FaRM for NICs that place in any order. The consumer zeroes what it has read.
     PollLength,
 }
 
@@ -56,7 +56,8 @@ pub enum Batching {
         /// Elastic threshold: no tail is WRITTEN while the one before it is under way. Off, every α slots.
         elastic: bool,
     },
-    /// At once while fewer than so many WRITEs are under way, together otherwise (SocksDirect). Each WRITE makes a completion.
+    /// At once while fewer than so many WRITEs are under way, together otherwise (SocksDirect). Each WRITE makes a
+    /// completion.
     InFlight {
         /// WRITEs under way at most.
         most: u32,
@@ -80,11 +81,11 @@ pub struct Design {
     pub tail_sync: TailSync,
     /// When messages are handed to the device.
     pub batching: Batching,
-    /// Whether messages are made and read in the arrays themselves. Off, both ends copy through a buffer of their own, whatever
-    /// calls the user makes.
+    /// Whether messages are made and read in the arrays themselves. Off, both ends copy through a buffer of their own,
+    /// whatever calls the user makes.
     pub zero_copy: bool,
-    /// Whether shared pointers have a cache line each and slots begin on one (RB² §IV-C). Off, pointers are packed and the array
-    /// begins right behind them, so that each slot straddles a line more.
+    /// Whether shared pointers have a cache line each and slots begin on one (RB² §IV-C). Off, pointers are packed and
+    /// the array begins right behind them, so that each slot straddles a line more.
     pub cache_lines: bool,
 }
 
@@ -124,8 +125,8 @@ impl Design {
         cache_lines: true,
     };
 
-    /// FaRM's ring: an array at the consumer only, messages back to back, found by polling them. On devices that place in any order
-    /// use [`Design::FARM_UNORDERED`].
+    /// FaRM's ring: an array at the consumer only, messages back to back, found by polling them. On devices that place
+    /// in any order use [`Design::FARM_UNORDERED`].
     pub const FARM: Self = Self {
         name: "farm",
         layout: Layout::BackToBack,
@@ -144,7 +145,8 @@ impl Design {
         ..Self::FARM
     };
 
-    /// SocksDirect's ring: back to back, WRITE with immediate data, messages gathered while ten WRITEs are under way, copies.
+    /// SocksDirect's ring: back to back, WRITE with immediate data, messages gathered while ten WRITEs are under way,
+    /// copies.
     pub const SOCKSDIRECT: Self = Self {
         name: "socksdirect",
         mirrored: true,

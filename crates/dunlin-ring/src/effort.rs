@@ -1,7 +1,8 @@
 //! What the steps of the engines take of a core beside verbs, copies and looks in vain: instructions, counted.
 //!
-//! A simulated core is charged them ([`Work::Instructions`]); on a real one the charge is not there. They are averages of what callgrind
-//! counts in `examples/instructions.rs` over `shm`, for messages of 64 B in designs of all kinds; a design by itself is within a fifth of them.
+//! A simulated core is charged them ([`Work::Instructions`]); on a real one the charge is not there. They are averages
+//! of what callgrind counts in `examples/instructions.rs` over `shm`, for messages of 64 B in designs of all kinds; a
+//! design by itself is within a fifth of them.
 
 use dunlin_verbs::Work;
 

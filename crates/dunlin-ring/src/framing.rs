@@ -1,7 +1,7 @@
 //! The header of a message: its length, and the complement of its length.
 //!
-//! The complement makes a header that is only half there, on a device that places by smaller steps than a word, differ from every header
-//! that is whole; and zero, which is what a reader finds where nothing was written, is no header.
+//! The complement makes a header that is only half there, on a device that places by smaller steps than a word, differ
+//! from every header that is whole; and zero, which is what a reader finds where nothing was written, is no header.
 
 use crate::config::Framing;
 use crate::design::{Design, Layout, TailSync};

@@ -58,8 +58,8 @@ fn ring<D: Device>(devices: &[D; 2], input: &mut Input<'_>) -> Option<(Producer<
     ))
 }
 
-/// A producer that writes whatever the input says into all it may write. The consumer reads messages of lengths that there can be, or fails, and
-/// stays failed.
+/// A producer that writes whatever the input says into all it may write. The consumer reads messages of lengths that
+/// there can be, or fails, and stays failed.
 ///
 /// # Panics
 /// When it does not.
@@ -108,8 +108,8 @@ pub fn lying_producer<D: Device>(devices: &[D; 2], bytes: &[u8]) {
     }
 }
 
-/// A consumer that writes whatever the input says into all it may write. The producer sends, waits, or fails, and stays failed; it never thinks that
-/// more was read than it has told of.
+/// A consumer that writes whatever the input says into all it may write. The producer sends, waits, or fails, and stays
+/// failed; it never thinks that more was read than it has told of.
 ///
 /// # Panics
 /// When it does not.

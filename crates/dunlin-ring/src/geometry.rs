@@ -12,7 +12,8 @@ const SLOTS: std::ops::RangeInclusive<usize> = 4..=1 << 20;
 const ARRAY_BYTES_MAX: usize = 1 << 34;
 /// Messages back to back begin on multiples of this, so that their headers are aligned words.
 const BACK_TO_BACK_BYTES: usize = 8;
-/// Neighbours in the list are so many slots apart, as nodes from a pool are not side by side. Odd, so that all slots are visited.
+/// Neighbours in the list are so many slots apart, as nodes from a pool are not side by side. Odd, so that all slots
+/// are visited.
 const LINK_STRIDE: u64 = 5;
 
 /// The measures of a ring.
@@ -103,8 +104,8 @@ impl Geometry {
             HeadSync::LazyPull | HeadSync::ActivePush => 1,
         };
         let spans = design.layout != Layout::LinkedSlots;
-        // A message that would run over the end of the array begins at its start instead, and skips less than its own units. It
-        // must find room when the consumer has read everything and not yet pushed the last of it.
+        // A message that would run over the end of the array begins at its start instead, and skips less than its own
+        // units. It must find room when the consumer has read everything and not yet pushed the last of it.
         let longest_units = if spans { (units - push).div_ceil(2) } else { 1 };
         let (prefix, suffix) = (prefix(design, *framing), suffix(design));
         let mut longest = (longest_units as usize * unit_bytes)
@@ -181,7 +182,8 @@ impl Geometry {
         }
     }
 
-    /// Units from a position to the end of the array that a message of `units` must skip; zero when it fits before the end.
+    /// Units from a position to the end of the array that a message of `units` must skip; zero when it fits before the
+    /// end.
     #[inline(always)]
     pub(crate) fn skip(&self, position: u64, units: u64) -> u64 {
         if units == 1 {

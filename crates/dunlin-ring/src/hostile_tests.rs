@@ -1,5 +1,5 @@
-//! A peer that writes whatever it likes into all it may write: the other side fails with an error or reads nonsense that it was sent, and never
-//! crashes, hangs, or touches a byte outside its ring.
+//! A peer that writes whatever it likes into all it may write: the other side fails with an error or reads nonsense
+//! that it was sent, and never crashes, hangs, or touches a byte outside its ring.
 
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::Region;

@@ -1,9 +1,9 @@
 //! RB²: the distributed ring buffer, between one producer and one consumer, over any device.
 //!
-//! Two arrays of equal slots, one at each side. The producer makes messages in its own array and WRITEs them to the same slots of the
-//! other; the consumer reads them there. Three pointers cross: the tail behind the messages, the head back. How they cross, where messages
-//! lie, and when they are sent are choices of a [`Design`]: RB² is one point of that space, and the rings that it was compared with are
-//! others, so that all of them are the same code.
+//! Two arrays of equal slots, one at each side. The producer makes messages in its own array and WRITEs them to the
+//! same slots of the other; the consumer reads them there. Three pointers cross: the tail behind the messages, the head
+//! back. How they cross, where messages lie, and when they are sent are choices of a [`Design`]: RB² is one point of
+//! that space, and the rings that it was compared with are others, so that all of them are the same code.
 //!
 //! ```text
 //! application -> Producer -> policy::Sender (pointers, adaptive batching) -> memory::Mirror -> Link -> queue pair
@@ -11,8 +11,8 @@
 //! application <- Consumer <- policy::Receiver (pointers, lazy push)      <- memory::Inbound <--+
 //! ```
 //!
-//! Both ends are state machines: they do what can be done now, never sleep, and know no clock. Nothing on the path of a message allocates,
-//! locks or calls the system. `docs/rb2.md` has the paper's terms and ours side by side.
+//! Both ends are state machines: they do what can be done now, never sleep, and know no clock. Nothing on the path of a
+//! message allocates, locks or calls the system. `docs/rb2.md` has the paper's terms and ours side by side.
 //!
 //! ```
 //! use dunlin_ring::{Received, RingConfig, UnconnectedConsumer, UnconnectedProducer};

@@ -1,7 +1,7 @@
 //! The queue pair under one end of a ring: posting with few completions, and keeping account of them.
 //!
-//! RB² asks for a completion of pointer advancements only (§IV-B). What else must complete is decided here: often enough that entries of
-//! the send queue come back and that places in the array are known to be free.
+//! RB² asks for a completion of pointer advancements only (§IV-B). What else must complete is decided here: often
+//! enough that entries of the send queue come back and that places in the array are known to be free.
 
 use std::collections::VecDeque;
 
@@ -98,8 +98,8 @@ impl<D: Device> Link<D> {
         self.signaled.len()
     }
 
-    /// Posts requests with one doorbell; the last one is signaled if `signal` or if it is time, under `name`. The caller has seen that
-    /// there are entries.
+    /// Posts requests with one doorbell; the last one is signaled if `signal` or if it is time, under `name`. The
+    /// caller has seen that there are entries.
     ///
     /// # Errors
     /// When the queue pair does not take them; the ring is over then.

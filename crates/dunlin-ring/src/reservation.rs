@@ -23,8 +23,8 @@ impl<'a, D: Device> Reservation<'a, D> {
         }
     }
 
-    /// The bytes, to be filled; at first what an earlier message left there. The slice is plain memory: no peer reaches this side's array, and
-    /// the device reads it only from the commit on.
+    /// The bytes, to be filled; at first what an earlier message left there. The slice is plain memory: no peer reaches
+    /// this side's array, and the device reads it only from the commit on.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.producer.room(self.offset, self.length)
     }

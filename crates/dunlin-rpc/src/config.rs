@@ -26,7 +26,8 @@ pub(crate) const UNHEARD_PAUSE: Duration = Duration::from_micros(50);
 pub(crate) const REST: Duration = Duration::from_micros(20);
 
 impl Default for WaitMode {
-    /// 50 µs of polling: above a round trip on any RDMA network, and a hundredth of a per cent of a core at ten wake-ups a second.
+    /// 50 µs of polling: above a round trip on any RDMA network, and a hundredth of a per cent of a core at ten
+    /// wake-ups a second.
     fn default() -> Self {
         Self::Doze {
             spin: Duration::from_micros(50),
@@ -41,13 +42,13 @@ pub enum PacketLoss {
     /// The calls in it end with [`crate::CallError::PacketLost`]; all others go on.
     #[default]
     FailCalls,
-    /// It also ends the client, as it ends the process in FaSST (§4.3): the calls in it end as above, and whoever calls later, on any
-    /// thread, gets [`crate::CallError::PacketLossFatal`].
+    /// It also ends the client, as it ends the process in FaSST (§4.3): the calls in it end as above, and whoever calls
+    /// later, on any thread, gets [`crate::CallError::PacketLossFatal`].
     EndClient,
 }
 
-/// How many verbs of a datagram queue pair go together (FaSST §4.2), for presets over datagrams. What is together is cheaper; smaller numbers are
-/// for measurements of what that is worth.
+/// How many verbs of a datagram queue pair go together (FaSST §4.2), for presets over datagrams. What is together is
+/// cheaper; smaller numbers are for measurements of what that is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramBatches {
     /// Datagrams with one doorbell, whoever they are for, from 1 to 16 (doorbell batching). 16 by default.
@@ -94,10 +95,11 @@ impl DatagramBatches {
 /// Limits of one channel. Both sides have their own; what a side receives is bounded by its own limits.
 #[derive(Clone, Debug)]
 pub struct ChannelConfig {
-    /// Bytes of the ring that the peer writes into: a power of two from 16 KiB to 16 MiB. 64 KiB by default. On a lane that one thread has alone, over a
-    /// device that stores WRITEs into the peer's memory (`shm`), half of it is used.
+    /// Bytes of the ring that the peer writes into: a power of two from 16 KiB to 16 MiB. 64 KiB by default. On a lane
+    /// that one thread has alone, over a device that stores WRITEs into the peer's memory (`shm`), half of it is used.
     pub ring_bytes: usize,
-    /// Payload bytes that travel inside the ring; longer ones are fetched by READ. At most a quarter of the ring. 4 KiB by default.
+    /// Payload bytes that travel inside the ring; longer ones are fetched by READ. At most a quarter of the ring. 4 KiB
+    /// by default.
     pub eager_bytes: usize,
     /// Longest payload of a request or response. 16 MiB by default.
     pub max_message_bytes: usize,
@@ -105,11 +107,12 @@ pub struct ChannelConfig {
     pub max_outstanding: usize,
     /// How threads wait.
     pub wait: WaitMode,
-    /// Servers over rings: each message of a client is answered by one of its own, as in FLOCK (§8.3.1: as many responses go together as
-    /// requests came together). Off by default: what has come in several messages is answered together, by fewer WRITEs.
+    /// Servers over rings: each message of a client is answered by one of its own, as in FLOCK (§8.3.1: as many
+    /// responses go together as requests came together). Off by default: what has come in several messages is answered
+    /// together, by fewer WRITEs.
     pub answer_each_message: bool,
-    /// Presets over datagrams: how long a call may stay without a sign before the client asks what became of it, from 10 ms to an
-    /// hour. 1 s by default, as in FaSST.
+    /// Presets over datagrams: how long a call may stay without a sign before the client asks what became of it, from
+    /// 10 ms to an hour. 1 s by default, as in FaSST.
     pub loss_timeout: Duration,
     /// Presets over datagrams that do not send again: what a lost packet does.
     pub packet_loss: PacketLoss,
@@ -117,7 +120,8 @@ pub struct ChannelConfig {
     pub datagram_batches: DatagramBatches,
     /// The preset `erpc`: packets of a session on their way at once, from 1 to 32. 8 by default.
     pub session_credits: usize,
-    /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices that send over a network. On by default.
+    /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices that send over a network.
+    /// On by default.
     pub congestion_control: bool,
 }
 
@@ -154,8 +158,8 @@ const SESSION_CREDITS: usize = 32;
 const MAX_OUTSTANDING: usize = 1 << 16;
 
 impl ChannelConfig {
-    /// For a lane that many threads share because there are to be `few`: what they have on their way fits into its ring as into those of the
-    /// lanes that it stands for.
+    /// For a lane that many threads share because there are to be `few`: what they have on their way fits into its ring
+    /// as into those of the lanes that it stands for.
     pub(crate) fn shared_by_many(&self, few: bool) -> Self {
         let rings = if few { SHARED_RINGS } else { 1 };
         Self {
@@ -164,8 +168,8 @@ impl ChannelConfig {
         }
     }
 
-    /// For a lane that one thread has alone. Where WRITEs are stores a ring is read while it is written, and it is resident at both sides, in each of
-    /// thousands of connections: half of it does.
+    /// For a lane that one thread has alone. Where WRITEs are stores a ring is read while it is written, and it is
+    /// resident at both sides, in each of thousands of connections: half of it does.
     pub(crate) fn of_one_thread(&self, attributes: &DeviceAttributes) -> Self {
         let least = (4 * self.eager_bytes)
             .next_power_of_two()

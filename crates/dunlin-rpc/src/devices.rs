@@ -130,7 +130,8 @@ pub fn chosen(name: &str) -> Option<String> {
     Some(format!("{}: {}", port.gid, port.why))
 }
 
-/// The address of this host from which the system would reach another; `None` for this host itself, and without a route.
+/// The address of this host from which the system would reach another; `None` for this host itself, and without a
+/// route.
 fn local_address(remote: SocketAddr) -> Option<IpAddr> {
     let any: SocketAddr = match remote {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -156,8 +157,8 @@ fn open_all(local: Option<IpAddr>) -> Vec<Opened> {
     all
 }
 
-/// The usable devices, all or those with the name or kind `only`; of several NICs the one whose interface has the address
-/// `local` of this host, if there is one.
+/// The usable devices, all or those with the name or kind `only`; of several NICs the one whose interface has the
+/// address `local` of this host, if there is one.
 ///
 /// # Errors
 /// The names there are, when `only` is none of them.
@@ -181,8 +182,8 @@ pub(crate) fn fabrics(only: Option<&str>, local: Option<IpAddr>) -> Result<Fabri
     Ok(usable)
 }
 
-/// What a client of `address` offers when nothing is chosen: all devices that are usable here, with whom each can reach; of
-/// several NICs the one whose interface leads to the address.
+/// What a client of `address` offers when nothing is chosen: all devices that are usable here, with whom each can
+/// reach; of several NICs the one whose interface leads to the address.
 ///
 /// # Errors
 /// When this host cannot be told from others.

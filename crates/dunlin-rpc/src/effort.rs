@@ -1,8 +1,9 @@
 //! What the steps of a call take of a core beside verbs, copies and looks in vain: instructions, counted.
 //!
-//! A simulated core is charged them ([`Work::Instructions`]); on a real one the charge is not there. Each is what callgrind counts for the functions of
-//! its step, in simulated windows with calls of 64 B, eight out, in release (`examples/instructions.rs` of `dunlin-lab`); those of datagrams are what a whole
-//! call takes, divided among its steps.
+//! A simulated core is charged them ([`Work::Instructions`]); on a real one the charge is not there. Each is what
+//! callgrind counts for the functions of its step, in simulated windows with calls of 64 B, eight out, in release
+//! (`examples/instructions.rs` of `dunlin-lab`); those of datagrams are what a whole call takes, divided among its
+//! steps.
 
 use dunlin_verbs::Work;
 
@@ -22,7 +23,8 @@ pub(crate) const TOOK: Work = Work::Instructions(165);
 
 /// A call begun by a thread that leads a shared lane, and sends for itself.
 pub(crate) const SENT_ALONE: Work = Work::Instructions(280);
-/// The same by a thread that comes to the lane's queue, which has taken the answer before out of its mailbox (120 of these).
+/// The same by a thread that comes to the lane's queue, which has taken the answer before out of its mailbox (120 of
+/// these).
 pub(crate) const JOINED: Work = Work::Instructions(400);
 /// What the leader gathers for a message.
 pub(crate) const GATHERED: Work = Work::Instructions(240);

@@ -33,24 +33,26 @@ pub enum CallError {
         /// Whether the server executed the call: then its response was lost. If not, it will not execute it any more.
         executed: bool,
     },
-    /// A packet was lost before, and that ends this client because [`crate::PacketLoss::EndClient`] is set. The call was not sent.
+    /// A packet was lost before, and that ends this client because [`crate::PacketLoss::EndClient`] is set. The call
+    /// was not sent.
     #[error("a packet was lost before, which ends this client (packet_loss): make another")]
     PacketLossFatal,
-    /// The preset has no one-sided operations and no regions: datagrams (UD) carry SEND only. The operation was not sent.
+    /// The preset has no one-sided operations and no regions: datagrams (UD) carry SEND only. The operation was not
+    /// sent.
     #[error("this preset has no one-sided operations, datagrams (UD) carry SEND only: use a preset over RC, such as plain or flock")]
     OneSidedUnsupported,
     /// There is no connection and none could be made. The call was not sent.
     #[error("not connected: {0}")]
     Connect(#[source] Arc<ConnectError>),
-    /// A handler that runs on a polling thread called the server that it is a handler of: it would have waited for itself. The call was not sent,
-    /// unless it was made by a [`crate::Pipeline`] from elsewhere.
+    /// A handler that runs on a polling thread called the server that it is a handler of: it would have waited for
+    /// itself. The call was not sent, unless it was made by a [`crate::Pipeline`] from elsewhere.
     #[error("{OWN_SERVER}")]
     OwnServer,
     /// The server has no such handler.
     #[error("the server has no handler {0}")]
     UnknownHandler(HandlerId),
-    /// The request or its response is longer than one side takes. A request was not sent; a response was made by the handler and
-    /// thrown away.
+    /// The request or its response is longer than one side takes. A request was not sent; a response was made by the
+    /// handler and thrown away.
     #[error("{}: the limit is {limit} bytes (max_message_bytes)", too_long(*bytes))]
     TooLong {
         /// Bytes of the message; zero when only the server knows.
@@ -135,7 +137,8 @@ pub enum CallError {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
-    /// This process was made by `fork()` after the client was: its connections are the parent's, who goes on with them. Nothing was sent.
+    /// This process was made by `fork()` after the client was: its connections are the parent's, who goes on with them.
+    /// Nothing was sent.
     #[error("this process was forked after the client was made, and its connections are the parent's: connect anew in the child")]
     Forked,
     /// The answer is not what this version of the client reads.

@@ -1,7 +1,7 @@
 //! Devices behind one door: what clients and servers ask of a device, without naming its type.
 //!
-//! Everything that runs for each message is compiled for its device; only the making of lanes and services, and one call for each
-//! poll of a lane, goes through these traits.
+//! Everything that runs for each message is compiled for its device; only the making of lanes and services, and one
+//! call for each poll of a lane, goes through these traits.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -50,7 +50,8 @@ pub(crate) enum Owner {
     Thread,
     /// Whoever it is handed to: it has a queue pair of its own.
     Alone,
-    /// Whoever it is handed to, with lanes to other servers: they share a queue pair, that of [`Lane::queue`], if it is of the same device.
+    /// Whoever it is handed to, with lanes to other servers: they share a queue pair, that of [`Lane::queue`], if it is
+    /// of the same device.
     Beside(Arc<dyn Any + Send + Sync>),
 }
 
@@ -257,8 +258,8 @@ fn usable<D: Device>(queue: &Arc<dyn Any + Send + Sync>, device: &D) -> Option<S
 /// Those of one thread, on whatever devices.
 type Endpoints = Vec<Weak<dyn Any + Send + Sync>>;
 
-/// The endpoint of the calling thread on a device: one for all its sessions, whoever the servers are (FaSST §4). It lives as long as
-/// one of them.
+/// The endpoint of the calling thread on a device: one for all its sessions, whoever the servers are (FaSST §4). It
+/// lives as long as one of them.
 fn endpoint_of_thread<D: Device>(
     device: &D,
     batches: &DatagramBatches,

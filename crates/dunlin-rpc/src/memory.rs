@@ -1,15 +1,15 @@
-//! What a client's request asks of this process: memory and descriptors, to be had or an error for that client. An allocation that fails
-//! where nobody can be told would end the server for everybody.
+//! What a client's request asks of this process: memory and descriptors, to be had or an error for that client. An
+//! allocation that fails where nobody can be told would end the server for everybody.
 //!
-//! Allocations whose size a client decides are made here. All others are small, and there is a reserve for them: a client is let in, and a
-//! large allocation made, only when as much is left afterwards.
+//! Allocations whose size a client decides are made here. All others are small, and there is a reserve for them: a
+//! client is let in, and a large allocation made, only when as much is left afterwards.
 
 use std::io;
 
 use dunlin_verbs::VerbsError;
 
-/// Bytes that are left for allocations that are not asked for one by one, for stacks and for mappings. More than the 64 MiB that an arena of
-/// glibc's allocator has set aside: what fits there says nothing of whether the system has memory.
+/// Bytes that are left for allocations that are not asked for one by one, for stacks and for mappings. More than the 64
+/// MiB that an arena of glibc's allocator has set aside: what fits there says nothing of whether the system has memory.
 const RESERVE_BYTES: usize = 80 << 20;
 /// From so many bytes on an allocation leaves the reserve alone. Smaller ones are taken out of it, and only they.
 const LARGE_BYTES: usize = 64 << 10;

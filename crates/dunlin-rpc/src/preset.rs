@@ -13,12 +13,13 @@ use crate::sharing::{Discipline, Lanes, Sharing, RUN_MESSAGES};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preset {
-    /// RC, one ring channel for each client thread, nothing shared, everyone admitted: the ground that the systems stand on.
+    /// RC, one ring channel for each client thread, nothing shared, everyone admitted: the ground that the systems
+    /// stand on.
     Plain,
     /// FLOCK (SOSP'21): threads share a few queue pairs by combining queues, under credits and both schedulers.
     Flock,
-    /// FLOCK's rival: one queue pair for each thread, nothing shared. As `plain`, in the frame that the other ways of sharing have: a handle with its
-    /// dispatcher, so that they differ by how queue pairs are shared alone (§8.3.1).
+    /// FLOCK's rival: one queue pair for each thread, nothing shared. As `plain`, in the frame that the other ways of
+    /// sharing have: a handle with its dispatcher, so that they differ by how queue pairs are shared alone (§8.3.1).
     QpPerThread,
     /// FLOCK's rival: two threads share a queue pair under a spinlock, as in FaRM.
     Spinlock2,
@@ -34,15 +35,17 @@ pub enum Preset {
     ScaleRpc,
     /// ScaleRPC's rival, FaRM's RPC: a message pool in which each client has a zone for good.
     RawWrite,
-    /// ScaleRPC's rival, Octopus's self-identified RPC: as `rawwrite`, but each request comes with a number that says where it is.
+    /// ScaleRPC's rival, Octopus's self-identified RPC: as `rawwrite`, but each request comes with a number that says
+    /// where it is.
     SelfRpc,
     /// eRPC (NSDI'19): datagrams under credits and a rate, lost ones sent again; one UD queue pair for each thread.
     Erpc,
     /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
     Herd,
-    /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs as fill the server's NIC,
-    /// and fewer, fuller messages when it is at its limit; where a WRITE is not a message of the network (shared memory, soft-RoCE) the first three
-    /// threads have a lane each, as `plain`, and share from the fourth on; on a device without RC what goes over datagrams.
+    /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs
+    /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where a WRITE is not a message of
+    /// the network (shared memory, soft-RoCE) the first three threads have a lane each, as `plain`, and share from the
+    /// fourth on; on a device without RC what goes over datagrams.
     #[default]
     Auto,
 }
@@ -58,21 +61,23 @@ pub(crate) enum ChannelKind {
     Pool(Mapping),
 }
 
-/// Most lanes of a handle with the preset `auto`. How many of them are used is the server's to say, by what its NIC takes: so many are what one
-/// client machine can make use of when the NIC is its alone.
+/// Most lanes of a handle with the preset `auto`. How many of them are used is the server's to say, by what its NIC
+/// takes: so many are what one client machine can make use of when the NIC is its alone.
 const AUTO_LANES: usize = 32;
 
-/// What a request weighs beyond its bytes with the preset `auto`: a NIC that takes 40 M small messages a second and 12 GB/s takes as long for one as
-/// for 300 B. By bytes alone 29 threads with small requests shared one lane of four beside three with large ones.
+/// What a request weighs beyond its bytes with the preset `auto`: a NIC that takes 40 M small messages a second and 12
+/// GB/s takes as long for one as for 300 B. By bytes alone 29 threads with small requests shared one lane of four
+/// beside three with large ones.
 const AUTO_REQUEST_BYTES: u64 = 300;
 
-/// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's, which may never call, and two more,
-/// which are workers' or pipelines'. When a fourth is asked for all threads share, from then on: eight that do make three times the calls of eight that
-/// do not, when they outnumber the cores.
+/// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's,
+/// which may never call, and two more, which are workers' or pipelines'. When a fourth is asked for all threads share,
+/// from then on: eight that do make three times the calls of eight that do not, when they outnumber the cores.
 pub(crate) const AUTO_OWN_LANES: usize = 3;
 
-/// Calls that a pipeline keeps out from which on it has a lane of its own with the preset `auto`, where queue pairs are memory: so many fill a
-/// message by themselves. Below, threads that share a core change places less often when whoever runs carries for all (docs/auto.md).
+/// Calls that a pipeline keeps out from which on it has a lane of its own with the preset `auto`, where queue pairs are
+/// memory: so many fill a message by themselves. Below, threads that share a core change places less often when whoever
+/// runs carries for all (docs/auto.md).
 const AUTO_DEEP: usize = 32;
 
 /// Most lanes of such pipelines of one client: each is a connection to be looked at by the server.
@@ -149,7 +154,8 @@ impl Preset {
         }
         let has_datagrams = has(Transport::UnreliableDatagram, Verbs::SEND);
         if !device.writes_are_messages {
-            // Queue pairs are memory, or a kernel's: no NIC has too many of them, and who has one for itself pays nothing for sharing.
+            // Queue pairs are memory, or a kernel's: no NIC has too many of them, and who has one for itself pays
+            // nothing for sharing.
             return match lane.own < AUTO_OWN_LANES || lane.is_deep() {
                 true => Preset::Plain,
                 false => self,

@@ -14,7 +14,8 @@ pub trait DeviceVisitor {
     fn visit<D: Device>(self, device: &D) -> Self::Output;
 }
 
-/// Shows a visitor the device with a name, as [`capabilities_towards`] gave it. A process opens a device once, for RPC and for all else.
+/// Shows a visitor the device with a name, as [`capabilities_towards`] gave it. A process opens a device once, for RPC
+/// and for all else.
 ///
 /// # Errors
 /// When there is none of this name, or it cannot be opened here.
@@ -49,8 +50,8 @@ pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Capability> 
     Ok(Capability { device, reach })
 }
 
-/// What a process offers with all its devices, in whatever order they place WRITEs; of several NICs the one that leads to `address`, if there is
-/// one. Also why the others cannot be used.
+/// What a process offers with all its devices, in whatever order they place WRITEs; of several NICs the one that leads
+/// to `address`, if there is one. Also why the others cannot be used.
 ///
 /// # Errors
 /// When this host cannot be told from others.

@@ -1,4 +1,5 @@
-//! The conformance suite of every preset over shared memory, and with a dispatcher of one that queues and of one that spins.
+//! The conformance suite of every preset over shared memory, and with a dispatcher of one that queues and of one that
+//! spins.
 
 const WORLD: dunlin_rpc::conformance::Loopback =
     dunlin_rpc::conformance::Loopback { device: "shm" };

@@ -1,5 +1,5 @@
-//! Crowds that connect at once, at default settings: a thousand threads of a process, a hundred processes, a thousand handshakes. All of
-//! them connect and are answered. The servers, and the hundred, are this program again.
+//! Crowds that connect at once, at default settings: a thousand threads of a process, a hundred processes, a thousand
+//! handshakes. All of them connect and are answered. The servers, and the hundred, are this program again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -79,7 +79,8 @@ fn call(client: &Client, words: &[u8]) {
     assert_eq!(&*client.call(ECHO, words).unwrap(), words);
 }
 
-/// So many threads, each with what `connect` makes for it, all of them at once; nobody leaves before all have been answered.
+/// So many threads, each with what `connect` makes for it, all of them at once; nobody leaves before all have been
+/// answered.
 fn threads(count: usize, run: impl Fn(usize, &Barrier) -> Result<(), String> + Sync) {
     let together = Barrier::new(count);
     let failed: Vec<String> = std::thread::scope(|scope| {

@@ -13,7 +13,8 @@ fn connect(server: &RunningServer) -> Client {
     client.connect(&server.address().to_string()).unwrap()
 }
 
-/// A handler that holds the poller for longer than a slice does so only for so long: its later calls run on workers (ScaleRPC §3.5).
+/// A handler that holds the poller for longer than a slice does so only for so long: its later calls run on workers
+/// (ScaleRPC §3.5).
 #[test]
 fn long_calls_are_remembered_and_run_apart() {
     let server = Server::unbound()
@@ -44,7 +45,8 @@ fn long_calls_are_remembered_and_run_apart() {
     }
 }
 
-/// More clients than any group has, busy and idle ones, come through their turns; the groups are put in order while they come and go.
+/// More clients than any group has, busy and idle ones, come through their turns; the groups are put in order while
+/// they come and go.
 #[test]
 fn groups_of_many_clients_take_their_turns() {
     let server = Server::unbound()

@@ -1,4 +1,5 @@
-//! Clients that come to the port and cannot show on the device who they are: nothing is made for them, and nothing is counted.
+//! Clients that come to the port and cannot show on the device who they are: nothing is made for them, and nothing is
+//! counted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -112,7 +113,8 @@ fn claims_of_queue_pairs_that_are_not_there_use_up_nothing() {
         address
     };
     let claims = [
-        // A device that does not exist, one that does with a queue pair that does not, and one that does with a token that is guessed.
+        // A device that does not exist, one that does with a queue pair that does not, and one that does with a token
+        // that is guessed.
         forged(|address| address.gid = [7; 16]),
         forged(|address| address.queue_pair ^= 1 << 12),
         forged(|address| address.token ^= 1),

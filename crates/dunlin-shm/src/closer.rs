@@ -1,9 +1,10 @@
 //! Closing what a peer had a part in, where nobody waits for it.
 //!
-//! The last close of a file can wait for as long as its maker likes: a TCP connection lingers until its bytes are read, a file of a
-//! file system in user space is flushed by its server. A peer can send such a file, or leave it in the queue of a socket that it
-//! shares with us, with which it is closed. So what a peer had a part in is closed by threads that do nothing else and end when
-//! nothing is left to close. What can be told to be harmless (a sealed memory file) is closed at once: [`Foreign::into_inner`].
+//! The last close of a file can wait for as long as its maker likes: a TCP connection lingers until its bytes are read,
+//! a file of a file system in user space is flushed by its server. A peer can send such a file, or leave it in the
+//! queue of a socket that it shares with us, with which it is closed. So what a peer had a part in is closed by threads
+//! that do nothing else and end when nothing is left to close. What can be told to be harmless (a sealed memory file)
+//! is closed at once: [`Foreign::into_inner`].
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +12,8 @@ use std::sync::Mutex;
 
 use crate::core::lock;
 
-/// Threads that close at once: so many files can be stuck, each for as long as its maker lives, before others wait to be closed.
+/// Threads that close at once: so many files can be stuck, each for as long as its maker lives, before others wait to
+/// be closed.
 const THREADS_MAX: usize = 16;
 
 /// A descriptor that a peer sent, or of a socket whose other end a peer has.

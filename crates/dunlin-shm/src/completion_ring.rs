@@ -1,7 +1,7 @@
 //! The ring between the threads that finish work and the one that polls: bounded, many producers, one consumer.
 //!
-//! Each slot has a sequence number (Vyukov): `position` when it is free for the producer of that position, `position + 1` when
-//! it is full. A full ring refuses the entry; the caller turns that into an overrun.
+//! Each slot has a sequence number (Vyukov): `position` when it is free for the producer of that position,
+//! `position + 1` when it is full. A full ring refuses the entry; the caller turns that into an overrun.
 
 use crate::sync::{AtomicU64, Ordering, UnsafeCell};
 
@@ -24,8 +24,8 @@ pub(crate) struct CompletionRing<T> {
     head: Line<AtomicU64>,
 }
 
-// SAFETY: a slot's value is touched by the producer that won its position, then, after the release store of the sequence, by
-// the one consumer; never by two threads at once. `T` moves between threads.
+// SAFETY: a slot's value is touched by the producer that won its position, then, after the release store of the
+// sequence, by the one consumer; never by two threads at once. `T` moves between threads.
 unsafe impl<T: Send> Sync for CompletionRing<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for CompletionRing<T> {}
@@ -72,8 +72,8 @@ impl<T: Copy> CompletionRing<T> {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    // SAFETY: the exchange gave this position to us alone, and the acquire load above saw the consumer's
-                    // release of the slot.
+                    // SAFETY: the exchange gave this position to us alone, and the acquire load above saw the
+                    // consumer's release of the slot.
                     slot.value.with_mut(|place| unsafe { place.write(value) });
                     slot.sequence.store(position + 1, Ordering::Release);
                     return true;

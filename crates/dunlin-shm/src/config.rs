@@ -19,7 +19,8 @@ pub struct ShmConfig {
     pub max_registered_bytes: usize,
     /// Queue pairs at once, at most 16384.
     pub max_queue_pairs: usize,
-    /// Data bytes of the port of a connected queue pair that takes messages with bytes; a power of two of at least 4096.
+    /// Data bytes of the port of a connected queue pair that takes messages with bytes; a power of two of at least
+    /// 4096.
     pub port_bytes: usize,
     /// Data bytes of the port of one sender to a UD queue pair; a power of two of at least 8192.
     pub datagram_port_bytes: usize,
@@ -27,18 +28,19 @@ pub struct ShmConfig {
     pub max_datagram_senders: usize,
     /// Sessions that other devices may have open to this one.
     pub max_sessions: usize,
-    /// Bytes of one message, WRITE or READ, at most 1 GiB. Less is for tests of what stands on a device that takes no more.
+    /// Bytes of one message, WRITE or READ, at most 1 GiB. Less is for tests of what stands on a device that takes no
+    /// more.
     pub max_message_bytes: usize,
     /// Whether regions may stand on huge pages, reserved or transparent, where there are any.
     pub huge_pages: bool,
-    /// How the bytes of a WRITE become visible. [`Placement::Unordered`] writes them from the end, for tests of what stands on a device that
-    /// promises no order, and slowly.
+    /// How the bytes of a WRITE become visible. [`Placement::Unordered`] writes them from the end, for tests of what
+    /// stands on a device that promises no order, and slowly.
     pub placement: Placement,
-    /// Whether the device says that each of its WRITEs is a message, though it stores them: for tests of what stands on a device where
-    /// it is so.
+    /// Whether the device says that each of its WRITEs is a message, though it stores them: for tests of what stands on
+    /// a device where it is so.
     pub writes_are_messages: bool,
-    /// Time in which a peer's control thread must answer a question that needs nobody else, and in which whoever opens a
-    /// session must say who it is.
+    /// Time in which a peer's control thread must answer a question that needs nobody else, and in which whoever opens
+    /// a session must say who it is.
     pub control_timeout: Duration,
 }
 
@@ -46,7 +48,8 @@ impl Default for ShmConfig {
     fn default() -> Self {
         Self {
             name: "shm".to_owned(),
-            // A server has two for each connection of some presets and 4096 connections, and room is left for long messages.
+            // A server has two for each connection of some presets and 4096 connections, and room is left for long
+            // messages.
             max_regions: 16384,
             max_registered_bytes: 4 << 30,
             // A process that is a server and its own client has two for each connection.

@@ -16,7 +16,8 @@ use crate::region_table::{RegionTable, KEY_INDEX_BITS};
 
 /// Events kept for a user who does not fetch them.
 const EVENTS_MAX: usize = 1024;
-/// Bits of a queue pair's number that are its index; the rest counts its users, so that a number is not soon used again.
+/// Bits of a queue pair's number that are its index; the rest counts its users, so that a number is not soon used
+/// again.
 const NUMBER_INDEX_BITS: u32 = 14;
 /// Queue pairs at most.
 pub(crate) const NUMBER_INDICES: usize = 1 << NUMBER_INDEX_BITS;

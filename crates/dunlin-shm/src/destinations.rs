@@ -1,7 +1,8 @@
 //! What is known of the queue pairs that datagrams go to: whether they are gone for good.
 //!
-//! Datagrams to nobody are lost in silence. But the control threads know: a session ends when a peer's process dies, and a peer that gives a queue
-//! pair up tells those who have its port. An address handle carries a flag that such news set; it costs its holder one load to look.
+//! Datagrams to nobody are lost in silence. But the control threads know: a session ends when a peer's process dies,
+//! and a peer that gives a queue pair up tells those who have its port. An address handle carries a flag that such news
+//! set; it costs its holder one load to look.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

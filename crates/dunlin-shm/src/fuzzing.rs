@@ -1,7 +1,8 @@
-//! What the fuzz targets `shm_port` and `shm_control` in `/fuzz` and this crate's tests of hostile peers need of the inside. Not part of the interface; nothing
-//! else may use it.
+//! What the fuzz targets `shm_port` and `shm_control` in `/fuzz` and this crate's tests of hostile peers need of the
+//! inside. Not part of the interface; nothing else may use it.
 //!
-//! Two queue pairs of two devices of this process, and the port between them, whose words may be written as its sender could.
+//! Two queue pairs of two devices of this process, and the port between them, whose words may be written as its sender
+//! could.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A value behind a try-lock: the thread that polls enters when it can, the control path waits for its short stay to end.
+//! A value behind a try-lock: the thread that polls enters when it can, the control path waits for its short stay to
+//! end.
 
 use crate::sync::{yield_now, AtomicBool, Ordering, UnsafeCell};
 

@@ -1,8 +1,8 @@
 //! Ownership by flag: state that one thread uses without a lock until it shares it.
 //!
-//! While the flag is down the *owner* (the thread with the queue pair in its hands) uses the value directly. When work is left
-//! over it *shares* the value; from then on whoever holds the lock uses it, the owner too, until one of them takes it
-//! back by finishing the work. The flag goes down only under the lock, and only the owner raises it.
+//! While the flag is down the *owner* (the thread with the queue pair in its hands) uses the value directly. When work
+//! is left over it *shares* the value; from then on whoever holds the lock uses it, the owner too, until one of them
+//! takes it back by finishing the work. The flag goes down only under the lock, and only the owner raises it.
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, UnsafeCell};
 
@@ -14,8 +14,8 @@ pub(crate) struct Handover<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the protocol above gives the value to one thread at a time; the flag's release store and acquire load, or the lock,
-// order the two threads' accesses.
+// SAFETY: the protocol above gives the value to one thread at a time; the flag's release store and acquire load, or the
+// lock, order the two threads' accesses.
 unsafe impl<T: Send> Sync for Handover<T> {}
 
 /// The value, in the hands of whoever holds the lock.
@@ -48,8 +48,8 @@ impl<T> Handover<T> {
         if self.is_shared() {
             return None;
         }
-        // SAFETY: the flag is down, only the owner can raise it, and the owner is here: nobody else touches the value. The
-        // acquire load ordered what the last holder did before us.
+        // SAFETY: the flag is down, only the owner can raise it, and the owner is here: nobody else touches the value.
+        // The acquire load ordered what the last holder did before us.
         Some(self.value.with_mut(|value| f(unsafe { &mut *value })))
     }
 

@@ -1,7 +1,7 @@
 //! Memory of connections that have ended, back to the system.
 //!
-//! What a connection has on the heap is small and lies between what others have, so the allocator keeps its pages when thousands of connections end: a
-//! server held 40 KiB for each connection that it ever had at once.
+//! What a connection has on the heap is small and lies between what others have, so the allocator keeps its pages when
+//! thousands of connections end: a server held 40 KiB for each connection that it ever had at once.
 
 use std::time::{Duration, Instant};
 

@@ -15,8 +15,8 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 /// A huge page of x86-64.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Mappings of a peer's memory of these sizes are populated at once. Smaller ones, the rings of connections, are touched a page at a time, and few of their
-/// pages where a connection is little used.
+/// Mappings of a peer's memory of these sizes are populated at once. Smaller ones, the rings of connections, are
+/// touched a page at a time, and few of their pages where a connection is little used.
 const POPULATED: std::ops::RangeInclusive<usize> = 128 << 10..=64 << 20;
 
 /// Turns an errno into the error of the wall.
@@ -80,11 +80,12 @@ impl Mapping {
         })
     }
 
-    /// Has the pages from `from` on go back to the system when this mapping ends: a peer that keeps its own finds zeros there, and what it
-    /// writes afterwards is memory that it has asked for itself. `from` is a multiple of the page size.
+    /// Has the pages from `from` on go back to the system when this mapping ends: a peer that keeps its own finds zeros
+    /// there, and what it writes afterwards is memory that it has asked for itself. `from` is a multiple of the page
+    /// size.
     ///
-    /// Not for files that are sealed against writing, of which the system takes nothing back, and not for huge pages: a peer that touches one
-    /// later is killed if none is free.
+    /// Not for files that are sealed against writing, of which the system takes nothing back, and not for huge pages: a
+    /// peer that touches one later is killed if none is free.
     pub(crate) fn give_back_from(mut self, from: usize) -> Self {
         let made_in = Generation::current();
         self.given_back = Some(GivenBack { from, made_in });
@@ -126,7 +127,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         if let Some(GivenBack { from, made_in }) = &self.given_back {
             if *from < self.length && made_in.is_current() {
-                // SAFETY: the range is within the mapping, and nothing of ours refers to it any more; peers read and write by copies.
+                // SAFETY: the range is within the mapping, and nothing of ours refers to it any more; peers read and
+                // write by copies.
                 let given_back = unsafe {
                     let start = self.start.as_ptr().add(*from).cast();
                     rustix::mm::madvise(start, self.length - from, Advice::LinuxRemove)
@@ -148,7 +150,8 @@ pub(crate) fn create_file(name: &str, length: usize, huge: bool) -> Result<Owned
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     }
     let file = rustix::fs::memfd_create(name, flags)?;
-    // Memory files are made for everybody; nobody else gets as far as this one's descriptors, and should one day somebody do, it is ours.
+    // Memory files are made for everybody; nobody else gets as far as this one's descriptors, and should one day
+    // somebody do, it is ours.
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, length as u64)?;
     Ok(file)
@@ -205,8 +208,8 @@ pub(crate) fn map_foreign(
 /// Names a file among all files that are open.
 pub(crate) type FileId = (u64, u64);
 
-/// Whether a file that a peer sent is one of memory: no more than that is asked of any other, whose answers, and whose end, can be as long
-/// in coming as its maker likes.
+/// Whether a file that a peer sent is one of memory: no more than that is asked of any other, whose answers, and whose
+/// end, can be as long in coming as its maker likes.
 pub(crate) fn is_memory_file(file: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok()
 }

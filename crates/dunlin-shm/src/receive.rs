@@ -14,8 +14,8 @@ use crate::queue_pair::Shared;
 use crate::region::{RegionCore, ShmRegion};
 use crate::shared_receive::SharedReceiveCore;
 
-/// Records taken out of one port before it is the others' turn: a sender that adds them as fast as they are taken keeps nobody busy for
-/// longer. With the longest pieces of a message these are 2 MiB.
+/// Records taken out of one port before it is the others' turn: a sender that adds them as fast as they are taken keeps
+/// nobody busy for longer. With the longest pieces of a message these are 2 MiB.
 pub(crate) const RECORDS_PER_TURN: usize = 64;
 
 /// A piece of a region, held by a posted request.
@@ -96,8 +96,8 @@ impl ReceiveSlot {
                 continue;
             }
             let piece = length.min(segment.length - at);
-            // SAFETY: the segment was checked against its region when it was posted, and the region is alive; `from` has
-            // `length` bytes in the port.
+            // SAFETY: the segment was checked against its region when it was posted, and the region is alive; `from`
+            // has `length` bytes in the port.
             unsafe {
                 let to = segment.region.memory.start().as_ptr();
                 std::ptr::copy(from, to.add(segment.offset + at), piece);
@@ -140,8 +140,8 @@ pub(crate) struct ReceiveRing {
     tail: AtomicU64,
 }
 
-// SAFETY: a slot belongs to the poster until the release store of the tail, then to the taker until the release store of the
-// head; both ends are used by one thread at a time.
+// SAFETY: a slot belongs to the poster until the release store of the tail, then to the taker until the release store
+// of the head; both ends are used by one thread at a time.
 unsafe impl Sync for ReceiveRing {}
 
 impl ReceiveRing {

@@ -53,8 +53,8 @@ impl RegionCore {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Announces a copy in a region that a posted request names; `false` when the registration has ended. Our own memory lives as
-    /// long as this value, so only memory of the caller is counted.
+    /// Announces a copy in a region that a posted request names; `false` when the registration has ended. Our own
+    /// memory lives as long as this value, so only memory of the caller is counted.
     #[inline(always)]
     pub(crate) fn begin_use(&self) -> bool {
         if self.file.is_some() {
@@ -175,7 +175,8 @@ impl ShmRegion {
         Ok(region)
     }
 
-    /// Registers memory that the device allocated for `region` once more, with the same access: its file is sealed for that.
+    /// Registers memory that the device allocated for `region` once more, with the same access: its file is sealed for
+    /// that.
     pub(crate) fn again(
         device: &Arc<Handle>,
         domain: u64,
@@ -351,7 +352,8 @@ mod tests {
         rustix::fs::fstat(file).unwrap().st_blocks as u64 * 512 / PAGE_BYTES as u64
     }
 
-    /// What a peer does that keeps its mapping: a grant lasts as long as that, and the memory of all registrations as long as one of them.
+    /// What a peer does that keeps its mapping: a grant lasts as long as that, and the memory of all registrations as
+    /// long as one of them.
     #[test]
     fn a_gone_peer_keeps_its_mapping_and_no_memory_of_ours() {
         let device = ShmDevice::open(ShmConfig::default()).unwrap();

@@ -1,8 +1,10 @@
-//! Wake-ups between processes: a pair of sockets for each peer process and completion channel, of which the peer has one end.
+//! Wake-ups between processes: a pair of sockets for each peer process and completion channel, of which the peer has
+//! one end.
 //!
-//! An eventfd would be one object less, but its flags and its counter are shared by all who have it: whoever was sent it can make
-//! the others' reads and writes block, or take what was meant for them. Here each peer has an object of its own, either side's calls are told not to block
-//! one by one, and what a peer takes, fills or shuts down is its own way to wake us.
+//! An eventfd would be one object less, but its flags and its counter are shared by all who have it: whoever was sent
+//! it can make the others' reads and writes block, or take what was meant for them. Here each peer has an object of its
+//! own, either side's calls are told not to block one by one, and what a peer takes, fills or shuts down is its own way
+//! to wake us.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -88,8 +90,9 @@ fn next(end: BorrowedFd<'_>) -> Result<bool, Errno> {
     }
 }
 
-/// Whether the next packet of a socket that only we read is there; an error when there will be none, or when descriptors are with it.
-/// These must not be received where they are not wanted: the kernel would close them in the receiving thread, see [`Foreign`].
+/// Whether the next packet of a socket that only we read is there; an error when there will be none, or when
+/// descriptors are with it. These must not be received where they are not wanted: the kernel would close them in the
+/// receiving thread, see [`Foreign`].
 pub(crate) fn holds_plain(socket: BorrowedFd<'_>) -> Result<bool, Errno> {
     let mut bytes = [0; 1];
     let received = recvmsg(

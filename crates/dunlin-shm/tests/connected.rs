@@ -292,7 +292,8 @@ fn a_request_outlives_its_region_with_an_error() {
     ));
 }
 
-/// A message longer than the port, and nobody takes it: without acknowledgements it is given up, and the next one arrives.
+/// A message longer than the port, and nobody takes it: without acknowledgements it is given up, and the next one
+/// arrives.
 #[test]
 fn a_message_that_an_unreliable_sender_gives_up_leaves_no_trace() {
     use dunlin_verbs::{Device, Payload, ReceiveRequest, Segment, SendFlags, SendRequest};

@@ -1,5 +1,5 @@
-//! What wake-ups cost in descriptors: one pair for each session and channel, however many queue pairs use it, and nothing when they are gone.
-//! A file of its own with one test, because it counts what the whole process has open.
+//! What wake-ups cost in descriptors: one pair for each session and channel, however many queue pairs use it, and
+//! nothing when they are gone. A file of its own with one test, because it counts what the whole process has open.
 #![allow(missing_docs)]
 
 mod common;
@@ -67,7 +67,8 @@ fn wake_ups_take_one_pair_for_each_session_and_channel() {
         let first = connected();
         let one = wake_descriptors();
         let more: Vec<_> = (0..64).map(|_| connected()).collect();
-        // 65 have no more than one. The control threads may have had a socket open for a moment when either was counted.
+        // 65 have no more than one. The control threads may have had a socket open for a moment when either was
+        // counted.
         wait(|| wake_descriptors() <= one);
         drop((first, more));
         // The peer's end is gone with the last, and so is ours, once somebody has looked.

@@ -86,8 +86,8 @@ fn an_armed_queue_raises_one_event() {
     assert_eq!(b.pair.state(), QueuePairState::Error);
 }
 
-/// A message longer than the port crosses while the receiver takes pieces, so it has to be woken before it is complete; and what
-/// is solicited may be behind many that are not.
+/// A message longer than the port crosses while the receiver takes pieces, so it has to be woken before it is complete;
+/// and what is solicited may be behind many that are not.
 #[test]
 fn a_sender_without_room_wakes_the_receiver() {
     for (notify, length, count) in [(Notify::Next, 1 << 20, 1), (Notify::Solicited, 30_000, 16)] {

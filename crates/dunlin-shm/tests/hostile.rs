@@ -1,8 +1,10 @@
-//! A peer that abuses every descriptor that it has: others go on, nobody waits for it, and no wake-up of theirs is lost.
+//! A peer that abuses every descriptor that it has: others go on, nobody waits for it, and no wake-up of theirs is
+//! lost.
 //!
-//! The peer is this binary, started again. It connects like any other, and then does to its descriptors what a process can do: it clears
-//! their O_NONBLOCK, fills them, reads what was meant for others, shuts them down, closes them, sends others by them.
-//! Sleepers here sleep for longer than the test may take: a wake-up that is lost ends it, as does a thread that blocks.
+//! The peer is this binary, started again. It connects like any other, and then does to its descriptors what a process
+//! can do: it clears their O_NONBLOCK, fills them, reads what was meant for others, shuts them down, closes them, sends
+//! others by them. Sleepers here sleep for longer than the test may take: a wake-up that is lost ends it, as does a
+//! thread that blocks.
 #![allow(missing_docs)]
 
 mod common;
@@ -280,7 +282,8 @@ fn attack(number: RawFd, how: &str) {
     }
 }
 
-/// Sends a descriptor whose last holder waits for an hour when it closes it: a TCP connection with bytes that nobody will read.
+/// Sends a descriptor whose last holder waits for an hour when it closes it: a TCP connection with bytes that nobody
+/// will read.
 fn send_lingering(by: BorrowedFd<'_>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -303,7 +306,8 @@ fn send_lingering(by: BorrowedFd<'_>) {
         std::mem::forget(stream);
         return;
     }
-    // Before the first process goes on, unless it is ours again to wait for: who reads at the other end may be this process, and have closed it.
+    // Before the first process goes on, unless it is ours again to wait for: who reads at the other end may be this
+    // process, and have closed it.
     let closing = std::thread::spawn(move || drop(stream));
     let began = std::time::Instant::now();
     while !closing.is_finished() && began.elapsed() < LINGERS {
@@ -338,8 +342,8 @@ fn exchange(good: &mut Other, sleeper: &mut Sleeper) {
 fn go_on_beside(test: &'static str, how: &'static str, transport: Transport) {
     match role() {
         None if how == "descriptors" => within_bound(move || {
-            // What was sent stays open until its closer has waited for an hour, and blocks whoever is forked meanwhile and closes it as the last:
-            // other tests start processes.
+            // What was sent stays open until its closer has waited for an hour, and blocks whoever is forked meanwhile
+            // and closes it as the last: other tests start processes.
             let mut first = Other::start(test, "first", "");
             assert_eq!(first.hear(), "passed");
         }),

@@ -2,7 +2,8 @@
 
 use crate::random::{mix, Random};
 
-/// A cache that knows only which keys it holds. Keys are hashed to sets; the victim in a full set is random or the oldest.
+/// A cache that knows only which keys it holds. Keys are hashed to sets; the victim in a full set is random or the
+/// oldest.
 #[derive(Debug)]
 pub(crate) struct Cache {
     tags: Vec<u64>,

@@ -176,9 +176,9 @@ impl Cluster {
     }
 
     /// Starts a thread with a stack of its own on a core of a host: `run` may block as on a real thread, by what
-    /// [`dunlin_verbs::thread`] offers and by completion channels. A cluster with such threads is driven by one real thread, and
-    /// thread-locals are those of that one. What is still waiting when the cluster ends stays as it is, with what it owns: let such
-    /// threads end before.
+    /// [`dunlin_verbs::thread`] offers and by completion channels. A cluster with such threads is driven by one real
+    /// thread, and thread-locals are those of that one. What is still waiting when the cluster ends stays as it is,
+    /// with what it owns: let such threads end before.
     ///
     /// # Panics
     /// When the host has no such core. A panic of the thread goes on in whoever lets time pass.
@@ -289,8 +289,8 @@ impl Cluster {
         self.inner().world().hosts[host.number()].slowness = factor.max(0.001);
     }
 
-    /// From now on no request of the queue pairs that the host has leaves it, and none fails: a NIC that forgot their doorbells and
-    /// timers. What they answer and acknowledge goes on, and queue pairs made later are whole.
+    /// From now on no request of the queue pairs that the host has leaves it, and none fails: a NIC that forgot their
+    /// doorbells and timers. What they answer and acknowledge goes on, and queue pairs made later are whole.
     pub fn stall_requests(&self, host: HostId) {
         for pair in &mut self.inner().world().pairs {
             pair.stalled |= pair.alive && pair.host == host.0;

@@ -1,7 +1,8 @@
 //! Which simulated core the calling code runs on, and what it has been charged in this step.
 //!
-//! The event loop runs the step of a thread to its end on the real thread that drives the cluster, so this is thread-local and
-//! touched by nobody else. Outside of steps charges vanish. Threads with a stack ([`crate::stack`]) end a step when they are charged.
+//! The event loop runs the step of a thread to its end on the real thread that drives the cluster, so this is
+//! thread-local and touched by nobody else. Outside of steps charges vanish. Threads with a stack ([`crate::stack`])
+//! end a step when they are charged.
 
 use std::cell::Cell;
 
@@ -26,9 +27,10 @@ pub(crate) struct Prices {
 }
 
 impl Prices {
-    /// On a host with so many registered bytes. A copy names no addresses, so the share of its lines that are not in the last-level
-    /// cache is taken to be the share of the registered bytes that do not fit there. That is of the one side that is registered memory:
-    /// the other is a buffer of one message, the application's or the engine's, which is used again and again and stays in the cache.
+    /// On a host with so many registered bytes. A copy names no addresses, so the share of its lines that are not in
+    /// the last-level cache is taken to be the share of the registered bytes that do not fit there. That is of the one
+    /// side that is registered memory: the other is a buffer of one message, the application's or the engine's, which
+    /// is used again and again and stays in the cache.
     pub(crate) fn of(host: &HostParameters, registered: usize) -> Self {
         let cache = host.llc_slices * host.llc_sets * host.llc_ways * LINE as f64;
         let missing = (1.0 - cache / (registered as f64).max(1.0)).max(0.0);
@@ -57,7 +59,8 @@ thread_local! {
     static PRICES: Cell<Prices> = const { Cell::new(Prices { poll_memory: 0, copy: 0, copy_byte: 0, shared_line: 0, arrived: 0, coroutine: 0, instruction: 0, dram: Dram::NONE }) };
 }
 
-/// Runs `step` as thread `thread` of a cluster from time `now`, in which it stands still for `stalled` first; gives what it was charged.
+/// Runs `step` as thread `thread` of a cluster from time `now`, in which it stands still for `stalled` first; gives
+/// what it was charged.
 pub(crate) fn run<T>(
     cluster: u64,
     thread: u32,

@@ -1,8 +1,9 @@
 //! Cores and the threads on them.
 //!
-//! A simulated thread is a state machine with a step (design §3.3), not a stack of its own. A step runs to its end at one instant: it
-//! sees memory and completions as they are when it begins, its charges add up to virtual time, and what it posts reaches the NIC at
-//! the time its charges have reached by then. Between steps the thread polls (it keeps its core, and wakes by news alone) or blocks.
+//! A simulated thread is a state machine with a step (design §3.3), not a stack of its own. A step runs to its end at
+//! one instant: it sees memory and completions as they are when it begins, its charges add up to virtual time, and what
+//! it posts reaches the NIC at the time its charges have reached by then. Between steps the thread polls (it keeps its
+//! core, and wakes by news alone) or blocks.
 
 use crate::event::{Event, Ps, NS};
 use crate::world::World;
@@ -12,12 +13,13 @@ use crate::world::World;
 pub enum Next {
     /// At once, when the time of this step has passed.
     Again,
-    /// It polls: when a peer writes into memory that it has looked at, or a completion comes to a queue that it has polled.
+    /// It polls: when a peer writes into memory that it has looked at, or a completion comes to a queue that it has
+    /// polled.
     Poll,
     /// As `Poll`, and at this time in nanoseconds at the latest.
     PollUntil(u64),
-    /// It sleeps in the kernel and gives up its core: when an event comes to a completion channel that it waits for, or by
-    /// [`crate::Cluster::wake`].
+    /// It sleeps in the kernel and gives up its core: when an event comes to a completion channel that it waits for, or
+    /// by [`crate::Cluster::wake`].
     Block,
     /// As `Block`, and at this time in nanoseconds at the latest.
     BlockUntil(u64),
@@ -131,7 +133,8 @@ impl World {
         number
     }
 
-    /// What a thread writes to its NIC waits for the link until then, and the thread with it: a doorbell ends with a fence.
+    /// What a thread writes to its NIC waits for the link until then, and the thread with it: a doorbell ends with a
+    /// fence.
     pub(crate) fn stall(&mut self, number: u32, until: Ps) {
         if let Some(thread) = self.threads.get_mut(number as usize) {
             thread.stalled_until = thread.stalled_until.max(until);
@@ -244,7 +247,8 @@ impl World {
         thread.step.take()
     }
 
-    /// With several threads on a core: whether it is this one's turn. One that was blocked takes the core from one that polls.
+    /// With several threads on a core: whether it is this one's turn. One that was blocked takes the core from one that
+    /// polls.
     fn take_core(&mut self, number: u32, core: u32) -> bool {
         let shared = &self.cores[core as usize];
         let holder = shared.threads[shared.current];

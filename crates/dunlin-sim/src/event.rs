@@ -1,7 +1,7 @@
 //! The event queue: what happens next, in virtual time.
 //!
-//! Time is in picoseconds, so that a NIC that carries out a verb every 8.3 ns keeps its rate. Simultaneous events are ordered by
-//! node and then by the order in which they were scheduled, so a run depends on its seed alone.
+//! Time is in picoseconds, so that a NIC that carries out a verb every 8.3 ns keeps its rate. Simultaneous events are
+//! ordered by node and then by the order in which they were scheduled, so a run depends on its seed alone.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -14,7 +14,8 @@ pub(crate) type Ps = u64;
 /// Picoseconds in a nanosecond.
 pub(crate) const NS: Ps = 1_000;
 
-/// What can happen. Indices name entries of the world's tables; a `stamp` makes an event void when its object has moved on.
+/// What can happen. Indices name entries of the world's tables; a `stamp` makes an event void when its object has moved
+/// on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A doorbell of a thread (`OUTSIDE`: of none) reaches the NIC: requests up to `rung` are known to it.

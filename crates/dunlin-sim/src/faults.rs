@@ -1,7 +1,8 @@
 //! Faults: rules over packets that a test installs and removes while the cluster runs.
 //!
-//! A rule holds as long as its [`crate::RuleGuard`] lives. Rules are asked in the order of their installation; the first that matches
-//! and whose dice fall decides. Each rule has its own generator, so adding one does not change what another does.
+//! A rule holds as long as its [`crate::RuleGuard`] lives. Rules are asked in the order of their installation; the
+//! first that matches and whose dice fall decides. Each rule has its own generator, so adding one does not change what
+//! another does.
 
 use crate::event::{Ps, NS};
 use crate::packet::{Kind, Packet};

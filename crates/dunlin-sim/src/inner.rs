@@ -65,7 +65,8 @@ impl Inner {
         }
     }
 
-    /// Lets one event happen. Gives back the lock, which it lets go while a thread takes its step; none when there is no event.
+    /// Lets one event happen. Gives back the lock, which it lets go while a thread takes its step; none when there is
+    /// no event.
     pub(crate) fn happen<'a>(
         &'a self,
         mut world: MutexGuard<'a, World>,
@@ -161,8 +162,8 @@ impl Inner {
         world
     }
 
-    /// A caller outside sleeps until `there`, or until `timeout` has passed in virtual time; when nothing is left to happen, in
-    /// real time, because another real thread may still do something.
+    /// A caller outside sleeps until `there`, or until `timeout` has passed in virtual time; when nothing is left to
+    /// happen, in real time, because another real thread may still do something.
     pub(crate) fn sleep(
         &self,
         timeout: Duration,

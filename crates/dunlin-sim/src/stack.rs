@@ -1,12 +1,12 @@
 //! Simulated threads with a stack: blocking code, as it runs on real threads, on a simulated core.
 //!
-//! Such a thread runs on until it has been charged a [`GRAIN`] of time, waits for something, or ends; then its stack is put aside and
-//! the event loop goes on. So threads of a host overlap: what one writes between two of its charges another sees between two of its
-//! own. It suspends at charges and waits alone, where the world's lock is not held; a thread that holds a lock of its own says so by
-//! [`dunlin_verbs::thread::hold`].
+//! Such a thread runs on until it has been charged a [`GRAIN`] of time, waits for something, or ends; then its stack is
+//! put aside and the event loop goes on. So threads of a host overlap: what one writes between two of its charges
+//! another sees between two of its own. It suspends at charges and waits alone, where the world's lock is not held; a
+//! thread that holds a lock of its own says so by [`dunlin_verbs::thread::hold`].
 //!
-//! The room of this crate with the unsafe code of switching stacks. What it relies on: a stack is only ever resumed by the real thread
-//! that began it (checked), and what the thread-local pointer names stands on the stack that runs.
+//! The room of this crate with the unsafe code of switching stacks. What it relies on: a stack is only ever resumed by
+//! the real thread that began it (checked), and what the thread-local pointer names stands on the stack that runs.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -25,8 +25,8 @@ use crate::cores::{Next, Step};
 use crate::event::{Ps, NS};
 use crate::inner::Inner;
 
-/// Charges that a thread runs ahead of the others before it lets them catch up. Shorter than the time that a cache line takes from one
-/// core to another, so whoever meets another thread meets it at the right time.
+/// Charges that a thread runs ahead of the others before it lets them catch up. Shorter than the time that a cache line
+/// takes from one core to another, so whoever meets another thread meets it at the right time.
 const GRAIN: Ps = 50 * NS;
 /// Bytes of a stack, of which the system gives those that are touched.
 const STACK_BYTES: usize = 256 << 10;
@@ -60,8 +60,8 @@ pub(crate) struct Stacked {
     state: ManuallyDrop<State>,
 }
 
-// SAFETY: a new one holds what is `Send`; one that has begun is resumed by the real thread that began it alone, and never dropped while
-// it is put aside.
+// SAFETY: a new one holds what is `Send`; one that has begun is resumed by the real thread that began it alone, and
+// never dropped while it is put aside.
 unsafe impl Send for Stacked {}
 
 impl Stacked {

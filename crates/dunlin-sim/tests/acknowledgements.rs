@@ -1,5 +1,5 @@
-//! RC asks for an acknowledgement where a completion was asked for and once in 256 packets; what is lost behind the last of these is
-//! found by the timer.
+//! RC asks for an acknowledgement where a completion was asked for and once in 256 packets; what is lost behind the
+//! last of these is found by the timer.
 
 mod support;
 

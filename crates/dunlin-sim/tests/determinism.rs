@@ -58,8 +58,9 @@ fn run(seed: u64) -> (u64, u64) {
     (cluster.events(), cluster.digest())
 }
 
-/// Digest of seed 7 with the parameter files as they are. The same constant holds in debug and in release, on any machine; it changes
-/// when the model or one of these files does, and is then to be set to what the failing test prints.
+/// Digest of seed 7 with the parameter files as they are. The same constant holds in debug and in release, on any
+/// machine; it changes when the model or one of these files does, and is then to be set to what the failing test
+/// prints.
 const GOLDEN: u64 = 0x6f00_bb14_69f0_bb58;
 
 #[test]
@@ -87,8 +88,8 @@ fn other_threads_do_not_matter() {
     }
 }
 
-/// A long message through a switch whose buffer is too small for it, to a slower link: part of it is dropped each time, and the next
-/// attempt begins where the last one ended, not at the start of the message.
+/// A long message through a switch whose buffer is too small for it, to a slower link: part of it is dropped each time,
+/// and the next attempt begins where the last one ended, not at the start of the message.
 #[test]
 fn a_long_message_crosses_a_switch_that_drops_part_of_it() {
     let mut switch = SwitchParameters::z9264f();

@@ -1,5 +1,5 @@
-//! Servers of the preset `scalerpc` that change turns together (ScaleRPC §4.2, *Global Synchronization*): a client that needs several of them has its
-//! turn at all at once.
+//! Servers of the preset `scalerpc` that change turns together (ScaleRPC §4.2, *Global Synchronization*): a client that
+//! needs several of them has its turn at all at once.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,8 @@ impl World {
     }
 }
 
-/// Calls to all servers that were made together and answered in 10 ms, of 24 threads that each make one after the other.
+/// Calls to all servers that were made together and answered in 10 ms, of 24 threads that each make one after the
+/// other.
 fn transactions(world: &World, stop: &Arc<AtomicBool>) -> usize {
     let done = Arc::new(AtomicUsize::new(0));
     let running = Arc::new(AtomicUsize::new(0));
@@ -136,7 +137,8 @@ fn clients_of_several_servers_have_their_turns_at_the_same_time() {
     let world = World::new(true);
     world.follow(&stop);
     let together = transactions(&world, &stop);
-    // The others learnt the time a few times; nobody is off by more than half a microsecond, on a network that is as long both ways.
+    // The others learnt the time a few times; nobody is off by more than half a microsecond, on a network that is as
+    // long both ways.
     let clocks: Arc<Mutex<Vec<i64>>> = Arc::default();
     let (paces, seen) = (world.paces.clone(), Arc::clone(&clocks));
     world

@@ -1,5 +1,6 @@
-//! The presets over datagrams on networks that lose, double and delay packets, far more of them than networks do: each request is executed once
-//! at most, and each call ends; with `erpc` all of them well. And `erpc` on a network that many fill.
+//! The presets over datagrams on networks that lose, double and delay packets, far more of them than networks do: each
+//! request is executed once at most, and each call ends; with `erpc` all of them well. And `erpc` on a network that
+//! many fill.
 //!
 //! `DUNLIN_SEEDS=1000` runs so many seeds instead of 20, `DUNLIN_SEED=17` that one alone.
 
@@ -232,7 +233,8 @@ fn wait(pipeline: &mut Pipeline) {
     waited.expect("a lane");
 }
 
-/// The slowest of a few short calls, in nanoseconds of virtual time, while seven hosts send long requests to the same one.
+/// The slowest of a few short calls, in nanoseconds of virtual time, while seven hosts send long requests to the same
+/// one.
 fn slowest_short_call(congestion_control: bool) -> u64 {
     const SENDERS: usize = 7;
     const EACH: usize = 3;

@@ -1,5 +1,5 @@
-//! The preset `auto` against a server whose NIC takes no more messages: threads that keep many calls out send some of them together, and none
-//! waits for a call that takes long.
+//! The preset `auto` against a server whose NIC takes no more messages: threads that keep many calls out send some of
+//! them together, and none waits for a call that takes long.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -26,7 +26,8 @@ struct Bench {
     cluster: Cluster,
 }
 
-/// Two machines with two threads each, and a server with a NIC that takes 2 M messages a second, one way: fewer than they could send.
+/// Two machines with two threads each, and a server with a NIC that takes 2 M messages a second, one way: fewer than
+/// they could send.
 fn bench(preset: Preset) -> Bench {
     let host = HostParameters::epyc_7452();
     let mut nic = NicParameters::connectx_5();
@@ -37,7 +38,8 @@ fn bench(preset: Preset) -> Bench {
     let server = Server::unbound()
         .pollers(2)
         .pin_pollers(0)
-        // Else answers that wait for the NIC go together, and so do the requests that they let go: nobody need be asked.
+        // Else answers that wait for the NIC go together, and so do the requests that they let go: nobody need be
+        // asked.
         .channel(ChannelConfig {
             answer_each_message: true,
             ..ChannelConfig::default()

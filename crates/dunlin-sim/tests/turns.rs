@@ -1,5 +1,6 @@
-//! The preset `scalerpc` with turns that are as short as a round trip, on a network that delays, doubles and loses packets: whatever comes late,
-//! each request is executed once, and each answer goes to its caller (ScaleRPC §3.3, and what it does not say).
+//! The preset `scalerpc` with turns that are as short as a round trip, on a network that delays, doubles and loses
+//! packets: whatever comes late, each request is executed once, and each answer goes to its caller (ScaleRPC §3.3, and
+//! what it does not say).
 //!
 //! `DUNLIN_SEEDS=1000` runs so many seeds instead of 30, `DUNLIN_SEED=17` that one alone.
 

@@ -82,14 +82,16 @@ pub struct DeviceAttributes {
     pub transports: TransportSet,
     /// Visibility order of the bytes of one WRITE.
     pub placement: Placement,
-    /// Whether each WRITE is a message of its own on a wire, so that one long WRITE costs less than two short ones. Not so where
-    /// `post_send` itself stores into the peer's memory.
+    /// Whether each WRITE is a message of its own on a wire, so that one long WRITE costs less than two short ones. Not
+    /// so where `post_send` itself stores into the peer's memory.
     pub writes_are_messages: bool,
-    /// Small messages that the device takes a second, half of them in and half out, where that is known: what a server lets come at once is
-    /// measured by it. `None` where messages cost the device nothing of its own, or nobody has said.
+    /// Small messages that the device takes a second, half of them in and half out, where that is known: what a server
+    /// lets come at once is measured by it. `None` where messages cost the device nothing of its own, or nobody has
+    /// said.
     pub messages_per_second: Option<u64>,
-    /// Whether what carries its packets drops none of its own accord, as InfiniBand's credits and shared memory do not: a datagram then is
-    /// lost with a host, a cable or a receiver without room only. Not known of Ethernet, so not so there.
+    /// Whether what carries its packets drops none of its own accord, as InfiniBand's credits and shared memory do not:
+    /// a datagram then is lost with a host, a cable or a receiver without room only. Not known of Ethernet, so not so
+    /// there.
     pub lossless: bool,
     /// Queue pairs at once.
     pub max_queue_pairs: usize,
@@ -119,10 +121,11 @@ pub struct DeviceAttributes {
     pub page_kind: PageKind,
     /// Whether [`crate::Device::register_raw`] memory may be the target of remote operations.
     pub raw_memory_remote: bool,
-    /// Whether a grant is a mapping of the memory in the peer's process, instead of a key that a NIC checks with each access. A peer that was
-    /// granted REMOTE_WRITE or REMOTE_ATOMIC can then also read **all** of the region, its process keeps what it was granted until it unmaps
-    /// the memory or ends, whatever becomes of the registration and of the connection, and a registration of the same memory for somebody
-    /// else ([`crate::Device::register_again`]) does not change that. So memory that one peer may write must hold nothing that it must not
-    /// read, and memory that is registered for several peers in turn is all of theirs for as long as their processes live.
+    /// Whether a grant is a mapping of the memory in the peer's process, instead of a key that a NIC checks with each
+    /// access. A peer that was granted REMOTE_WRITE or REMOTE_ATOMIC can then also read **all** of the region, its
+    /// process keeps what it was granted until it unmaps the memory or ends, whatever becomes of the registration and
+    /// of the connection, and a registration of the same memory for somebody else ([`crate::Device::register_again`])
+    /// does not change that. So memory that one peer may write must hold nothing that it must not read, and memory that
+    /// is registered for several peers in turn is all of theirs for as long as their processes live.
     pub grants_are_mappings: bool,
 }

@@ -123,7 +123,8 @@ pub trait CompletionQueue: Send + std::fmt::Debug + 'static {
     /// Takes up to `completions.len()` entries and says how many; allocates nothing and never blocks.
     ///
     /// # Errors
-    /// [`CompletionQueueError::Overrun`] when more completions came than the queue holds; its queue pairs are in error then.
+    /// [`CompletionQueueError::Overrun`] when more completions came than the queue holds; its queue pairs are in error
+    /// then.
     fn poll(&mut self, completions: &mut [Completion]) -> Result<usize, CompletionQueueError>;
 
     /// Asks for one event on the queue's channel. Poll once more after the call: what came before it raises no event.
@@ -135,7 +136,8 @@ pub trait CompletionQueue: Send + std::fmt::Debug + 'static {
 
 /// Where a thread sleeps until a completion comes. The descriptor becomes readable with the event, for event loops.
 pub trait CompletionChannel: Clone + Send + Sync + AsFd + std::fmt::Debug + 'static {
-    /// Sleeps until an event or for `timeout`; `true` when there was an event, which is consumed. May also return `true` without one.
+    /// Sleeps until an event or for `timeout`; `true` when there was an event, which is consumed. May also return
+    /// `true` without one.
     ///
     /// # Errors
     /// When the system call fails.

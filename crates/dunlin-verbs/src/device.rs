@@ -30,7 +30,8 @@ pub enum AsyncEvent {
     DeviceFatal,
 }
 
-/// An RDMA NIC, real or not. Clones are handles on the same open device, which lives until the last object made from it is gone.
+/// An RDMA NIC, real or not. Clones are handles on the same open device, which lives until the last object made from it
+/// is gone.
 pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     /// Protection domain: regions and queue pairs of one domain work together.
     type ProtectionDomain: Clone + Send + Sync + std::fmt::Debug + 'static;
@@ -70,8 +71,9 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     /// Registers memory that the caller owns.
     ///
     /// # Safety
-    /// From the call until the last clone of the region is dropped the bytes must stay valid, and the caller must not hold a
-    /// reference to them while a work request that names them is outstanding or while a peer has been granted access.
+    /// From the call until the last clone of the region is dropped the bytes must stay valid, and the caller must not
+    /// hold a reference to them while a work request that names them is outstanding or while a peer has been granted
+    /// access.
     ///
     /// # Errors
     /// As for [`Device::allocate_region`]; also when `access` is remote and the device cannot share such memory.
@@ -84,9 +86,10 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         access: Access,
     ) -> Result<Self::Region, VerbsError>;
 
-    /// Registers the memory of a region that this device allocated once more: in `domain`, with a key of its own and the access that the
-    /// region has. The memory lives until both registrations have ended; each is revoked by itself. (Where grants are mappings a peer of either
-    /// reaches it until its own mapping ends: [`DeviceAttributes::grants_are_mappings`].)
+    /// Registers the memory of a region that this device allocated once more: in `domain`, with a key of its own and
+    /// the access that the region has. The memory lives until both registrations have ended; each is revoked by itself.
+    /// (Where grants are mappings a peer of either reaches it until its own mapping ends:
+    /// [`DeviceAttributes::grants_are_mappings`].)
     ///
     /// # Errors
     /// As for [`Device::allocate_region`], or the device cannot.
@@ -149,18 +152,20 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         address: &EndpointAddress,
     ) -> Result<Self::AddressHandle, VerbsError>;
 
-    /// Whether the device has heard that the queue pair at this handle's address is no more: its process died, or its owner gave it up. It will
-    /// not come back. A device that has no such news, as real NICs have none of datagrams, says `false`: then only time tells. One load; whoever
-    /// waits for completions of a datagram queue pair is woken by such news.
+    /// Whether the device has heard that the queue pair at this handle's address is no more: its process died, or its
+    /// owner gave it up. It will not come back. A device that has no such news, as real NICs have none of datagrams,
+    /// says `false`: then only time tells. One load; whoever waits for completions of a datagram queue pair is woken by
+    /// such news.
     #[inline]
     fn is_gone(handle: &Self::AddressHandle) -> bool {
         let _ = handle;
         false
     }
 
-    /// Asks the device of an address whether the queue pair is one of its own, for at most `patience`; `false` when there was no answer in
-    /// that time. For a server that has only heard of a peer and makes nothing for one that does not exist, or that its device would not
-    /// let in. Waits: not for engines. A device that cannot ask, as a NIC cannot, takes the peer's word.
+    /// Asks the device of an address whether the queue pair is one of its own, for at most `patience`; `false` when
+    /// there was no answer in that time. For a server that has only heard of a peer and makes nothing for one that does
+    /// not exist, or that its device would not let in. Waits: not for engines. A device that cannot ask, as a NIC
+    /// cannot, takes the peer's word.
     ///
     /// # Errors
     /// When the answer is no, or nobody is there to give it.
@@ -176,7 +181,8 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
     /// The next event that no work request reports, if there is one.
     fn poll_async_event(&self) -> Option<AsyncEvent>;
 
-    /// Starts a thread that uses this device. `core`: on which of the simulated host's cores; threads of the system place themselves.
+    /// Starts a thread that uses this device. `core`: on which of the simulated host's cores; threads of the system
+    /// place themselves.
     ///
     /// # Errors
     /// When there is no thread to be had.
@@ -195,13 +201,14 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
-    /// A number to begin with instead of one of the system's random ones, on a device whose runs can be repeated: each call gives
-    /// another. `None`: take the system's.
+    /// A number to begin with instead of one of the system's random ones, on a device whose runs can be repeated: each
+    /// call gives another. `None`: take the system's.
     fn seed(&self) -> Option<u64> {
         None
     }
 
-    /// Says that the calling core did `work`, which is not a verb. Nothing where time is real; simulated cores pay for it.
+    /// Says that the calling core did `work`, which is not a verb. Nothing where time is real; simulated cores pay for
+    /// it.
     #[inline(always)]
     fn charge(work: Work) {
         let _ = work;

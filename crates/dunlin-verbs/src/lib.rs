@@ -12,9 +12,9 @@
 //! # Memory safety
 //!
 //! Registered memory is written by other machines, so safe code never sees it as `&[u8]`: it reads and writes through
-//! [`Memory`], by copies and atomics. A region is owned by its device object and is deregistered before it is unmapped, so
-//! a work request that outlives its region completes with an error and never touches freed memory. Registering memory
-//! that the device does not own is [`Device::register_raw`], and `unsafe`.
+//! [`Memory`], by copies and atomics. A region is owned by its device object and is deregistered before it is unmapped,
+//! so a work request that outlives its region completes with an error and never touches freed memory. Registering
+//! memory that the device does not own is [`Device::register_raw`], and `unsafe`.
 #![deny(unsafe_code)]
 
 mod attributes;

@@ -1,23 +1,26 @@
-//! Memory of a connected peer that the calling process has mapped: an optional capability of a device, asked for once
-//! when a channel is made. A channel that has it stores its bytes at the peer itself, as its last step, where it would
-//! post a WRITE otherwise. That saves the work request, its checks and its completion; what the peer sees is the same.
+//! Memory of a connected peer that the calling process has mapped: an optional capability of a device. A channel asks
+//! for it once, after its first WRITE to that memory, and stores its bytes at the peer itself from then on, where it
+//! would post a WRITE otherwise. That saves the work request, its checks and its completion; what the peer sees is the
+//! same.
 
 use std::fmt::Debug;
 
 /// A range of the peer's memory that is mapped here; see [`crate::QueuePair::map_peer`].
 pub trait PeerMemory: Debug + Send + 'static {
-    /// Whether stores reach a peer that wants them: its queue pair and ours are connected as when this was made, the region is registered still, and
-    /// nothing that was posted before is unfinished. To be asked before each batch of stores; when the answer is no a WRITE tells why.
+    /// Whether stores reach a peer that wants them: its queue pair and ours are connected as when this was made, the
+    /// region is registered still, and nothing that was posted before is unfinished. To be asked before each batch of
+    /// stores; when the answer is no a WRITE tells why.
     fn is_open(&self) -> bool;
 
-    /// Stores `bytes` at `offset`. They become visible in ascending order of addresses, after all earlier stores and before whatever the queue pair
-    /// does next.
+    /// Stores `bytes` at `offset`. They become visible in ascending order of addresses, after all earlier stores and
+    /// before whatever the queue pair does next.
     ///
     /// # Panics
     /// When the range is not inside.
     fn store(&self, offset: usize, bytes: &[u8]);
 
-    /// Says that `length` bytes will soon be stored at `offset`: a hint, as [`crate::QueuePair::expect_write`]. What is not inside is ignored.
+    /// Says that `length` bytes will soon be stored at `offset`: a hint, as [`crate::QueuePair::expect_write`]. What is
+    /// not inside is ignored.
     fn expect(&self, offset: usize, length: usize);
 }
 

@@ -11,7 +11,8 @@ bitflags::bitflags! {
     pub struct Access: u32 {
         /// The device writes it: receive buffers and the local side of READs and atomics.
         const LOCAL_WRITE = 1;
-        /// Peers WRITE it. Where grants are mappings they can also read it ([`crate::DeviceAttributes::grants_are_mappings`]).
+        /// Peers WRITE it. Where grants are mappings they can also read it
+        /// ([`crate::DeviceAttributes::grants_are_mappings`]).
         const REMOTE_WRITE = 1 << 1;
         /// Peers READ it.
         const REMOTE_READ = 1 << 2;
@@ -45,7 +46,8 @@ pub struct RemoteAddress {
 }
 
 impl RemoteAddress {
-    /// The place `bytes` further on. Wraps around at the end of the address space; the device refuses what is out of bounds.
+    /// The place `bytes` further on. Wraps around at the end of the address space; the device refuses what is out of
+    /// bounds.
     #[must_use]
     pub fn plus(self, bytes: u64) -> Self {
         Self {
@@ -57,8 +59,8 @@ impl RemoteAddress {
 
 /// A memory region: bytes that a device may read and write on behalf of work requests.
 ///
-/// Clones name the same registration; it ends when the last one is dropped. A work request that names a region which has
-/// ended completes with an error.
+/// Clones name the same registration; it ends when the last one is dropped. A work request that names a region which
+/// has ended completes with an error.
 pub trait Region: Clone + Send + Sync + std::fmt::Debug + 'static {
     /// The bytes.
     fn memory(&self) -> &Memory;
@@ -95,9 +97,9 @@ mod raw {
         /// Makes the window; only devices do.
         ///
         /// # Safety
-        /// `start` must be 8-byte aligned and valid for reads and writes of `length` bytes for as long as the value lives,
-        /// and no Rust reference to those bytes may exist that assumes they do not change. Where the pages are read-only,
-        /// the owner must keep the value from code that would write.
+        /// `start` must be 8-byte aligned and valid for reads and writes of `length` bytes for as long as the value
+        /// lives, and no Rust reference to those bytes may exist that assumes they do not change. Where the pages are
+        /// read-only, the owner must keep the value from code that would write.
         pub unsafe fn new(start: NonNull<u8>, length: usize) -> Self {
             assert!(
                 start.as_ptr() as usize % 8 == 0,
@@ -178,8 +180,8 @@ mod raw {
         /// The bytes as a plain slice, without a copy.
         ///
         /// # Safety
-        /// Until the slice is gone nothing may write the range: no peer has been granted access to the region, and no work
-        /// request that writes it is outstanding.
+        /// Until the slice is gone nothing may write the range: no peer has been granted access to the region, and no
+        /// work request that writes it is outstanding.
         ///
         /// # Panics
         /// When the range leaves the window.
@@ -207,8 +209,9 @@ mod raw {
     /// How far [`copy_in_order`] looks ahead: as many lines as a core fetches at a time.
     const PREFETCHED_BYTES: usize = 32 * 64;
 
-    /// Copies so that the bytes become visible in ascending order: [`crate::Placement::InOrder`] for devices that place by CPU. On x86-64
-    /// eight bytes that stand on eight, in source and target alike counted from their starts, become visible together, as on hardware.
+    /// Copies so that the bytes become visible in ascending order: [`crate::Placement::InOrder`] for devices that place
+    /// by CPU. On x86-64 eight bytes that stand on eight, in source and target alike counted from their starts, become
+    /// visible together, as on hardware.
     ///
     /// # Safety
     /// `source` valid for reads and `target` for writes of `length` bytes, not overlapping.
@@ -221,7 +224,8 @@ mod raw {
         // SAFETY: see above; SSE2 is part of every x86-64.
         unsafe {
             use std::arch::x86_64::{__m128i, _mm_loadu_si128};
-            // Asks for all lines at once: the stores would ask for one after the other, and each belongs to another core.
+            // Asks for all lines at once: the stores would ask for one after the other, and each belongs to another
+            // core.
             if length > 64 {
                 let mut line = 0;
                 while line < length.min(PREFETCHED_BYTES) {

@@ -1,20 +1,24 @@
-//! What a real thread does after a look in vain: it spins while its core is its own, and lets others go first where it shares it.
+//! What a real thread does after a look in vain: it spins while its core is its own, and lets others go first where it
+//! shares it.
 //!
-//! Whoever waits by spinning on a core that others want keeps waiting who may do what it waits for: another thread of its process, the peer,
-//! or somebody else's. Which threads there are and on how many cores cannot be told from one process, but the system tells each thread how often
-//! another ran in its place: that is looked at once in an [`INTERVAL`] of looking, so a thread that finds news quickly pays nothing. Where all
-//! who share a core let each other go first, each gets its turn after a few looks rather than after slices of milliseconds.
+//! Whoever waits by spinning on a core that others want keeps waiting who may do what it waits for: another thread of
+//! its process, the peer, or somebody else's. Which threads there are and on how many cores cannot be told from one
+//! process, but the system tells each thread how often another ran in its place: that is looked at once in an
+//! [`INTERVAL`] of looking, so a thread that finds news quickly pays nothing. Where all who share a core let each other
+//! go first, each gets its turn after a few looks rather than after slices of milliseconds.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// Looks in vain, one after the other, before a thread that shares its core lets others go first: as many as have paid lately. Where who is
-/// waited for runs beside us, its answer comes sooner than another thread; where it waits for our core it cannot.
+/// Looks in vain, one after the other, before a thread that shares its core lets others go first: as many as have paid
+/// lately. Where who is waited for runs beside us, its answer comes sooner than another thread; where it waits for our
+/// core it cannot.
 const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
 /// Looks in vain between two looks at the clock: about 2 us.
 const LOOKS_PER_CLOCK: u32 = 64;
-/// How often a thread asks who else ran: longer than a thread runs before another takes its place, which is some milliseconds.
+/// How often a thread asks who else ran: longer than a thread runs before another takes its place, which is some
+/// milliseconds.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 thread_local! {
@@ -64,7 +68,8 @@ impl Looks {
         self.in_vain = 0;
     }
 
-    /// Something was found. When others had been let go first just before it had come meanwhile, and looking did not pay for it.
+    /// Something was found. When others had been let go first just before it had come meanwhile, and looking did not
+    /// pay for it.
     #[inline]
     pub fn found(&mut self) {
         if self.in_vain > 0 {
@@ -89,8 +94,8 @@ struct Usage {
     ran: Duration,
 }
 
-/// Whether a thread shares its core, by what it has had of it in this time: another ran again and again, or for long. Something of the
-/// system's runs on every core now and then, and shortly.
+/// Whether a thread shares its core, by what it has had of it in this time: another ran again and again, or for long.
+/// Something of the system's runs on every core now and then, and shortly.
 fn shares_core(before: Usage, after: Usage, passed: Duration) -> bool {
     let displaced = after.displaced.saturating_sub(before.displaced);
     let ran = after.ran.saturating_sub(before.ran);
@@ -219,8 +224,8 @@ mod tests {
         assert!(shares(1, 3, 400), "one of a hundred");
     }
 
-    /// Each of two threads on one core can go on only when the other has run. While both spin it takes slices of the system's, in which the
-    /// other looks some ten thousand times.
+    /// Each of two threads on one core can go on only when the other has run. While both spin it takes slices of the
+    /// system's, in which the other looks some ten thousand times.
     #[test]
     fn two_that_wait_for_each_other_on_one_core_look_a_few_times() {
         const TURNS: u32 = 2_000;

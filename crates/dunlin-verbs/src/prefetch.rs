@@ -1,6 +1,8 @@
-//! Asking the processor for a cache line before it is needed, so that the wait for another core's line overlaps with other work.
+//! Asking the processor for a cache line before it is needed, so that the wait for another core's line overlaps with
+//! other work.
 //!
-//! A prefetch changes nothing and faults nowhere, so any address may be named. On other processors than x86-64 it does nothing.
+//! A prefetch changes nothing and faults nowhere, so any address may be named. On other processors than x86-64 it does
+//! nothing.
 
 /// Asks for the line at `place`, which will be read soon.
 #[inline(always)]
@@ -18,8 +20,8 @@ pub fn prefetch_to_read<T>(place: *const T) {
 
 /// Asks for the line at `place` as its only owner, because it will be written soon.
 ///
-/// The instruction is named: `_mm_prefetch` with the hint to write becomes a prefetch to read in a program compiled for any x86-64, and
-/// that asks in vain for a line that is here already and shared with the core that read it.
+/// The instruction is named: `_mm_prefetch` with the hint to write becomes a prefetch to read in a program compiled for
+/// any x86-64, and that asks in vain for a line that is here already and shared with the core that read it.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub fn prefetch_to_write<T>(place: *const T) {

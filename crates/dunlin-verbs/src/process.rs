@@ -1,8 +1,8 @@
 //! The process that runs, and whether it still is the one that made an object.
 //!
-//! After `fork()` a child has everything that its parent had: mappings of shared memory, descriptors, locks that threads hold which do not exist in
-//! it. To use any of that would take the parent's answers or hang. So what stands on a device remembers the [`Generation`] that made it, and
-//! refuses, or is leaked ([`Owned`]), in a younger one.
+//! After `fork()` a child has everything that its parent had: mappings of shared memory, descriptors, locks that
+//! threads hold which do not exist in it. To use any of that would take the parent's answers or hang. So what stands on
+//! a device remembers the [`Generation`] that made it, and refuses, or is leaked ([`Owned`]), in a younger one.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -17,7 +17,8 @@ const PAGE_BYTES: usize = 64 << 10;
 #[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
 struct Mark {
-    /// The generation of this process; zero before anybody has asked for it, and again in a child, where the kernel has wiped it.
+    /// The generation of this process; zero before anybody has asked for it, and again in a child, where the kernel has
+    /// wiped it.
     generation: AtomicU64,
     _rest: [u8; PAGE_BYTES - 8],
 }
@@ -27,13 +28,15 @@ static MARK: Mark = Mark {
     _rest: [0; PAGE_BYTES - 8],
 };
 
-/// Generations of this process and its ancestors so far. A child inherits it, so its own generation is none that its ancestors had.
+/// Generations of this process and its ancestors so far. A child inherits it, so its own generation is none that its
+/// ancestors had.
 static GENERATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// How many forks a process is away from the first one of its ancestors that used a device: a number that a child does not share with any process
-/// that it has inherited something from.
+/// How many forks a process is away from the first one of its ancestors that used a device: a number that a child does
+/// not share with any process that it has inherited something from.
 ///
-/// Needs Linux 4.14 (MADV_WIPEONFORK); on older kernels a fork goes unnoticed. A child made by `vfork` or by `clone` with shared memory is its parent in this.
+/// Needs Linux 4.14 (MADV_WIPEONFORK); on older kernels a fork goes unnoticed. A child made by `vfork` or by `clone`
+/// with shared memory is its parent in this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Generation(u64);
 
@@ -66,7 +69,8 @@ impl Generation {
     }
 }
 
-/// An object was used in a process that was made by fork after the object was made: it is the parent's. The child opens the device anew.
+/// An object was used in a process that was made by fork after the object was made: it is the parent's. The child opens
+/// the device anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process was forked after this was made, and it is the parent's: open the device anew here")]
 pub struct Forked;
@@ -85,8 +89,8 @@ fn begin() -> Generation {
     }
 }
 
-/// A value that only the process which made it drops. In a child it is leaked: its destructor would say goodbye for the parent, wait for threads that
-/// are not there, or for locks that nobody gives back.
+/// A value that only the process which made it drops. In a child it is leaked: its destructor would say goodbye for the
+/// parent, wait for threads that are not there, or for locks that nobody gives back.
 #[derive(Debug)]
 pub struct Owned<T> {
     value: std::mem::ManuallyDrop<T>,
@@ -195,8 +199,8 @@ mod raw {
         {
             let start = std::ptr::from_ref(&MARK).cast_mut().cast();
             let advice = rustix::mm::Advice::LinuxWipeOnFork;
-            // SAFETY: the mark has these pages to itself, and what the advice changes is what a child finds there: zeroes, which its atomic and its
-            // bytes take.
+            // SAFETY: the mark has these pages to itself, and what the advice changes is what a child finds there:
+            // zeroes, which its atomic and its bytes take.
             let _ = unsafe { rustix::mm::madvise(start, PAGE_BYTES, advice) };
         }
     }

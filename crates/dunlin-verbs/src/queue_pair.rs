@@ -32,8 +32,8 @@ impl std::fmt::Display for Transport {
 pub enum ReceiveQueue<'a, S> {
     /// Its own queue of this many entries.
     Own(usize),
-    /// Its own queue of this many entries, for RECEIVEs without segments only: wake-ups and immediate data. A device whose receive buffers are memory of
-    /// its own needs little of it then.
+    /// Its own queue of this many entries, for RECEIVEs without segments only: wake-ups and immediate data. A device
+    /// whose receive buffers are memory of its own needs little of it then.
     OwnEmpty(usize),
     /// A queue shared with others.
     Shared(&'a S),
@@ -64,7 +64,8 @@ pub const ENDPOINT_ADDRESS_BYTES: usize = 48;
 /// Where a queue pair can be reached: what the two sides of a connection exchange, by any means they like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointAddress {
-    /// Global identifier of the device's port: an IPv6 or mapped IPv4 address on RoCE, a random number on shared memory.
+    /// Global identifier of the device's port: an IPv6 or mapped IPv4 address on RoCE, a random number on shared
+    /// memory.
     pub gid: [u8; 16],
     /// Local identifier on InfiniBand, zero elsewhere.
     pub lid: u16,
@@ -159,8 +160,8 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     fn transport(&self) -> Transport;
     /// Where it stands now; the device moves it to an error state by itself.
     fn state(&self) -> QueuePairState;
-    /// Whether it is known to be in error, without asking anybody: for the path of a call, where [`QueuePair::state`] may be a system
-    /// call. What is not known yet the next completion tells.
+    /// Whether it is known to be in error, without asking anybody: for the path of a call, where [`QueuePair::state`]
+    /// may be a system call. What is not known yet the next completion tells.
     #[inline]
     fn is_known_failed(&self) -> bool {
         self.state() == QueuePairState::Error
@@ -177,8 +178,8 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     /// Init to ReadyToReceive: `remote` is the peer (connected transports; `None` for UD).
     ///
     /// # Errors
-    /// When the state machine does not allow it or the address is not one of this kind of device. A peer that is not there yet, or no longer, is
-    /// found out by the first request.
+    /// When the state machine does not allow it or the address is not one of this kind of device. A peer that is not
+    /// there yet, or no longer, is found out by the first request.
     fn to_ready_to_receive(
         &mut self,
         remote: Option<&EndpointAddress>,
@@ -200,9 +201,9 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     /// Any state to Error: what was posted is flushed with completions.
     fn to_error(&mut self);
 
-    /// What moves this queue pair to Error from any thread, as [`QueuePair::to_error`] does, and tells a connected peer: for whoever has to
-    /// end a queue pair whose owner is stuck. It holds nothing of the queue pair, and does nothing once that is gone. `None`: the device has no
-    /// such thing.
+    /// What moves this queue pair to Error from any thread, as [`QueuePair::to_error`] does, and tells a connected
+    /// peer: for whoever has to end a queue pair whose owner is stuck. It holds nothing of the queue pair, and does
+    /// nothing once that is gone. `None`: the device has no such thing.
     fn aborter(&self) -> Option<Aborter> {
         None
     }
@@ -213,21 +214,22 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     /// Hands a list of requests to the device with one doorbell; allocates nothing and does not block.
     ///
     /// # Errors
-    /// The first request that was not taken, and why; those before it were posted. Failures after posting come as completions.
+    /// The first request that was not taken, and why; those before it were posted. Failures after posting come as
+    /// completions.
     fn post_send(
         &mut self,
         requests: &[SendRequest<'_, Self::Region, Self::AddressHandle>],
     ) -> Result<(), PostError>;
 
-    /// Says that a WRITE of `length` bytes will soon go to `remote`, and that nobody reads there now. A hint without any effect but on
-    /// speed: a device that places by CPU asks for the cache lines ahead of time. Others do nothing.
+    /// Says that a WRITE of `length` bytes will soon go to `remote`, and that nobody reads there now. A hint without
+    /// any effect but on speed: a device that places by CPU asks for the cache lines ahead of time. Others do nothing.
     #[inline]
     fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
         let _ = (remote, length);
     }
 
-    /// The peer's memory from `remote` on, if this queue pair may write all of it and it is mapped here. It is after a WRITE to it has succeeded;
-    /// before, and where peers are elsewhere, this is `None`.
+    /// The peer's memory from `remote` on, if this queue pair may write all of it and it is mapped here. It is after a
+    /// WRITE to it has succeeded; before, and where peers are elsewhere, this is `None`.
     #[inline]
     fn map_peer(&mut self, remote: RemoteAddress, length: usize) -> Option<Self::Mapped> {
         let _ = (remote, length);

@@ -1,11 +1,12 @@
 //! The thread that runs, as code above the wall sees it: its clock, its waiting, its name for those who wake it.
 //!
-//! On a real thread these are the standard library's own. A thread of a simulated core answers them in virtual time: the device that
-//! runs it says so by [`simulate`] each time that it lets the thread go on. So loops that wait run unmodified on both: where a real core
-//! spins, a simulated one sleeps until there is something to see.
+//! On a real thread these are the standard library's own. A thread of a simulated core answers them in virtual time:
+//! the device that runs it says so by [`simulate`] each time that it lets the thread go on. So loops that wait run
+//! unmodified on both: where a real core spins, a simulated one sleeps until there is something to see.
 //!
-//! What a thread *does* beside verbs is charged by [`crate::Device::charge`], which is nothing on real devices. The functions here are
-//! for when it has nothing to do; the question whether it is simulated is one load of a thread-local.
+//! What a thread *does* beside verbs is charged by [`crate::Device::charge`], which is nothing on real devices. The
+//! functions here are for when it has nothing to do; the question whether it is simulated is one load of a
+//! thread-local.
 
 use std::cell::Cell;
 use std::io;
@@ -23,8 +24,8 @@ pub trait Simulated: Sync {
     fn now(&self) -> Duration;
     /// One look at what another core of this host is about to write.
     fn relax(&self);
-    /// Nothing has come: rests until a peer writes what was looked at, a completion comes or somebody wakes it, for `at_most`.
-    /// `yields`: the thread gives its core to others between its looks.
+    /// Nothing has come: rests until a peer writes what was looked at, a completion comes or somebody wakes it, for
+    /// `at_most`. `yields`: the thread gives its core to others between its looks.
     fn idle(&self, at_most: Duration, yields: bool);
     /// Others on its core go first.
     fn yield_now(&self);
@@ -32,8 +33,8 @@ pub trait Simulated: Sync {
     fn park(&self, timeout: Duration);
     /// Wakes it from [`Simulated::idle`] and [`Simulated::park`].
     fn waker(&self) -> Waker;
-    /// From `true` to `false` it goes on without others in between, as it must while it holds a lock that they would wait for: all are
-    /// of one real thread. The time that it is charged passes afterwards.
+    /// From `true` to `false` it goes on without others in between, as it must while it holds a lock that they would
+    /// wait for: all are of one real thread. The time that it is charged passes afterwards.
     fn hold(&self, on: bool);
 }
 
@@ -41,7 +42,8 @@ thread_local! {
     static SIMULATED: Cell<Option<&'static dyn Simulated>> = const { Cell::new(None) };
 }
 
-/// Says which simulated thread runs on the calling real one from now on; gives the one before. For devices that simulate.
+/// Says which simulated thread runs on the calling real one from now on; gives the one before. For devices that
+/// simulate.
 pub fn simulate(thread: Option<&'static dyn Simulated>) -> Option<&'static dyn Simulated> {
     SIMULATED.replace(thread)
 }
@@ -84,8 +86,8 @@ pub fn idle(at_most: Duration, yields: bool) {
     }
 }
 
-/// As [`idle`], for who serves others: on a core that it shares with them it spins on, and sleeps when nothing comes for long. Each request that
-/// comes while it lets others go first waits for all of them.
+/// As [`idle`], for who serves others: on a core that it shares with them it spins on, and sleeps when nothing comes
+/// for long. Each request that comes while it lets others go first waits for all of them.
 #[inline]
 pub fn stand_by(at_most: Duration) {
     match SIMULATED.get() {
@@ -110,8 +112,8 @@ pub fn found() {
     }
 }
 
-/// So many looks in vain, one after the other, that whoever is waited for may be waiting for this core: a real thread lets others go
-/// first. A simulated one has rested with each look ([`idle`]).
+/// So many looks in vain, one after the other, that whoever is waited for may be waiting for this core: a real thread
+/// lets others go first. A simulated one has rested with each look ([`idle`]).
 #[inline]
 pub fn give_way() {
     if SIMULATED.get().is_none() {
@@ -119,8 +121,8 @@ pub fn give_way() {
     }
 }
 
-/// Whether the calling real thread has found lately that it shares its core with others who want it, so that [`idle`] lets them go first
-/// after a few looks. Never said to a simulated one.
+/// Whether the calling real thread has found lately that it shares its core with others who want it, so that [`idle`]
+/// lets them go first after a few looks. Never said to a simulated one.
 #[inline]
 pub fn shares_core() -> bool {
     SIMULATED.get().is_none() && polling::is_sharing()
@@ -236,8 +238,8 @@ impl Running {
         (self.join)()
     }
 
-    /// As [`Running::join`], until `deadline` at most. `None`: it goes on by itself, and nobody waits for it any more. A simulated thread is
-    /// waited for in its own time, whatever the deadline.
+    /// As [`Running::join`], until `deadline` at most. `None`: it goes on by itself, and nobody waits for it any more.
+    /// A simulated thread is waited for in its own time, whatever the deadline.
     pub fn join_until(self, deadline: Instant) -> Option<std::thread::Result<()>> {
         if let Some(has_ended) = &self.has_ended {
             while !has_ended() {

@@ -36,9 +36,11 @@ impl<R: Region> Copy for Segment<'_, R> {}
 /// Where the bytes of a work request are.
 #[derive(Debug)]
 pub enum Payload<'a, R: Region> {
-    /// In the request itself, copied at post time; at most [`crate::DeviceAttributes::max_inline_bytes`]. Not for READ or atomics.
+    /// In the request itself, copied at post time; at most [`crate::DeviceAttributes::max_inline_bytes`]. Not for READ
+    /// or atomics.
     Inline(&'a [u8]),
-    /// In registered memory: gathered for SEND and WRITE, scattered for READ. Atomics put the old value into one segment of 8 bytes.
+    /// In registered memory: gathered for SEND and WRITE, scattered for READ. Atomics put the old value into one
+    /// segment of 8 bytes.
     Segments(&'a [Segment<'a, R>]),
 }
 

@@ -1,4 +1,5 @@
-//! RB²'s case 3: an HTTP server behind byte streams, with hyper at both ends, unmodified. Two processes that find each other by address:
+//! RB²'s case 3: an HTTP server behind byte streams, with hyper at both ends, unmodified. Two processes that find each
+//! other by address:
 //!
 //! ```sh
 //! cargo run --release -p dunlin --example http -- serve dunlin://127.0.0.1:7450

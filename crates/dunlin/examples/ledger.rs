@@ -1,16 +1,17 @@
 //! Calls whose data and number of executions are checked from end to end.
 //!
-//! The server keeps a ledger: how often each numbered call was executed. The client sends calls with contents that follow
-//! from their number, compares each answer byte by byte, and in the end compares the ledger with what it was told: a call
-//! that succeeded was executed once, a call that failed once or never. Everything may fail in between; what must not happen
-//! is a wrong answer, a second execution, or threads that do not get going again.
+//! The server keeps a ledger: how often each numbered call was executed. The client sends calls with contents that
+//! follow from their number, compares each answer byte by byte, and in the end compares the ledger with what it was
+//! told: a call that succeeded was executed once, a call that failed once or never. Everything may fail in between;
+//! what must not happen is a wrong answer, a second execution, or threads that do not get going again.
 //!
 //! ```text
 //! cargo run --release --example ledger serve dunlin://127.0.0.1:7400
 //! cargo run --release --example ledger call dunlin://127.0.0.1:7400 threads=4 seconds=5
 //! ```
 //!
-//! `device=NAME` works for both; `call` takes `preset=NAME`, `threads=N`, `seconds=N`, `longest=BYTES`, `deadline=SECONDS`.
+//! `device=NAME` works for both; `call` takes `preset=NAME`, `threads=N`, `seconds=N`, `longest=BYTES`,
+//! `deadline=SECONDS`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -172,7 +173,8 @@ fn work(client: &Client, id: u64, next: &AtomicU64, longest: u64, end: Instant) 
     let mut outcome = Outcome::default();
     let mut request = Vec::new();
     let mut last_success = Instant::now();
-    // A thread whose last call failed goes on until one succeeds: whether it gets going again is to be seen, not how soon.
+    // A thread whose last call failed goes on until one succeeds: whether it gets going again is to be seen, not how
+    // soon.
     let patience = end + LEDGER;
     let stuck = |outcome: &Outcome| outcome.since_failure == 0 && !outcome.failed.is_empty();
     while Instant::now() < end || stuck(&outcome) && Instant::now() < patience {

@@ -38,8 +38,8 @@
 //! ```
 //!
 //! Two processes of one host meet in shared memory without being asked to. [`Client::call`] waits,
-//! [`Client::call_async`] gives a future for any executor, [`Client::batch`] and [`Client::pipeline`] keep many calls out at once.
-//! Every call has a deadline, every limit has a name ([`ChannelConfig`]) and an error ([`CallError`]).
+//! [`Client::call_async`] gives a future for any executor, [`Client::batch`] and [`Client::pipeline`] keep many calls
+//! out at once. Every call has a deadline, every limit has a name ([`ChannelConfig`]) and an error ([`CallError`]).
 //!
 //! [`Stream`] is a byte stream by address, for what runs over TCP otherwise; [`ring`] has the ring of RB² itself.
 #![forbid(unsafe_code)]

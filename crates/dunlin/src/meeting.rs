@@ -1,5 +1,6 @@
-//! How two ends that are no RPC find each other by `dunlin://host:port`: over the same handshake, with the same versions, secrets and choice of
-//! a device. What each tells the other is an offer of the ring's crate, which the handshake carries without looking at it.
+//! How two ends that are no RPC find each other by `dunlin://host:port`: over the same handshake, with the same
+//! versions, secrets and choice of a device. What each tells the other is an offer of the ring's crate, which the
+//! handshake carries without looking at it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -112,7 +113,8 @@ fn nowhere() -> EndpointAddress {
     EndpointAddress::decode(&[0; ENDPOINT_ADDRESS_BYTES])
 }
 
-/// Whether a client's device says that the client's queue pair is its own: nothing is made for a client on its word alone.
+/// Whether a client's device says that the client's queue pair is its own: nothing is made for a client on its word
+/// alone.
 ///
 /// # Errors
 /// When it does not.
@@ -125,8 +127,8 @@ pub(crate) fn confirm<D: Device>(device: &D, peer: &EndpointAddress) -> Result<(
     }
 }
 
-/// Reaches the listener at an address. `open` makes this end on the device of a name and says what it offers; `join` joins it to what the other
-/// side offers. Both offers are of `N` bytes.
+/// Reaches the listener at an address. `open` makes this end on the device of a name and says what it offers; `join`
+/// joins it to what the other side offers. Both offers are of `N` bytes.
 pub(crate) fn connect<T, U, const N: usize>(
     address: &str,
     kind: &str,
@@ -165,8 +167,9 @@ pub(crate) struct Chosen {
     pub(crate) why: &'static str,
 }
 
-/// Where ends meet that others connect to. Those who came and were not accepted wait in line, at most 128 of them; a client beyond that
-/// is refused with the limit. Dropping the listener ends it; what was accepted goes on. In a process that was forked since it is of no use.
+/// Where ends meet that others connect to. Those who came and were not accepted wait in line, at most 128 of them; a
+/// client beyond that is refused with the limit. Dropping the listener ends it; what was accepted goes on. In a process
+/// that was forked since it is of no use.
 #[derive(Debug)]
 pub struct Listener<T> {
     acceptor: Arc<Acceptor>,
@@ -223,7 +226,8 @@ impl<T> Arrivals<T> {
 }
 
 impl<T: Send + 'static> Listener<T> {
-    /// Listens at an address. `meet` makes this side's end on the device of a name, joins it to what the client offers, and says what it offers.
+    /// Listens at an address. `meet` makes this side's end on the device of a name, joins it to what the client offers,
+    /// and says what it offers.
     pub(crate) fn bind<const N: usize>(
         address: &str,
         kind: &'static str,

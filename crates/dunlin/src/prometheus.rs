@@ -1,5 +1,5 @@
-//! Live figures as Prometheus metrics (feature `prometheus`), through the collectors of the crate `prometheus-client`: the figures are read
-//! when they are scraped, so they cost nothing in between.
+//! Live figures as Prometheus metrics (feature `prometheus`), through the collectors of the crate `prometheus-client`:
+//! the figures are read when they are scraped, so they cost nothing in between.
 //!
 //! ```
 //! use dunlin::{prometheus::ServerCollector, Server};
@@ -22,8 +22,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// The metrics of a server: `dunlin_server_*`, and `dunlin_sender_*` for each client of the queue-pair scheduler. Nothing once the server
-/// has ended.
+/// The metrics of a server: `dunlin_server_*`, and `dunlin_sender_*` for each client of the queue-pair scheduler.
+/// Nothing once the server has ended.
 #[derive(Debug)]
 pub struct ServerCollector(ServerObserver);
 

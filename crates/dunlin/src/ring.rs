@@ -1,7 +1,8 @@
 //! Rings by address: one end connects, the other listens, over a device of the caller's.
 //!
-//! What a message costs is compiled for its device, so a ring has the device's type where a stream has none: open the device, and give it to a
-//! [`RingBuilder`]. The ring itself, its designs and its two ends are those of the crate `dunlin-ring`, which is re-exported here.
+//! What a message costs is compiled for its device, so a ring has the device's type where a stream has none: open the
+//! device, and give it to a [`RingBuilder`]. The ring itself, its designs and its two ends are those of the crate
+//! `dunlin-ring`, which is re-exported here.
 
 use std::time::Duration;
 

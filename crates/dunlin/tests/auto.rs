@@ -1,4 +1,5 @@
-//! The preset that users get without choosing, on shared memory: a client's first three lanes are one thread's each, and a fourth makes all share.
+//! The preset that users get without choosing, on shared memory: a client's first three lanes are one thread's each,
+//! and a fourth makes all share.
 
 mod common;
 

@@ -90,7 +90,8 @@ fn a_plain_connection_is_small_and_gives_its_memory_back() {
             let now = Belongings::now();
             now.files <= start.files + 4 && now.threads <= start.threads
         });
-        // What was in use comes back, but for a sixteenth and what a process has lying about; so one wave leaves no more than another.
+        // What was in use comes back, but for a sixteenth and what a process has lying about; so one wave leaves no
+        // more than another.
         let most = start.resident_kib + (within.resident_kib - before.resident_kib) / 16 + 4096;
         eventually("memory is given back", || {
             Belongings::now().resident_kib <= most

@@ -1,5 +1,5 @@
-//! SIGKILL of servers and clients of the presets over datagrams: the device tells of it, so nobody waits for time-outs, and what belonged to the dead
-//! is given back.
+//! SIGKILL of servers and clients of the presets over datagrams: the device tells of it, so nobody waits for time-outs,
+//! and what belonged to the dead is given back.
 
 mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]

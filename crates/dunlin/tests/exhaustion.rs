@@ -1,4 +1,5 @@
-//! A server that runs out of memory or descriptors says so to the client whose request it was, and goes on with the others.
+//! A server that runs out of memory or descriptors says so to the client whose request it was, and goes on with the
+//! others.
 
 mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]

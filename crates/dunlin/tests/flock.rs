@@ -289,7 +289,8 @@ fn leave_deactivated_lanes(dispatched: bool) {
     assert_eq!(server.statistics().violations, 0);
 }
 
-/// A client that sends nothing keeps one active lane. Threads of the others are answered all the same, whatever the preset.
+/// A client that sends nothing keeps one active lane. Threads of the others are answered all the same, whatever the
+/// preset.
 #[test]
 fn threads_on_lanes_of_a_dormant_client_are_not_left() {
     for preset in [Preset::Flock, Preset::FlockNoScheduling] {

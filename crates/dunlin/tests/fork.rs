@@ -1,5 +1,5 @@
-//! `fork()` in a process with connections: the child gets a typed error from all that it has inherited, the parent does not notice, and what the
-//! child makes anew works. Each process that forks is the test binary started again.
+//! `fork()` in a process with connections: the child gets a typed error from all that it has inherited, the parent does
+//! not notice, and what the child makes anew works. Each process that forks is the test binary started again.
 
 mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
@@ -21,8 +21,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// How long a child may take for everything, its end included.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// Has a child of this process do something while this one does another thing again and again; says with which code the child ended. A child that
-/// panics ends with 101, one that hangs is killed.
+/// Has a child of this process do something while this one does another thing again and again; says with which code the
+/// child ended. A child that panics ends with 101, one that hangs is killed.
 fn while_a_child(does: impl FnOnce(), mut meanwhile: impl FnMut()) -> i32 {
     // SAFETY: the child uses Dunlin, whose promise it is that this works, and ends without returning from here.
     let child = unsafe { libc::fork() };

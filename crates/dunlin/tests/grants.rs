@@ -1,4 +1,5 @@
-//! What a grant lets a client do: a hostile one, which is a process of its own that looks at all memory that it has mapped.
+//! What a grant lets a client do: a hostile one, which is a process of its own that looks at all memory that it has
+//! mapped.
 
 mod common;
 mod hostile;

@@ -1,5 +1,6 @@
-//! A hostile process of the same user, with nothing but what a peer is given (descriptors, mappings, the ways in), harms nobody but itself:
-//! the other side goes on with everybody else, while it is there and after it was killed. Both ways: hostile clients, hostile servers.
+//! A hostile process of the same user, with nothing but what a peer is given (descriptors, mappings, the ways in),
+//! harms nobody but itself: the other side goes on with everybody else, while it is there and after it was killed. Both
+//! ways: hostile clients, hostile servers.
 //!
 //! `DUNLIN_HOSTILE_SEEDS` sets the number of hostile processes for each preset, `DUNLIN_HOSTILE_SEED` the first seed.
 

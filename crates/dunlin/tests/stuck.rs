@@ -1,4 +1,5 @@
-//! Handlers that do not return, and such that call their own server: neither keeps a server from its end, nor a client waiting.
+//! Handlers that do not return, and such that call their own server: neither keeps a server from its end, nor a client
+//! waiting.
 
 mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
@@ -98,8 +99,8 @@ fn call(client: &Client, handler: u16, payload: &[u8]) -> Result<Reply, CallErro
     }
 }
 
-/// A server with two clients: one whose call is stuck, one that only stands on the same poller. What the server does in its `end` is over in time,
-/// and the clients hear of it before the handler returns.
+/// A server with two clients: one whose call is stuck, one that only stands on the same poller. What the server does in
+/// its `end` is over in time, and the clients hear of it before the handler returns.
 fn a_stuck_handler(preset: Preset, place: Place, end: fn(RunningServer) -> bool) {
     let name = format!("{preset} {place:?}");
     let gate = Arc::default();

@@ -28,9 +28,9 @@ pub struct Options {
     /// Use this device or fail (see `dunlin devices`)
     #[arg(long, value_parser = parse_device)]
     device: Option<String>,
-    /// Composition of transport, channel, sharing and admission: auto (chosen from device and load), plain, flock, or a rival of
-    /// flock's (qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst, scalerpc, or a rival of
-    /// theirs (rawwrite, selfrpc, erpc, herd)
+    /// Composition of transport, channel, sharing and admission: auto (chosen from device and load), plain, flock, or a
+    /// rival of flock's (qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst,
+    /// scalerpc, or a rival of theirs (rawwrite, selfrpc, erpc, herd)
     #[arg(long, default_value = "auto")]
     preset: Preset,
     /// File whose bytes the server must prove to have

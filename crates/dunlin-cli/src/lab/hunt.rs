@@ -1,4 +1,5 @@
-//! `dunlin lab hunt`: random loads under random faults; a seed that breaks an invariant is told with the command that replays it.
+//! `dunlin lab hunt`: random loads under random faults; a seed that breaks an invariant is told with the command that
+//! replays it.
 
 use dunlin_lab::parallel;
 

@@ -22,7 +22,8 @@ pub fn threads(wanted: Option<u16>) -> usize {
     )
 }
 
-/// Does `work` under a progress bar with the time that is left. `look` says which part of it is done, from 0 to 1, and what is worked on.
+/// Does `work` under a progress bar with the time that is left. `look` says which part of it is done, from 0 to 1, and
+/// what is worked on.
 pub fn watched<T>(look: impl Fn() -> (f64, String) + Sync, work: impl FnOnce() -> T) -> T {
     /// Ends the painter, also when a figure panics.
     struct Over<'a>(&'a AtomicBool);

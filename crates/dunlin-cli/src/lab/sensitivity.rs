@@ -1,4 +1,5 @@
-//! `dunlin lab sensitivity`: halves and doubles every parameter that its file calls a guess, and tells which verdicts move.
+//! `dunlin lab sensitivity`: halves and doubles every parameter that its file calls a guess, and tells which verdicts
+//! move.
 
 use dunlin_lab::sensitivity::{self, Moved};
 

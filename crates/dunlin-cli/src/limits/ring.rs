@@ -80,8 +80,8 @@ fn batches(caller: &mut Caller, outstanding: u64, together: u64, wait: &mut Wait
     received
 }
 
-/// Messages of 64 B a second through one ring, published `together` at a time. Their reader counts them and does not look at them, so
-/// their lines stay with the writer's core: see [`one_way_read`].
+/// Messages of 64 B a second through one ring, published `together` at a time. Their reader counts them and does not
+/// look at them, so their lines stay with the writer's core: see [`one_way_read`].
 pub fn one_way(together: u64, duration: Duration) -> f64 {
     through(together, duration, |message| {
         black_box(message);

@@ -7,7 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use super::{Answer, AnswerOf, Order, OrderOf, Role};
 use crate::commands::Failure;
 
-/// The process. It ends when this value is dropped, or with this process, however that ends: its standard input closes then.
+/// The process. It ends when this value is dropped, or with this process, however that ends: its standard input closes
+/// then.
 #[derive(Debug)]
 pub struct Peer<R> {
     child: Child,

@@ -36,8 +36,8 @@ enum End<D: Device> {
 }
 
 impl<D: Device> Active<D> {
-    /// Makes both sides and joins them. The calling thread stays where it is; the consumer's process, which was started before that was
-    /// decided, stays on `core`.
+    /// Makes both sides and joins them. The calling thread stays where it is; the consumer's process, which was started
+    /// before that was decided, stays on `core`.
     ///
     /// # Errors
     /// When a limit of the device is in the way, or the design is not for it.

@@ -18,8 +18,8 @@ const MANY: usize = 64;
 /// Empty looks after which a producer may be waiting to hear of the last messages.
 const IDLE: u32 = 2000;
 
-/// Receives until told to end. Messages carry their numbers; one that is not the next is an error, and with `VERIFY` one of another size
-/// than `size` or with any byte otherwise than [`pattern::fill`] made it.
+/// Receives until told to end. Messages carry their numbers; one that is not the next is an error, and with `VERIFY`
+/// one of another size than `size` or with any byte otherwise than [`pattern::fill`] made it.
 ///
 /// # Errors
 /// When the ring fails.

@@ -1,8 +1,9 @@
 //! `dunlin perf ring`: one way through a ring between two processes, for RB² and the rings it was compared with.
 //!
-//! The command is the producer; for each design a second process of this program is the consumer ([`crate::peer`]). They tell each other where
-//! they are over the second one's standard input and output. A consumer polls from [`Peer::begin`](crate::peer::Peer::begin) to [`Peer::end`](crate::peer::Peer::end) and not a
-//! moment longer, so that several designs can be measured by turns within the same second.
+//! The command is the producer; for each design a second process of this program is the consumer ([`crate::peer`]).
+//! They tell each other where they are over the second one's standard input and output. A consumer polls from
+//! [`Peer::begin`](crate::peer::Peer::begin) to [`Peer::end`](crate::peer::Peer::end) and not a moment longer, so that
+//! several designs can be measured by turns within the same second.
 
 pub mod active;
 pub mod compare;
@@ -58,7 +59,8 @@ pub enum Without {
     CacheLines,
     /// Huge pages (M8)
     HugePages,
-    /// One NUMA node for both sides (M9): the producer is moved to another, where there is one; rings know nothing of nodes
+    /// One NUMA node for both sides (M9): the producer is moved to another, where there is one; rings know nothing of
+    /// nodes
     Numa,
 }
 

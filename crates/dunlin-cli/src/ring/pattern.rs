@@ -1,5 +1,5 @@
-//! What messages hold that are compared by their readers (`--verify`): behind the stamp, words that follow from the message's number and
-//! their place, so that a byte of another message, of another place or of an earlier lap is seen.
+//! What messages hold that are compared by their readers (`--verify`): behind the stamp, words that follow from the
+//! message's number and their place, so that a byte of another message, of another place or of an earlier lap is seen.
 
 use dunlin_ring::Message;
 
@@ -28,7 +28,8 @@ pub fn fill(message: &mut [u8], number: u64, stamp: u64) {
     }
 }
 
-/// Whether the message, of [`STAMP_BYTES`] or more, is as [`fill`] made it for its number: every byte but the stamp's is looked at.
+/// Whether the message, of [`STAMP_BYTES`] or more, is as [`fill`] made it for its number: every byte but the stamp's
+/// is looked at.
 pub fn holds(message: &Message<'_>, size: usize) -> bool {
     if message.len() != size {
         return false;

@@ -23,8 +23,8 @@ const FILLED_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub struct Numbers(u64);
 
-/// Sends messages of `size` bytes for a slice and waits until all are read; that time counts too. Latencies are the consumer's to tell.
-/// With `VERIFY` each is filled whole, for a consumer that compares.
+/// Sends messages of `size` bytes for a slice and waits until all are read; that time counts too. Latencies are the
+/// consumer's to tell. With `VERIFY` each is filled whole, for a consumer that compares.
 ///
 /// # Errors
 /// When the ring fails.

@@ -170,7 +170,8 @@ impl<D: Device> RawWriter<D> {
         Ok(())
     }
 
-    /// Posts WRITEs for a slice and waits until all are complete. Latency is from the post of a signaled one to its completion.
+    /// Posts WRITEs for a slice and waits until all are complete. Latency is from the post of a signaled one to its
+    /// completion.
     ///
     /// # Errors
     /// When one fails.

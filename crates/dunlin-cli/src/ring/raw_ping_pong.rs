@@ -32,7 +32,8 @@ impl<D: Device> RawPlayer<D> {
     /// Makes it, unconnected.
     ///
     /// # Errors
-    /// When the device does not place WRITEs in order, so that the last word says nothing; when a limit of it is in the way.
+    /// When the device does not place WRITEs in order, so that the last word says nothing; when a limit of it is in the
+    /// way.
     pub fn new(device: &D, plan: &Plan) -> Result<Self, Failure> {
         if device.attributes().placement != Placement::InOrder {
             return Err(Failure::new(

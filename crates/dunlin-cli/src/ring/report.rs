@@ -9,8 +9,8 @@ use crate::report::{Report, Setting, Tally};
 /// One design's report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RingReport {
-    /// The fields of every report. One way, latency is from the making of a message to its reading, under this load; with ping-pong it is the
-    /// round trip. As many threads as pairs.
+    /// The fields of every report. One way, latency is from the making of a message to its reading, under this load;
+    /// with ping-pong it is the round trip. As many threads as pairs.
     #[serde(flatten)]
     pub report: Report,
     /// What was done.
@@ -27,8 +27,8 @@ pub struct RingReport {
     pub verified: bool,
     /// The median of the slices, which outliers do not move.
     pub median_rate_per_s: f64,
-    /// With `--against limits`: the rate of the bare ring whose reader does not look at the messages, so that their lines never cross. No
-    /// ratio is made with it.
+    /// With `--against limits`: the rate of the bare ring whose reader does not look at the messages, so that their
+    /// lines never cross. No ratio is made with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unread_limit_per_s: Option<f64>,
     /// This design's rate over the first one's, the median of the rounds.

@@ -24,8 +24,8 @@ pub struct Opening {
     pub core: Option<usize>,
 }
 
-/// The consumer's process. Its offers are the encoded ones of a ring's end or of a raw one; of the time of its tally only the latencies
-/// mean anything.
+/// The consumer's process. Its offers are the encoded ones of a ring's end or of a raw one; of the time of its tally
+/// only the latencies mean anything.
 #[derive(Debug)]
 pub struct Consumer;
 
@@ -59,7 +59,8 @@ impl OnDevice for Serving {
     type Output = ();
 
     fn run<D: Device>(self, device: D) -> Result<(), Failure> {
-        // Only now, so that threads of the device stay where they like; and before memory is made, which then is on this core's node.
+        // Only now, so that threads of the device stay where they like; and before memory is made, which then is on
+        // this core's node.
         if let Some(core) = self.core {
             affinity::pin(core);
         }

@@ -7,8 +7,8 @@ use dunlin::Address;
 
 use crate::commands::Failure;
 
-/// A server process. It listens on a port of its own choice and ends when this value is dropped, or with this process, however that
-/// ends: its standard input closes then.
+/// A server process. It listens on a port of its own choice and ends when this value is dropped, or with this process,
+/// however that ends: its standard input closes then.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,

@@ -12,7 +12,8 @@ pub const GET: HandlerId = 10;
 pub const PUT: HandlerId = 11;
 /// Key -> whether there was one (one byte).
 pub const DELETE: HandlerId = 12;
-/// Most entries (four bytes), first key -> for each entry: key length (two bytes), value length (four bytes), key, value.
+/// Most entries (four bytes), first key -> for each entry: key length (two bytes), value length (four bytes), key,
+/// value.
 pub const SCAN: HandlerId = 13;
 
 /// Most bytes of a key: what its length field holds.

@@ -109,7 +109,8 @@ impl History {
         }
     }
 
-    /// One more look; `None` for the first, which has nothing to compare with. A server that was restarted is compared with its beginning.
+    /// One more look; `None` for the first, which has nothing to compare with. A server that was restarted is compared
+    /// with its beginning.
     pub fn look(&mut self, now: ServerFigures) -> Option<View> {
         let mut last = self.last.replace(now.clone())?;
         if last.uptime > now.uptime {

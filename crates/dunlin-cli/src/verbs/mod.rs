@@ -1,8 +1,9 @@
 //! `dunlin perf verbs`: perftest's tests, written over the wall and so for every device behind it.
 //!
-//! Two processes: the *active* side is the command itself, the *passive* side a second process of this program ([`crate::peer`]). They tell
-//! each other their addresses over the second one's standard input and output. Where the test is one-sided, the passive side sleeps on its
-//! standard input; where it answers, it polls from [`Peer::begin`](crate::peer::Peer::begin) to [`Peer::end`](crate::peer::Peer::end) and not a moment longer.
+//! Two processes: the *active* side is the command itself, the *passive* side a second process of this program
+//! ([`crate::peer`]). They tell each other their addresses over the second one's standard input and output. Where the
+//! test is one-sided, the passive side sleeps on its standard input; where it answers, it polls from
+//! [`Peer::begin`](crate::peer::Peer::begin) to [`Peer::end`](crate::peer::Peer::end) and not a moment longer.
 
 pub mod devices;
 pub mod endpoint;

@@ -11,7 +11,8 @@ use crate::clock::now_ns;
 use crate::commands::Failure;
 use crate::report::Tally;
 
-/// Keeps requests outstanding for a slice. Latency is from the doorbell of a list to the completion of its last request.
+/// Keeps requests outstanding for a slice. Latency is from the doorbell of a list to the completion of its last
+/// request.
 ///
 /// # Errors
 /// When a request fails, or does not complete.

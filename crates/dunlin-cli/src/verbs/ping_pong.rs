@@ -15,8 +15,8 @@ use crate::report::Tally;
 /// An answer over an unreliable service that takes longer than this is lost.
 pub const LOST_NS: u64 = 1_000_000_000;
 
-/// Round trips of WRITEs: each side polls the last byte of its memory. What an unreliable service loses is an error, and the next
-/// one goes out.
+/// Round trips of WRITEs: each side polls the last byte of its memory. What an unreliable service loses is an error,
+/// and the next one goes out.
 ///
 /// # Errors
 /// When the peer does not answer.
@@ -90,8 +90,8 @@ fn repeat<D: Device>(
     Ok(tally)
 }
 
-/// Answers each WRITE with the same last byte until told to end. `seen` is the last byte from before the peer was told that it may
-/// write: what comes meanwhile would be taken for old otherwise, and both sides would wait.
+/// Answers each WRITE with the same last byte until told to end. `seen` is the last byte from before the peer was told
+/// that it may write: what comes meanwhile would be taken for old otherwise, and both sides would wait.
 ///
 /// # Errors
 /// When a request fails.

@@ -1,7 +1,7 @@
 //! The rate of SENDs: counted where they arrive.
 //!
-//! The last SEND of a list asks for an acknowledgement: how many messages have come in all. So the receive queue never runs dry, and what an
-//! unreliable service loses is known.
+//! The last SEND of a list asks for an acknowledgement: how many messages have come in all. So the receive queue never
+//! runs dry, and what an unreliable service loses is known.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

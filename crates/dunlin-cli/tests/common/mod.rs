@@ -35,7 +35,8 @@ pub fn dunlin_with_input(arguments: &[&str], input: Vec<u8>) -> Output {
 /// Most memory that a command with endless input may use: well over the longest message.
 const MOST_RESIDENT_KIBIBYTES: u64 = 512 << 10;
 
-/// Runs a command that may have endless input to its end. One that uses too much memory or time is ended, by its id, and the test fails.
+/// Runs a command that may have endless input to its end. One that uses too much memory or time is ended, by its id,
+/// and the test fails.
 pub fn bounded(arguments: &[&str], input: Stdio) -> Output {
     let mut child = Command::new(DUNLIN)
         .args(arguments)

@@ -86,8 +86,8 @@ impl Calls {
     /// Builds all requests and rings once; an errno when none was taken.
     ///
     /// # Safety
-    /// The queue pair is alive and nobody else posts to it; the requests' segments are valid for the call, and what they name
-    /// was checked.
+    /// The queue pair is alive and nobody else posts to it; the requests' segments are valid for the call, and what
+    /// they name was checked.
     pub(super) unsafe fn post(&self, requests: &[SendWr]) -> i32 {
         let pair = self.pair;
         // SAFETY: the calls are the queue pair's own, in the order that the library's manual asks for.

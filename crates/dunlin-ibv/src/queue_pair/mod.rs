@@ -1,4 +1,5 @@
-//! Queue pairs: making, asking and ending them. `modify` moves them between states, `post` and `receiver` give them work.
+//! Queue pairs: making, asking and ending them. `modify` moves them between states, `post` and `receiver` give them
+//! work.
 
 mod calls;
 mod modify;

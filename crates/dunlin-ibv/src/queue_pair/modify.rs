@@ -18,8 +18,8 @@ use crate::timers::{receiver_not_ready_code, timeout_code};
 /// How long a send queue may take to drain before going on is an error; requests that were started end sooner.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
-/// Soft-RoCE takes seven retries for endless ones, and so never notices that a peer or a link is gone. One less, of 268 ms
-/// each at least: in a starved machine its answers come late.
+/// Soft-RoCE takes seven retries for endless ones, and so never notices that a peer or a link is gone. One less, of 268
+/// ms each at least: in a starved machine its answers come late.
 const SOFT_ROCE_RETRIES: u8 = 6;
 const SOFT_ROCE_TIMEOUT: u8 = 16;
 

@@ -52,8 +52,8 @@ impl std::fmt::Debug for Sender {
     }
 }
 
-// SAFETY: the pointers in `wrs` and `sges` are leftovers of the last batch, written anew before they are used; the one in
-// `way` is the queue pair, which may be posted to from any thread.
+// SAFETY: the pointers in `wrs` and `sges` are leftovers of the last batch, written anew before they are used; the one
+// in `way` is the queue pair, which may be posted to from any thread.
 unsafe impl Send for Sender {}
 
 impl Sender {
@@ -242,8 +242,8 @@ impl Sender {
             return Ok(());
         }
         if let Way::Calls(calls) = &self.way {
-            // SAFETY: the queue pair is alive and this value alone posts to it. The segments are valid for the call; the
-            // regions were checked.
+            // SAFETY: the queue pair is alive and this value alone posts to it. The segments are valid for the call;
+            // the regions were checked.
             let errno = unsafe { calls.post(&self.wrs[..count]) };
             if errno == 0 {
                 return Ok(());

@@ -1,7 +1,7 @@
 //! The extended part of the ABI: completion queues with more fields, and posting by calls instead of lists.
 //!
-//! A provider that has it puts a table in front of the `ibv_context` that it hands out. The table grows at its front, so a
-//! function's place is counted from the end, and the table's size says whether it is there.
+//! A provider that has it puts a table in front of the `ibv_context` that it hands out. The table grows at its front,
+//! so a function's place is counted from the end, and the table's size says whether it is there.
 #![allow(missing_docs, missing_debug_implementations)]
 
 use std::ffi::{c_int, c_uint, c_void};

@@ -9,8 +9,8 @@ use crate::figure::Findings;
 /// Least share of the best preset's rate that keeps the promise.
 const LEAST: f64 = 0.95;
 
-/// Adds the row `id`: the least of `auto`'s rate over the best other rate, over all points. `points`: each with its words, the presets that
-/// were measured there, and their rates.
+/// Adds the row `id`: the least of `auto`'s rate over the best other rate, over all points. `points`: each with its
+/// words, the presets that were measured there, and their rates.
 pub(super) fn against_best(
     findings: &mut Findings,
     id: &'static str,

@@ -1,4 +1,5 @@
-//! FLOCK Fig. 2(a): 22 clients read 16 bytes from one server over more and more RC queue pairs. Calibration of ConnectX-5.
+//! FLOCK Fig. 2(a): 22 clients read 16 bytes from one server over more and more RC queue pairs. Calibration of
+//! ConnectX-5.
 
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;

@@ -14,20 +14,23 @@ pub(super) const SCHEDULED_NS: u64 = 10_500_000;
 /// By when a server has looked three times at what comes, which it does each millisecond with `auto`.
 const SEEN_NS: u64 = 3_200_000;
 
-/// Hardware threads of a node: an EPYC 7452 runs two on each of its 32 cores, so 48 threads of a client, or 32 and 16 dispatchers, all run at once.
-/// The server polls on one of each core (§8.2: all physical cores). What two threads of a core take from each other is not modelled.
+/// Hardware threads of a node: an EPYC 7452 runs two on each of its 32 cores, so 48 threads of a client, or 32 and 16
+/// dispatchers, all run at once. The server polls on one of each core (§8.2: all physical cores). What two threads of a
+/// core take from each other is not modelled.
 const HARDWARE_THREADS: usize = 64;
 
-/// What a PCIe 4.0 link of 16 lanes carries, in GB/s, as the model's ConnectX-6 Dx has it. The cards of the paper's testbed, CloudLab's d6515, are
-/// listed with PCIe 4.0 (ConnectX-5 Ex); the model's ConnectX-5 has PCIe 3.0, as the rows of other papers need it.
+/// What a PCIe 4.0 link of 16 lanes carries, in GB/s, as the model's ConnectX-6 Dx has it. The cards of the paper's
+/// testbed, CloudLab's d6515, are listed with PCIe 4.0 (ConnectX-5 Ex); the model's ConnectX-5 has PCIe 3.0, as the
+/// rows of other papers need it.
 fn pcie_4_gbyte_s() -> f64 {
     let newer = NicParameters::connectx_6_dx();
     newer.get("pcie_gbyte_s").expect("a parameter")
 }
 
-/// The paper's cluster, with four things declared. Nodes have 64 hardware threads, and cards PCIe 4.0. The paper's own messages end with a canary, so its NICs place WRITEs in order; the model's
-/// ConnectX-5 does not by itself. And no switch marks packets: the paper says nothing of congestion control, and the switch of that
-/// testbed marks nothing unless told to.
+/// The paper's cluster, with four things declared. Nodes have 64 hardware threads, and cards PCIe 4.0. The paper's own
+/// messages end with a canary, so its NICs place WRITEs in order; the model's ConnectX-5 does not by itself. And no
+/// switch marks packets: the paper says nothing of congestion control, and the switch of that testbed marks nothing
+/// unless told to.
 pub(super) fn cluster(machines: usize) -> Cluster {
     let mut nic = NicParameters::connectx_5();
     nic.set("in_order_placement", 1.0).expect("a parameter");
@@ -41,12 +44,13 @@ pub(super) fn cluster(machines: usize) -> Cluster {
     Cluster::star(1, machines + 1, &host, &nic, &switch)
 }
 
-/// A point is settled when two windows that follow each other differ by less than this share in their rates, or after so many windows:
-/// which threads send together changes slowly.
+/// A point is settled when two windows that follow each other differ by less than this share in their rates, or after
+/// so many windows: which threads send together changes slowly.
 const SETTLED: f64 = 0.02;
 const WINDOWS_MOST: usize = 8;
 
-/// Runs a plan: the schedulers see all threads at a low rate first, if there are any; then windows, until it has settled.
+/// Runs a plan: the schedulers see all threads at a low rate first, if there are any; then windows, until it has
+/// settled.
 pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
     let scheduled = [Preset::Flock, Preset::FlockNoCoalescing, Preset::Auto];
     let scheduled = scheduled.contains(&plan.preset);
@@ -75,16 +79,17 @@ pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
     last
 }
 
-/// Where a curve of rates saturates: the first of its points with nine tenths of the best rate. Windows differ by some percent, and so do points of
-/// a plateau.
+/// Where a curve of rates saturates: the first of its points with nine tenths of the best rate. Windows differ by some
+/// percent, and so do points of a plateau.
 pub(super) fn saturates_at(curve: impl Iterator<Item = (usize, f64)> + Clone) -> f64 {
     let best = curve.clone().map(|(_, rate)| rate).fold(0.0, f64::max);
     let first = curve.clone().find(|&(_, rate)| rate >= 0.9 * best);
     first.map_or(0.0, |(place, _)| place as f64)
 }
 
-/// As [`point`], with all threads at their full rate for an interval of the schedulers before, and one window of several round trips: where large requests
-/// fill the port a call takes half a millisecond, and threads that were assigned anew find together over some more.
+/// As [`point`], with all threads at their full rate for an interval of the schedulers before, and one window of
+/// several round trips: where large requests fill the port a call takes half a millisecond, and threads that were
+/// assigned anew find together over some more.
 pub(super) fn settled_point(plan: RpcPlan) -> RpcResult {
     RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, 4_000_000)
 }

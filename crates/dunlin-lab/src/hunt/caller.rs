@@ -19,7 +19,8 @@ const ABSENT: u16 = 99;
 /// Bytes that say whose request it is.
 pub(super) const KEY_BYTES: usize = 16;
 
-/// No call takes longer unless its connection is lost: packets are lost for two milliseconds at most, and sent again after half a second.
+/// No call takes longer unless its connection is lost: packets are lost for two milliseconds at most, and sent again
+/// after half a second.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Connections that a thread makes anew.

@@ -1,4 +1,5 @@
-//! A hunt's load of calls: a server and clients of `dunlin-rpc` with any of its presets, whose threads call and check what they get.
+//! A hunt's load of calls: a server and clients of `dunlin-rpc` with any of its presets, whose threads call and check
+//! what they get.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +20,12 @@ use crate::dice::{bytes_of, Dice};
 
 /// Presets whose packets nobody sends again: a call ends with `PacketLost` where one is lost, a second later.
 const LOSSY: [Preset; 2] = [Preset::Fasst, Preset::Herd];
-/// How often time goes on until everybody has ended, and by how much. A thread may lose most of its calls, a second each.
+/// How often time goes on until everybody has ended, and by how much. A thread may lose most of its calls, a second
+/// each.
 const STEPS: usize = 10_000;
 const STEP_NS: u64 = 20_000_000;
-/// In which a server must have noticed that its clients are gone: it probes them each second, and a device tries for five.
+/// In which a server must have noticed that its clients are gone: it probes them each second, and a device tries for
+/// five.
 const FORGETTING_NS: u64 = 15_000_000_000;
 
 /// A client and its threads.
@@ -258,8 +261,8 @@ fn leave(
 ) {
     let cluster = &terrain.cluster;
     let mut leaving = Vec::new();
-    // A server does not notice that one whose datagrams do not come any more is dead, or that its goodbye was lost: it keeps the place until another
-    // wants it.
+    // A server does not notice that one whose datagrams do not come any more is dead, or that its goodbye was lost: it
+    // keeps the place until another wants it.
     let over_datagrams =
         |party: &&Party| party.preset == Preset::Erpc || LOSSY.contains(&party.preset);
     let datagrams = parties.iter().filter(over_datagrams);

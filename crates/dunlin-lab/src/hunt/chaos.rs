@@ -17,7 +17,8 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Whether a connection may be lost. Packets that are lost, late or double do not suffice: no phase lasts as long as the retries.
+    /// Whether a connection may be lost. Packets that are lost, late or double do not suffice: no phase lasts as long
+    /// as the retries.
     pub(super) fn may_break(&self) -> bool {
         self.failed > 0 || !self.crashed.is_empty()
     }

@@ -1,10 +1,12 @@
-//! The hunt: random loads over random clusters under random faults, from one seed, and the invariants that must hold whatever happens.
+//! The hunt: random loads over random clusters under random faults, from one seed, and the invariants that must hold
+//! whatever happens.
 //!
-//! A seed draws one of three loads: verbs (`verbs`), the RPC with any of its presets (`calls`), or rings of any design (`rings`). A seed that
-//! fails is printed by its number; running it again fails in the same way. What is checked (design §8): each message is delivered exactly
-//! once and intact, or reported failed; each call ends once, with its own answer or an error, and no error comes without a cause; completions come
-//! once and in order, rings are first in first out; atomics and requests are carried out at most once, and exactly once when they
-//! succeeded; nothing hangs; nothing leaks; the same seed gives the same events.
+//! A seed draws one of three loads: verbs (`verbs`), the RPC with any of its presets (`calls`), or rings of any design
+//! (`rings`). A seed that fails is printed by its number; running it again fails in the same way. What is checked
+//! (design §8): each message is delivered exactly once and intact, or reported failed; each call ends once, with its
+//! own answer or an error, and no error comes without a cause; completions come once and in order, rings are first in
+//! first out; atomics and requests are carried out at most once, and exactly once when they succeeded; nothing hangs;
+//! nothing leaks; the same seed gives the same events.
 
 mod caller;
 mod calls;
@@ -99,8 +101,9 @@ mod tests {
     /// Seeds of each load: verbs, rings and calls.
     const SEEDS: [u64; 4] = [4, 8, 5, 6];
 
-    /// Digests of the first two, of verbs: the same in debug and in release. They change with the model, the parameter files and the hunt
-    /// itself, and are then to be set to what the failing test prints. (Those of the others change with every protocol.)
+    /// Digests of the first two, of verbs: the same in debug and in release. They change with the model, the parameter
+    /// files and the hunt itself, and are then to be set to what the failing test prints. (Those of the others change
+    /// with every protocol.)
     const GOLDEN: [u64; 2] = [0xa9e7_29a0_ef1a_307a, 0xe702_888c_2e3d_1111];
 
     #[test]

@@ -16,8 +16,8 @@ use crate::load;
 
 /// Longest pause between two looks of an end.
 const PAUSE_NS: u64 = 5_000_000;
-/// Virtual time after which an end gives up. Where a switch with a small buffer drops what does not fit, a ring crosses a buffer at a time,
-/// one in each half second that a device waits for an acknowledgement.
+/// Virtual time after which an end gives up. Where a switch with a small buffer drops what does not fit, a ring crosses
+/// a buffer at a time, one in each half second that a device waits for an acknowledgement.
 const PATIENCE_NS: u64 = 600_000_000_000;
 /// The same where a ring may be broken, whose other end may then wait for ever.
 const BROKEN_NS: u64 = 20_000_000_000;

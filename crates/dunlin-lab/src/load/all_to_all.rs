@@ -1,8 +1,9 @@
-//! FaSST's benchmark (§4.4, §5): every machine asks every other. A thread's coroutines post batches of requests to servers that are chosen
-//! at random, one queue pair for all of them.
+//! FaSST's benchmark (§4.4, §5): every machine asks every other. A thread's coroutines post batches of requests to
+//! servers that are chosen at random, one queue pair for all of them.
 //!
-//! In FaSST a thread asks and answers. Here a machine has threads that ask and pollers that answer, each on a core of its own, so a core of
-//! FaSST is a share of both: what a core can do is told by calls over the time that cores were busy.
+//! In FaSST a thread asks and answers. Here a machine has threads that ask and pollers that answer, each on a core of
+//! its own, so a core of FaSST is a share of both: what a core can do is told by calls over the time that cores were
+//! busy.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -237,8 +238,8 @@ fn measure(cluster: &Cluster, shared: &Shared, window: Window) -> AllToAllResult
     }
 }
 
-/// A session holds what the coroutines of a thread may have out to one machine: FaSST's queues of RECEIVEs have room for that from each of
-/// the others (§4.1).
+/// A session holds what the coroutines of a thread may have out to one machine: FaSST's queues of RECEIVEs have room
+/// for that from each of the others (§4.1).
 fn channel(plan: &AllToAll, machines: usize, datagram_batches: DatagramBatches) -> ChannelConfig {
     let sessions = plan.reach.min(machines - 1) * plan.sessions;
     ChannelConfig {

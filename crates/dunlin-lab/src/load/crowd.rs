@@ -1,5 +1,5 @@
-//! Many RPC clients by coroutines of few threads (ScaleRPC §3.6.1): a thread looks after its clients in turn, each of which posts a batch
-//! of requests, lets the next go on, and posts another when all answers to the last one are there.
+//! Many RPC clients by coroutines of few threads (ScaleRPC §3.6.1): a thread looks after its clients in turn, each of
+//! which posts a batch of requests, lets the next go on, and posts another when all answers to the last one are there.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -144,7 +144,8 @@ impl RpcBench {
         }
     }
 
-    /// Lets the load run, in steps of so long, until the queues of RECEIVEs have been used once and their lines are in the cache.
+    /// Lets the load run, in steps of so long, until the queues of RECEIVEs have been used once and their lines are in
+    /// the cache.
     pub fn use_queues(&self, step_ns: u64) {
         warm_up(&self.cluster, &self.shared.calls, step_ns);
     }
@@ -242,8 +243,8 @@ impl Clients {
 }
 
 impl Coroutines {
-    /// Where threads have a queue pair each or share lanes, the coroutines of a thread are one caller with much under way (FaSST §4, FLOCKTX);
-    /// else each has a connection (ScaleRPC §3.6.1).
+    /// Where threads have a queue pair each or share lanes, the coroutines of a thread are one caller with much under
+    /// way (FaSST §4, FLOCKTX); else each has a connection (ScaleRPC §3.6.1).
     fn new(client: &Client, plan: &Crowd, numbers: Range<usize>, shared: &Arc<Shared>) -> Self {
         let lanes = match plan.preset {
             Preset::Plain

@@ -1,4 +1,5 @@
-//! RPC by datagrams: request and response are SENDs on one UD queue pair a thread (FaSST §4, HERD's and eRPC's way too).
+//! RPC by datagrams: request and response are SENDs on one UD queue pair a thread (FaSST §4, HERD's and eRPC's way
+//! too).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,12 +29,13 @@ pub struct Datagrams {
     pub handler_ns: u64,
 }
 
-/// What an RPC does for a datagram that it sends, and for one that it takes, beside verbs: as the RPC itself is charged (`effort` of `dunlin-rpc`).
+/// What an RPC does for a datagram that it sends, and for one that it takes, beside verbs: as the RPC itself is charged
+/// (`effort` of `dunlin-rpc`).
 const DATAGRAM: Work = Work::Instructions(520);
 /// RECEIVEs kept posted.
 const RECEIVES: usize = 512;
-/// Entries of the send queue, and the share that is signaled. A signaled completion may stand behind as many messages as there are
-/// RECEIVEs, each of which is answered by a send.
+/// Entries of the send queue, and the share that is signaled. A signaled completion may stand behind as many messages
+/// as there are RECEIVEs, each of which is answered by a send.
 const SENDS: usize = 1024;
 const SIGNAL_EVERY: u64 = 64;
 /// Set in the immediate of a response.
@@ -55,7 +57,8 @@ impl Answers {
         self.timing.store(true, Ordering::Relaxed);
     }
 
-    /// The time from request to response that this share of the responses did not exceed, in microseconds; zero without any.
+    /// The time from request to response that this share of the responses did not exceed, in microseconds; zero without
+    /// any.
     ///
     /// # Panics
     /// When a requester has panicked.
@@ -75,8 +78,8 @@ struct Member {
     region: SimRegion,
 }
 
-/// Starts threads that request (`requesters`: host and core) of threads that answer (`servers`); a thread in both lists does both.
-/// Gives what is known of the responses.
+/// Starts threads that request (`requesters`: host and core) of threads that answer (`servers`); a thread in both lists
+/// does both. Gives what is known of the responses.
 ///
 /// # Panics
 /// When a device refuses.

@@ -60,9 +60,9 @@ pub fn rate(cluster: &Cluster, hosts: &[HostId], window: Window) -> Vec<Rate> {
 /// Steps of warming up, at most.
 const WARM_STEPS: usize = 30;
 
-/// Lets the load run, in steps of `step_ns`, until nearly all that NICs write goes to lines that the processor's cache has, as after the first
-/// milliseconds of a real run: queues of RECEIVEs and rings have been once around. Where they are larger than what a NIC may have of the cache
-/// that never comes.
+/// Lets the load run, in steps of `step_ns`, until nearly all that NICs write goes to lines that the processor's cache
+/// has, as after the first milliseconds of a real run: queues of RECEIVEs and rings have been once around. Where they
+/// are larger than what a NIC may have of the cache that never comes.
 pub(super) fn warm_up(cluster: &Cluster, calls: &AtomicU64, step_ns: u64) {
     let counted = || -> (u64, u64) {
         let all = cluster

@@ -58,7 +58,8 @@ fn two_ends(cluster: &Cluster, cable: Cable, bytes: usize) -> [Side; 2] {
     [side(a, to_one, one), side(b, to_other, other)]
 }
 
-/// Mean round trip in nanoseconds of a WRITE that is answered by a WRITE, both detected by polling the last word that they write.
+/// Mean round trip in nanoseconds of a WRITE that is answered by a WRITE, both detected by polling the last word that
+/// they write.
 ///
 /// # Panics
 /// When a device refuses, or `bytes` is less than a word or no multiple of one.

@@ -138,7 +138,8 @@ impl Requester {
     fn post(&mut self) {
         let count = self.pairs.len();
         let which = match self.plan.choice {
-            // With selective signaling a queue pair keeps its turn until its signaled request, so that ids stand for runs.
+            // With selective signaling a queue pair keeps its turn until its signaled request, so that ids stand for
+            // runs.
             _ if self.posted % self.plan.signal_every != 0 => self.turn,
             Choice::Random => (self.random() % count as u64) as usize,
             Choice::InTurn => (self.turn + 1) % count,

@@ -1,7 +1,7 @@
 //! Rings between two simulated hosts: the engines of `dunlin-ring` as they are, polled by simulated cores.
 //!
-//! What the engines do with verbs, copies and empty polls is charged by the device and by the engines themselves. What an application
-//! computes for a message is charged here.
+//! What the engines do with verbs, copies and empty polls is charged by the device and by the engines themselves. What
+//! an application computes for a message is charged here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -70,7 +70,8 @@ pub fn ring(
     )
 }
 
-/// Receives what is there, up to `most` messages; a consumer that finds nothing for the first time looks everywhere, so that news wake it.
+/// Receives what is there, up to `most` messages; a consumer that finds nothing for the first time looks everywhere, so
+/// that news wake it.
 fn take(
     consumer: &mut Consumer<SimDevice>,
     most: usize,
@@ -109,8 +110,8 @@ pub struct Streamed {
 }
 
 impl Streamed {
-    /// What the counters say of the limit: how busy the cores of both ends are, and doorbells and elements that the sending NIC fetched,
-    /// for each message.
+    /// What the counters say of the limit: how busy the cores of both ends are, and doorbells and elements that the
+    /// sending NIC fetched, for each message.
     pub fn what_limits(&self) -> String {
         let busy = |rate: &Rate| rate.mops(|c| c.busy_ps) / 1e4;
         let each =

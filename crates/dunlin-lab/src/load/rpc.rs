@@ -1,7 +1,7 @@
 //! RPC load: the clients and the server of `dunlin-rpc`, as they are, on simulated hosts.
 //!
-//! A client's threads are simulated threads that block in [`Pipeline::wait`] like any thread; the server's pollers, the dispatchers of
-//! connection handles and both schedulers are those that run on real devices.
+//! A client's threads are simulated threads that block in [`Pipeline::wait`] like any thread; the server's pollers, the
+//! dispatchers of connection handles and both schedulers are those that run on real devices.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,8 @@ pub(super) const ECHO: u16 = 1;
 pub(crate) const DATAGRAMS: [Preset; 3] = [Preset::Fasst, Preset::Erpc, Preset::Herd];
 /// Longest response.
 const RESPONSE_BYTES: usize = 64;
-/// Sessions of a poller that come together, and how long it has to adopt them: 64 RECEIVEs for each, at half a microsecond on an EPYC.
+/// Sessions of a poller that come together, and how long it has to adopt them: 64 RECEIVEs for each, at half a
+/// microsecond on an EPYC.
 const NEWCOMERS: usize = 16;
 const TAKING_IN_NS: u64 = 1_000_000;
 /// How a paced thread waits between two calls.
@@ -54,7 +55,8 @@ pub struct RpcPlan {
 }
 
 impl RpcPlan {
-    /// FLOCK's (§8.1), with its response dispatcher (§4.3): 64 bytes each way, 256 active queue pairs, a handler of 10 ns (declared).
+    /// FLOCK's (§8.1), with its response dispatcher (§4.3): 64 bytes each way, 256 active queue pairs, a handler of 10
+    /// ns (declared).
     pub fn flock(preset: Preset, threads: usize, outstanding: usize) -> Self {
         Self {
             preset,
@@ -206,7 +208,8 @@ impl RpcBench {
         &self.clients
     }
 
-    /// Lets schedulers see all threads at a low rate for `paced_ns`, then all threads call as they can: warms up and measures.
+    /// Lets schedulers see all threads at a low rate for `paced_ns`, then all threads call as they can: warms up and
+    /// measures.
     pub fn measure(&self, paced_ns: u64, warm_ns: u64, measured_ns: u64) -> RpcResult {
         if paced_ns > 0 {
             // Not for no time at all: threads that begin would sleep for a pace.
@@ -265,7 +268,8 @@ impl RpcBench {
         })
     }
 
-    /// Ends the threads: each takes the answers to what it has out. Says how many calls failed, and how many brought wrong bytes.
+    /// Ends the threads: each takes the answers to what it has out. Says how many calls failed, and how many brought
+    /// wrong bytes.
     ///
     /// # Panics
     /// When a thread does not end within a second.
@@ -308,8 +312,8 @@ impl Drop for RpcBench {
     }
 }
 
-/// Drops clients, or servers, each by a thread of its host: their ends wait for threads, which go on in virtual time only, and what those
-/// hold is never given back if they are dropped where they stand.
+/// Drops clients, or servers, each by a thread of its host: their ends wait for threads, which go on in virtual time
+/// only, and what those hold is never given back if they are dropped where they stand.
 pub(super) fn end_in<T: Send + 'static>(
     cluster: &Cluster,
     ends: impl IntoIterator<Item = (T, HostId)>,

@@ -214,7 +214,8 @@ pub fn fan(
             if requests {
                 cluster.spawn(host, thread, requester);
             } else {
-                // Holds the queue pairs. It has initialised its memory and looks at it as a server does: what comes is warm.
+                // Holds the queue pairs. It has initialised its memory and looks at it as a server does: what comes is
+                // warm.
                 let region = machines[number].region.clone();
                 if outbound || thread == 0 {
                     region.warm(0, region.memory().len());
@@ -229,7 +230,8 @@ pub fn fan(
     cluster
 }
 
-/// Millions of requests a second that one thread carries out by one queue pair, always at the same place of the other host.
+/// Millions of requests a second that one thread carries out by one queue pair, always at the same place of the other
+/// host.
 ///
 /// # Panics
 /// When a device refuses.

@@ -1,8 +1,8 @@
-//! Reading packets from a classic pcap file (draft-ietf-opsawg-pcap): both byte orders, microseconds and nanoseconds, Ethernet with VLAN tags,
-//! raw IP and Linux cooked frames, IPv4 and IPv6.
+//! Reading packets from a classic pcap file (draft-ietf-opsawg-pcap): both byte orders, microseconds and nanoseconds,
+//! Ethernet with VLAN tags, raw IP and Linux cooked frames, IPv4 and IPv6.
 //!
-//! A file may hold anything: every length is checked against what is left of the bytes before it is used, and a packet that is cut short
-//! or of another protocol is a packet without a flow, not an error.
+//! A file may hold anything: every length is checked against what is left of the bytes before it is used, and a packet
+//! that is cut short or of another protocol is a packet without a flow, not an error.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

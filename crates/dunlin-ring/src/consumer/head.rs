@@ -48,7 +48,8 @@ impl<D: Device> Consumer<D> {
         }
         // The head, and a wake-up.
         if !self.link.has_entries(2) {
-            // Completions of RECEIVEs are not lost where there are any: those designs poll in `notified` before they read.
+            // Completions of RECEIVEs are not lost where there are any: those designs poll in `notified` before they
+            // read.
             if self.design.tail_sync == TailSync::CompletionQueue {
                 return Ok(());
             }

@@ -1,4 +1,5 @@
-//! Looking for what has arrived: by the tail, by completions, or by the next message itself; and, when nothing has, for the end.
+//! Looking for what has arrived: by the tail, by completions, or by the next message itself; and, when nothing has, for
+//! the end.
 
 use std::sync::atomic::Ordering;
 
@@ -54,8 +55,8 @@ impl<D: Device> Consumer<D> {
         }
     }
 
-    /// While reading goes on, asks for one line more, of those that have arrived: others the producer is writing. What lies behind the
-    /// wrap is left to the next look.
+    /// While reading goes on, asks for one line more, of those that have arrived: others the producer is writing. What
+    /// lies behind the wrap is left to the next look.
     #[inline(always)]
     pub(super) fn prefetch_behind(&self, offset: usize) {
         let ahead = offset + AHEAD_BYTES;

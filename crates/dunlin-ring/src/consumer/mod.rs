@@ -114,11 +114,12 @@ impl<D: Device> Consumer<D> {
         self.inlet.page_kind()
     }
 
-    /// Gives the next message, in place, to `read` (RB² §IV-C: the callback of the receiver), and its slots back when `read` returns.
-    /// When `read` panics the message stays the next one.
+    /// Gives the next message, in place, to `read` (RB² §IV-C: the callback of the receiver), and its slots back when
+    /// `read` returns. When `read` panics the message stays the next one.
     ///
     /// # Errors
-    /// When the producer is gone without an end, or broke the rules. Messages that arrived whole before that are given out first.
+    /// When the producer is gone without an end, or broke the rules. Messages that arrived whole before that are given
+    /// out first.
     #[inline(always)]
     pub fn receive<T>(
         &mut self,
@@ -142,8 +143,8 @@ impl<D: Device> Consumer<D> {
         Ok(Received::Message(result))
     }
 
-    /// Gives what has arrived, up to `most` messages, to `read`, and says how many there were. Zero is both *nothing now* and *the end*:
-    /// [`Consumer::receive`] tells them apart.
+    /// Gives what has arrived, up to `most` messages, to `read`, and says how many there were. Zero is both *nothing
+    /// now* and *the end*: [`Consumer::receive`] tells them apart.
     ///
     /// # Errors
     /// As for [`Consumer::receive`].
@@ -185,8 +186,8 @@ impl<D: Device> Consumer<D> {
         })
     }
 
-    /// Copies the next message to the start of `target` and says how long it is. A message that is longer than `target` stays where it is,
-    /// and its length is the `Err` of the message.
+    /// Copies the next message to the start of `target` and says how long it is. A message that is longer than `target`
+    /// stays where it is, and its length is the `Err` of the message.
     ///
     /// # Errors
     /// As for [`Consumer::receive`].
@@ -217,7 +218,8 @@ impl<D: Device> Consumer<D> {
         })
     }
 
-    /// Does what is due: takes completions and retries a push that was deferred. Those who go on receiving need not call it.
+    /// Does what is due: takes completions and retries a push that was deferred. Those who go on receiving need not
+    /// call it.
     ///
     /// # Errors
     /// When the connection has failed.

@@ -23,8 +23,8 @@ impl Drop for Progress<'_> {
 }
 
 impl<D: Device> Consumer<D> {
-    /// Gives the next messages to `read`, up to `most`, as long as each is alone in its slot and nothing else is to be done. Says how many: none
-    /// when nothing is known to have arrived, or the next one needs a closer look.
+    /// Gives the next messages to `read`, up to `most`, as long as each is alone in its slot and nothing else is to be
+    /// done. Says how many: none when nothing is known to have arrived, or the next one needs a closer look.
     #[inline(always)]
     pub(super) fn read_run(
         &mut self,

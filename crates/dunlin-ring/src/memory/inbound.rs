@@ -76,7 +76,8 @@ impl<R: Region> Inbound<R> {
     /// Zeroes what was read, so that what comes next is not taken for there before it is.
     #[inline(always)]
     pub(crate) fn zero(&mut self, offset: usize, length: usize) {
-        // SAFETY: inside. The peer has not been told yet that it may write here; if it does, bytes have no invalid values.
+        // SAFETY: inside. The peer has not been told yet that it may write here; if it does, bytes have no invalid
+        // values.
         unsafe { std::ptr::write_bytes(self.at(offset, length).as_ptr(), 0, length) }
     }
 

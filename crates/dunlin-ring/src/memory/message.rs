@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A message in the ring, read in place (RB² §IV-C, zero copy at the receiver).
 ///
-/// The memory belongs to a region that the peer may write at any moment, honest or not, so it cannot be had as `&[u8]`: a reference would
-/// promise that the bytes stand still. What is had are copies of as much or as little of it as the reader wants, straight from the slots,
-/// without a buffer in between. An honest peer does not touch a message before its reader is done with it; with a peer that is not, two reads
-/// of the same bytes may differ. So read once what decides something.
+/// The memory belongs to a region that the peer may write at any moment, honest or not, so it cannot be had as `&[u8]`:
+/// a reference would promise that the bytes stand still. What is had are copies of as much or as little of it as the
+/// reader wants, straight from the slots, without a buffer in between. An honest peer does not touch a message before
+/// its reader is done with it; with a peer that is not, two reads of the same bytes may differ. So read once what
+/// decides something.
 #[derive(Clone, Copy)]
 pub struct Message<'a> {
     start: NonNull<u8>,
@@ -70,7 +71,8 @@ impl<'a> Message<'a> {
     #[inline(always)]
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         self.check(offset, target.len());
-        // SAFETY: in bounds as checked; `target` is private memory. The peer may tear the copy; bytes have no invalid values.
+        // SAFETY: in bounds as checked; `target` is private memory. The peer may tear the copy; bytes have no invalid
+        // values.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 self.start.as_ptr().add(offset),
@@ -87,7 +89,8 @@ impl<'a> Message<'a> {
     #[inline(always)]
     pub fn u64_at(&self, offset: usize) -> u64 {
         self.check(offset, 8);
-        // SAFETY: in bounds as checked, and the wrapper stands anywhere; volatile, so that the bytes are read this once.
+        // SAFETY: in bounds as checked, and the wrapper stands anywhere; volatile, so that the bytes are read this
+        // once.
         let word = unsafe {
             let place = self.start.as_ptr().add(offset).cast::<Anywhere>();
             place.read_volatile()

@@ -4,15 +4,15 @@ use std::ptr::NonNull;
 
 use dunlin_verbs::Region;
 
-/// The array that only we write. The caller lends slices only of places that no work request under way names; that is what
-/// [`crate::policy::Sender`] keeps account of.
+/// The array that only we write. The caller lends slices only of places that no work request under way names; that is
+/// what [`crate::policy::Sender`] keeps account of.
 #[derive(Debug)]
 pub(crate) struct Mirror<R: Region> {
     start: NonNull<u8>,
     first: usize,
     length: usize,
-    /// A run of places that are given out one after the other: the next one, where they end, and the bytes of each. One word of
-    /// them changes with each place, for it is stored each time.
+    /// A run of places that are given out one after the other: the next one, where they end, and the bytes of each. One
+    /// word of them changes with each place, for it is stored each time.
     run: NonNull<u8>,
     run_end: NonNull<u8>,
     unit: usize,
@@ -50,7 +50,8 @@ impl<R: Region> Mirror<R> {
         }
     }
 
-    /// Begins a run: `count` places of `unit` bytes each, side by side from `offset`. It takes the place of the one before.
+    /// Begins a run: `count` places of `unit` bytes each, side by side from `offset`. It takes the place of the one
+    /// before.
     ///
     /// # Panics
     /// When they are not inside.
@@ -78,7 +79,8 @@ impl<R: Region> Mirror<R> {
         if !self.is_running() || length > self.unit {
             return None;
         }
-        // SAFETY: `begin_run` checked that all places before `run_end`, whole ones, are inside; for the rest see `bytes_mut`.
+        // SAFETY: `begin_run` checked that all places before `run_end`, whole ones, are inside; for the rest see
+        // `bytes_mut`.
         Some(unsafe { std::slice::from_raw_parts_mut(self.run.as_ptr(), length) })
     }
 
@@ -86,7 +88,8 @@ impl<R: Region> Mirror<R> {
     #[inline(always)]
     pub(crate) fn filled(&mut self) {
         if self.is_running() {
-            // SAFETY: behind a place of the run is the next one, or the end of them all, which is inside the array or right behind it.
+            // SAFETY: behind a place of the run is the next one, or the end of them all, which is inside the array or
+            // right behind it.
             self.run = unsafe { self.run.add(self.unit) };
         }
     }

@@ -1,5 +1,5 @@
-//! A model of the ring's publication with the pointers of the product, checked in all interleavings: slots first, then the tail; the
-//! consumer trusts slots only below the tail, and the producer reuses a slot only when it was read.
+//! A model of the ring's publication with the pointers of the product, checked in all interleavings: slots first, then
+//! the tail; the consumer trusts slots only below the tail, and the producer reuses a slot only when it was read.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p dunlin-ring --release --lib loom`
 

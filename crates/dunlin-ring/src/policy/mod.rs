@@ -1,7 +1,8 @@
-//! The ring as values: pointers, thresholds and what they decide (RB² §III-B and Algorithm 1), without a device and without a clock.
+//! The ring as values: pointers, thresholds and what they decide (RB² §III-B and Algorithm 1), without a device and
+//! without a clock.
 //!
-//! Pointers count units since the ring was made and never wrap; places in the array are taken modulo its size. So *empty* is head = tail
-//! and *full* is that one unit is left, as in the paper, without its arithmetic modulo N.
+//! Pointers count units since the ring was made and never wrap; places in the array are taken modulo its size. So
+//! *empty* is head = tail and *full* is that one unit is left, as in the paper, without its arithmetic modulo N.
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -71,7 +71,8 @@ impl Receiver {
         self.push_is_due()
     }
 
-    /// Units that can be read until a push is due, one at least when any can be read at all: a push that is due may have been deferred.
+    /// Units that can be read until a push is due, one at least when any can be read at all: a push that is due may
+    /// have been deferred.
     #[inline(always)]
     pub(crate) fn until_push(&self) -> u64 {
         let unpushed = self.head.0 - self.synced_head.0;

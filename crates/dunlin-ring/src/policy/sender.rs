@@ -110,8 +110,8 @@ impl Sender {
         }
     }
 
-    /// While the tail is below this, one unit more finds room and calls for nothing: neither line 2 nor lines 6 and 13 have to be looked at.
-    /// It only grows.
+    /// While the tail is below this, one unit more finds room and calls for nothing: neither line 2 nor lines 6 and 13
+    /// have to be looked at. It only grows.
     #[inline(always)]
     pub(crate) fn quiet_until(&self) -> u64 {
         let room = self.local_head.0 + self.units - 1;
@@ -126,8 +126,8 @@ impl Sender {
         self.tail.0 - self.esc_tail.0 >= self.transmit
     }
 
-    /// Whether the tail may be synchronised now (line 11): by the elastic threshold when the WRITE of the last tail is complete, or
-    /// with so many signaled WRITEs under way.
+    /// Whether the tail may be synchronised now (line 11): by the elastic threshold when the WRITE of the last tail is
+    /// complete, or with so many signaled WRITEs under way.
     #[inline(always)]
     pub(crate) fn may_advance(&self, in_flight: usize) -> bool {
         match self.pacing {

@@ -14,8 +14,8 @@ pub(super) enum Close {
 }
 
 impl<D: Device> Producer<D> {
-    /// Ends the ring: the consumer reads what was sent and then finds the end. Poll until [`Producer::is_closed`] before the producer is
-    /// dropped, or its last messages may be lost with it.
+    /// Ends the ring: the consumer reads what was sent and then finds the end. Poll until [`Producer::is_closed`]
+    /// before the producer is dropped, or its last messages may be lost with it.
     ///
     /// # Errors
     /// When the ring has ended otherwise.

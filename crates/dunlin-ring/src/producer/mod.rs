@@ -1,7 +1,8 @@
 //! The producer: where messages enter the ring (RB² `WRITEMSG`).
 //!
-//! A state machine that does what can be done now: it neither waits nor reads a clock. Whoever writes either calls [`Producer::poll`]
-//! again and again, as pollers do, or [`Producer::flush`] after the last message; then no message waits for a later one.
+//! A state machine that does what can be done now: it neither waits nor reads a clock. Whoever writes either calls
+//! [`Producer::poll`] again and again, as pollers do, or [`Producer::flush`] after the last message; then no message
+//! waits for a later one.
 
 mod end;
 mod polled;
@@ -132,8 +133,8 @@ impl<D: Device> Producer<D> {
     /// Sends a copy of `message`.
     ///
     /// # Errors
-    /// [`SendError::Full`] when the consumer has not read enough: poll and try again. When the length is not one that the ring
-    /// carries. When the ring has ended.
+    /// [`SendError::Full`] when the consumer has not read enough: poll and try again. When the length is not one that
+    /// the ring carries. When the ring has ended.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<(), SendError> {
         self.link.check_process()?;
@@ -152,8 +153,8 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Sends a message of `length` bytes that `fill` makes in the ring itself (RB² §IV-C, zero copy at the sender). The bytes are what an
-    /// earlier message left there.
+    /// Sends a message of `length` bytes that `fill` makes in the ring itself (RB² §IV-C, zero copy at the sender). The
+    /// bytes are what an earlier message left there.
     ///
     /// # Errors
     /// As for [`Producer::try_send`]; `fill` is not called then.
@@ -225,8 +226,8 @@ impl<D: Device> Producer<D> {
         Ok(Reservation::new(self, offset, length))
     }
 
-    /// Tells the consumer of everything that was sent, without waiting for the thresholds. Where the send queue has no entry now,
-    /// [`Producer::poll`] does it.
+    /// Tells the consumer of everything that was sent, without waiting for the thresholds. Where the send queue has no
+    /// entry now, [`Producer::poll`] does it.
     ///
     /// # Errors
     /// When the ring has ended.
@@ -247,8 +248,9 @@ impl<D: Device> Producer<D> {
         !self.sender.is_behind()
     }
 
-    /// Does what is due: takes completions, retries what was deferred, and flushes a partial batch when nothing was sent since the last
-    /// call, which is how an idle sender is known (design §5). Where the ring is full and the consumer has enough to read, that waits for 64 calls.
+    /// Does what is due: takes completions, retries what was deferred, and flushes a partial batch when nothing was
+    /// sent since the last call, which is how an idle sender is known (design §5). Where the ring is full and the
+    /// consumer has enough to read, that waits for 64 calls.
     ///
     /// # Errors
     /// When the ring has ended.
@@ -279,8 +281,9 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Nothing was sent since the last poll: whether nothing wants to be. Who finds a full ring waits for room, and the batch for the messages
-    /// that are to come with it (Algorithm 1, line 3, does nothing else), but not for long, and not while the consumer may have nothing to read.
+    /// Nothing was sent since the last poll: whether nothing wants to be. Who finds a full ring waits for room, and the
+    /// batch for the messages that are to come with it (Algorithm 1, line 3, does nothing else), but not for long, and
+    /// not while the consumer may have nothing to read.
     fn is_idle(&self) -> bool {
         self.sender.has_room(1) || self.may_run_dry() || self.idle_polls >= FULL_POLLS
     }

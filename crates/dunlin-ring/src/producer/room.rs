@@ -31,8 +31,8 @@ impl<D: Device> Producer<D> {
         Ok(self.place_of_tail())
     }
 
-    /// Whether a message may be made now, room in the ring aside. A message that tells of itself is posted by the call that makes it, so it
-    /// needs its entries of the send queue then; others can wait in the array.
+    /// Whether a message may be made now, room in the ring aside. A message that tells of itself is posted by the call
+    /// that makes it, so it needs its entries of the send queue then; others can wait in the array.
     #[inline(always)]
     pub(super) fn is_ready(&self) -> bool {
         self.close == Close::Open
@@ -84,8 +84,8 @@ impl<D: Device> Producer<D> {
         Err(SendError::Full)
     }
 
-    /// Whether the consumer may come to the end of what it knows before it says that it has read. With more than γ to read it will say so without
-    /// our help.
+    /// Whether the consumer may come to the end of what it knows before it says that it has read. With more than γ to
+    /// read it will say so without our help.
     #[inline]
     pub(super) fn may_run_dry(&self) -> bool {
         self.sender.synced_tail() - self.sender.told_head() < self.geometry.units / 4
@@ -143,8 +143,8 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Lazy pull: the head that was asked for γ slots ago is taken, and asked for again. Nobody waits: what is not there yet is looked for
-    /// after γ more.
+    /// Lazy pull: the head that was asked for γ slots ago is taken, and asked for again. Nobody waits: what is not
+    /// there yet is looked for after γ more.
     #[cold]
     pub(super) fn pull_in_time(&mut self) -> Result<(), RingError> {
         if self.pulling.is_some() {

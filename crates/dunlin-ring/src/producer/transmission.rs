@@ -1,4 +1,5 @@
-//! Slot transmission and pointer advancement (RB² §IV-B): what has been made is handed to the device, and the consumer is told of it.
+//! Slot transmission and pointer advancement (RB² §IV-B): what has been made is handed to the device, and the consumer
+//! is told of it.
 
 use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
 
@@ -9,7 +10,8 @@ use crate::error::RingError;
 use crate::link::Request;
 use crate::policy::Due;
 
-/// So far ahead of the tail the device is told where WRITEs will go: as many lines as can be on their way from one core to another.
+/// So far ahead of the tail the device is told where WRITEs will go: as many lines as can be on their way from one core
+/// to another.
 const EXPECTED_BYTES: usize = 64 * crate::LINE_BYTES;
 
 /// The tail is one word.
@@ -49,7 +51,8 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Hands everything up to the tail to the device, and the tail itself if `advance`. `false`: the send queue has no room now.
+    /// Hands everything up to the tail to the device, and the tail itself if `advance`. `false`: the send queue has no
+    /// room now.
     #[inline(never)]
     pub(super) fn hand_over(&mut self, advance: bool) -> Result<bool, RingError> {
         if !self.link.has_entries(LIST) {
@@ -78,8 +81,8 @@ impl<D: Device> Producer<D> {
                 length,
             }]
         });
-        // Behind a batch the tail's line is fetched while the slots are copied. A message alone would only take it from the consumer that
-        // is looking at it.
+        // Behind a batch the tail's line is fetched while the slots are copied. A message alone would only take it from
+        // the consumer that is looking at it.
         if advance && count > 1 {
             self.link.expect_write(self.places.tail, TAIL_BYTES);
         }
@@ -115,8 +118,9 @@ impl<D: Device> Producer<D> {
         if signal {
             self.signaled_tail = to;
         }
-        // Slots and tail are two posts (Algorithm 1, lines 7 and 12): a NIC takes a short request with its doorbell, but fetches those of a list from
-        // memory, which is a round trip over PCIe more. One WRITE that only wraps is a list.
+        // Slots and tail are two posts (Algorithm 1, lines 7 and 12): a NIC takes a short request with its doorbell,
+        // but fetches those of a list from memory, which is a round trip over PCIe more. One WRITE that only wraps is a
+        // list.
         let apart = self.design.batching == Batching::Off || immediate.is_none();
         let link = &mut self.link;
         let mut post = |requests: &mut [Request<'_, D>]| {
@@ -145,8 +149,8 @@ impl<D: Device> Producer<D> {
         Ok(true)
     }
 
-    /// Tells the device of the next slots that will be WRITTEN, if the consumer has given them back. What it has given back is looked for in
-    /// time, not only when there is no room left.
+    /// Tells the device of the next slots that will be WRITTEN, if the consumer has given them back. What it has given
+    /// back is looked for in time, not only when there is no room left.
     #[inline(always)]
     fn expect_slots(&mut self, next: u64, count: usize) -> Result<(), RingError> {
         let ahead = (EXPECTED_BYTES / self.geometry.unit_bytes)
@@ -168,7 +172,8 @@ impl<D: Device> Producer<D> {
         Ok(())
     }
 
-    /// Whether pointer advancements make completions: for the elastic threshold, and where WRITEs under way are counted.
+    /// Whether pointer advancements make completions: for the elastic threshold, and where WRITEs under way are
+    /// counted.
     #[inline(always)]
     pub(super) fn signals_advancement(&self) -> bool {
         match self.design.batching {

@@ -7,8 +7,8 @@ use crate::{
     ConfigError, Design, Offer, RingConfig, UnconnectedConsumer, UnconnectedProducer, OFFER_BYTES,
 };
 
-/// The rings of a stream: RB² without batching of messages, because a stream does not know what its writer will do next; 512 slots of
-/// 256 bytes each way.
+/// The rings of a stream: RB² without batching of messages, because a stream does not know what its writer will do
+/// next; 512 slots of 256 bytes each way.
 pub fn stream_config() -> RingConfig {
     RingConfig {
         design: Design::RB2_LATENCY,
@@ -65,7 +65,8 @@ impl<D: Device> UnconnectedStream<D> {
     /// Makes the objects of this end; [`stream_config`] is what most want.
     ///
     /// # Errors
-    /// As for [`UnconnectedProducer::new`]. Also when the configuration has messages of one length, or a tail that is not a word in memory.
+    /// As for [`UnconnectedProducer::new`]. Also when the configuration has messages of one length, or a tail that is
+    /// not a word in memory.
     pub fn new(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
         let what = "a stream stands on rings with headers that write twice";
         if config.framing != crate::Framing::Header

@@ -173,7 +173,8 @@ impl<D: Device> WriteHalf<D> {
 
 impl<D: Device> Drop for WriteHalf<D> {
     fn drop(&mut self) {
-        // So that the peer sees an end and not a reset. Requests end with their queue pair, so they are waited for: a round trip as a rule.
+        // So that the peer sees an end and not a reset. Requests end with their queue pair, so they are waited for: a
+        // round trip as a rule.
         let start = Instant::now();
         let mut ended = self.producer.close();
         while ended.is_ok() && !self.producer.is_closed() && start.elapsed() < LINGER {

@@ -1,4 +1,5 @@
-//! The thread that sleeps for all streams of a process: on the events of their completion channels, each for a bounded time.
+//! The thread that sleeps for all streams of a process: on the events of their completion channels, each for a bounded
+//! time.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -38,8 +39,8 @@ struct Lookout {
     news: OwnedFd,
 }
 
-/// Has `waker` called at the event, or after 5 ms. A sleeper has one entry, its latest. `false` when the system has no descriptor or no
-/// thread for it: then the caller has to go on polling.
+/// Has `waker` called at the event, or after 5 ms. A sleeper has one entry, its latest. `false` when the system has no
+/// descriptor or no thread for it: then the caller has to go on polling.
 pub(super) fn enter(sleeper: Sleeper, event: Box<dyn Event>, waker: Waker) -> bool {
     let Some(lookout) = lookout() else {
         return false;

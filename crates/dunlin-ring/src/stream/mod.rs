@@ -1,10 +1,12 @@
 //! A byte stream on two rings, one each way: what sockets are made of (RB² §VI).
 //!
-//! It behaves as a TCP stream does: bytes arrive in order or the stream fails, a writer that is faster than its reader waits, one direction
-//! can be closed while the other goes on, and a peer that dies is an error. [`Stream`] has `poll_` functions in terms of `std` alone; with the
-//! feature `tokio` it is tokio's `AsyncRead` and `AsyncWrite`, with `futures` those of futures.
+//! It behaves as a TCP stream does: bytes arrive in order or the stream fails, a writer that is faster than its reader
+//! waits, one direction can be closed while the other goes on, and a peer that dies is an error. [`Stream`] has `poll_`
+//! functions in terms of `std` alone; with the feature `tokio` it is tokio's `AsyncRead` and `AsyncWrite`, with
+//! `futures` those of futures.
 //!
-//! Whoever waits is first polled again at once, for a short time; then it sleeps, and the peer wakes it ([`waiting`], `bell.rs`).
+//! Whoever waits is first polled again at once, for a short time; then it sleeps, and the peer wakes it ([`waiting`],
+//! `bell.rs`).
 
 mod connect;
 #[cfg(feature = "futures")]
@@ -28,8 +30,8 @@ use crate::{Consumer, Producer};
 
 /// A byte stream between two processes.
 ///
-/// A stream that is dropped tells its peer that this is the end, and blocks until that has arrived, for 100 ms at most. Call
-/// [`Stream::poll_shutdown`] to its end first, as libraries do, and it does not block.
+/// A stream that is dropped tells its peer that this is the end, and blocks until that has arrived, for 100 ms at most.
+/// Call [`Stream::poll_shutdown`] to its end first, as libraries do, and it does not block.
 #[derive(Debug)]
 pub struct Stream<D: Device> {
     read: ReadHalf<D>,
@@ -50,8 +52,9 @@ impl<D: Device> Stream<D> {
     /// Reads what is there into `target` and says how many bytes; zero is the end of what the peer has written.
     ///
     /// # Errors
-    /// `ConnectionReset` when the peer is gone without an end, `InvalidData` when it broke the rules of the ring. The waker of `context` is
-    /// called when there is more to read, or at times without a reason. `NotConnected` in a process that was forked since, here and below.
+    /// `ConnectionReset` when the peer is gone without an end, `InvalidData` when it broke the rules of the ring. The
+    /// waker of `context` is called when there is more to read, or at times without a reason. `NotConnected` in a
+    /// process that was forked since, here and below.
     pub fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -60,7 +63,8 @@ impl<D: Device> Stream<D> {
         self.read.poll(context, target)
     }
 
-    /// Writes some of `source` and says how many bytes; they are on their way when it returns. Pending while the peer has not read enough.
+    /// Writes some of `source` and says how many bytes; they are on their way when it returns. Pending while the peer
+    /// has not read enough.
     ///
     /// # Errors
     /// `BrokenPipe` when the peer is gone or this side has shut down.

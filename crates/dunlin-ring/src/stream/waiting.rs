@@ -1,4 +1,5 @@
-//! How a direction of a stream waits: polled again at once for a short time, then announced to the peer, and then asleep until the peer's wake-up.
+//! How a direction of a stream waits: polled again at once for a short time, then announced to the peer, and then
+//! asleep until the peer's wake-up.
 
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -12,8 +13,9 @@ use crate::{Consumer, Producer};
 
 /// How long a wait is polled again at once: longer than an answer from another core takes, shorter than anyone minds.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long it is polled on after the peer is known to have heard of the sleep: longer than a store takes to become visible. The peer tells of
-/// its message and then looks at the sleep word; we write the sleep word and then look for messages. No fence orders the two across memories.
+/// How long it is polled on after the peer is known to have heard of the sleep: longer than a store takes to become
+/// visible. The peer tells of its message and then looks at the sleep word; we write the sleep word and then look for
+/// messages. No fence orders the two across memories.
 const GRACE: Duration = Duration::from_micros(20);
 /// Polls between two looks at the clock.
 const STRIDE: u32 = 32;

@@ -1,7 +1,7 @@
 //! A device whose every step a test decides: when a WRITE lands, in which halves, and when its completion is told.
 //!
-//! The bytes of a WRITE are taken from the poster's memory when it lands, as a NIC does, not when it is posted: who reuses a buffer
-//! before its completion sends the wrong bytes, and the tests notice.
+//! The bytes of a WRITE are taken from the poster's memory when it lands, as a NIC does, not when it is posted: who
+//! reuses a buffer before its completion sends the wrong bytes, and the tests notice.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -158,8 +158,8 @@ impl ModelDevice {
         self.net().pairs.len()
     }
 
-    /// Lets the next request of a queue pair land: half of it first, if `half` and it is a WRITE of some length. `false`: there is none,
-    /// or its receiver is not ready.
+    /// Lets the next request of a queue pair land: half of it first, if `half` and it is a WRITE of some length.
+    /// `false`: there is none, or its receiver is not ready.
     pub fn land(&self, pair: usize, half: bool) -> bool {
         let in_order = self.attributes.placement == Placement::InOrder;
         let mut net = self.net();
@@ -431,7 +431,8 @@ impl Device for ModelDevice {
     ) -> Result<ModelRegion, VerbsError> {
         let mut words = vec![0u64; length.div_ceil(8)].into_boxed_slice();
         let start = NonNull::new(words.as_mut_ptr().cast::<u8>()).unwrap();
-        // SAFETY: the box is aligned to 8, has `length` bytes, is never touched again but through the window, and lives beside it.
+        // SAFETY: the box is aligned to 8, has `length` bytes, is never touched again but through the window, and lives
+        // beside it.
         let memory = unsafe { Memory::new(start, length) };
         let mut net = self.net();
         let region = ModelRegion(Arc::new(Heap {

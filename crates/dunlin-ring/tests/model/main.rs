@@ -1,7 +1,8 @@
-//! Algorithm 1 under property tests: the ring of the product over a device whose every step is chosen by proptest, in every design.
+//! Algorithm 1 under property tests: the ring of the product over a device whose every step is chosen by proptest, in
+//! every design.
 //!
-//! First in, first out; nothing lost, nothing twice, nothing overwritten before it was read, nothing sent from a buffer that was reused,
-//! and no message that waits for a later one.
+//! First in, first out; nothing lost, nothing twice, nothing overwritten before it was read, nothing sent from a buffer
+//! that was reused, and no message that waits for a later one.
 
 #![allow(missing_docs, unreachable_pub)]
 

@@ -1,20 +1,22 @@
 //! Credits: how many requests a lane may send before its server has agreed to more (FLOCK §5.1).
 //!
-//! Both sides count in totals since the lane began, modulo 2^32, so a grant that is said twice is granted once. Pure values.
+//! Both sides count in totals since the lane began, modulo 2^32, so a grant that is said twice is granted once. Pure
+//! values.
 
 /// Credits of a lane at the start, and of each renewal (FLOCK's C).
 pub(crate) const CREDITS: u32 = 32;
 /// The same for senders that want few queue pairs (`auto`): many threads share each of these.
 pub(crate) const CREDITS_OF_FEW: u32 = 4 * CREDITS;
-/// The same where queue pairs are memory and no NIC is to be kept from a flood: four threads' worth of 64 calls, so that the ring's room is the bound
-/// rather than a wait that would protect nothing.
+/// The same where queue pairs are memory and no NIC is to be kept from a flood: four threads' worth of 64 calls, so
+/// that the ring's room is the bound rather than a wait that would protect nothing.
 pub(crate) const CREDITS_OF_MEMORY: u32 = 8 * CREDITS;
 /// Credits that a client believes to have at most: many times what any honest server grants.
 const MOST_LEFT: u32 = 1 << 16;
 /// Highest coalescing degree that is counted apart; higher ones are counted as this.
 const MOST_DEGREE: u32 = most_degree(CREDITS_OF_FEW);
 
-/// Highest coalescing degree that an honest client reports: no message carries more requests than the credits that a lane can hold.
+/// Highest coalescing degree that an honest client reports: no message carries more requests than the credits that a
+/// lane can hold.
 const fn most_degree(credits: u32) -> u32 {
     credits + credits / 2
 }
@@ -43,9 +45,9 @@ impl Purse {
         }
     }
 
-    /// So many one-sided operations were posted together (FLOCK §6). They cost no credits, because the server's processor does nothing
-    /// for them, but count in the utilisation: the median degree to report now, when as many as half a renewal were posted since the last
-    /// report and the server has taken that one.
+    /// So many one-sided operations were posted together (FLOCK §6). They cost no credits, because the server's
+    /// processor does nothing for them, but count in the utilisation: the median degree to report now, when as many as
+    /// half a renewal were posted since the last report and the server has taken that one.
     pub(crate) fn operate(&mut self, operations: u32) -> Option<u32> {
         let this = &mut self.one_sided;
         this.degrees.add(operations);
@@ -101,8 +103,8 @@ impl Purse {
         self.asked
     }
 
-    /// The server's total. Only growth counts, and what cannot be a total is ignored: it can harm nobody but this client's own pace. A server that grants
-    /// again and again leaves a client no more than [`MOST_LEFT`].
+    /// The server's total. Only growth counts, and what cannot be a total is ignored: it can harm nobody but this
+    /// client's own pace. A server that grants again and again leaves a client no more than [`MOST_LEFT`].
     #[inline]
     pub(crate) fn granted(&mut self, total: u32) {
         let more = total.wrapping_sub(self.granted);
@@ -269,8 +271,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Grants what was asked for, when half of the credits have been *taken*: who asks early waits, so nobody holds more than one and
-    /// a half times the renewal. Says the degree that came with the request.
+    /// Grants what was asked for, when half of the credits have been *taken*: who asks early waits, so nobody holds
+    /// more than one and a half times the renewal. Says the degree that came with the request.
     pub(crate) fn grant(&mut self) -> Option<u32> {
         if !self.is_due() {
             return None;
@@ -344,8 +346,8 @@ mod tests {
     }
 
     proptest! {
-        /// Credits are conserved, across the wrap of the counts too, in any order of sending, taking and granting; both sides agree
-        /// when all has arrived, and an honest client is never taken for a liar.
+        /// Credits are conserved, across the wrap of the counts too, in any order of sending, taking and granting; both
+        /// sides agree when all has arrived, and an honest client is never taken for a liar.
         #[test]
         fn credits_are_conserved(steps in prop::collection::vec((0u8..4, 1u32..20), 1..2000), start: u32) {
             let (mut purse, mut ledger) = (Purse::new(CREDITS), Ledger::new(CREDITS));

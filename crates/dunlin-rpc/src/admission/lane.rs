@@ -61,7 +61,8 @@ impl Admitted {
         Ok(self.ledger.take()?)
     }
 
-    /// After a look at the ring: grants credits, and tells the client when the scheduler has changed its mind about the lane.
+    /// After a look at the ring: grants credits, and tells the client when the scheduler has changed its mind about the
+    /// lane.
     #[inline]
     pub(crate) fn attend<D: Device>(
         &mut self,
@@ -75,9 +76,10 @@ impl Admitted {
         if !self.is_due() {
             return Ok(());
         }
-        // An honest client asks with the message that makes it half. A look for that costs more than a request, so where requests come
-        // one by one it is looked for seldom until a later one has come: then it is there for certain. Where many come together their
-        // sender is about to need credits. One that was declined waits for news.
+        // An honest client asks with the message that makes it half. A look for that costs more than a request, so
+        // where requests come one by one it is looked for seldom until a later one has come: then it is there for
+        // certain. Where many come together their sender is about to need credits. One that was declined waits for
+        // news.
         self.looks = self.looks.wrapping_add(1);
         self.hurried |= taken > 1;
         let due = (self.hurried || self.ledger.is_overdue() || self.looks % LOOKS_PER_LOOK == 0)

@@ -1,7 +1,9 @@
-//! The server's queue-pair scheduler (FLOCK §5.1): a thread that redistributes active queue pairs among senders in each interval.
+//! The server's queue-pair scheduler (FLOCK §5.1): a thread that redistributes active queue pairs among senders in each
+//! interval.
 //!
-//! Its other two jobs in the paper, granting credits and adding up utilisation, are done where the lane's completions are taken, by the
-//! poller of the lane ([`super::lane`]): a queue pair has one owner, and nobody waits for another thread for credits.
+//! Its other two jobs in the paper, granting credits and adding up utilisation, are done where the lane's completions
+//! are taken, by the poller of the lane ([`super::lane`]): a queue pair has one owner, and nobody waits for another
+//! thread for credits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -27,7 +29,8 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct LaneShare {
     sender: u64,
-    /// Its number at the sender: a new lane with it takes the place of an old one, of whose end this side may not know yet.
+    /// Its number at the sender: a new lane with it takes the place of an old one, of whose end this side may not know
+    /// yet.
     number: u64,
     /// Whose work it is.
     poller: usize,
@@ -65,7 +68,8 @@ impl LaneShare {
         self.degree.store(degree, Ordering::Relaxed);
     }
 
-    /// So many requests have come since the lane began, in so many messages: said by its poller, which alone writes that.
+    /// So many requests have come since the lane began, in so many messages: said by its poller, which alone writes
+    /// that.
     #[inline]
     pub(super) fn came(&self, requests: u32, messages: u64) {
         self.came[0].store(requests, Ordering::Relaxed);
@@ -156,8 +160,8 @@ impl std::fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// With at most `most_active` queue pairs active, each of which gets `credits` at a time. Clients are told when a device that takes so many
-    /// messages a second is at its limit.
+    /// With at most `most_active` queue pairs active, each of which gets `credits` at a time. Clients are told when a
+    /// device that takes so many messages a second is at its limit.
     pub(crate) fn new(
         most_active: usize,
         credits: u32,
@@ -189,13 +193,14 @@ impl Admission {
         self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Active lanes of each of so many pollers. Each is to have as many: clients that open all their lanes at once would otherwise have their
-    /// active ones, the first, on the same few pollers.
+    /// Active lanes of each of so many pollers. Each is to have as many: clients that open all their lanes at once
+    /// would otherwise have their active ones, the first, on the same few pollers.
     pub(crate) fn crowd(&self, pollers: usize) -> Vec<usize> {
         self.lock().crowd(pollers)
     }
 
-    /// A new lane, on a poller. It is active when its sender has fewer than a newcomer's share and the maximum is not reached; the first always is.
+    /// A new lane, on a poller. It is active when its sender has fewer than a newcomer's share and the maximum is not
+    /// reached; the first always is.
     pub(super) fn join(
         self: &Arc<Self>,
         sender: u64,
@@ -362,8 +367,8 @@ impl Admission {
         let mut changed = false;
         let mut crowd = senders.crowd(0);
         for ((lanes, own), &wanted) in senders.lanes.values().zip(&uses).zip(&wanted) {
-            // Those that are used most, and of those that are not used the active ones: a lane that asks is not passed over for one that
-            // nobody uses. Of those that are alike those whose pollers have the fewest.
+            // Those that are used most, and of those that are not used the active ones: a lane that asks is not passed
+            // over for one that nobody uses. Of those that are alike those whose pollers have the fewest.
             let mut order: Vec<usize> = (0..lanes.len()).collect();
             let crowded = |i: usize| std::cmp::Reverse(crowd[lanes[i].poller]);
             order.sort_by_key(|&i| std::cmp::Reverse((own[i], lanes[i].is_active(), crowded(i))));

@@ -1,18 +1,19 @@
 //! Whether clients are to send in fewer messages, because a server's device has no time for more. Pure.
 //!
-//! A NIC at its limit queues messages, and a message that waits there could have waited at its sender for others to go with it. The server sees
-//! all senders, so it says when that is so; clients whose threads keep many calls out then send them in fewer messages
-//! ([`crate::sharing::thread_port`]), in two steps, of which each halves what comes at most.
+//! A NIC at its limit queues messages, and a message that waits there could have waited at its sender for others to go
+//! with it. The server sees all senders, so it says when that is so; clients whose threads keep many calls out then
+//! send them in fewer messages ([`crate::sharing::thread_port`]), in two steps, of which each halves what comes at
+//! most.
 //!
-//! What a device takes is said of small messages, and not exactly: so a step is an attempt. When no more requests come with it than
-//! before, it is taken back, and the next attempt comes later each time.
+//! What a device takes is said of small messages, and not exactly: so a step is an attempt. When no more requests come
+//! with it than before, it is taken back, and the next attempt comes later each time.
 
 use std::time::Duration;
 
 use super::Standing;
 
-/// An attempt is worth its while from this part of what the device takes: all of it is never reached, because credits and grants are messages
-/// too, and messages that carry more are longer.
+/// An attempt is worth its while from this part of what the device takes: all of it is never reached, because credits
+/// and grants are messages too, and messages that carry more are longer.
 const FULL: f64 = 2.0 / 3.0;
 /// Steps that clients can be asked for.
 const STEPS: [Standing; 3] = [

@@ -1,8 +1,8 @@
 //! How many queue pairs each sender keeps active: formula (1) of FLOCK §5.1, as plain functions.
 //!
-//! What the paper leaves open and this decides: fractions are rounded by largest remainder (ties to the lower index); every sender,
-//! dormant or slight, has at least one queue pair; the sum stays within the maximum where there are not more senders than that; and
-//! what a sender cannot use, because it has fewer lanes, goes to the others.
+//! What the paper leaves open and this decides: fractions are rounded by largest remainder (ties to the lower index);
+//! every sender, dormant or slight, has at least one queue pair; the sum stays within the maximum where there are not
+//! more senders than that; and what a sender cannot use, because it has fewer lanes, goes to the others.
 
 /// Most queue pairs that a server keeps active (FLOCK's MAX_AQP).
 pub(crate) const MAX_ACTIVE: usize = 256;
@@ -19,8 +19,8 @@ pub(crate) struct Load {
 /// Active queue pairs for each sender (AQP_i), at most `most` in sum where there are not more senders than that.
 pub(crate) fn distribute(senders: &[Load], most: usize) -> Vec<usize> {
     let mut active: Vec<usize> = senders.iter().map(|load| load.lanes.min(1)).collect();
-    // Dormant senders keep their one; functioning ones share what is left, in rounds, because a sender may have fewer lanes than
-    // its share.
+    // Dormant senders keep their one; functioning ones share what is left, in rounds, because a sender may have fewer
+    // lanes than its share.
     let mut open: Vec<usize> = (0..senders.len())
         .filter(|&i| senders[i].utilisation > 0 && senders[i].lanes > 1)
         .collect();

@@ -36,16 +36,16 @@ pub struct AcceptorConfig {
     pub secret: Option<Secret>,
     /// The devices that clients may be connected over.
     pub capabilities: Vec<Capability>,
-    /// Which device's network interface has an address of this host: of devices that would do equally well, a client gets
-    /// the one where it came in. `None`: the first.
+    /// Which device's network interface has an address of this host: of devices that would do equally well, a client
+    /// gets the one where it came in. `None`: the first.
     pub device_at: Option<fn(IpAddr) -> Option<String>>,
     /// Time from the TCP connection to the open request. 5 s.
     pub handshake_timeout: Duration,
     /// Handshakes under way at once; of the file descriptors that the process may have a quarter at most. 1024. A
-    /// newcomer above it takes the place of a client who keeps the server waiting: one that has said nothing for 100 ms, or
-    /// whose open request has not come 250 ms after it was taken, of the address that has the most places. While there is
-    /// none, newcomers wait in the system's queue. Who had to leave is told that the server is busy, and [`super::dial`]
-    /// comes again; who has sent his open request, with the proof that is asked for, stays.
+    /// newcomer above it takes the place of a client who keeps the server waiting: one that has said nothing for 100
+    /// ms, or whose open request has not come 250 ms after it was taken, of the address that has the most places. While
+    /// there is none, newcomers wait in the system's queue. Who had to leave is told that the server is busy, and
+    /// [`super::dial`] comes again; who has sent his open request, with the proof that is asked for, stays.
     pub max_pending: u32,
     /// Largest frame that is read, in bytes. 16 KiB, which also is the most.
     pub max_frame: usize,

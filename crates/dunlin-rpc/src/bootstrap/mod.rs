@@ -13,9 +13,10 @@
 //! ```
 //!
 //! What a stranger can cost is bounded: the size of a frame, the entries and names in it, the time of a handshake and
-//! the number of handshakes under way; whoever keeps the server waiting makes room for newcomers ([`AcceptorConfig`]). The secret itself is never sent; the proofs are
-//! HMAC-SHA256 over everything both sides said, so nobody in between can change a byte unnoticed. They do not hide
-//! what is said, and a guessable secret can be guessed offline by whoever listens: use a random one.
+//! the number of handshakes under way; whoever keeps the server waiting makes room for newcomers ([`AcceptorConfig`]).
+//! The secret itself is never sent; the proofs are HMAC-SHA256 over everything both sides said, so nobody in between
+//! can change a byte unnoticed. They do not hide what is said, and a guessable secret can be guessed offline by whoever
+//! listens: use a random one.
 
 mod acceptor;
 mod address;

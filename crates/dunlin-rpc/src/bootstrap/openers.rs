@@ -1,4 +1,5 @@
-//! The threads that open connections for clients that have proved themselves, so that the port is never kept waiting by one.
+//! The threads that open connections for clients that have proved themselves, so that the port is never kept waiting by
+//! one.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 const FIRST: Duration = Duration::from_millis(5);
 const LAST: Duration = Duration::from_millis(160);
 
-/// Pauses until a deadline, each up to twice as long as the one before. Each is somewhere between half of its length and
-/// all of it, so that those who were refused together do not come again together.
+/// Pauses until a deadline, each up to twice as long as the one before. Each is somewhere between half of its length
+/// and all of it, so that those who were refused together do not come again together.
 #[derive(Debug)]
 pub(super) struct Pauses {
     deadline: Instant,

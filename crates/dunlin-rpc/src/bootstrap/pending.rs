@@ -99,8 +99,8 @@ impl Pending {
         Some(client)
     }
 
-    /// Takes out who has to leave for a newcomer, if anybody has to: of those who are late somebody of the origin with the
-    /// most places, who has said nothing if there is one, the oldest of them.
+    /// Takes out who has to leave for a newcomer, if anybody has to: of those who are late somebody of the origin with
+    /// the most places, who has said nothing if there is one, the oldest of them.
     pub(super) fn evict(&mut self, now: Instant) -> Option<Client> {
         let late = self.clients.iter().filter(|(_, one)| one.is_late(now));
         let share = |one: &Client| self.shares.get(&one.origin()).copied().unwrap_or(0);

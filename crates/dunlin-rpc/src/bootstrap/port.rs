@@ -201,7 +201,8 @@ impl<'a> Port<'a> {
         None
     }
 
-    /// Takes a newcomer for whom there is no descriptor with the one that is kept for that, to say so. `false`: there is none kept.
+    /// Takes a newcomer for whom there is no descriptor with the one that is kept for that, to say so. `false`: there
+    /// is none kept.
     fn turn_away_with_spare(&mut self, error: &io::Error) -> bool {
         let (Some(refusal), Some(spare)) = (Refusal::exhausted(error), self.spare.take()) else {
             return false;

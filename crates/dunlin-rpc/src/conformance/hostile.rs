@@ -57,7 +57,8 @@ impl Drop for Leaves {
     }
 }
 
-/// A hostile peer gets errors and nothing else: no word of other clients, no place in their way, nothing that stays when it has gone.
+/// A hostile peer gets errors and nothing else: no word of other clients, no place in their way, nothing that stays
+/// when it has gone.
 pub fn a_peer_without_manners_harms_itself_alone(stage: &Stage<'_>) -> Outcome {
     let place = Preset::ALL.iter().position(|one| *one == stage.preset);
     let count = number("DUNLIN_HOSTILE_SEEDS", 1);

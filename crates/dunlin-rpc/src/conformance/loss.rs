@@ -92,8 +92,8 @@ pub fn nothing_is_lost_on_a_good_network(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// On a bad network no call is executed twice or gets another's answer, and each ends: with its answer, or with an error that says
-/// truly whether it was executed.
+/// On a bad network no call is executed twice or gets another's answer, and each ends: with its answer, or with an
+/// error that says truly whether it was executed.
 pub fn each_call_is_executed_once_or_reported(stage: &Stage<'_>) -> Outcome {
     let weather = Weather {
         lost: 0.002,

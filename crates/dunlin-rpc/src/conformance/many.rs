@@ -151,7 +151,8 @@ pub fn slow_handlers_hold_up_nobody(stage: &Stage<'_>) -> Outcome {
         let answer = client.call(ECHO, &number.to_le_bytes());
         assert_eq!(*answer.expect("an answer"), number.to_le_bytes());
     }
-    // A thread that FLOCK's scheduler moves to another lane waits for the calls that are out before it sends more (§5.2).
+    // A thread that FLOCK's scheduler moves to another lane waits for the calls that are out before it sends more
+    // (§5.2).
     let moves = matches!(
         stage.preset,
         Preset::Flock | Preset::FlockNoCoalescing | Preset::Auto

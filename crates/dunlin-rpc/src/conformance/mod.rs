@@ -1,9 +1,10 @@
 //! The conformance suite of RPC: what every preset does, written once, run over every world that has one.
 //!
-//! A [`World`] is a server and clients of it: processes of this machine over a device ([`Loopback`]), or hosts of a simulated cluster. A
-//! behaviour is a function over a [`Stage`], which is a world and a preset; [`rpc_conformance!`](crate::rpc_conformance) makes each a
-//! test for each preset, so that the test runner prints what held where. What a world cannot do (block in a call on a simulated thread,
-//! lose packets of shared memory) prints *skipped* with the reason.
+//! A [`World`] is a server and clients of it: processes of this machine over a device ([`Loopback`]), or hosts of a
+//! simulated cluster. A behaviour is a function over a [`Stage`], which is a world and a preset;
+//! [`rpc_conformance!`](crate::rpc_conformance) makes each a test for each preset, so that the test runner prints what
+//! held where. What a world cannot do (block in a call on a simulated thread, lose packets of shared memory) prints
+//! *skipped* with the reason.
 
 mod calls;
 mod errors;
@@ -105,7 +106,8 @@ pub trait World {
     /// Runs each job on a thread of its own at the client, to the end of all.
     fn run(&self, jobs: Vec<Job<'static>>);
 
-    /// What a hostile peer of a server does, for a thread of the client's: it is made by [`hostile::peer`], over the world's own device.
+    /// What a hostile peer of a server does, for a thread of the client's: it is made by [`hostile::peer`], over the
+    /// world's own device.
     ///
     /// # Errors
     /// Why there is none.
@@ -348,8 +350,8 @@ impl World for Loopback {
     }
 }
 
-/// A loopback address that no other test has: on a common one a port that a server gives back may be another test's a moment later, and clients
-/// that look for their server would find that one.
+/// A loopback address that no other test has: on a common one a port that a server gives back may be another test's a
+/// moment later, and clients that look for their server would find that one.
 fn an_address_of_its_own() -> String {
     static USED: AtomicU32 = AtomicU32::new(0);
     let used = USED.fetch_add(1, Ordering::Relaxed);

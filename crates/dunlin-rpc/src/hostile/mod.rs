@@ -1,7 +1,8 @@
-//! Peers that keep to the handshake and to nothing else, on any device: what the tests of single breaches and the conformance suite share.
+//! Peers that keep to the handshake and to nothing else, on any device: what the tests of single breaches and the
+//! conformance suite share.
 //!
-//! A hostile peer has what a handshake gives to every client: a queue pair joined to the server's, and the keys of what it may write. It does
-//! what it likes with them ([`peer`]), by a seed.
+//! A hostile peer has what a handshake gives to every client: a queue pair joined to the server's, and the keys of what
+//! it may write. It does what it likes with them ([`peer`]), by a seed.
 
 pub(crate) mod datagram;
 pub(crate) mod pair;
@@ -18,7 +19,8 @@ use crate::channel::Parameters;
 use crate::server::Desk;
 use crate::{devices, LocalServer, RunningServer};
 
-/// Handlers of the servers that are attacked: one that sends back what it gets, one whose answers are long, and one on workers.
+/// Handlers of the servers that are attacked: one that sends back what it gets, one whose answers are long, and one on
+/// workers.
 pub(crate) const ECHO: u16 = 1;
 pub(crate) const LONG: u16 = 2;
 pub(crate) const ON_WORKERS: u16 = 3;
@@ -26,7 +28,8 @@ pub(crate) const ON_WORKERS: u16 = 3;
 /// Longer than anything takes that does not hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What stands in every payload of the good clients beside a hostile peer. No hostile peer sends it, so none may ever see it.
+/// What stands in every payload of the good clients beside a hostile peer. No hostile peer sends it, so none may ever
+/// see it.
 pub(crate) const MARKER: [u8; 16] = *b"not for others'!";
 
 /// Whether bytes that a hostile peer has come by are a good client's.

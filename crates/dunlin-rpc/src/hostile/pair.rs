@@ -143,8 +143,8 @@ impl<D: Device> Pair<D> {
         done
     }
 
-    /// Does something to memory that is granted, or to any other; `false` when the connection is over. `gone`: what connections that are over
-    /// were granted. `immediate`: something that could be right.
+    /// Does something to memory that is granted, or to any other; `false` when the connection is over. `gone`: what
+    /// connections that are over were granted. `immediate`: something that could be right.
     pub(crate) fn stray(
         &mut self,
         random: &mut Random,

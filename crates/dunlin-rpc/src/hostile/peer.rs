@@ -1,4 +1,5 @@
-//! A hostile peer of a preset, whatever the device: connection after connection it does what no honest client does, by a seed.
+//! A hostile peer of a preset, whatever the device: connection after connection it does what no honest client does, by
+//! a seed.
 
 use dunlin_verbs::{Device, QueuePair, Region};
 
@@ -17,8 +18,8 @@ use crate::Preset;
 const CONNECTIONS: usize = 20;
 /// What it does on each, at most.
 const ACTS: usize = 40;
-/// One act in so many is none that an honest client does, by connection: the first of them mostly is the last, and what is hostile in
-/// the midst of good calls finds other doors open.
+/// One act in so many is none that an honest client does, by connection: the first of them mostly is the last, and what
+/// is hostile in the midst of good calls finds other doors open.
 const DARING: [usize; 3] = [1, 3, 12];
 /// Connections of the past whose keys it still tries.
 const KEPT: usize = 8;

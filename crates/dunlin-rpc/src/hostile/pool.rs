@@ -18,8 +18,8 @@ pub(crate) const EAGER: usize = 4096;
 pub(crate) struct Guest<D: Device> {
     pub(crate) pair: Pair<D>,
     pub(crate) zone: Grant,
-    /// Its entry. In memory that it shares with others it keeps to that: who overwrites their entries makes them connect anew
-    /// (docs/scalerpc.md, what is not met).
+    /// Its entry. In memory that it shares with others it keeps to that: who overwrites their entries makes them
+    /// connect anew (docs/scalerpc.md, what is not met).
     pub(crate) inlet: Grant,
     /// What it is to say that it is, if it is heard by completions.
     pub(crate) number: Option<u32>,

@@ -1,4 +1,5 @@
-//! Senders of datagrams: strangers who know a queue pair and no cookie, and clients who keep to the handshake and to nothing else.
+//! Senders of datagrams: strangers who know a queue pair and no cookie, and clients who keep to the handshake and to
+//! nothing else.
 
 use dunlin_verbs::Device;
 
@@ -19,7 +20,8 @@ impl Sender {
     }
 }
 
-/// Runs `bad` beside a client whose calls end well, but for those whose packets found no RECEIVE; says how many those were.
+/// Runs `bad` beside a client whose calls end well, but for those whose packets found no RECEIVE; says how many those
+/// were.
 fn beside_a_good_client(server: &RunningServer, bad: impl FnOnce()) -> (u64, u64) {
     let builder = Client::builder().preset(Preset::Fasst);
     let client = builder.connect(&server.address().to_string()).unwrap();
@@ -340,7 +342,8 @@ fn each_breach_of_a_zone_ends_its_session() {
         eventually(name, || server.statistics().violations == index as u64 + 1);
     }
     eventually("all sessions have ended", || server.connections() == 0);
-    // A request that is written twice, or told by a datagram as well, is executed once; one that was given up not at all.
+    // A request that is written twice, or told by a datagram as well, is executed once; one that was given up not at
+    // all.
     let mut sender = Sender::dial_as(Preset::Herd, &device, &server);
     sender.message(Kind::Question, 0, &4u64.to_le_bytes());
     sender.message(Kind::Request, 5, b"by datagram");

@@ -1,4 +1,5 @@
-//! Clients of message pools that write whatever they like into zones and entries, and tell of messages that are not there.
+//! Clients of message pools that write whatever they like into zones and entries, and tell of messages that are not
+//! there.
 
 use super::*;
 use crate::channel::pool::block_bytes;

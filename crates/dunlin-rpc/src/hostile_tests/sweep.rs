@@ -1,4 +1,5 @@
-//! Clients that lie about anything, in any order, by seed: about credits, counts, lengths, handlers, degrees, keys. Nobody else sees it.
+//! Clients that lie about anything, in any order, by seed: about credits, counts, lengths, handlers, degrees, keys.
+//! Nobody else sees it.
 
 use dunlin_verbs::{Operation, RemoteAddress, RemoteKey};
 

@@ -1,4 +1,5 @@
-//! Hostile processes that hold as many places of the port as they can get, for as long as they can: good clients connect all the same.
+//! Hostile processes that hold as many places of the port as they can get, for as long as they can: good clients
+//! connect all the same.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +18,8 @@ fn first_words() -> Vec<u8> {
     [&length[..], &hello].concat()
 }
 
-/// Keeps so many sockets open that have said hello and say nothing more; one that is closed comes again at once. Counts them.
+/// Keeps so many sockets open that have said hello and say nothing more; one that is closed comes again at once. Counts
+/// them.
 fn hold(server: &Server, sockets: usize, stop: &AtomicBool, opened: &AtomicU64) {
     let words = first_words();
     let open = || {

@@ -1,4 +1,5 @@
-//! What the log says of those who fail to authenticate themselves: at the default level, with their address, and not without end.
+//! What the log says of those who fail to authenticate themselves: at the default level, with their address, and not
+//! without end.
 
 use std::fmt::Write;
 use std::sync::{Mutex, OnceLock};

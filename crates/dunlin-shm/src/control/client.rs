@@ -62,8 +62,8 @@ struct Request {
     pair: Weak<Shared>,
     incarnation: u32,
     wish: Wish,
-    /// When the peer's silence is an error. None for a port: the answer waits for the peer's queue pair, whose owner may take
-    /// his time, and the connection's own timeout bounds what is posted meanwhile.
+    /// When the peer's silence is an error. None for a port: the answer waits for the peer's queue pair, whose owner
+    /// may take his time, and the connection's own timeout bounds what is posted meanwhile.
     deadline: Option<Instant>,
 }
 

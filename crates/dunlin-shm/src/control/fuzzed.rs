@@ -1,4 +1,5 @@
-//! A device whose control thread is told anything, in any order, with any descriptors; for the fuzz target `shm_control`, see `crate::fuzzing`.
+//! A device whose control thread is told anything, in any order, with any descriptors; for the fuzz target
+//! `shm_control`, see `crate::fuzzing`.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

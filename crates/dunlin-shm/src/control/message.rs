@@ -50,7 +50,8 @@ pub enum Message {
         /// The remote key.
         key: u32,
     },
-    /// A port: with the descriptors of its memory, of the region table, and of the socket by which its owner is woken, if that is new.
+    /// A port: with the descriptors of its memory, of the region table, and of the socket by which its owner is woken,
+    /// if that is new.
     Port {
         /// Running number of the request.
         request: u32,

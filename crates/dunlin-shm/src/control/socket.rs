@@ -17,7 +17,8 @@ use crate::wake::holds_plain;
 
 /// Descriptors beside one message of ours at most.
 const DESCRIPTORS_MAX: usize = 3;
-/// Descriptors beside any message at most, by the kernel. There is room for all: those without would be closed where they are received.
+/// Descriptors beside any message at most, by the kernel. There is room for all: those without would be closed where
+/// they are received.
 const DESCRIPTORS_POSSIBLE: usize = 253;
 /// Messages of one session that are dealt with before it is the others' turn.
 pub(super) const MESSAGES_PER_ROUND: usize = 16;

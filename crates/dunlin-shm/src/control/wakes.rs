@@ -1,4 +1,5 @@
-//! Which peers may wake which completion channels: one pair of sockets for each session and channel, however many queue pairs use it.
+//! Which peers may wake which completion channels: one pair of sockets for each session and channel, however many queue
+//! pairs use it.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -60,8 +61,8 @@ impl Drop for AdmittedEnd {
 
 /// By which ends we wake the peer of a session, by the peer's numbers.
 ///
-/// One that no queue pair uses any more is given up, but only while no answer is under way that may name it: a question that is asked later
-/// reaches a peer that knows.
+/// One that no queue pair uses any more is given up, but only while no answer is under way that may name it: a question
+/// that is asked later reaches a peer that knows.
 #[derive(Debug, Default)]
 pub(super) struct Wakers(HashMap<u32, Arc<Waker>>);
 

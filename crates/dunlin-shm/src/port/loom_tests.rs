@@ -1,4 +1,5 @@
-//! The port's protocol in all interleavings: the real [`Inbound`] and [`Outbound`] over a port whose memory notices races.
+//! The port's protocol in all interleavings: the real [`Inbound`] and [`Outbound`] over a port whose memory notices
+//! races.
 
 use loom::thread;
 use std::os::fd::AsFd;
@@ -67,8 +68,8 @@ fn receive(inbound: &mut Inbound) -> Option<u32> {
     Some(record.immediate)
 }
 
-/// Messages arrive whole and in order, and no unit is written again while it is read: with one that goes around the end of
-/// the ring, and more of them than fit.
+/// Messages arrive whole and in order, and no unit is written again while it is read: with one that goes around the end
+/// of the ring, and more of them than fit.
 #[test]
 fn loom_port_records() {
     let table = table();

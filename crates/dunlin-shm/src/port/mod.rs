@@ -1,7 +1,7 @@
 //! Ports: where messages for a queue pair arrive.
 //!
-//! A port is one memory file, made by the receiver and mapped by its one sender: a page of control words, a ring with the
-//! lengths of the posted RECEIVEs, and a ring of records. Who writes which word:
+//! A port is one memory file, made by the receiver and mapped by its one sender: a page of control words, a ring with
+//! the lengths of the posted RECEIVEs, and a ring of records. Who writes which word:
 //!
 //! | offset | word | writer |
 //! |---|---|---|
@@ -11,11 +11,12 @@
 //! | 192 | posted: RECEIVEs posted so far | receiver |
 //! | 256 | armed: 1 wakes at the next message, 2 at a solicited one | receiver sets, sender clears |
 //!
-//! The sender could write all of it. The receiver therefore keeps its own copies of what it writes, and each side checks
-//! what it reads. Nonsense costs the queue pair that read it, and nothing else.
+//! The sender could write all of it. The receiver therefore keeps its own copies of what it writes, and each side
+//! checks what it reads. Nonsense costs the queue pair that read it, and nothing else.
 //!
-//! The protocol (`inbound.rs`, `outbound.rs` and the methods here) reaches the memory only through [`PortMap`]. That is a mapped
-//! file, or under `--cfg loom` a model in which each unit of 16 bytes of the record ring is a cell that notices a race.
+//! The protocol (`inbound.rs`, `outbound.rs` and the methods here) reaches the memory only through [`PortMap`]. That is
+//! a mapped file, or under `--cfg loom` a model in which each unit of 16 bytes of the record ring is a cell that
+//! notices a race.
 
 mod inbound;
 #[cfg(all(test, loom))]

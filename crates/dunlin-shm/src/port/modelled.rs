@@ -1,7 +1,8 @@
 //! The memory of a port under the model checker: loom's atomics, and cells that notice a race for the records.
 //!
-//! In the record ring a unit of 16 bytes is one cell, whatever stands in it in this lap. That is stricter than the memory it
-//! stands for, where the words of a header are atomics: no access of the protocol may meet another one in the same unit.
+//! In the record ring a unit of 16 bytes is one cell, whatever stands in it in this lap. That is stricter than the
+//! memory it stands for, where the words of a header are atomics: no access of the protocol may meet another one in the
+//! same unit.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 

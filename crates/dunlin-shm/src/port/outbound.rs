@@ -82,8 +82,8 @@ impl Outbound {
             .into()
     }
 
-    /// The most bytes that one record may carry now, if that is at least `wanted`, else the same after a fresh look at the head.
-    /// `None` when there is not even room for a header.
+    /// The most bytes that one record may carry now, if that is at least `wanted`, else the same after a fresh look at
+    /// the head. `None` when there is not even room for a header.
     #[inline]
     pub(crate) fn room(&mut self, wanted: u64) -> Result<Option<u64>, Nonsense> {
         let size = self.port.data_bytes();
@@ -100,8 +100,8 @@ impl Outbound {
         Ok(free.checked_sub(RECORD_HEADER_BYTES))
     }
 
-    /// Publishes one record, for which there is [`Outbound::room`]; `fill` writes its bytes into the pieces of the ring. Returns the
-    /// receiver's waker when it sleeps and waits for this.
+    /// Publishes one record, for which there is [`Outbound::room`]; `fill` writes its bytes into the pieces of the
+    /// ring. Returns the receiver's waker when it sleeps and waits for this.
     #[inline]
     #[must_use]
     pub(crate) fn publish(
@@ -125,8 +125,8 @@ impl Outbound {
         self.waker(record.solicited)
     }
 
-    /// The waker of a receiver that sleeps, whatever it waits for, because nothing goes on before it takes records. What it waits for
-    /// may be behind them, or be a message of which there is no more than the beginning.
+    /// The waker of a receiver that sleeps, whatever it waits for, because nothing goes on before it takes records.
+    /// What it waits for may be behind them, or be a message of which there is no more than the beginning.
     #[cold]
     pub(crate) fn waker_for_room(&self) -> Option<&Arc<Waker>> {
         let waker = self.wake.as_ref()?;

@@ -18,6 +18,20 @@ const LINE_BYTES: usize = 64;
 /// Lines that a core fetches at a time.
 const MOST_LINES: usize = 32;
 
+/// As many bytes of `length` as a core fetches at a time.
+#[inline(always)]
+pub(super) fn fetched_at_once(length: usize) -> usize {
+    length.min(MOST_LINES * LINE_BYTES)
+}
+
+/// Asks for the lines of a place that will be written soon.
+#[inline(always)]
+pub(super) fn fetch_to_write(start: *const u8, length: usize) {
+    for line in (0..length).step_by(LINE_BYTES) {
+        prefetch_to_write(start.wrapping_add(line));
+    }
+}
+
 /// Where a range of the peer's memory is mapped, and what says whether it may still be written.
 #[derive(Debug)]
 pub(super) struct Range {
@@ -27,38 +41,30 @@ pub(super) struct Range {
     /// Of `length` bytes inside of the mapping.
     pub(super) start: NonNull<u8>,
     pub(super) length: usize,
-    pub(super) mapping: Arc<Mapping>,
+    /// Kept, so that the range stays mapped.
+    pub(super) _mapping: Arc<Mapping>,
 }
+
+// SAFETY: `start` is inside the mapping, which may move between threads and which the value keeps.
+unsafe impl Send for Range {}
 
 /// Memory of the connected peer that this process has mapped. See [`dunlin_verbs::QueuePair::map_peer`].
 #[derive(Debug)]
 pub struct MappedRegion {
-    start: NonNull<u8>,
-    length: usize,
-    key: u32,
+    range: Range,
+    pair: Arc<Shared>,
+    /// Of the queue pair's connection and of the process that made this.
     incarnation: u32,
     made_in: Generation,
-    table: PeerTable,
-    port: Arc<PortMap>,
-    pair: Arc<Shared>,
-    _mapping: Arc<Mapping>,
 }
-
-// SAFETY: `start` is inside the mapping, which may move between threads and which the value keeps.
-unsafe impl Send for MappedRegion {}
 
 impl MappedRegion {
     pub(super) fn new(pair: Arc<Shared>, range: Range) -> Self {
         Self {
-            start: range.start,
-            length: range.length,
-            key: range.key,
+            range,
             incarnation: pair.incarnation(),
             made_in: pair.core.made_in,
-            table: range.table,
-            port: range.port,
             pair,
-            _mapping: range.mapping,
         }
     }
 }
@@ -69,8 +75,8 @@ impl PeerMemory for MappedRegion {
         self.pair.state() == QueuePairState::ReadyToSend
             && self.pair.incarnation() == self.incarnation
             && !self.pair.send.is_shared()
-            && is_receiving(&self.port)
-            && self.table.holds(self.key)
+            && is_receiving(&self.range.port)
+            && self.range.table.holds(self.range.key)
             && self.made_in.is_current()
     }
 
@@ -78,13 +84,13 @@ impl PeerMemory for MappedRegion {
     fn store(&self, offset: usize, bytes: &[u8]) {
         let end = offset.checked_add(bytes.len());
         assert!(
-            end.is_some_and(|end| end <= self.length),
+            end.is_some_and(|end| end <= self.range.length),
             "a store inside of the peer's region"
         );
-        // SAFETY: the range is inside of the mapping, which the value keeps; `bytes` is memory of the caller, of which nothing is mapped: safe code
-        // has no slices of regions.
+        // SAFETY: the range is inside of the mapping, which the value keeps; `bytes` is memory of the caller, of which
+        // nothing is mapped: safe code has no slices of regions.
         unsafe {
-            let target = self.start.as_ptr().add(offset);
+            let target = self.range.start.as_ptr().add(offset);
             copy_in_order(bytes.as_ptr(), target, bytes.len());
         }
         fence(Ordering::Release);
@@ -92,15 +98,10 @@ impl PeerMemory for MappedRegion {
 
     #[inline]
     fn expect(&self, offset: usize, length: usize) {
-        let length = length.min(MOST_LINES * LINE_BYTES);
-        if offset
-            .checked_add(length)
-            .is_none_or(|end| end > self.length)
-        {
-            return;
-        }
-        for line in (0..length).step_by(LINE_BYTES) {
-            prefetch_to_write(self.start.as_ptr().wrapping_add(offset + line));
+        let length = fetched_at_once(length);
+        let end = offset.checked_add(length);
+        if end.is_some_and(|end| end <= self.range.length) {
+            fetch_to_write(self.range.start.as_ptr().wrapping_add(offset), length);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What an executor has to tell others, kept until it is free again: who is woken while we hold it would wait for us at once, and
-//! if ever a wake-up took long, everybody would.
+//! What an executor has to tell others, kept until it is free again: who is woken while we hold it would wait for us at
+//! once, and if ever a wake-up took long, everybody would.
 
 use std::sync::{Arc, Weak};
 

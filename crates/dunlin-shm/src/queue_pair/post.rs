@@ -25,8 +25,8 @@ impl ShmQueuePair {
         self.post_any(request)
     }
 
-    /// The short way of the plain WRITE from one place, of which the papers' systems post millions a second. `false`, and nothing
-    /// done, when the request is another one or anything about it needs a second look.
+    /// The short way of the plain WRITE from one place, of which the papers' systems post millions a second. `false`,
+    /// and nothing done, when the request is another one or anything about it needs a second look.
     #[inline(always)]
     fn write_at_once(&mut self, request: &Request<'_>) -> bool {
         let Operation::Write {
@@ -98,7 +98,8 @@ impl ShmQueuePair {
         Ok(())
     }
 
-    /// Executes a request and does what follows from that; `false`, and nothing done, when others are left over before it.
+    /// Executes a request and does what follows from that; `false`, and nothing done, when others are left over before
+    /// it.
     #[inline(always)]
     fn execute_at_once(&self, work: &Work<'_>) -> bool {
         let shared = &*self.shared;

@@ -145,8 +145,8 @@ impl Shared {
         changed
     }
 
-    /// To Error from wherever it is but Reset; flushing is left to the next [`Shared::progress`] and to polling, and who waits for
-    /// completions is woken by [`Shared::tell`] of a failure. `false` when it was there already.
+    /// To Error from wherever it is but Reset; flushing is left to the next [`Shared::progress`] and to polling, and
+    /// who waits for completions is woken by [`Shared::tell`] of a failure. `false` when it was there already.
     pub(crate) fn mark_error(&self) -> bool {
         self.mark(QueuePairState::Error)
     }
@@ -188,7 +188,8 @@ impl Shared {
         lock(&self.mailbox).clear();
     }
 
-    /// Wakes who waits for completions and has not been told. Not for a caller that holds the executor, the gate or another lock.
+    /// Wakes who waits for completions and has not been told. Not for a caller that holds the executor, the gate or
+    /// another lock.
     #[inline(always)]
     pub(crate) fn tell(&self, news: News) {
         if news != News::Nothing {

@@ -75,7 +75,8 @@ impl Source<'_> {
             while length > 0 {
                 let Some((place, room)) = target else { return };
                 let piece = length.min(room);
-                // SAFETY: `start` has `length` bytes of a live region or of the request itself; `place` has `room` bytes of the port.
+                // SAFETY: `start` has `length` bytes of a live region or of the request itself; `place` has `room`
+                // bytes of the port.
                 unsafe { std::ptr::copy(start, place, piece) };
                 start = start.wrapping_add(piece);
                 length -= piece;
@@ -97,7 +98,8 @@ pub(crate) enum TargetOf<'a> {
     Owned(Target),
 }
 
-/// A request. What the poster wrote a moment ago is borrowed: copying it here in wider pieces than it was written in stalls.
+/// A request. What the poster wrote a moment ago is borrowed: copying it here in wider pieces than it was written in
+/// stalls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) id: u64,

@@ -1,4 +1,5 @@
-//! Other processes, for the tests of several crates: the test binary again, told by an environment variable what to be, talking over its pipes.
+//! Other processes, for the tests of several crates: the test binary again, told by an environment variable what to be,
+//! talking over its pipes.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::io::{BufRead, BufReader, Write};

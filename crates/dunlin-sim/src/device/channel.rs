@@ -12,9 +12,9 @@ use crate::stack;
 
 /// Where a thread sleeps until a completion comes.
 ///
-/// Outside of simulated threads [`CompletionChannel::wait`] lets virtual time pass; in one with a stack it blocks. A step cannot sleep:
-/// there it says at once whether there was an event and, when there was none, sees to it that the next one ends a
-/// [`crate::Next::Block`].
+/// Outside of simulated threads [`CompletionChannel::wait`] lets virtual time pass; in one with a stack it blocks. A
+/// step cannot sleep: there it says at once whether there was an event and, when there was none, sees to it that the
+/// next one ends a [`crate::Next::Block`].
 #[derive(Clone, Debug)]
 pub struct SimCompletionChannel {
     shared: Arc<Shared>,

@@ -322,7 +322,8 @@ impl Device for SimDevice {
             .pop_front()
     }
 
-    /// On the core with the fewest threads, the last of them, when none is named: there the load's own are the least likely.
+    /// On the core with the fewest threads, the last of them, when none is named: there the load's own are the least
+    /// likely.
     fn spawn(
         &self,
         _name: String,

@@ -15,8 +15,8 @@ use super::{shared_receive, SimAddressHandle, SimQueuePair, SimRegion, MAX_MESSA
 
 type Request<'a> = SendRequest<'a, SimRegion, SimAddressHandle>;
 
-/// Bytes of the parts of a work queue element: control segment; where to, of a datagram (address vector) and of others (remote address); a data
-/// segment; the head of an inline payload.
+/// Bytes of the parts of a work queue element: control segment; where to, of a datagram (address vector) and of others
+/// (remote address); a data segment; the head of an inline payload.
 const CONTROL_BYTES: usize = 16;
 const VECTOR_BYTES: usize = 48;
 const ADDRESS_BYTES: usize = 16;

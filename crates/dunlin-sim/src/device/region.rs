@@ -137,8 +137,9 @@ impl SimRegion {
         self.handle.key
     }
 
-    /// Says that the calling simulated thread polls these bytes, and none of the others of this region: it is woken when a peer
-    /// writes them. Without this a thread that has looked at a region is woken by any write into it. Nothing outside of steps.
+    /// Says that the calling simulated thread polls these bytes, and none of the others of this region: it is woken
+    /// when a peer writes them. Without this a thread that has looked at a region is woken by any write into it.
+    /// Nothing outside of steps.
     pub fn watch(&self, offset: usize, length: usize) {
         let Some(thread) = self.handle.inner.caller() else {
             return;
@@ -165,8 +166,9 @@ impl SimRegion {
         }
     }
 
-    /// The host's cores have read or written these bytes, as a program does with memory that it has initialised: as many of their lines
-    /// as fit are in the last-level cache. This costs no virtual time; who reads a region later does not warm it by that.
+    /// The host's cores have read or written these bytes, as a program does with memory that it has initialised: as
+    /// many of their lines as fit are in the last-level cache. This costs no virtual time; who reads a region later
+    /// does not warm it by that.
     pub fn warm(&self, offset: usize, length: usize) {
         let mut world = self.handle.inner.world();
         let end = (offset + length).min(self.handle.block.memory().len()) as u64;

@@ -1,6 +1,8 @@
-//! What a line takes longer when it comes from memory: the row that it needs may not be open, and its rank may be being refreshed.
+//! What a line takes longer when it comes from memory: the row that it needs may not be open, and its rank may be being
+//! refreshed.
 //!
-//! Not a queue: cores do not fight for memory here. It keeps threads that start together from staying together for ever.
+//! Not a queue: cores do not fight for memory here. It keeps threads that start together from staying together for
+//! ever.
 
 use crate::event::Ps;
 use crate::parameters::HostParameters;
@@ -30,7 +32,8 @@ impl Dram {
         }
     }
 
-    /// How much longer than its price the line takes that is asked for at this time by this thread: the same in each run.
+    /// How much longer than its price the line takes that is asked for at this time by this thread: the same in each
+    /// run.
     #[inline]
     pub(crate) fn delay(&self, at: Ps, thread: u32) -> Ps {
         if self.spread == 0 && self.refresh_share == 0 {

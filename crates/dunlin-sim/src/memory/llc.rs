@@ -1,7 +1,7 @@
 //! The last-level cache as inbound DMA sees it: indexed by set, with the ways that DDIO may allocate.
 //!
-//! ScaleRPC Fig. 3(b) cannot be had from a capacity: 8000 blocks of 32 bytes always fit. With a power-of-two distance between blocks
-//! the address bits below that distance choose no sets, and the blocks fight for those that are left.
+//! ScaleRPC Fig. 3(b) cannot be had from a capacity: 8000 blocks of 32 bytes always fit. With a power-of-two distance
+//! between blocks the address bits below that distance choose no sets, and the blocks fight for those that are left.
 
 use crate::parameters::HostParameters;
 use crate::random::{mix, Random};
@@ -65,7 +65,8 @@ impl Llc {
         let _ = self.write(address, true);
     }
 
-    /// A write into the line of `address`. What the CPU polls is warm: it may live in any way; the rest stays within DDIO's.
+    /// A write into the line of `address`. What the CPU polls is warm: it may live in any way; the rest stays within
+    /// DDIO's.
     pub(crate) fn write(&mut self, address: u64, warm: bool) -> Hit {
         // The upper address bits choose the slice together with the lower ones (Intel's hash, undocumented); the set
         // within the slice comes from the bits above the line.

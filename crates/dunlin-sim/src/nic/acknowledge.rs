@@ -48,7 +48,8 @@ impl World {
         !front.is_some_and(|element| element.packets > 1 && element.first_psn < psn)
     }
 
-    /// Completes what `psn` acknowledges; false when a READ before it still lacks its response, to which the sender then goes back.
+    /// Completes what `psn` acknowledges; false when a READ before it still lacks its response, to which the sender
+    /// then goes back.
     fn acknowledged(&mut self, host: u16, qp: u32, psn: u64, cost: Cost) -> bool {
         let at = self.now
             + cost.engine
@@ -72,8 +73,8 @@ impl World {
                 break;
             }
             if last > psn {
-                // Part of a long message has arrived: from there it is sent again, if it must be. What is acknowledged once more is no
-                // progress.
+                // Part of a long message has arrived: from there it is sent again, if it must be. What is acknowledged
+                // once more is no progress.
                 let known = (psn + 1 - front.first_psn) as u32;
                 if known > front.answered {
                     front.answered = known;

@@ -1,7 +1,8 @@
 //! Which packets of RC ask for an acknowledgement.
 //!
-//! The drivers tell NICs to ask at least once in 256 packets (`log_ack_req_freq` of mlx5, `ack_req_freq` of mlx4), and a completion that was asked for
-//! needs one. Of what is sent behind the last of these nothing is heard, until the transport timer looks.
+//! The drivers tell NICs to ask at least once in 256 packets (`log_ack_req_freq` of mlx5, `ack_req_freq` of mlx4), and
+//! a completion that was asked for needs one. Of what is sent behind the last of these nothing is heard, until the
+//! transport timer looks.
 
 use dunlin_verbs::{SendFlags, Transport};
 
@@ -42,7 +43,8 @@ impl World {
         }
     }
 
-    /// The timer has fired: when none of what is not acknowledged asked to be, the last of it is sent again and asks. False when one had.
+    /// The timer has fired: when none of what is not acknowledged asked to be, the last of it is sent again and asks.
+    /// False when one had.
     pub(super) fn probe(&mut self, qp: u32) -> bool {
         let pair = &mut self.pairs[qp as usize];
         let oldest = pair

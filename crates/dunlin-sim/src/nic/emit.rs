@@ -27,7 +27,8 @@ impl World {
         self.travel(packet, leaves);
     }
 
-    /// Takes the wire's time: the packet waits for those that were given to the wire before. Latency keeps nobody waiting.
+    /// Takes the wire's time: the packet waits for those that were given to the wire before. Latency keeps nobody
+    /// waiting.
     fn leave(&mut self, packet: u32, delay: Ps, not_before: Ps) -> (Ps, Ps) {
         let entry = &mut self.packets[packet];
         let host = entry.from;

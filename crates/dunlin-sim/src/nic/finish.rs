@@ -161,8 +161,8 @@ impl World {
         self.announce(cq, true);
     }
 
-    /// The request at `index` failed: it completes with `status`, what stands behind it is flushed. RC queue pairs are in error
-    /// then, the others stop sending.
+    /// The request at `index` failed: it completes with `status`, what stands behind it is flushed. RC queue pairs are
+    /// in error then, the others stop sending.
     pub(super) fn fail_send(&mut self, qp: u32, index: u64, status: CompletionStatus) {
         let now = self.now;
         while self.pairs[qp as usize].base < index {

@@ -1,8 +1,9 @@
 //! The NIC: its state and what its parts share.
 //!
-//! A NIC has one or two *engines* that carry out one piece of work after the other: a request's packet to send, or a packet that
-//! has arrived. Engines, PCIe in both directions and the wire are servers in virtual time: a piece of work waits for those before
-//! it. What only takes time without keeping others waiting (pipeline stages, DMA round trips) is added as latency.
+//! A NIC has one or two *engines* that carry out one piece of work after the other: a request's packet to send, or a
+//! packet that has arrived. Engines, PCIe in both directions and the wire are servers in virtual time: a piece of work
+//! waits for those before it. What only takes time without keeping others waiting (pipeline stages, DMA round trips) is
+//! added as latency.
 
 mod acknowledge;
 mod answer;

@@ -91,7 +91,8 @@ impl World {
                 None => {}
             }
         }
-        // A line written in part must be fetched before it can be merged; a whole one only drives another out to memory.
+        // A line written in part must be fetched before it can be merged; a whole one only drives another out to
+        // memory.
         let write_back = (LINE as f64 * 1_000.0 / host.parameters.memory_gbyte_s) as Ps;
         let engine = partial * host.parameters.llc_miss + whole_lines * write_back;
         Cost { engine, latency }

@@ -216,8 +216,8 @@ impl World {
     }
 }
 
-/// Copies so that the last eight bytes become visible last: who polls the end of a WRITE sees all of it. A real thread may be
-/// looking (the conformance suite has one); simulated ones see a step's memory at one instant anyway.
+/// Copies so that the last eight bytes become visible last: who polls the end of a WRITE sees all of it. A real thread
+/// may be looking (the conformance suite has one); simulated ones see a step's memory at one instant anyway.
 fn write_in_order(memory: &Memory, offset: usize, bytes: &[u8]) {
     let split = bytes.len().saturating_sub(8);
     memory.write(offset, &bytes[..split]);

@@ -183,7 +183,8 @@ impl World {
         }
     }
 
-    /// Makes packet `number` of a request, with its bytes; gives also how many were read by DMA. None when a local region is gone.
+    /// Makes packet `number` of a request, with its bytes; gives also how many were read by DMA. None when a local
+    /// region is gone.
     fn build(&mut self, qp: u32, cursor: u64, number: u32, mtu: u32) -> Option<(u32, u64)> {
         let index = self.packets.take();
         let mut packet = std::mem::take(&mut self.packets[index]);

@@ -30,7 +30,8 @@ super::file::parameters! {
         shared_line,
         /// The first line of a message that a NIC wrote.
         arrived,
-        /// What a line from memory may take longer than its price, evenly spread; zero where inbound DMA goes to the last-level cache.
+        /// What a line from memory may take longer than its price, evenly spread; zero where inbound DMA goes to the
+        /// last-level cache.
         memory_spread,
         /// How long a refresh of memory takes, for which a line may have to wait.
         refresh,

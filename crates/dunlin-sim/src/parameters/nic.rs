@@ -135,7 +135,8 @@ super::file::parameters! {
     }
 }
 
-/// Payload of the messages that [`NicParameters::messages_per_second`] counts: a request of 64 bytes with what goes around it in a ring.
+/// Payload of the messages that [`NicParameters::messages_per_second`] counts: a request of 64 bytes with what goes
+/// around it in a ring.
 const SMALL_BYTES: f64 = 128.0;
 
 /// Bytes of a network header.
@@ -144,14 +145,14 @@ const NETWORK_HEADER_BYTES: f64 = 40.0;
 const SUBNET_HEADER_BYTES: f64 = 26.0;
 
 impl NicParameters {
-    /// Whether its packets have a network header, which it writes before the payload of a datagram. On RoCE all have one, on InfiniBand those that leave
-    /// the subnet: for others a NIC leaves the place as it is.
+    /// Whether its packets have a network header, which it writes before the payload of a datagram. On RoCE all have
+    /// one, on InfiniBand those that leave the subnet: for others a NIC leaves the place as it is.
     pub fn has_network_header(&self) -> bool {
         self.header_bytes >= SUBNET_HEADER_BYTES + NETWORK_HEADER_BYTES
     }
 
-    /// Small WRITEs on RC that it takes a second, half of them in and half out: what its busiest engine or its port has time for. Few are signaled, so
-    /// few are acknowledged.
+    /// Small WRITEs on RC that it takes a second, half of them in and half out: what its busiest engine or its port has
+    /// time for. Few are signaled, so few are acknowledged.
     pub fn messages_per_second(&self) -> u64 {
         let engine = match self.shared_pipeline != 0.0 {
             true => self.tx_wqe + self.rx_write,
@@ -167,8 +168,8 @@ impl NicParameters {
 mod rate_tests {
     use super::*;
 
-    /// Acknowledged messages were measured at 20 M/s out and 35 M/s in on ConnectX-3 (ScaleRPC Fig. 1) and 105 M/s on Connect-IB (rdma_bench,
-    /// which has 200 M/s of unacknowledged ones).
+    /// Acknowledged messages were measured at 20 M/s out and 35 M/s in on ConnectX-3 (ScaleRPC Fig. 1) and 105 M/s on
+    /// Connect-IB (rdma_bench, which has 200 M/s of unacknowledged ones).
     #[test]
     fn more_messages_than_were_measured_with_acknowledgements() {
         let of = |nic: NicParameters| nic.messages_per_second() as f64 / 1e6;

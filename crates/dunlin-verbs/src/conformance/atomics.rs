@@ -129,7 +129,8 @@ pub fn contention_sums_up<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// An atomic on an address that is no multiple of 8 fails, as an invalid request or as an access error, and changes nothing.
+/// An atomic on an address that is no multiple of 8 fails, as an invalid request or as an access error, and changes
+/// nothing.
 pub fn misaligned_is_refused<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::ATOMIC)?;
     let (old, cell) = (stage.blank(8), stage.peer.blank(24));

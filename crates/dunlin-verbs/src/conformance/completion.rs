@@ -57,8 +57,8 @@ pub fn selective_signaling<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A full send queue refuses with [`PostErrorKind::Full`]; polling the completion of a signaled request gives back its slot and those of the
-/// unsignaled ones before it, and not polling gives back none.
+/// A full send queue refuses with [`PostErrorKind::Full`]; polling the completion of a signaled request gives back its
+/// slot and those of the unsignaled ones before it, and not polling gives back none.
 pub fn slots_come_back_by_polling<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::WRITE)?;
     let mut options = Options::new(RC);

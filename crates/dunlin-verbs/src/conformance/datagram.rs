@@ -143,8 +143,8 @@ pub fn mtu_is_the_limit<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// A datagram that nobody can take vanishes, while its sender succeeds: wrong queue key, no such queue pair, too long for
-/// the RECEIVE, no RECEIVE. The next good one is the first to arrive.
+/// A datagram that nobody can take vanishes, while its sender succeeds: wrong queue key, no such queue pair, too long
+/// for the RECEIVE, no RECEIVE. The next good one is the first to arrive.
 pub fn undeliverable_vanishes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     let (mut link, handle) = pair(stage)?;
     let (bad, good) = (stage.holding(&[1; 8]), stage.holding(&[2; 8]));

@@ -227,8 +227,8 @@ pub fn peer_in_error_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// When the peer dies (SIGKILL between processes) everything outstanding ends, in order: RECEIVEs after the device or the
-/// next request has noticed, sends by themselves.
+/// When the peer dies (SIGKILL between processes) everything outstanding ends, in order: RECEIVEs after the device or
+/// the next request has noticed, sends by themselves.
 pub fn killed_peer_is_noticed<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let mut options = Options::new(RC);

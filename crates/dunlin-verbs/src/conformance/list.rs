@@ -36,6 +36,13 @@ macro_rules! conformance_behaviours {
                 read_after_write,
                 fence_waits_for_read,
             }
+            mapped {
+                stores_land,
+                only_what_is_granted,
+                closed_with_its_region,
+                closed_with_its_queue_pair,
+                closed_with_its_peer,
+            }
             atomics {
                 fetch_and_add,
                 compare_and_swap,

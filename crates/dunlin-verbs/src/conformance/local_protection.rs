@@ -118,8 +118,8 @@ pub fn region_dropped_while_posted<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// RECEIVEs bring bytes only into our own domain's regions with LOCAL_WRITE, and only inside them. Refusal when posted and
-/// [`CompletionStatus::LocalProtection`] when a message comes are both right; the memory stays as it is.
+/// RECEIVEs bring bytes only into our own domain's regions with LOCAL_WRITE, and only inside them. Refusal when posted
+/// and [`CompletionStatus::LocalProtection`] when a message comes are both right; the memory stays as it is.
 pub fn receive_into_wrong_memory<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::SEND)?;
     let other = stage.device.create_protection_domain().expect("a domain");

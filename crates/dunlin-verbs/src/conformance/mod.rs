@@ -11,7 +11,8 @@
 //! commands an [`Agent`] carries out: here, or in a child that is the same test executable again.
 //!
 //! What a device lacks by its own attributes, and a device that is not there, prints `skipped: why` past the capture of
-//! the test runner. Behaviours wait for conditions with a bound of [`PATIENCE`], and never take the passing of time for a proof.
+//! the test runner. Behaviours wait for conditions with a bound of [`PATIENCE`], and never take the passing of time for
+//! a proof.
 //!
 //! Where verbs leave a choice to the device the behaviour's comment says what is accepted.
 
@@ -30,6 +31,7 @@ pub mod inline;
 pub mod limits;
 mod list;
 pub mod local_protection;
+pub mod mapped;
 mod message;
 pub mod one_sided;
 pub mod ordering;

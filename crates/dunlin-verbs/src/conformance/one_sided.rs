@@ -240,7 +240,8 @@ pub fn single_grants_suffice<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// As many READs as the send queue holds are all answered, in order, whatever number the device keeps on the way at once.
+/// As many READs as the send queue holds are all answered, in order, whatever number the device keeps on the way at
+/// once.
 pub fn many_reads_at_once<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(RC, Verbs::READ)?;
     let mut link = stage.link(RC);

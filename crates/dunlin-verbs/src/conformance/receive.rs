@@ -142,7 +142,8 @@ pub fn receives_posted_in_init<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// On UC a message without a RECEIVE is lost in silence: the sender succeeds, and a later message is the first to arrive.
+/// On UC a message without a RECEIVE is lost in silence: the sender succeeds, and a later message is the first to
+/// arrive.
 pub fn uc_drops_without_a_receive<D: Device>(stage: &mut Stage<D>) -> Outcome {
     stage.needs(UC, Verbs::SEND)?;
     let mut link = stage.link(UC);

@@ -1,7 +1,8 @@
 //! Byte streams by address: [`Stream::connect`] and [`StreamBuilder::bind`], over whatever device the two sides share.
 //!
-//! A [`Stream`] behaves as a TCP stream does, and has the traits of tokio and of futures with the features of these names, so that what runs over
-//! TCP runs over it: hyper and tonic among others. Below it are two rings of RB², one each way.
+//! A [`Stream`] behaves as a TCP stream does, and has the traits of tokio and of futures with the features of these
+//! names, so that what runs over TCP runs over it: hyper and tonic among others. Below it are two rings of RB², one
+//! each way.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -53,8 +54,8 @@ impl<D: Device> AnyStream for dunlin_ring::Stream<D> {
 
 /// A byte stream to another process.
 ///
-/// Dropping it tells the peer that this is the end, and blocks until that has arrived, for 100 ms at most; after [`Stream::poll_shutdown`] it does
-/// not block.
+/// Dropping it tells the peer that this is the end, and blocks until that has arrived, for 100 ms at most; after
+/// [`Stream::poll_shutdown`] it does not block.
 #[derive(Debug)]
 pub struct Stream {
     stream: Box<dyn AnyStream>,
@@ -264,7 +265,8 @@ impl DeviceVisitor for Open {
     }
 }
 
-/// All devices that can be used here, or the one that was asked for. Streams write twice, so it does not matter in which order a device places.
+/// All devices that can be used here, or the one that was asked for. Streams write twice, so it does not matter in
+/// which order a device places.
 fn capabilities(only: Option<&str>, towards: Option<&str>) -> Result<Vec<Capability>, MeetError> {
     let towards = towards.map(str::parse).transpose()?;
     let described = capabilities_towards(towards.as_ref());

@@ -139,8 +139,8 @@ struct Loot {
 }
 
 fn borrow(file: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: the number was open a moment ago. Should another thread have closed it since, the call that follows fails or hits another file
-    // of this process, which is here to do harm.
+    // SAFETY: the number was open a moment ago. Should another thread have closed it since, the call that follows fails
+    // or hits another file of this process, which is here to do harm.
     unsafe { BorrowedFd::borrow_raw(file) }
 }
 

@@ -1,4 +1,5 @@
-//! What a hostile process can do with what an honest client is given: the descriptors that it was sent and the memory that it has mapped.
+//! What a hostile process can do with what an honest client is given: the descriptors that it was sent and the memory
+//! that it has mapped.
 #![allow(dead_code)]
 
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! `dunlin perf rpc --processes N`: many client processes against one server; says how even they were served and what that cost it.
+//! `dunlin perf rpc --processes N`: many client processes against one server; says how even they were served and what
+//! that cost it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -39,7 +39,8 @@ pub struct Args {
     /// Bytes of a message, at least 16
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(STAMP_BYTES as i64..=1 << 26))]
     size: u32,
-    /// Slots of each ring, a power of two; designs without slots have as many bytes. 128, and fewer where they would be more than 32 MiB
+    /// Slots of each ring, a power of two; designs without slots have as many bytes. 128, and fewer where they would be
+    /// more than 32 MiB
     #[arg(long)]
     slots: Option<usize>,
     /// What is done with the rings
@@ -69,8 +70,8 @@ pub struct Args {
     /// Measure what the bare machine does beside one pair, one way, in turns, and print the ratios
     #[arg(long, value_enum, conflicts_with_all = ["test", "pairs"])]
     against: Option<Against>,
-    /// Fill messages with a pattern that follows from their numbers, and have readers compare every byte; slower. Not for raw WRITEs,
-    /// which nobody reads
+    /// Fill messages with a pattern that follows from their numbers, and have readers compare every byte; slower. Not
+    /// for raw WRITEs, which nobody reads
     #[arg(long, conflicts_with = "against")]
     verify: bool,
     /// Print one JSON object

@@ -168,7 +168,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 .report(setting)
         }
         None => {
-            // In slices, so that the bar moves; but one of many is measured while all the others are, and not again when they have ended.
+            // In slices, so that the bar moves; but one of many is measured while all the others are, and not again
+            // when they have ended.
             let longest = match args.held {
                 true => args.seconds,
                 false => Duration::from_millis(250),

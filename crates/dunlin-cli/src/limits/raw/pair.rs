@@ -18,8 +18,8 @@ struct Slot {
 }
 
 impl Slot {
-    /// Writes a message and then its position, in as few stores as there are: the reader polls this very line, and takes it away between any two of
-    /// them.
+    /// Writes a message and then its position, in as few stores as there are: the reader polls this very line, and
+    /// takes it away between any two of them.
     ///
     /// # Safety
     /// The caller alone writes the slot, and nobody reads its payload before the sequence word says so.
@@ -28,9 +28,10 @@ impl Slot {
         let mut line = [0; 8];
         line[..7].copy_from_slice(payload);
         line[7] = position;
-        // SAFETY: the slot is 64 bytes, the payload first and the sequence word last, and 64 bytes become visible in ascending order; the caller
-        // says that they are its own.
-        unsafe { copy_in_order(line.as_ptr().cast(), self.payload.get().cast(), 64) };
+        let slot = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the slot is 64 bytes, all of them in cells, the payload first and the sequence word last, and 64
+        // bytes become visible in ascending order; the caller says that they are its own.
+        unsafe { copy_in_order(line.as_ptr().cast(), slot, 64) };
     }
 }
 

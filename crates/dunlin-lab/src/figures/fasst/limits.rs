@@ -1,4 +1,5 @@
-//! What FaSST says of RPC by datagrams that is exact: doorbells, receive queues, lengths, round trips, and how many machines there may be.
+//! What FaSST says of RPC by datagrams that is exact: doorbells, receive queues, lengths, round trips, and how many
+//! machines there may be.
 
 use dunlin::Preset;
 use dunlin_verbs::Device;

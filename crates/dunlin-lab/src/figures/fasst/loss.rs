@@ -1,4 +1,5 @@
-//! FaSST's loss test, turned round: its 50 PB without a loss cannot be shown, but what becomes of calls on a network that does lose can.
+//! FaSST's loss test, turned round: its 50 PB without a loss cannot be shown, but what becomes of calls on a network
+//! that does lose can.
 
 use dunlin::Preset;
 use dunlin_sim::{Fault, FaultRule};

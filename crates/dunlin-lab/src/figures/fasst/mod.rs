@@ -1,9 +1,12 @@
-//! FaSST's figures: the READs that it is compared with, which the model was calibrated by, and its RPC with the presets of `dunlin-rpc`.
+//! FaSST's figures: the READs that it is compared with, which the model was calibrated by, and its RPC with the presets
+//! of `dunlin-rpc`.
 //!
-//! The testbeds are the paper's: eleven machines with Connect-IB of 14 cores each, or with ConnectX-3 of 8; READs of the small cluster from
-//! six machines. What it leaves open is declared here: 20 coroutines on each core that asks, requests and responses of 32 bytes, a handler of 20 ns, the
-//! processor of ScaleRPC's testbed for both clusters (their own is one generation older, at a like clock), and batches of up to ten requests, as many
-//! as there are other machines. A thread of FaSST asks and answers; here some cores of a machine ask and the others answer, divided as is best.
+//! The testbeds are the paper's: eleven machines with Connect-IB of 14 cores each, or with ConnectX-3 of 8; READs of
+//! the small cluster from six machines. What it leaves open is declared here: 20 coroutines on each core that asks,
+//! requests and responses of 32 bytes, a handler of 20 ns, the processor of ScaleRPC's testbed for both clusters (their
+//! own is one generation older, at a like clock), and batches of up to ten requests, as many as there are other
+//! machines. A thread of FaSST asks and answers; here some cores of a machine ask and the others answer, divided as is
+//! best.
 
 mod build_up;
 mod cores;
@@ -100,8 +103,8 @@ impl Testbed {
         all_to_all(&self.cluster(machines, effort), plan, window)
     }
 
-    /// The same for long enough to count what a call takes where few are out: a call that begins before the measurement and ends in it is one too
-    /// many.
+    /// The same for long enough to count what a call takes where few are out: a call that begins before the measurement
+    /// and ends in it is one too many.
     fn rpc_counted(self, machines: usize, plan: &AllToAll, effort: Effort) -> AllToAllResult {
         let window = Window {
             warm_ns: 300_000,
@@ -110,8 +113,8 @@ impl Testbed {
         all_to_all(&self.cluster(machines, effort), plan, window)
     }
 
-    /// As [`Testbed::rpc`], with the machines' cores divided among those that ask and those that answer as is best: a thread of FaSST does
-    /// both, and divides its own time. Gives also how many of them answer.
+    /// As [`Testbed::rpc`], with the machines' cores divided among those that ask and those that answer as is best: a
+    /// thread of FaSST does both, and divides its own time. Gives also how many of them answer.
     fn rpc_divided(
         self,
         machines: usize,
@@ -150,8 +153,8 @@ impl Testbed {
         best
     }
 
-    /// Millions of READs a second of a machine: all cores, `virtual_machines` queue pairs of each to each other machine, the window
-    /// that is best.
+    /// Millions of READs a second of a machine: all cores, `virtual_machines` queue pairs of each to each other
+    /// machine, the window that is best.
     fn reads(self, machines: usize, virtual_machines: usize, bytes: usize, effort: Effort) -> f64 {
         let rate_of = |window: usize| {
             let load = Swarm {

@@ -1,4 +1,5 @@
-//! FaSST's READ sweeps: symmetric READs of 32 bytes over more and more queue pairs, and of more and more bytes. Calibration.
+//! FaSST's READ sweeps: symmetric READs of 32 bytes over more and more queue pairs, and of more and more bytes.
+//! Calibration.
 
 use dunlin_sim::NicParameters;
 

@@ -1,5 +1,5 @@
-//! FaSST's read-only transactions of one key, O(1,0), as RPC: a key of 8 bytes is asked for, 40 bytes and their header come back, and each request goes
-//! alone, because a transaction has no other. What limits the machines.
+//! FaSST's read-only transactions of one key, O(1,0), as RPC: a key of 8 bytes is asked for, 40 bytes and their header
+//! come back, and each request goes alone, because a transaction has no other. What limits the machines.
 
 use dunlin::Preset;
 

@@ -30,8 +30,8 @@ pub(in crate::figures) const HTTP: Figure = Figure {
 const RECORD: usize = 40;
 /// One access to memory that is in no cache: a flow's counter among a hundred thousand. Declared.
 const MISS_NS: u64 = 90;
-/// Such accesses of a GET: the node of the index, then the value. L5's YCSB, which reads 16 B as well, is a chained hash table of
-/// 100,000 values of 1,000 B (`util/ycsb.h` of its source); MICA counts two, too.
+/// Such accesses of a GET: the node of the index, then the value. L5's YCSB, which reads 16 B as well, is a chained
+/// hash table of 100,000 values of 1,000 B (`util/ycsb.h` of its source); MICA counts two, too.
 const LOOKUPS: u64 = 2;
 /// Drawing the next key by a skewed law. Declared.
 const DRAW_NS: u64 = 20;

@@ -1,7 +1,8 @@
-//! The figures of RB²: its micro-benchmark (Fig. 3), Exp#1 to Exp#4 and the three cases, with the rings of `dunlin-ring`.
+//! The figures of RB²: its micro-benchmark (Fig. 3), Exp#1 to Exp#4 and the three cases, with the rings of
+//! `dunlin-ring`.
 //!
-//! The testbed is the paper's (§V-A): two hosts with Xeon Gold 5118 and ConnectX-5 behind an InfiniBand switch, N = 128, slot size is
-//! message size. FaRM is the paper's modification for a NIC that places in any order.
+//! The testbed is the paper's (§V-A): two hosts with Xeon Gold 5118 and ConnectX-5 behind an InfiniBand switch, N =
+//! 128, slot size is message size. FaRM is the paper's modification for a NIC that places in any order.
 
 mod cases;
 mod latency;
@@ -25,17 +26,17 @@ use crate::load::{
     dialogue, one_requester, stream, Answered, Compute, Dialogue, Hosts, Plan, Streamed, Window,
 };
 
-/// What a copy to `volatile` bytes costs beyond `copy_byte_ns`. Compilers make a loop of five fused operations a byte of it (load, two
-/// additions, store, compare and branch), of which Skylake renames four a cycle, at 2.3 GHz. The same loop took 2.0 cycles where it
-/// could be measured, on a Zen 3.
+/// What a copy to `volatile` bytes costs beyond `copy_byte_ns`. Compilers make a loop of five fused operations a byte
+/// of it (load, two additions, store, compare and branch), of which Skylake renames four a cycle, at 2.3 GHz. The same
+/// loop took 2.0 cycles where it could be measured, on a Zen 3.
 const VOLATILE_BYTE_NS: f64 = 1.25 / 2.3 - 0.1;
 
 /// What a pointer takes inline.
 const POINTER_BYTES: f64 = 8.0;
 
-/// L5 as its open source has it, which is what the paper measured (§V-A); Table I says lazy push and a tail instead. `sendParanoid` of
-/// `VirtualRDMARingBuffer` WRITEs the data and then the length, which the receiver polls and zeroes; a sender without room READs the
-/// position that the receiver stores after every message: so γ is the whole ring.
+/// L5 as its open source has it, which is what the paper measured (§V-A); Table I says lazy push and a tail instead.
+/// `sendParanoid` of `VirtualRDMARingBuffer` WRITEs the data and then the length, which the receiver polls and zeroes;
+/// a sender without room READs the position that the receiver stores after every message: so γ is the whole ring.
 const L5: Design = Design {
     head_sync: HeadSync::LazyPull,
     push_slots: SLOTS as u32,
@@ -71,9 +72,10 @@ fn testbed(effort: Effort) -> Hosts {
 
 /// The testbed as `design` uses it, as far as its source or the paper tells.
 ///
-/// Inline: L5 asks for it up to the limit of the queue pair (`setInline` of its WRITEs). SocksDirect's `post_rdma_write` names a segment
-/// and sets no such flag. RB² WRITEs its slots from a registered array (§III-B, Algorithm 1 lines 7 and 14), and the paper does not
-/// mention inline data at all; its pointers are left inline. Huge pages: RB² and FaRM (Table I).
+/// Inline: L5 asks for it up to the limit of the queue pair (`setInline` of its WRITEs). SocksDirect's
+/// `post_rdma_write` names a segment and sets no such flag. RB² WRITEs its slots from a registered array (§III-B,
+/// Algorithm 1 lines 7 and 14), and the paper does not mention inline data at all; its pointers are left inline. Huge
+/// pages: RB² and FaRM (Table I).
 fn testbed_of(design: &Design, effort: Effort) -> Hosts {
     let mut hosts = testbed(effort);
     let rival = RIVALS.map(|rival| rival.name == design.name);
@@ -87,8 +89,8 @@ fn testbed_of(design: &Design, effort: Effort) -> Hosts {
     hosts
 }
 
-/// What making a message takes beside what the ring charges, in nanoseconds: nothing but the rest of L5's copy, which is to `volatile` bytes and so
-/// goes byte by byte; the ring has charged it as an ordinary one.
+/// What making a message takes beside what the ring charges, in nanoseconds: nothing but the rest of L5's copy, which
+/// is to `volatile` bytes and so goes byte by byte; the ring has charged it as an ordinary one.
 fn making_ns(design: &Design, bytes: usize) -> u64 {
     if design.name == L5.name {
         (bytes as f64 * VOLATILE_BYTE_NS) as u64
@@ -106,8 +108,8 @@ fn messages(design: &Design, bytes: usize) -> Compute {
     }
 }
 
-/// Long enough to write the whole ring before and several times during the measurement, as messages are told of in bursts; at least a
-/// fifth of a millisecond. Quickly it is once before and once during it.
+/// Long enough to write the whole ring before and several times during the measurement, as messages are told of in
+/// bursts; at least a fifth of a millisecond. Quickly it is once before and once during it.
 fn window(bytes: usize, effort: Effort) -> Window {
     let (warm, messages) = if effort.quick { (130, 130) } else { (160, 768) };
     // A hundred gigabits a second are 0.08 ns a byte.

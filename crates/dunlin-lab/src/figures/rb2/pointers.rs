@@ -1,4 +1,5 @@
-//! RB² §IV-A, Fig. 3: how pointers cross. Lazy push or pull of the head with write twice or immediate data for the tail.
+//! RB² §IV-A, Fig. 3: how pointers cross. Lazy push or pull of the head with write twice or immediate data for the
+//! tail.
 
 use dunlin_ring::{Batching, Design, HeadSync, TailSync};
 

@@ -44,8 +44,8 @@ const VERSIONS: [(&str, Version); 9] = [
 /// (nic-model §2 and §6).
 const CROSSING_NS: u64 = 100;
 
-/// The testbed with both ends on the wrong socket: doorbells and DMA cross, and DDIO does not reach that socket's cache, so a core
-/// that looks at what has arrived gets it from memory across.
+/// The testbed with both ends on the wrong socket: doorbells and DMA cross, and DDIO does not reach that socket's
+/// cache, so a core that looks at what has arrived gets it from memory across.
 fn across(mut hosts: Hosts) -> Hosts {
     let more = CROSSING_NS * 1_000;
     hosts.nic.mmio += more;

@@ -1,8 +1,10 @@
-//! ScaleRPC's figures: raw WRITEs (Fig. 1 and 3), and its RPC beside its rivals (Fig. 8 to 12) with the presets of `dunlin-rpc`.
+//! ScaleRPC's figures: raw WRITEs (Fig. 1 and 3), and its RPC beside its rivals (Fig. 8 to 12) with the presets of
+//! `dunlin-rpc`.
 //!
-//! The testbed is the paper's (§3.6.1): twelve nodes with two Xeon E5-2650 v4 and ConnectX-3 FDR, one of them the server; 32-byte messages,
-//! blocks of 4 KB, groups of 40 and slices of 100 µs. What it leaves open is declared here, before any of these figures was run: the server has
-//! ten threads, as in §2.2; a client machine has at most twelve, the cores of one socket; a handler takes 20 ns.
+//! The testbed is the paper's (§3.6.1): twelve nodes with two Xeon E5-2650 v4 and ConnectX-3 FDR, one of them the
+//! server; 32-byte messages, blocks of 4 KB, groups of 40 and slices of 100 µs. What it leaves open is declared here,
+//! before any of these figures was run: the server has ten threads, as in §2.2; a client machine has at most twelve,
+//! the cores of one socket; a handler takes 20 ns.
 
 mod blocks;
 mod clients;

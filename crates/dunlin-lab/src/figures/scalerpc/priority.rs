@@ -1,8 +1,8 @@
 //! ScaleRPC Fig. 12: groups by priority against groups that stay as they are, with clients of different frequency.
 //!
-//! The paper draws each client's pause before its next request from a Gaussian distribution of sigma 0.8 and 1, and does not say
-//! in which unit or around which mean. Declared here: the pause of a client is |N(0, sigma)| times 20 µs, so that the busiest never pause and
-//! the idlest send about twice in a slice.
+//! The paper draws each client's pause before its next request from a Gaussian distribution of sigma 0.8 and 1, and
+//! does not say in which unit or around which mean. Declared here: the pause of a client is |N(0, sigma)| times 20 µs,
+//! so that the busiest never pause and the idlest send about twice in a slice.
 
 use dunlin::{Grouping, Preset};
 

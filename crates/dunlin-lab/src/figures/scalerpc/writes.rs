@@ -17,8 +17,8 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-/// WRITEs of 32 B between a server and `clients` of 11 machines over ConnectX-3 (ScaleRPC §2), into blocks of `block` bytes, 20 of them
-/// in a zone; what the server's NIC did.
+/// WRITEs of 32 B between a server and `clients` of 11 machines over ConnectX-3 (ScaleRPC §2), into blocks of `block`
+/// bytes, 20 of them in a zone; what the server's NIC did.
 pub(super) fn writes(
     direction: Direction,
     (clients, threads): (usize, usize),

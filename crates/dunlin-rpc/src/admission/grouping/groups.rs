@@ -1,9 +1,10 @@
 //! Who is in which group (ScaleRPC §3.2).
 //!
-//! Clients log in to the smallest group below the default size and log out at any time. Groups are put in order lazily, between two rounds: when one
-//! is out of the legal range, from half to one and a half of the default size, or when more than a quarter of all clients are in a group
-//! of other classes than their own. Then clients of like classes come together: they stand in a row by class, which is cut into groups that are
-//! as full as may be, each for the classes in it. What is left of a class is in a group with the next.
+//! Clients log in to the smallest group below the default size and log out at any time. Groups are put in order lazily,
+//! between two rounds: when one is out of the legal range, from half to one and a half of the default size, or when
+//! more than a quarter of all clients are in a group of other classes than their own. Then clients of like classes come
+//! together: they stand in a row by class, which is cut into groups that are as full as may be, each for the classes in
+//! it. What is left of a class is in a group with the next.
 
 use super::priority::{self, Class, Load};
 

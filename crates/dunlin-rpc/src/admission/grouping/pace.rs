@@ -1,18 +1,20 @@
-//! The clock that servers change turns by when they do it together (ScaleRPC §4.2, *Global Synchronization*): a rotation of as many slots as there
-//! are groups, in a time that is common to all.
+//! The clock that servers change turns by when they do it together (ScaleRPC §4.2, *Global Synchronization*): a
+//! rotation of as many slots as there are groups, in a time that is common to all.
 //!
-//! One server is the time server; each other one asks it periodically what time it is, and takes off what the message took, as NTP does. Plain
-//! values but for the instants, which the caller brings.
+//! One server is the time server; each other one asks it periodically what time it is, and takes off what the message
+//! took, as NTP does. Plain values but for the instants, which the caller brings.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What servers change turns by when a client calls several of them at the same time: the groups of all are served in the same slots.
+/// What servers change turns by when a client calls several of them at the same time: the groups of all are served in
+/// the same slots.
 ///
-/// Without it each server has its own turns, and a client that needs several servers waits until it is its turn at all of them. Each server has a pace of
-/// its own ([`crate::ServerBuilder::pace`]); all but one follow another's ([`crate::ServerBuilder::follow`], or [`Pace::synchronize`] by hand).
-/// A client that calls them by [`crate::Peers`], or whose [`crate::ClientBuilder::group`] says so, is in the same group at each.
+/// Without it each server has its own turns, and a client that needs several servers waits until it is its turn at all
+/// of them. Each server has a pace of its own ([`crate::ServerBuilder::pace`]); all but one follow another's
+/// ([`crate::ServerBuilder::follow`], or [`Pace::synchronize`] by hand). A client that calls them by [`crate::Peers`],
+/// or whose [`crate::ClientBuilder::group`] says so, is in the same group at each.
 #[derive(Clone, Debug)]
 pub struct Pace {
     shared: Arc<Shared>,
@@ -53,7 +55,8 @@ pub(crate) struct PaceAnswer {
 
 /// Slow answers in a row that are not gone by: a second's.
 const MOST_SLOW: u64 = 10;
-/// No clock is off by more: a hundred years. With it no sum below reaches the end of its type, where time would stand still.
+/// No clock is off by more: a hundred years. With it no sum below reaches the end of its type, where time would stand
+/// still.
 const MOST_OFFSET_NS: i64 = 100 * 365 * 86_400 * 1_000_000_000;
 /// Bytes of an answer.
 const ANSWER_BYTES: usize = 32;
@@ -108,8 +111,9 @@ impl Exchange {
 }
 
 impl Pace {
-    /// A rotation of so many groups, each served for `slice` (the paper's `D`). Groups from 1 to 1024, slices from 1 µs to a second:
-    /// [`crate::ServerBuilder::serve`] refuses others. As many clients of a group have a turn in one slot as a server has zones, one and a half [`crate::Grouping::clients`].
+    /// A rotation of so many groups, each served for `slice` (the paper's `D`). Groups from 1 to 1024, slices from 1 µs
+    /// to a second: [`crate::ServerBuilder::serve`] refuses others. As many clients of a group have a turn in one slot
+    /// as a server has zones, one and a half [`crate::Grouping::clients`].
     pub fn new(groups: usize, slice: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -181,8 +185,8 @@ impl Pace {
         }
     }
 
-    /// Goes by what another said, but not by an answer that was under way for longer than a slice when a better one is known, unless there are no others:
-    /// it may be off by as much.
+    /// Goes by what another said, but not by an answer that was under way for longer than a slice when a better one is
+    /// known, unless there are no others: it may be off by as much.
     ///
     /// # Errors
     /// When that one's rotation is another, in words: then nothing changes.
@@ -232,14 +236,16 @@ mod tests {
         }
     }
 
-    /// §4.2: the follower sleeps `D_i = D - (T_i4 - T_i1 - ΔT_i) / 2` when the time server sleeps `D`, so both change turns at once.
+    /// §4.2: the follower sleeps `D_i = D - (T_i4 - T_i1 - ΔT_i) / 2` when the time server sleeps `D`, so both change
+    /// turns at once.
     #[test]
     fn a_follower_changes_turns_with_the_time_server() {
         let start = Instant::now();
         let after = |ns: u64| start + Duration::from_nanos(ns);
         let pace = Pace::new(3, D);
         assert_eq!(pace.slot(start), (0, 0));
-        // Asked at 20 us of its own time, answered at 30 us; the time server held it for 4 us and answered at the end of its slot 6.
+        // Asked at 20 us of its own time, answered at 30 us; the time server held it for 4 us and answered at the end
+        // of its slot 6.
         pace.learn(&exchange(20_000, 30_000, 700_000, 4_000))
             .unwrap();
         // The answer was under way for 3 us: the next change is D - 3 us later.
@@ -261,7 +267,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the clocks show and however long a question waits at the server: the error is half of what both ways differ by.
+        /// Whatever the clocks show and however long a question waits at the server: the error is half of what both
+        /// ways differ by.
         #[test]
         fn the_error_is_half_of_the_ways_difference(
             skew in -1_000_000_000i64..1_000_000_000,

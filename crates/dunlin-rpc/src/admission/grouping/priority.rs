@@ -1,8 +1,8 @@
 //! The priority of a client, `P = T / S` (ScaleRPC §3.2), and what it gets for it.
 //!
-//! What the paper leaves open and this decides: a class is a factor of four in P; a class above that of the middle client has a quarter of the
-//! default size less in its groups and half a slice more, one below a quarter more and a quarter of a slice less, and from two classes on
-//! nothing changes any more. So sizes stay within the legal range.
+//! What the paper leaves open and this decides: a class is a factor of four in P; a class above that of the middle
+//! client has a quarter of the default size less in its groups and half a slice more, one below a quarter more and a
+//! quarter of a slice less, and from two classes on nothing changes any more. So sizes stay within the legal range.
 
 /// What a client did in a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

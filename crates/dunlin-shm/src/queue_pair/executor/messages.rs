@@ -11,8 +11,8 @@ use crate::queue_pair::work::Work;
 
 /// A piece of a message that goes in several is not smaller than this, or half the ring.
 const PIECE_BYTES_MIN: u64 = 4096;
-/// Nor larger than this, or an eighth of the ring: the receiver copies one piece while the sender copies the next, and a piece
-/// is still in the cache that it was written through.
+/// Nor larger than this, or an eighth of the ring: the receiver copies one piece while the sender copies the next, and
+/// a piece is still in the cache that it was written through.
 const PIECE_BYTES_MAX: u64 = 32 << 10;
 
 impl Record {

@@ -4,19 +4,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::Arc;
 
-use dunlin_verbs::{
-    copy_in_order, prefetch_to_write, Access, CompletionStatus, Placement, RemoteAddress,
-};
+use dunlin_verbs::{copy_in_order, Access, CompletionStatus, Placement, RemoteAddress};
 
 use super::{unreliable_or, Executor, Reason, Step};
 use crate::control::Command;
 use crate::port::{Nonsense, Outbound};
-use crate::queue_pair::mapped::Range;
+use crate::queue_pair::mapped::{fetch_to_write, fetched_at_once, Range};
 use crate::queue_pair::shared::Shared;
 use crate::queue_pair::work::{Source, Work};
-
-/// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
 
 impl Executor {
     /// A plain WRITE to a region that is mapped already; `false`, and nothing done, where it takes more than that.
@@ -60,23 +55,19 @@ impl Executor {
             key: remote.key.0,
             start: NonNull::new(start)?,
             length,
-            mapping: region.mapping(),
+            _mapping: region.mapping(),
         })
     }
 
     /// Asks for the lines of a place that will be written soon, as many as a core fetches at a time.
     #[inline]
     pub(crate) fn expect_write(&self, remote: &RemoteAddress, length: usize) {
-        const MOST: usize = 32 * LINE_BYTES;
         let Some(region) = self.regions.get(remote.key.0) else {
             return;
         };
-        let length = length.min(MOST);
-        let Some(start) = region.place(remote, length as u64, Access::REMOTE_WRITE) else {
-            return;
-        };
-        for line in (0..length).step_by(LINE_BYTES) {
-            prefetch_to_write(start.wrapping_add(line));
+        let length = fetched_at_once(length);
+        if let Some(start) = region.place(remote, length as u64, Access::REMOTE_WRITE) {
+            fetch_to_write(start, length);
         }
     }
 
@@ -104,7 +95,8 @@ impl Executor {
             Err(step) => return Ok(step),
         };
         work.source.each(|to, length| {
-            // SAFETY: `find` checked the range at the peer, posting checked our segment; the two may be the same memory.
+            // SAFETY: `find` checked the range at the peer, posting checked our segment; the two may be the same
+            // memory.
             unsafe { std::ptr::copy(from, to, length) };
             from = from.wrapping_add(length);
         });
@@ -115,8 +107,8 @@ impl Executor {
         Ok(Step::Done(work.length))
     }
 
-    /// Whether the region of what was just read is still registered. One that has ended meanwhile may have given its pages back, and what was
-    /// read is not what stood there.
+    /// Whether the region of what was just read is still registered. One that has ended meanwhile may have given its
+    /// pages back, and what was read is not what stood there.
     #[inline(always)]
     fn holds(&self, remote: RemoteAddress) -> bool {
         let holds = |outbound: &Outbound| outbound.table.holds(remote.key.0);
@@ -220,7 +212,8 @@ pub(super) fn place_on(pair: &Shared, source: Source<'_>, target: *mut u8) {
     }
 }
 
-/// Writes the bytes at their place from the end, eight that stand on eight together, and before whatever this queue pair does next.
+/// Writes the bytes at their place from the end, eight that stand on eight together, and before whatever this queue
+/// pair does next.
 #[cold]
 fn place_backwards(source: Source<'_>, target: *mut u8) {
     let mut bytes = Vec::new();

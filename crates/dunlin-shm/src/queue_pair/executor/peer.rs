@@ -28,8 +28,8 @@ pub(crate) enum Mail {
 }
 
 impl Executor {
-    /// The peer's queue pair takes nothing. If it was reset before we sent anything it may be connecting to us again: the port we
-    /// have is of its earlier life.
+    /// The peer's queue pair takes nothing. If it was reset before we sent anything it may be connecting to us again:
+    /// the port we have is of its earlier life.
     #[cold]
     pub(super) fn not_receiving(&mut self, pair: &Shared, work: &Work<'_>) -> Step {
         let before = |outbound: &Outbound| outbound.is_fresh() && outbound.peer_is_reset();

@@ -62,11 +62,12 @@ impl PeerRegion {
     }
 }
 
-/// The regions of one peer that are mapped here, found by their keys. The table is the smallest that has a place for each: a connection has two or three
-/// regions, and its peer thousands.
+/// The regions of one peer that are mapped here, found by their keys. The table is the smallest that has a place for
+/// each: a connection has two or three regions, and its peer thousands.
 #[derive(Debug, Default)]
 pub(super) struct PeerRegions {
-    /// A power of two of places, or none; a region's is the lowest bits of its key, which are unique among the regions of a device.
+    /// A power of two of places, or none; a region's is the lowest bits of its key, which are unique among the regions
+    /// of a device.
     places: Vec<Option<PeerRegion>>,
 }
 

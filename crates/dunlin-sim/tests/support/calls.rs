@@ -1,0 +1,91 @@
+//! A client that calls one call after the other from a simulated host, and what it has seen.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_rpc::{Client, ClientBuilder, LocalServer, Server, ServerBuilder};
+use dunlin_sim::{Cluster, HostId};
+use dunlin_verbs::thread;
+
+pub(crate) const ECHO: u16 = 1;
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+/// Of virtual time: longer than a queue pair takes to give up.
+const PATIENCE_MS: u64 = 60_000;
+
+/// A server's builder that echoes.
+pub(crate) fn echoing() -> ServerBuilder {
+    Server::unbound().handle(ECHO, |request, reply| reply.write(request.payload()))
+}
+
+/// What a client has seen.
+#[derive(Default)]
+pub(crate) struct Seen {
+    answered: AtomicU64,
+    failed: AtomicU64,
+    enough: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Seen {
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Has the client stop, and waits until it has.
+    pub(crate) fn end(&self, cluster: &Cluster) {
+        self.enough.store(true, Ordering::Relaxed);
+        run_until(cluster, "the end", || self.ended.load(Ordering::Relaxed));
+    }
+}
+
+/// Lets virtual time pass until `reached`.
+pub(crate) fn run_until(cluster: &Cluster, what: &str, mut reached: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE_MS {
+        if reached() {
+            return;
+        }
+        cluster.run_for(MILLISECOND);
+    }
+    panic!("not within a minute of virtual time: {what}");
+}
+
+/// Calls one after the other from core 0 of a host until it is enough; `pause` after each.
+pub(crate) fn calling(
+    cluster: &Cluster,
+    from: HostId,
+    server: &LocalServer,
+    client: ClientBuilder,
+    pause: Duration,
+) -> Arc<Seen> {
+    let client = client.connect_on(cluster.device(from), &server.desk());
+    let client: Client = client.expect("a client");
+    let seen = Arc::new(Seen::default());
+    let log = Arc::clone(&seen);
+    cluster.spawn_thread(from, 0, move || {
+        let mut number = 0u64;
+        while !log.enough.load(Ordering::Relaxed) {
+            number += 1;
+            match client.call(ECHO, &number.to_le_bytes()) {
+                Ok(answer) => {
+                    assert_eq!(&answer[..], number.to_le_bytes());
+                    log.answered.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(_) => {
+                    log.failed.fetch_add(1, Ordering::Relaxed);
+                    thread::sleep(100 * pause);
+                }
+            }
+            if !pause.is_zero() {
+                thread::sleep(pause);
+            }
+        }
+        drop(client);
+        log.ended.store(true, Ordering::Relaxed);
+    });
+    seen
+}

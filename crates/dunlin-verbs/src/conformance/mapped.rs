@@ -1,0 +1,123 @@
+//! Memory of the peer that is mapped here: [`QueuePair::map_peer`].
+
+use crate::{Access, Device, Operation, PeerMemory, QueuePair, RemoteAddress, Transport, Verbs};
+
+use super::protection::unchanged;
+use super::{pattern, piece, Link, Outcome, PeerRegion, Stage};
+
+const RC: Transport = Transport::ReliableConnection;
+const BYTES: usize = 4096;
+
+/// What the connected queue pair maps.
+type Mapped<D> = <<D as Device>::QueuePair as QueuePair>::Mapped;
+
+fn needs_maps<D: Device>(stage: &Stage<D>) -> Outcome {
+    stage.needs(RC, Verbs::WRITE)?;
+    if D::QueuePair::MAPS_PEERS {
+        Ok(())
+    } else {
+        Err(stage.lacks("memory of peers that is mapped"))
+    }
+}
+
+fn write_once<D: Device>(stage: &mut Stage<D>, link: &mut Link<D>, remote: RemoteAddress) {
+    let ours = stage.holding(&[0; 8]);
+    let write = Operation::Write {
+        remote,
+        immediate: None,
+    };
+    link.local.post(1, write, &[piece(&ours, 0, 8)]);
+    stage.done(link, 1);
+}
+
+/// A region of the peer, the link that it was written by, and its mapping.
+fn mapped<D: Device>(stage: &mut Stage<D>) -> (PeerRegion, Link<D>, Mapped<D>) {
+    let region = stage.peer.blank(BYTES);
+    let mut link = stage.link(RC);
+    write_once(stage, &mut link, region.at(0));
+    let mapped = link.local.queue_pair.map_peer(region.at(0), BYTES);
+    let mapped = mapped.expect("memory that was written by this queue pair is mapped");
+    assert!(mapped.is_open());
+    (region, link, mapped)
+}
+
+/// What is stored is at the peer, where it was stored and nowhere else; a hint changes nothing.
+pub fn stores_land<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    needs_maps(stage)?;
+    let (region, _link, mapped) = mapped(stage);
+    mapped.expect(0, BYTES);
+    mapped.expect(BYTES - 8, 4 * BYTES);
+    mapped.expect(usize::MAX, 8);
+    unchanged(stage, region);
+    for (seed, offset, length) in [(1, 0, 1), (2, 65, 63), (3, 200, 1777), (4, BYTES - 9, 9)] {
+        let bytes = pattern(seed, length);
+        mapped.store(offset, &bytes);
+        assert_eq!(stage.peer.read(region, offset, length), bytes);
+    }
+    assert_eq!(stage.peer.read(region, 1, 64), vec![0; 64]);
+    assert_eq!(stage.peer.read(region, 128, 72), vec![0; 72]);
+    Ok(())
+}
+
+/// Nothing is mapped that was not granted for writing: beyond a region's end, by an unknown key, of a region that may
+/// be read only.
+pub fn only_what_is_granted<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    needs_maps(stage)?;
+    let (region, mut link, _mapped) = mapped(stage);
+    let pair = &mut link.local.queue_pair;
+    assert!(pair.map_peer(region.at(0), BYTES + 1).is_none());
+    assert!(pair.map_peer(region.at(1), BYTES).is_none());
+    let mut unknown = region.at(0);
+    unknown.key.0 ^= 1 << 20;
+    assert!(pair.map_peer(unknown, 8).is_none());
+    let constant = stage.peer.region(64, Access::REMOTE_READ, 0);
+    let ours = stage.blank(64);
+    let remote = constant.at(0);
+    link.local
+        .post(2, Operation::Read { remote }, &[piece(&ours, 0, 64)]);
+    stage.done(&mut link, 2);
+    assert!(link.local.queue_pair.map_peer(remote, 64).is_none());
+    Ok(())
+}
+
+/// A region that its owner has dropped is not open any more, and no successor of it is.
+pub fn closed_with_its_region<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    needs_maps(stage)?;
+    let (region, mut link, mapped) = mapped(stage);
+    stage.peer.drop_region(region);
+    assert!(!mapped.is_open());
+    let successor = stage.peer.blank(BYTES);
+    assert!(!mapped.is_open());
+    assert!(link
+        .local
+        .queue_pair
+        .map_peer(region.at(0), BYTES)
+        .is_none_or(|again| !again.is_open()));
+    unchanged(stage, successor);
+    Ok(())
+}
+
+/// It is closed when the queue pair is: after an error, and when the queue pair is connected once more.
+pub fn closed_with_its_queue_pair<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    needs_maps(stage)?;
+    let (_, mut link, mapped) = mapped(stage);
+    link.local.queue_pair.to_error();
+    assert!(!mapped.is_open());
+    link.local.queue_pair.to_reset();
+    assert!(!mapped.is_open());
+    Ok(())
+}
+
+/// It is closed when the peer's queue pair is gone.
+pub fn closed_with_its_peer<D: Device>(stage: &mut Stage<D>) -> Outcome {
+    needs_maps(stage)?;
+    let (_, link, mapped) = mapped(stage);
+    // What the peer has to do is done beside another endpoint of it, as its own has gone.
+    let spare = stage.link(RC);
+    stage.peer.drop_endpoint(link.remote);
+    super::wait("the end of the peer's queue pair", || {
+        stage.step(&spare);
+        (!mapped.is_open()).then_some(())
+    });
+    Ok(())
+}
