@@ -12,27 +12,31 @@
 //!   commit = canary (high half) | lines of the other ring that the writer of this one has consumed (low 32 bits)
 //! ```
 //!
-//! When the commit word is there, all is there. Where it stands is the batch's [`Form`]. Head and commit carry the two halves of the batch's *canary*, a number
-//! that both sides draw from a sequence of their own for each connection ([`Canaries`]). What an earlier lap left in the ring cannot
-//! pass for a batch, because no payload knows the numbers to come, and nothing needs to be cleared after reading. The consumed lines
-//! are the flow control: a request-response exchange needs no WRITE for it (FLOCK §4.2's piggybacked head).
+//! When the commit word is there, all is there. Where it stands is the batch's [`Form`]. Head and commit carry the two
+//! halves of the batch's *canary*, a number that both sides draw from a sequence of their own for each connection
+//! ([`Canaries`]). What an earlier lap left in the ring cannot pass for a batch, because no payload knows the numbers
+//! to come, and nothing needs to be cleared after reading. The consumed lines are the flow control: a request-response
+//! exchange needs no WRITE for it (FLOCK §4.2's piggybacked head).
 
-/// How a batch crosses: where its commit word stands, and in how many WRITEs it goes. The content has as many bytes in all.
+/// How a batch crosses: where its commit word stands, and in how many WRITEs it goes. The content has as many bytes in
+/// all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Line 0 goes by a WRITE of its own, after the others. The reader polls one line only, and does not take the others away from a
-    /// writer that stores into shared memory (RB²'s write twice, with the first line for the tail). Asks of the reader's device that
-    /// the 64 bytes of line 0 are placed in address order.
+    /// Line 0 goes by a WRITE of its own, after the others. The reader polls one line only, and does not take the
+    /// others away from a writer that stores into shared memory (RB²'s write twice, with the first line for the tail).
+    /// Asks of the reader's device that the 64 bytes of line 0 are placed in address order.
     FirstLineLast,
-    /// The same lines; the commit word by a WRITE of its own behind the rest of line 0. Asks for no order within a WRITE.
+    /// The same lines; the commit word by a WRITE of its own behind the rest of line 0. Asks for no order within a
+    /// WRITE.
     Twice,
-    /// One WRITE, two where the ring ends; the commit word is the last of the last line (FaRM, FLOCK §4.1's canary). Asks that all
-    /// bytes of a WRITE are placed in address order. For devices where a WRITE costs a message.
+    /// One WRITE, two where the ring ends; the commit word is the last of the last line (FaRM, FLOCK §4.1's canary).
+    /// Asks that all bytes of a WRITE are placed in address order. For devices where a WRITE costs a message.
     Sealed,
 }
 
 impl Form {
-    /// What suits a writer whose WRITEs are messages, or are not, and a reader whose device places in order, or does not.
+    /// What suits a writer whose WRITEs are messages, or are not, and a reader whose device places in order, or does
+    /// not.
     pub(crate) fn between(writes_are_messages: bool, in_order: bool) -> Self {
         match (in_order, writes_are_messages) {
             (false, _) => Self::Twice,
@@ -82,8 +86,8 @@ pub(crate) fn lines_for(payload: usize) -> usize {
     lines_of(super::message::message_bytes(payload))
 }
 
-/// The numbers by which a reader knows the batches of one ring: splitmix64 (Steele et al., OOPSLA '14) from a seed that the
-/// reader chose at random and told the writer alone.
+/// The numbers by which a reader knows the batches of one ring: splitmix64 (Steele et al., OOPSLA '14) from a seed that
+/// the reader chose at random and told the writer alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Canaries {
     state: u64,
@@ -131,8 +135,8 @@ pub(crate) fn is_head(head: u64, canary: u64) -> bool {
     head as u32 == canary as u32
 }
 
-/// Lines and messages of a batch, when `head` begins the one with this canary. Memory that nobody wrote says no lines, which is
-/// no batch.
+/// Lines and messages of a batch, when `head` begins the one with this canary. Memory that nobody wrote says no lines,
+/// which is no batch.
 #[inline]
 pub(crate) fn read_head(head: u64, canary: u64) -> Option<(usize, u32)> {
     let lines = (head >> 32) as usize & ((1 << LINE_BITS) - 1);
@@ -151,8 +155,9 @@ pub(crate) fn read_commit(commit: u64, canary: u64) -> Option<u32> {
     (commit >> 32 == canary >> 32).then_some(commit as u32)
 }
 
-/// A batch with this content as lines, and offsets of lines, in the order to write them, of a peer that claims anything about it: lines
-/// and messages. Where what it claims decides where the reader looks for the commit word, that stands there as well.
+/// A batch with this content as lines, and offsets of lines, in the order to write them, of a peer that claims anything
+/// about it: lines and messages. Where what it claims decides where the reader looks for the commit word, that stands
+/// there as well.
 #[cfg(any(test, feature = "conformance", feature = "fuzzing"))]
 pub(crate) fn lay_out(
     form: Form,

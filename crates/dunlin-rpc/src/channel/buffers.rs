@@ -1,7 +1,8 @@
 //! Registered buffers for payloads that are too long for the ring, kept for reuse because registering is slow.
 //!
-//! A [`Buffer`] of the pool of exports holds a payload of ours that the peer READs. One of the pool of landings takes what we READ from the peer
-//! ([`Landed`]); no peer has any access to it, so its bytes can be lent out as a plain slice.
+//! A [`Buffer`] of the pool of exports holds a payload of ours that the peer READs. One of the pool of landings takes
+//! what we READ from the peer ([`Landed`]); no peer has any access to it, so its bytes can be lent out as a plain
+//! slice.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -173,8 +174,8 @@ mod lend {
 
     impl<D: Device> Bytes for Landed<D> {
         fn bytes(&self) -> &[u8] {
-            // SAFETY: the pool registers landing buffers without any remote access, a `Buffer` has one owner, and its only READ
-            // has completed before `Landed` was made: nothing writes these bytes while `self` is borrowed.
+            // SAFETY: the pool registers landing buffers without any remote access, a `Buffer` has one owner, and its
+            // only READ has completed before `Landed` was made: nothing writes these bytes while `self` is borrowed.
             unsafe { self.0.region.memory().slice(0, self.0.length) }
         }
     }
@@ -218,8 +219,8 @@ mod lend {
                 self.pool.purpose == Purpose::Export,
                 "landing buffers are written by READ alone"
             );
-            // SAFETY: an export buffer is never the target of a work request, peers may only read it, and `&mut self` is its
-            // only owner.
+            // SAFETY: an export buffer is never the target of a work request, peers may only read it, and `&mut self`
+            // is its only owner.
             unsafe { self.region.memory().slice_mut(0, self.length) }
         }
 

@@ -1,15 +1,41 @@
 //! The receiving half of a ring: finds batches that have arrived, copies them out, checks their messages.
 //!
-//! The peer may write any bytes at any time. So a batch is copied into private memory before anything in it is looked at, and
-//! each length is checked against our own limits.
+//! The peer may write any bytes at any time. So a batch is copied into private memory before anything in it is looked
+//! at, and each length is checked against our own limits.
 
 use dunlin_verbs::Memory;
 
 use super::batch::{self, Canaries, Form, COMMIT_WORD, LINE_BYTES};
 use super::lines::Lines;
-use super::message::{self, Header};
+use super::message::{self, Header, Kind, RawHeader};
 use super::outbox::Outbox;
 use super::ChannelError;
+
+/// A message of the open batch: its length was checked, its kind was not.
+pub(crate) struct Message<'a> {
+    pub(crate) header: RawHeader,
+    pub(crate) payload: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// The first in these bytes of a batch, with `most` bytes of payload.
+    #[inline(always)]
+    fn of(bytes: &'a [u8], most: usize) -> Result<Self, ChannelError> {
+        let Some((header, rest)) = bytes.split_first_chunk() else {
+            return Err(ChannelError::violation("a batch ends before its messages"));
+        };
+        let header = RawHeader::read(header);
+        if header.length() > most {
+            return Err(ChannelError::violation(
+                "a message in the ring is longer than agreed",
+            ));
+        }
+        match rest.get(..header.length()) {
+            Some(payload) => Ok(Self { header, payload }),
+            None => Err(ChannelError::violation("a message ends beyond its batch")),
+        }
+    }
+}
 
 /// The receiving half.
 #[derive(Debug)]
@@ -36,7 +62,8 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// For a ring of `lines` (a power of two) at byte `start` of its region, with canaries of this seed and batches of this form.
+    /// For a ring of `lines` (a power of two) at byte `start` of its region, with canaries of this seed and batches of
+    /// this form.
     pub(crate) fn new(
         start: usize,
         lines: usize,
@@ -93,7 +120,8 @@ impl Inbox {
         &self.content[self.payload_at..self.payload_at + header.length as usize]
     }
 
-    /// The head and the commit word of the next batch, when they are there: lines, messages, and what the peer has consumed.
+    /// The head and the commit word of the next batch, when they are there: lines, messages, and what the peer has
+    /// consumed.
     #[inline]
     fn arrived(&self, ring: Lines<'_>) -> Option<(usize, u32, u32)> {
         let canary = self.canaries.current();
@@ -102,7 +130,8 @@ impl Inbox {
         // The peer says how many lines; a position is taken modulo the ring, so this looks into it whatever was said.
         let last = self.head + self.form.commit_line(lines) as u64;
         let consumed = batch::read_commit(ring.word(last, COMMIT_WORD), canary)?;
-        // A device that is software may write bytes, not words: the first look saw half of the head, and the commit word came after it.
+        // A device that is software may write bytes, not words: the first look saw half of the head, and the commit
+        // word came after it.
         (ring.word(self.head, 0) == head).then_some((lines, messages, consumed))
     }
 
@@ -120,8 +149,8 @@ impl Inbox {
         self.messages > 0 || self.arrived(ring).is_some()
     }
 
-    /// Opens the next batch, if it is there and the last is taken, and says how many lines the peer had consumed when it sent it
-    /// (lower 32 bits).
+    /// Opens the next batch, if it is there and the last is taken, and says how many lines the peer had consumed when
+    /// it sent it (lower 32 bits).
     ///
     /// # Errors
     /// When what is there is no batch that this side would accept.
@@ -160,31 +189,41 @@ impl Inbox {
     ///
     /// # Errors
     /// When what is there is no message that this side would accept.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn take(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.messages == 0 {
             return Ok(None);
         }
-        let rest = &self.content[self.at..self.end];
-        let Some((header, rest)) = rest.split_first_chunk() else {
-            return Err(ChannelError::violation("a batch ends before its messages"));
-        };
-        let Some(header) = Header::read(header) else {
+        let next = Message::of(&self.content[self.at..self.end], self.eager_bytes)?;
+        let Some(header) = next.header.decode() else {
             return Err(ChannelError::violation("a message header is malformed"));
         };
-        let length = header.length as usize;
-        if length > self.eager_bytes {
-            return Err(ChannelError::violation(
-                "a message in the ring is longer than agreed",
-            ));
-        }
-        if length > rest.len() {
-            return Err(ChannelError::violation("a message ends beyond its batch"));
-        }
-        self.payload_at = self.at + message::HEADER_BYTES;
-        // The last message may lack the bytes that fill it up.
-        self.at = (self.at + message::message_bytes(length)).min(self.end);
+        (self.payload_at, self.at) = passed(self.at, self.end, next.payload.len());
         self.messages -= 1;
         Ok(Some(header))
     }
+
+    /// Takes the next message of the open batch, which has one, if it is of this kind. All others are left to
+    /// [`Inbox::take`].
+    ///
+    /// # Errors
+    /// As for [`Inbox::take`].
+    #[inline(always)]
+    pub(crate) fn take_if(&mut self, kind: Kind) -> Result<Option<Message<'_>>, ChannelError> {
+        let next = Message::of(&self.content[self.at..self.end], self.eager_bytes)?;
+        if !next.header.is(kind) {
+            return Ok(None);
+        }
+        (self.payload_at, self.at) = passed(self.at, self.end, next.payload.len());
+        self.messages -= 1;
+        Ok(Some(next))
+    }
+}
+
+/// Where the payload of a message of `length` bytes begins that stands at `at`, and where the next message is.
+#[inline(always)]
+fn passed(at: usize, end: usize, length: usize) -> (usize, usize) {
+    // The last message may lack the bytes that fill it up.
+    let next = (at + message::message_bytes(length)).min(end);
+    (at + message::HEADER_BYTES, next)
 }

@@ -1,5 +1,5 @@
-//! The ring as memory: words and lines by position, in bounds by construction. One of the two places of this crate that touch
-//! raw memory.
+//! The ring as memory: words and lines by position, in bounds by construction. One of the two places of this crate that
+//! touch raw memory.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -9,8 +9,9 @@ use dunlin_verbs::{prefetch_to_read, Memory};
 
 use super::batch::{self, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
 
-/// A ring of lines in a window of registered memory. Positions count from the start of the connection and are taken modulo the size,
-/// so that no position, and nothing that a peer writes, can lead outside; the window is checked once, when the view is made.
+/// A ring of lines in a window of registered memory. Positions count from the start of the connection and are taken
+/// modulo the size, so that no position, and nothing that a peer writes, can lead outside; the window is checked once,
+/// when the view is made.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'a> {
     start: NonNull<u8>,
@@ -71,8 +72,8 @@ impl<'a> Lines<'a> {
         let before_end = lines.min(self.mask + 1 - at);
         let after = lines - before_end;
         assert!(lines > 0 && after <= at && target.len() >= lines * LINE_BYTES - HEAD_BYTES);
-        // SAFETY: `at + before_end` and `after` are lines of the ring, `target` is private memory with room for both parts. The
-        // peer may tear the copy; bytes have no invalid values.
+        // SAFETY: `at + before_end` and `after` are lines of the ring, `target` is private memory with room for both
+        // parts. The peer may tear the copy; bytes have no invalid values.
         unsafe {
             let target = target.as_mut_ptr();
             let first = self.at(position).add(HEAD_BYTES).as_ptr();
@@ -85,8 +86,8 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Copies the content of a batch of `lines` lines out whose commit word is in its first line, from `position` on and around the end of
-    /// the ring.
+    /// Copies the content of a batch of `lines` lines out whose commit word is in its first line, from `position` on
+    /// and around the end of the ring.
     ///
     /// # Panics
     /// When `target` is shorter, or the ring.
@@ -96,8 +97,8 @@ impl<'a> Lines<'a> {
         let before_end = (lines - 1).min(self.mask + 1 - next);
         let after = lines - 1 - before_end;
         assert!(target.len() >= batch::content_of(lines) && after <= next);
-        // SAFETY: `next + before_end` and `after` are lines of the ring, `target` is private memory with room for all parts. The
-        // peer may tear the copy; bytes have no invalid values.
+        // SAFETY: `next + before_end` and `after` are lines of the ring, `target` is private memory with room for all
+        // parts. The peer may tear the copy; bytes have no invalid values.
         unsafe {
             let target = target.as_mut_ptr();
             let first = self.at(position).add(HEAD_BYTES).as_ptr();

@@ -1,6 +1,6 @@
-//! A model of the ring's publication, checked in all interleavings: the commit word last, in the first line or in the last; the reader
-//! trusts bodies only behind head and commit word of the batch that it expects, and the writer reuses lines only when their reader has
-//! counted them as consumed.
+//! A model of the ring's publication, checked in all interleavings: the commit word last, in the first line or in the
+//! last; the reader trusts bodies only behind head and commit word of the batch that it expects, and the writer reuses
+//! lines only when their reader has counted them as consumed.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p dunlin-rpc --release --lib loom`
 

@@ -118,21 +118,55 @@ impl Header {
             | u64::from(self.kind as u8) << 48;
         (u128::from(low) | u128::from(self.call) << 64).to_le_bytes()
     }
+}
 
-    /// Reads what a peer wrote; `None` when it is not a header.
+/// A header as a peer wrote it: its kind may be none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawHeader {
+    low: u64,
+    call: u64,
+}
+
+impl RawHeader {
+    /// The header that stands in these bytes.
     #[inline]
-    pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+    pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
         let both = u128::from_le_bytes(*bytes);
-        Self::decode(both as u64, (both >> 64) as u64)
+        Self {
+            low: both as u64,
+            call: (both >> 64) as u64,
+        }
+    }
+
+    /// Bytes of payload that it claims.
+    #[inline]
+    pub(crate) fn length(self) -> usize {
+        self.low as u32 as usize
     }
 
     #[inline]
-    fn decode(low: u64, call: u64) -> Option<Self> {
-        Some(Self {
-            length: low as u32,
-            handler: (low >> 32) as u16,
-            kind: Kind::from_number((low >> 48) as u8)?,
-            call,
+    pub(crate) fn is(self, kind: Kind) -> bool {
+        (self.low >> 48) as u8 == kind as u8
+    }
+
+    #[inline]
+    pub(crate) fn handler(self) -> u16 {
+        (self.low >> 32) as u16
+    }
+
+    #[inline]
+    pub(crate) fn call(self) -> u64 {
+        self.call
+    }
+
+    /// All of it; `None` when there is no such kind.
+    #[inline]
+    pub(crate) fn decode(self) -> Option<Header> {
+        Some(Header {
+            length: self.low as u32,
+            handler: self.handler(),
+            kind: Kind::from_number((self.low >> 48) as u8)?,
+            call: self.call,
         })
     }
 }
@@ -182,7 +216,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_header_that_round_trips_or_none(low: u64, call: u64) {
-            if let Some(header) = Header::decode(low, call) {
+            if let Some(header) = (RawHeader { low, call }).decode() {
                 let bytes = u128::from_le_bytes(header.encode());
                 let known = low & !(0xff << 56);
                 prop_assert_eq!((bytes as u64, (bytes >> 64) as u64), (known, call));

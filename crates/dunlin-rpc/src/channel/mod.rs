@@ -1,10 +1,11 @@
 //! How bytes cross so that both sides agree on what is free and what is complete.
 //!
-//! A [`Channel`] carries messages over a connected queue pair; what all of them need of that is a [`carrier::Carrier`]. The ring channel of
-//! the preset `plain`: each side has a ring in its own memory into which the peer WRITEs. A [`message`] crosses in a [`batch`] that
-//! carries its own arrival, so a reader polls the very line that it will read. An [`outbox::Outbox`] encodes, an [`inbox::Inbox`]
-//! finds and checks, and [`ring::RingChannel`] joins both to a queue pair. Payloads too long for it are fetched by READ from
-//! [`buffers`]. The message pool ([`pool`]) gives each message a block of its own; [`datagram`]s need no connection.
+//! A [`Channel`] carries messages over a connected queue pair; what all of them need of that is a [`carrier::Carrier`].
+//! The ring channel of the preset `plain`: each side has a ring in its own memory into which the peer WRITEs. A
+//! [`message`] crosses in a [`batch`] that carries its own arrival, so a reader polls the very line that it will read.
+//! An [`outbox::Outbox`] encodes, an [`inbox::Inbox`] finds and checks, and [`ring::RingChannel`] joins both to a queue
+//! pair. Payloads too long for it are fetched by READ from [`buffers`]. The message pool ([`pool`]) gives each message
+//! a block of its own; [`datagram`]s need no connection.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -44,6 +45,17 @@ pub(crate) type Parameters = BTreeMap<String, u64>;
 /// A request's payload, the place of its answer, and where the memory for a long one comes from.
 pub(crate) type Exchange<'a, D> = (&'a [u8], &'a mut [u8], &'a Arc<BufferPool<D>>);
 
+/// A short request in the hands of its server.
+pub(crate) struct Asked<'a, D: Device> {
+    pub(crate) handler: u16,
+    pub(crate) call: u64,
+    pub(crate) payload: &'a [u8],
+    /// Where an answer goes that is short.
+    pub(crate) place: &'a mut [u8],
+    /// Where the memory for a long one comes from.
+    pub(crate) exports: &'a Arc<BufferPool<D>>,
+}
+
 /// Messages both ways over one queue pair, as lanes and servers see them.
 pub(crate) trait Channel:
     DerefMut<Target = Carrier<<Self as Channel>::Device>> + Debug + Send
@@ -77,8 +89,8 @@ pub(crate) trait Channel:
         self.push(kind, handler, call, &descriptor.encode());
     }
 
-    /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the caller has made
-    /// room for it.
+    /// What a handler needs: the payload of the message that was received last, and the place of the answer's, if the
+    /// caller has made room for it.
     fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, Self::Device>;
 
     /// Puts the message on its way whose payload, of `length` bytes, was written where [`Channel::exchange`] said.
@@ -96,13 +108,71 @@ pub(crate) trait Channel:
     /// Takes the next message.
     fn receive(&mut self) -> Result<Option<Header>, ChannelError>;
 
+    /// Gives short requests that have come to `run`, in order, each with room for its answer, and puts the answer on its
+    /// way when `run` says how long it is. Ends when there are no more, or no room, or `most` messages were taken, or at
+    /// a message that `run` did not answer, or is none of these: that was received as by [`Channel::receive`] and is
+    /// said. Says how many were taken.
+    #[inline]
+    fn serve(
+        &mut self,
+        most: usize,
+        run: &mut impl FnMut(Asked<'_, Self::Device>) -> Option<usize>,
+    ) -> Result<(usize, Option<Header>), ChannelError> {
+        for served in 0..most {
+            // Room first: a request that is taken is answered, and one that is not waits where it is.
+            if !self.make_room(self.eager_bytes())? {
+                return Ok((served, None));
+            }
+            let Some(header) = self.receive()? else {
+                return Ok((served, None));
+            };
+            if header.kind != Kind::Request {
+                return Ok((served + 1, Some(header)));
+            }
+            let (payload, place, exports) = self.exchange(header, true);
+            let asked = Asked {
+                handler: header.handler,
+                call: header.call,
+                payload,
+                place,
+                exports,
+            };
+            match run(asked) {
+                Some(length) => self.commit(Kind::Response, header.call, length),
+                None => return Ok((served + 1, Some(header))),
+            }
+        }
+        Ok((most, None))
+    }
+
+    /// Gives the short answers that have come to `answer`, in order, until there are no more, `most` messages were taken,
+    /// or one of another kind came: that was received like by [`Channel::receive`] and is said. Says how many were taken.
+    #[inline]
+    fn take_answers(
+        &mut self,
+        most: usize,
+        answer: &mut impl FnMut(u64, &[u8]) -> Result<(), ChannelError>,
+    ) -> Result<(usize, Option<Header>), ChannelError> {
+        for taken in 0..most {
+            let Some(header) = self.receive()? else {
+                return Ok((taken, None));
+            };
+            if header.kind != Kind::Response {
+                return Ok((taken + 1, Some(header)));
+            }
+            answer(header.call, self.payload(header))?;
+        }
+        Ok((most, None))
+    }
+
     /// The payload of the message that was received last.
     fn payload(&self, header: Header) -> &[u8];
 
     /// Whether a message has begun to arrive.
     fn has_arrival(&self) -> bool;
 
-    /// Whether there is nothing to do for it, as far as one look can tell: most looks of who waits or serves end here. `false` is always right.
+    /// Whether there is nothing to do for it, as far as one look can tell: most looks of who waits or serves end here.
+    /// `false` is always right.
     #[inline]
     fn is_idle(&self) -> bool {
         false
@@ -122,8 +192,8 @@ pub(crate) trait Channel:
     fn close(&mut self);
 }
 
-/// The peer broke the protocol, or the queue pair failed: the channel is of no more use. One word, because every step of a message
-/// may return it.
+/// The peer broke the protocol, or the queue pair failed: the channel is of no more use. One word, because every step
+/// of a message may return it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct ChannelError(Box<Fault>);

@@ -179,7 +179,8 @@ proptest! {
                         prop_assert_eq!(header, expected);
                         prop_assert_eq!(inbox.payload(header), &body[..]);
                         if let Some(told) = told {
-                            // What the writer said when it wrote the batch: after this message, and before the next batch.
+                            // What the writer said when it wrote the batch: after this message, and before the next
+                            // batch.
                             prop_assert_eq!(told % 77, 0);
                             prop_assert!(u64::from(told) > header.call * 77 && u64::from(told) <= number * 77);
                         }

@@ -1,4 +1,5 @@
-//! One-sided operations as values (FLOCK §6): what a thread wants of memory that a server has granted, before it is a work request.
+//! One-sided operations as values (FLOCK §6): what a thread wants of memory that a server has granted, before it is a
+//! work request.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -69,8 +69,8 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Outbox {
-    /// For a ring of `lines` (a power of two) at the peer, whose canaries have this seed, payloads of at most `eager_bytes`, and batches
-    /// of this form.
+    /// For a ring of `lines` (a power of two) at the peer, whose canaries have this seed, payloads of at most
+    /// `eager_bytes`, and batches of this form.
     pub(crate) fn new(lines: usize, eager_bytes: usize, seed: u64, form: Form) -> Self {
         debug_assert!(lines.is_power_of_two());
         let mut outbox = Self {
@@ -89,7 +89,8 @@ impl Outbox {
         outbox
     }
 
-    /// Bytes in the ring of the longest batch with payloads of at most `eager_bytes`: one that was almost full, and such a payload.
+    /// Bytes in the ring of the longest batch with payloads of at most `eager_bytes`: one that was almost full, and
+    /// such a payload.
     pub(crate) fn batch_bytes(eager_bytes: usize) -> usize {
         batch::lines_of(FULL_BYTES + message::message_bytes(eager_bytes)) * LINE_BYTES
     }
@@ -122,7 +123,8 @@ impl Outbox {
         self.messages == 0
     }
 
-    /// Takes note of the peer's count of consumed lines, as its lower 32 bits. It may only grow, up to what was written.
+    /// Takes note of the peer's count of consumed lines, as its lower 32 bits. It may only grow, up to what was
+    /// written.
     #[inline]
     pub(crate) fn peer_consumed(&mut self, low: u32) -> Result<(), ChannelError> {
         let more = u64::from(low.wrapping_sub(self.consumed_by_peer as u32));
@@ -204,7 +206,8 @@ impl Outbox {
         batch::lines_of(self.end - HEAD_BYTES)
     }
 
-    /// Gives the batch its head and its commit word, in its first line where that is made last; says how many lines it has.
+    /// Gives the batch its head and its commit word, in its first line where that is made last; says how many lines it
+    /// has.
     ///
     /// # Errors
     /// When messages were put into it that did not fit: it would be written over what the peer has not read.
@@ -257,7 +260,8 @@ impl Outbox {
         self.around_the_end(self.written + 1, bytes)
     }
 
-    /// The batch as contiguous pieces, in the order to write them; none but the last of those that are not empty ends it.
+    /// The batch as contiguous pieces, in the order to write them; none but the last of those that are not empty ends
+    /// it.
     ///
     /// # Errors
     /// As for [`Outbox::close_batch`].
@@ -315,8 +319,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// The batch was written. Where batches are long, says where the next one will stand behind its first line, which the reader polls:
-    /// offset and bytes.
+    /// The batch was written. Where batches are long, says where the next one will stand behind its first line, which
+    /// the reader polls: offset and bytes.
     #[inline]
     pub(crate) fn written(&mut self) -> Option<(usize, usize)> {
         let lines = self.lines();

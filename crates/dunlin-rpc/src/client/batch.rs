@@ -77,8 +77,8 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// Sends the calls and waits for all: one result for each, in order. Any number of calls may be in a batch; as many as the
-    /// lane holds are out at once.
+    /// Sends the calls and waits for all: one result for each, in order. Any number of calls may be in a batch; as many
+    /// as the lane holds are out at once.
     ///
     /// # Errors
     /// When there is no connection, so that nothing was sent.

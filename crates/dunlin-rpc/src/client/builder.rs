@@ -79,8 +79,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The group of this client's connections at servers of the preset `scalerpc` that change turns together ([`crate::ServerBuilder::pace`]), from
-    /// zero: who calls several of them at the same time wants the same at each. [`crate::Peers`] sees to that by itself; without either the server chooses.
+    /// The group of this client's connections at servers of the preset `scalerpc` that change turns together
+    /// ([`crate::ServerBuilder::pace`]), from zero: who calls several of them at the same time wants the same at each.
+    /// [`crate::Peers`] sees to that by itself; without either the server chooses.
     pub fn group(mut self, group: usize) -> Self {
         self.group = Some(group);
         self
@@ -104,32 +105,33 @@ impl ClientBuilder {
         self
     }
 
-    /// Most lanes (queue pairs) of the connection handle, for presets whose threads share them: from 1 to 256. As many as there are
-    /// cores by default, because more threads do not send at once.
+    /// Most lanes (queue pairs) of the connection handle, for presets whose threads share them: from 1 to 256. As many
+    /// as there are cores by default, because more threads do not send at once.
     pub fn lanes(mut self, most: usize) -> Self {
         self.lanes = most;
         self
     }
 
-    /// Servers that one thread of the caller's calls at the same time, each by a client with this setting: 1 by default. The preset `auto`
-    /// chooses by it, others ignore it. [`super::Peers`] of more clients count for more.
+    /// Servers that one thread of the caller's calls at the same time, each by a client with this setting: 1 by
+    /// default. The preset `auto` chooses by it, others ignore it. [`super::Peers`] of more clients count for more.
     pub fn servers(mut self, number: usize) -> Self {
         self.servers = number;
         self
     }
 
-    /// Leaves taking answers to a thread of the connection handle that polls all its lanes always, as in FLOCK (§4.3), for presets whose threads
-    /// share lanes; others ignore it. A thread that waits then looks into its own mailbox alone. Threads whose answers come together send
-    /// together, so more requests share a message; but each answer crosses from the dispatcher's core, and the dispatcher needs one, also
-    /// while nothing is called. Off by default: threads that wait look for themselves, and an idle client sleeps.
+    /// Leaves taking answers to a thread of the connection handle that polls all its lanes always, as in FLOCK (§4.3),
+    /// for presets whose threads share lanes; others ignore it. A thread that waits then looks into its own mailbox
+    /// alone. Threads whose answers come together send together, so more requests share a message; but each answer
+    /// crosses from the dispatcher's core, and the dispatcher needs one, also while nothing is called. Off by default:
+    /// threads that wait look for themselves, and an idle client sleeps.
     pub fn dispatched(mut self, always: bool) -> Self {
         self.dispatched = always;
         self
     }
 
-    /// Tells the server each so often (at least 10 ms) what the client does, under a name of at most 64 bytes: which thread is on which
-    /// lane, migrations, coalescing degree. Whoever watches the server sees it (`dunlin top`). A thread of its own does it, with a
-    /// lane or port like any other. Off by default.
+    /// Tells the server each so often (at least 10 ms) what the client does, under a name of at most 64 bytes: which
+    /// thread is on which lane, migrations, coalescing degree. Whoever watches the server sees it (`dunlin top`). A
+    /// thread of its own does it, with a lane or port like any other. Off by default.
     pub fn reports_figures(mut self, name: impl Into<String>, every: Duration) -> Self {
         let name = name.into();
         self.reporting = Some(Reporting { name, every });
@@ -174,10 +176,10 @@ impl ClientBuilder {
         Client::start(self.recipe(way, fabrics))
     }
 
-    /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring across is handed
-    /// over at the server's desk. This is how clients run on simulated hosts. There, each simulated thread has a
-    /// [`crate::Pipeline`] of its own, made before; the lanes of threads and futures are those of the real thread that drives
-    /// the cluster.
+    /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring
+    /// across is handed over at the server's desk. This is how clients run on simulated hosts. There, each simulated
+    /// thread has a [`crate::Pipeline`] of its own, made before; the lanes of threads and futures are those of the real
+    /// thread that drives the cluster.
     ///
     /// # Errors
     /// When a setting is out of range, the server refuses, or the device fails.
@@ -287,8 +289,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Recipe {
-    /// Makes a lane, or a port at the connection handle, for who keeps at most `window` calls out, until `until` or for as long as making a connection
-    /// may take.
+    /// Makes a lane, or a port at the connection handle, for who keeps at most `window` calls out, until `until` or for
+    /// as long as making a connection may take.
     pub(super) fn open(
         &self,
         owner: Owner,
@@ -298,8 +300,8 @@ impl Recipe {
         self.open_among(1, (owner, window), &mut None, until)
     }
 
-    /// As [`Recipe::open`], for a thread that has lanes to so many servers. `group`: the thread's at those that change turns together, which the first of
-    /// them tells.
+    /// As [`Recipe::open`], for a thread that has lanes to so many servers. `group`: the thread's at those that change
+    /// turns together, which the first of them tells.
     pub(super) fn open_among(
         &self,
         servers: usize,
@@ -316,7 +318,8 @@ impl Recipe {
                 (fabric, Some(reached))
             }
         };
-        // Counted from now on, not from when it is made, which takes a while: of many threads that come at once each would find none.
+        // Counted from now on, not from when it is made, which takes a while: of many threads that come at once each
+        // would find none.
         let mut token = Arc::clone(&self.deep);
         let mut situation = Situation {
             servers: servers.max(self.servers),

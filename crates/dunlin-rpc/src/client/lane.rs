@@ -1,5 +1,5 @@
-//! What a lane is to its users: something that calls are submitted to and answers come from, whatever stands behind it. An engine without
-//! threads or clocks; its users poll it.
+//! What a lane is to its users: something that calls are submitted to and answers come from, whatever stands behind it.
+//! An engine without threads or clocks; its users poll it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// A call on a lane: slot in the lower half, generation of the slot in the upper, so that a late answer is never taken for another call's.
+/// A call on a lane: slot in the lower half, generation of the slot in the upper, so that a late answer is never taken
+/// for another call's.
 pub(crate) type CallId = u64;
 
 /// One-sided operations that wait for a flush, at most.
@@ -78,7 +79,8 @@ pub(crate) trait Sink {
 
 /// A lane, whatever its device.
 pub(crate) trait Lane: Send {
-    /// Sends a short request with the next flush, if nothing at all stands against it; else [`Lane::submit`] says what does.
+    /// Sends a short request with the next flush, if nothing at all stands against it; else [`Lane::submit`] says what
+    /// does.
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId>;
     /// Sends a request with the next flush. `Ok(None)`: the ring is full, poll and try again with the same body.
     fn submit(
@@ -87,7 +89,8 @@ pub(crate) trait Lane: Send {
         body: &mut Body<'_>,
         tag: u64,
     ) -> Result<Option<CallId>, CallError>;
-    /// Asks for a region of this name with the next flush; the answer is an encoded [`Attached`]. `Ok(None)` as for [`Lane::submit`].
+    /// Asks for a region of this name with the next flush; the answer is an encoded [`Attached`]. `Ok(None)` as for
+    /// [`Lane::submit`].
     fn submit_attach(&mut self, name: &str, tag: u64) -> Result<Option<CallId>, CallError>;
     /// The server has granted the region with this number at the client.
     fn set_attached(&mut self, region: u64, attached: Attached);
@@ -99,18 +102,20 @@ pub(crate) trait Lane: Send {
         wanted: &Wanted<'_>,
         tag: u64,
     ) -> Result<Submitted, CallError>;
-    /// Hands the batch to the device. An error ends the lane, after every call has been completed with it; so do those of the
-    /// other methods with a sink.
+    /// Hands the batch to the device. An error ends the lane, after every call has been completed with it; so do those
+    /// of the other methods with a sink.
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), CallError>;
     /// Whether requests of futures may wait for the driver's next look, so that those of many tasks leave together.
     fn gathers(&self) -> bool {
         false
     }
-    /// What it shares with other lanes, where it can: lanes that are opened beside it use the same. Then [`Lane::gather`] keeps its batch there.
+    /// What it shares with other lanes, where it can: lanes that are opened beside it use the same. Then
+    /// [`Lane::gather`] keeps its batch there.
     fn queue(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
-    /// As [`Lane::flush`], but the batch may wait in the queue that it shares, for [`Lane::send_gathered`] of any lane there.
+    /// As [`Lane::flush`], but the batch may wait in the queue that it shares, for [`Lane::send_gathered`] of any lane
+    /// there.
     fn gather(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         self.flush(sink)
     }

@@ -1,12 +1,13 @@
 //! The client: a handle on a server that any thread may use, and its drivers.
 //!
-//! Each thread that calls has a lane of its own ([`thread_lane`]), so threads share nothing on their way; with presets that share, it is a port of the
-//! connection handle. Futures share one lane with a
-//! driver thread ([`driver`]), a [`Pipeline`] owns one. A lane that was lost is made anew by the next call.
+//! Each thread that calls has a lane of its own ([`thread_lane`]), so threads share nothing on their way; with presets
+//! that share, it is a port of the connection handle. Futures share one lane with a driver thread ([`driver`]), a
+//! [`Pipeline`] owns one. A lane that was lost is made anew by the next call.
 
 mod batch;
 mod builder;
 pub(crate) mod channel_lane;
+pub(crate) mod core;
 pub(crate) mod datagram_lane;
 mod driver;
 pub(crate) mod lane;
@@ -144,8 +145,8 @@ impl Client {
         &self.core.info
     }
 
-    /// What the connection handle is doing; `None` while threads share nothing: with some presets always, with `auto` on shared memory up to the third
-    /// lane. Also in a process that was forked since.
+    /// What the connection handle is doing; `None` while threads share nothing: with some presets always, with `auto`
+    /// on shared memory up to the third lane. Also in a process that was forked since.
     pub fn figures(&self) -> Option<crate::sharing::handle::HandleFigures> {
         self.core.check().ok()?;
         let figures = self.core.recipe.handle().map(|handle| handle.figures());
@@ -156,8 +157,8 @@ impl Client {
     /// What the server shows of itself: load, connections, clients of the queue-pair scheduler.
     ///
     /// # Errors
-    /// As for [`Client::call`]; [`CallError::UnknownHandler`] when the server does not show them, [`CallError::Unreadable`] when it is
-    /// of another version.
+    /// As for [`Client::call`]; [`CallError::UnknownHandler`] when the server does not show them,
+    /// [`CallError::Unreadable`] when it is of another version.
     pub fn server_figures(&self) -> Result<crate::ServerFigures, CallError> {
         let answer = self.call(crate::FIGURES, &[])?;
         crate::ServerFigures::decode(&answer).map_err(CallError::Unreadable)
@@ -202,7 +203,8 @@ impl Client {
         thread_lane::with(&self.core, limit, |lane, _| Ok(lane.longest()))
     }
 
-    /// A request of `length` bytes to fill in place, in memory that the server reads by itself. For [`Client::call_buffer`].
+    /// A request of `length` bytes to fill in place, in memory that the server reads by itself. For
+    /// [`Client::call_buffer`].
     ///
     /// # Errors
     /// When the server takes no message so long, or there is no connection.
@@ -284,8 +286,8 @@ impl Client {
         self.pipeline_of(self.core.recipe.channel.max_outstanding)
     }
 
-    /// A lane for a loop that keeps `window` calls out, about. That is no limit; the preset `auto` chooses by it between a lane of the loop's own and
-    /// one that it shares with other threads.
+    /// A lane for a loop that keeps `window` calls out, about. That is no limit; the preset `auto` chooses by it
+    /// between a lane of the loop's own and one that it shares with other threads.
     ///
     /// # Errors
     /// When no connection can be made.
@@ -306,8 +308,8 @@ impl Client {
         self.core.is_closed()
     }
 
-    /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last clone is dropped. In a process
-    /// that was forked since, neither does anything: the connections are the parent's.
+    /// Closes the connections of all threads and clones: calls that are out fail. Otherwise that happens when the last
+    /// clone is dropped. In a process that was forked since, neither does anything: the connections are the parent's.
     pub fn close(&self) {
         if !self.core.is_here() {
             return;

@@ -1,5 +1,5 @@
-//! Many servers of one thread (FaSST §4): its sessions share a queue pair, and a batch of requests leaves with one doorbell, whoever they
-//! are for.
+//! Many servers of one thread (FaSST §4): its sessions share a queue pair, and a batch of requests leaves with one
+//! doorbell, whoever they are for.
 
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,10 @@ const POLLS_PER_CHECK: u32 = 4096;
 
 /// Calls of one thread to several servers, each out with a tag of the caller's and answered by callback in any order.
 ///
-/// With the preset `fasst` all sessions stand on one queue pair, and what is submitted between two polls leaves with one doorbell: so also with
-/// `auto`, where there are many servers and the network loses no packets. With other presets it is a set of [`super::Pipeline`]s. As those, it does not reconnect: a server that is lost takes the calls to it along, and
-/// calls to the others go on.
+/// With the preset `fasst` all sessions stand on one queue pair, and what is submitted between two polls leaves with
+/// one doorbell: so also with `auto`, where there are many servers and the network loses no packets. With other presets
+/// it is a set of [`super::Pipeline`]s. As those, it does not reconnect: a server that is lost takes the calls to it
+/// along, and calls to the others go on.
 pub struct Peers {
     lanes: Owned<Vec<Box<dyn Lane>>>,
     /// All lanes share one queue: a look of one shows what has come for all.
@@ -107,8 +108,8 @@ impl Peers {
         self.lanes.iter().map(|lane| lane.outstanding()).sum()
     }
 
-    /// Puts a call to a server into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is no room, poll
-    /// first.
+    /// Puts a call to a server into the batch; it leaves with the next poll, or earlier when the batch is full.
+    /// `false`: there is no room, poll first.
     ///
     /// # Errors
     /// When the call cannot be sent at all, as when that server is lost.
@@ -139,8 +140,8 @@ impl Peers {
         Ok(submitted)
     }
 
-    /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were. Calls to a server that
-    /// is lost end with an error. In a process that was forked since nothing is sent or taken.
+    /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were.
+    /// Calls to a server that is lost end with an error. In a process that was forked since nothing is sent or taken.
     #[inline]
     pub fn poll(&mut self, mut answer: impl FnMut(usize, u64, Result<&[u8], CallError>)) -> usize {
         if !self.lanes.is_here() {

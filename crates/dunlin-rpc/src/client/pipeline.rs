@@ -21,10 +21,11 @@ const POLLS_PER_CHECK: u32 = 1024;
 /// A pipeline ends when it is dropped; its client's end is not its own.
 static NEVER_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Many calls out at once, each with a tag of the caller's, answered by callback in any order. Made by [`super::Client::pipeline`].
+/// Many calls out at once, each with a tag of the caller's, answered by callback in any order. Made by
+/// [`super::Client::pipeline`].
 ///
-/// A pipeline does not reconnect: when its connection is lost, every call that is out ends with an error and the pipeline is of no more
-/// use.
+/// A pipeline does not reconnect: when its connection is lost, every call that is out ends with an error and the
+/// pipeline is of no more use.
 pub struct Pipeline {
     lane: Owned<Box<dyn Lane>>,
     wait: WaitMode,
@@ -76,7 +77,8 @@ impl Pipeline {
         self.lane.outstanding()
     }
 
-    /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is no room, poll first.
+    /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is
+    /// no room, poll first.
     ///
     /// # Errors
     /// When the call cannot be sent at all.
@@ -130,8 +132,8 @@ impl Pipeline {
         }
     }
 
-    /// Reads `length` bytes of a region; as for [`Pipeline::submit`], and the answer is the bytes. The first operation on a region waits
-    /// until it is attached on this connection.
+    /// Reads `length` bytes of a region; as for [`Pipeline::submit`], and the answer is the bytes. The first operation
+    /// on a region waits until it is attached on this connection.
     ///
     /// # Errors
     /// When it cannot be sent at all: see [`super::RemoteRegion::read`].

@@ -1,5 +1,5 @@
-//! Memory of the server's that this client reads and writes itself (FLOCK §6): the server names and grants it, a client attaches it, and
-//! from then on the server's processor has no part in an operation.
+//! Memory of the server's that this client reads and writes itself (FLOCK §6): the server names and grants it, a client
+//! attaches it, and from then on the server's processor has no part in an operation.
 //!
 //! A grant is of one connection, so each lane asks for its own with the first operation that it carries.
 
@@ -20,8 +20,8 @@ use crate::error::CallError;
 
 /// A region of the server's memory. Cheap to clone; any thread may use any clone.
 ///
-/// Operations that are out at the same time happen in no particular order, and a WRITE or READ of more than 8 bytes is not atomic
-/// against others. Atomics are atomic among themselves. Made by [`super::Client::attach`].
+/// Operations that are out at the same time happen in no particular order, and a WRITE or READ of more than 8 bytes is
+/// not atomic against others. Atomics are atomic among themselves. Made by [`super::Client::attach`].
 #[derive(Clone)]
 pub struct RemoteRegion {
     core: Arc<Core>,
@@ -223,7 +223,8 @@ impl RemoteRegion {
         self.operate(offset, Wanted::Write(bytes)).map(drop)
     }
 
-    /// Adds to the 8 bytes at `offset`, a number in the byte order of the server's machine, and says what it was before.
+    /// Adds to the 8 bytes at `offset`, a number in the byte order of the server's machine, and says what it was
+    /// before.
     ///
     /// # Errors
     /// See [`CallError`]; when the connection was lost it may have been added.

@@ -72,7 +72,8 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// A request to fill in place, in registered memory: the server reads it from here, so a long request is copied once only.
+/// A request to fill in place, in registered memory: the server reads it from here, so a long request is copied once
+/// only.
 pub struct RequestBuffer(pub(super) Box<dyn BytesMut>);
 
 impl Deref for RequestBuffer {

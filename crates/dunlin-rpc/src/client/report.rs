@@ -97,7 +97,8 @@ pub(super) fn start(core: &Arc<Core>, reporting: &Reporting) -> std::io::Result<
     Ok(thread.thread().clone())
 }
 
-/// One report; `false` when the client has ended. A server that is away or does not listen is asked again the next time.
+/// One report; `false` when the client has ended. A server that is away or does not listen is asked again the next
+/// time.
 fn report(core: &Weak<Core>, name: &str) -> bool {
     let Some(client) = core.upgrade().map(|core| Client { core }) else {
         return false;

@@ -1,55 +1,71 @@
-//! The calls that are out: whose each is, and whether anybody still wants its answer. All lanes keep theirs in this table.
+//! The calls that are out: whose each is, and whether anybody still wants its answer. All lanes keep theirs in this
+//! table.
 
 use super::lane::CallId;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Free,
-    Waiting,
-    Abandoned,
-}
+/// Bits of a slot's word: the call is out and waited for, or out and not. Neither: the slot is free.
+const WAITING: u64 = 1;
+const ABANDONED: u64 = 2;
+/// Where the marks of a lane begin.
+const MARKS_SHIFT: u32 = 8;
+/// What a name has of the word.
+const GENERATION: u64 = !0 << 32;
 
 /// A call that may be out. Small, because every call touches one.
 #[derive(Clone, Copy, Debug)]
-struct Slot<E> {
+struct Slot {
+    /// Its owner's name for the call; of a free slot, the next one that is free.
     tag: u64,
-    generation: u32,
-    state: State,
-    extra: E,
+    /// `generation (32 bits) | marks | state`: one comparison tells whether an answer is for a call that is waited for and
+    /// has no marks, as nearly all are.
+    word: u64,
+}
+
+impl Slot {
+    #[inline]
+    fn is_out(&self) -> bool {
+        self.word & (WAITING | ABANDONED) != 0
+    }
 }
 
 /// A call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended<E> {
+pub(crate) struct Ended {
     /// Whose it was; `None`: nobody wants the answer any more.
     pub(crate) tag: Option<u64>,
-    pub(crate) extra: E,
+    /// See [`Slots::mark`].
+    pub(crate) marks: u8,
 }
 
 /// All of them; `E` is what a lane wants to know of a call besides.
 #[derive(Debug)]
 pub(crate) struct Slots<E> {
-    slots: Box<[Slot<E>]>,
-    free: Vec<u32>,
+    slots: Box<[Slot]>,
+    extras: Box<[E]>,
+    /// The first that is free, which names the next; as many as there are slots when none is.
+    free: u32,
+    out: usize,
     abandoned: usize,
 }
 
 #[inline]
-fn name(index: u32, generation: u32) -> CallId {
-    u64::from(index) | u64::from(generation) << 32
+fn name(index: u32, word: u64) -> CallId {
+    u64::from(index) | word & GENERATION
+}
+
+#[inline]
+fn index_of(call: CallId) -> usize {
+    call as u32 as usize
 }
 
 impl<E: Copy + Default> Slots<E> {
     pub(crate) fn new(most: usize) -> Self {
-        let free = Slot {
-            tag: 0,
-            generation: 0,
-            state: State::Free,
-            extra: E::default(),
-        };
+        let slot = |next| Slot { tag: next, word: 0 };
         Self {
-            slots: vec![free; most].into(),
-            free: (0..most as u32).rev().collect(),
+            slots: (1..=most as u64).map(slot).collect(),
+            extras: vec![E::default(); most].into(),
+            free: 0,
+            out: 0,
             abandoned: 0,
         }
     }
@@ -57,10 +73,17 @@ impl<E: Copy + Default> Slots<E> {
     /// Names a call, unless as many as there may be are out.
     #[inline]
     pub(crate) fn begin(&mut self, tag: u64, extra: E) -> Option<CallId> {
-        let index = self.free.pop()?;
-        let slot = &mut self.slots[index as usize];
-        (slot.tag, slot.extra, slot.state) = (tag, extra, State::Waiting);
-        Some(name(index, slot.generation))
+        let index = self.free;
+        let slot = self.slots.get_mut(index as usize)?;
+        self.free = slot.tag as u32;
+        self.out += 1;
+        slot.tag = tag;
+        slot.word |= WAITING;
+        let call = name(index, slot.word);
+        if size_of::<E>() > 0 {
+            self.extras[index as usize] = extra;
+        }
+        Some(call)
     }
 
     /// As [`Slots::begin`], where somebody else counts the generations of a slot.
@@ -71,17 +94,16 @@ impl<E: Copy + Default> Slots<E> {
         extra: E,
         generation: impl FnOnce(u32) -> u32,
     ) -> Option<CallId> {
-        let index = *self.free.last()?;
-        self.slots[index as usize].generation = generation(index);
+        let index = self.free;
+        self.slots.get_mut(index as usize)?.word = u64::from(generation(index)) << 32;
         self.begin(tag, extra)
     }
 
     #[inline]
     fn index(&self, call: CallId) -> Option<usize> {
-        let index = call as u32 as usize;
-        let slot = self.slots.get(index)?;
-        let out = slot.generation == (call >> 32) as u32 && slot.state != State::Free;
-        out.then_some(index)
+        let slot = self.slots.get(index_of(call))?;
+        let is_it = (slot.word ^ call) & GENERATION == 0 && slot.is_out();
+        is_it.then_some(index_of(call))
     }
 
     /// Whether the call is out.
@@ -93,22 +115,51 @@ impl<E: Copy + Default> Slots<E> {
     /// What the lane knows of a call, if it is out.
     #[inline]
     pub(crate) fn extra(&mut self, call: CallId) -> Option<&mut E> {
-        self.index(call).map(|index| &mut self.slots[index].extra)
+        self.index(call).map(|index| &mut self.extras[index])
+    }
+
+    /// Marks a call that is out by some of eight bits, and says which marks it had; `None`: it is not out.
+    pub(crate) fn mark(&mut self, call: CallId, marks: u8) -> Option<u8> {
+        let index = self.index(call)?;
+        let word = &mut self.slots[index].word;
+        let had = (*word >> MARKS_SHIFT) as u8;
+        *word |= u64::from(marks) << MARKS_SHIFT;
+        Some(had)
+    }
+
+    /// Frees the slot of a call that is out.
+    #[inline(always)]
+    fn free(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        slot.word = (slot.word & GENERATION).wrapping_add(1 << 32);
+        slot.tag = u64::from(self.free);
+        self.free = index as u32;
+        self.out -= 1;
+    }
+
+    /// Frees the slot of a call that is waited for and has no marks, and says whose it was. `None`: it is another, if it is
+    /// one; [`Slots::finish`] knows.
+    #[inline(always)]
+    pub(crate) fn finish_waiting(&mut self, call: CallId) -> Option<u64> {
+        let slot = self.slots.get(index_of(call))?;
+        if slot.word != call & GENERATION | WAITING {
+            return None;
+        }
+        let tag = slot.tag;
+        self.free(index_of(call));
+        Some(tag)
     }
 
     /// Frees the slot; `None`: the call is not out.
-    #[inline]
-    pub(crate) fn finish(&mut self, call: CallId) -> Option<Ended<E>> {
+    pub(crate) fn finish(&mut self, call: CallId) -> Option<Ended> {
         let index = self.index(call)?;
-        let slot = &mut self.slots[index];
-        let wanted = slot.state == State::Waiting;
-        slot.state = State::Free;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(index as u32);
+        let Slot { tag, word } = self.slots[index];
+        let wanted = word & WAITING != 0;
         self.abandoned -= usize::from(!wanted);
+        self.free(index);
         Some(Ended {
-            tag: wanted.then_some(slot.tag),
-            extra: slot.extra,
+            tag: wanted.then_some(tag),
+            marks: (word >> MARKS_SHIFT) as u8,
         })
     }
 
@@ -117,22 +168,23 @@ impl<E: Copy + Default> Slots<E> {
         let Some(index) = self.index(call) else {
             return false;
         };
-        let state = std::mem::replace(&mut self.slots[index].state, State::Abandoned);
-        let waited = state == State::Waiting;
+        let word = &mut self.slots[index].word;
+        let waited = *word & WAITING != 0;
+        *word = *word & !WAITING | ABANDONED;
         self.abandoned += usize::from(waited);
         waited
     }
 
     /// Calls that are out, with what the lane knows of each.
     pub(crate) fn out(&self) -> impl Iterator<Item = (CallId, E)> + '_ {
-        let all = (0..).zip(&self.slots);
-        all.filter(|(_, slot)| slot.state != State::Free)
-            .map(|(index, slot)| (name(index, slot.generation), slot.extra))
+        let all = (0..).zip(&self.slots).zip(&self.extras);
+        all.filter(|((_, slot), _)| slot.is_out())
+            .map(|((index, slot), extra)| (name(index, slot.word), *extra))
     }
 
     #[inline]
     pub(crate) fn outstanding(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.out
     }
 
     /// Whether calls are out, and all of them are abandoned.
@@ -142,7 +194,7 @@ impl<E: Copy + Default> Slots<E> {
 
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.out == self.slots.len()
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -163,25 +215,45 @@ mod tests {
         assert!(slots.is_full());
         let ended = Ended {
             tag: Some(7),
-            extra: 1,
+            marks: 0,
         };
         assert_eq!(slots.finish(first), Some(ended));
         assert_eq!(slots.finish(first), None);
+        assert_eq!(slots.finish_waiting(first), None);
         let third = slots.begin(9, 3).unwrap();
         assert_eq!(slots.finish(first), None);
+        assert_eq!(slots.finish_waiting(first), None);
         assert!(slots.abandon(third));
         assert!(!slots.abandon(third));
         assert!(!slots.only_abandoned());
-        assert_eq!(slots.finish(second).unwrap().tag, Some(8));
+        assert_eq!(slots.finish_waiting(second), Some(8));
         assert!(slots.only_abandoned());
         assert_eq!(slots.out().collect::<Vec<_>>(), [(third, 3)]);
         let ended = Ended {
             tag: None,
-            extra: 3,
+            marks: 0,
         };
+        assert_eq!(slots.finish_waiting(third), None);
         assert_eq!(slots.finish(third), Some(ended));
         assert_eq!(slots.outstanding(), 0);
         assert!(!slots.only_abandoned());
+    }
+
+    #[test]
+    fn marks_end_with_their_call() {
+        let mut slots: Slots<()> = Slots::new(1);
+        let call = slots.begin(7, ()).unwrap();
+        assert_eq!(slots.mark(call, 1), Some(0));
+        assert_eq!(slots.mark(call, 2), Some(1));
+        assert_eq!(slots.finish_waiting(call), None);
+        let ended = Ended {
+            tag: Some(7),
+            marks: 3,
+        };
+        assert_eq!(slots.finish(call), Some(ended));
+        assert_eq!(slots.mark(call, 1), None);
+        let next = slots.begin(8, ()).unwrap();
+        assert_eq!(slots.finish_waiting(next), Some(8));
     }
 
     #[test]

@@ -16,7 +16,8 @@ use super::{Core, Place};
 use crate::error::CallError;
 use crate::fabric::Owner;
 
-/// A thread's lane. Its owner is the thread; the client only ever locks it to close it, so the lock has no rivals on the way of a call.
+/// A thread's lane. Its owner is the thread; the client only ever locks it to close it, so the lock has no rivals on
+/// the way of a call.
 pub(super) struct ThreadLane {
     place: Mutex<Place>,
 }

@@ -1,4 +1,5 @@
-//! How a thread waits for a lane: it polls for a while, then sleeps until the server wakes it, and never beyond its deadline.
+//! How a thread waits for a lane: it polls for a while, then sleeps until the server wakes it, and never beyond its
+//! deadline.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ const POLLS_PER_CLOCK: u32 = 64;
 const CLOCKS_PER_CHECK: u32 = 64;
 /// How long to go on looking after sleep was announced: longer than a store takes to become visible anywhere.
 const GRACE: Duration = Duration::from_micros(20);
-/// Which part of the time that it has waited already a thread leaves its core to others while its peer has not heard of its sleep.
+/// Which part of the time that it has waited already a thread leaves its core to others while its peer has not heard of
+/// its sleep.
 const UNHEARD_SHARE: u32 = 8;
 const LONGEST_UNHEARD_PAUSE: Duration = Duration::from_millis(20);
 /// Longest sleep: bounds the harm of a wake-up that was lost after all.
@@ -42,8 +44,8 @@ pub(super) struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    /// For at most `limit`, counted from the first look at the clock (a call that is answered at once never looks), and until
-    /// `closed` is set.
+    /// For at most `limit`, counted from the first look at the clock (a call that is answered at once never looks), and
+    /// until `closed` is set.
     #[inline]
     pub(super) fn new(mode: WaitMode, limit: Duration, closed: &'a AtomicBool) -> Self {
         Self {
@@ -142,8 +144,8 @@ impl<'a> Waiter<'a> {
     ) -> Result<(), CallError> {
         let left = self.limit - waited;
         if !lane.prepare_sleep(sink)? {
-            // The longer it has taken, the more threads there are that wait for the same: those who could tell the peer need
-            // the cores more.
+            // The longer it has taken, the more threads there are that wait for the same: those who could tell the peer
+            // need the cores more.
             let pause = (waited / UNHEARD_SHARE).clamp(UNHEARD_PAUSE, LONGEST_UNHEARD_PAUSE);
             thread::sleep(pause.min(left));
             // One look is enough to see whether it was heard by now.

@@ -42,8 +42,8 @@ impl FuzzedHandshake {
         }
     }
 
-    /// Joins a side of the kind that the first byte chooses to a peer that said what an honest one says, changed by what follows: one byte for the
-    /// number that it is about and eight for its value, 255 for the address.
+    /// Joins a side of the kind that the first byte chooses to a peer that said what an honest one says, changed by
+    /// what follows: one byte for the number that it is about and eight for its value, 255 for the address.
     ///
     /// # Panics
     /// Never, whatever the peer says.

@@ -13,7 +13,7 @@ use crate::channel::datagram::fate;
 use crate::channel::datagram::packet::{Cursor, Head, Packet, HEAD_BYTES};
 use crate::channel::datagram::segments::Incoming;
 use crate::channel::inbox::Inbox;
-use crate::channel::message::{Descriptor, Header, HEADER_BYTES};
+use crate::channel::message::{Descriptor, RawHeader, HEADER_BYTES};
 use crate::channel::outbox::Outbox;
 use crate::error::WireFailure;
 
@@ -60,8 +60,9 @@ impl FuzzedRing {
         self.region.memory()
     }
 
-    /// Receives from a ring that holds batches made of `bytes`, whose first says in which form they cross: of each, two bytes say how many lines and messages it claims to have
-    /// (from 250 on: more than it has), and what follows stands in it. So the reader gets beyond the canaries, which no fuzzer guesses.
+    /// Receives from a ring that holds batches made of `bytes`, whose first says in which form they cross: of each, two
+    /// bytes say how many lines and messages it claims to have (from 250 on: more than it has), and what follows stands
+    /// in it. So the reader gets beyond the canaries, which no fuzzer guesses.
     ///
     /// # Panics
     /// When a received message breaks a promise of the inbox.
@@ -126,7 +127,7 @@ impl FuzzedRing {
 /// When what was read is written as other bytes.
 pub fn header(bytes: &[u8]) {
     if let Some((bytes, _)) = bytes.split_first_chunk::<HEADER_BYTES>() {
-        if let Some(header) = Header::read(bytes) {
+        if let Some(header) = RawHeader::read(bytes).decode() {
             // The last byte of the first word means nothing.
             let known = |bytes: &[u8; HEADER_BYTES]| u128::from_le_bytes(*bytes) & !(0xff << 56);
             assert_eq!(known(&header.encode()), known(bytes));
@@ -134,7 +135,8 @@ pub fn header(bytes: &[u8]) {
     }
 }
 
-/// Reads a datagram from anybody: its head, its messages, and each message as a segment, as a question and as an answer about calls.
+/// Reads a datagram from anybody: its head, its messages, and each message as a segment, as a question and as an answer
+/// about calls.
 ///
 /// # Panics
 /// When what was read leaves the datagram, or is written as other bytes.

@@ -34,7 +34,8 @@ impl FuzzedPools {
         }
     }
 
-    /// Has the ends of a pool look while their memory is written; the first byte chooses: static mapping, by turns, HERD's zone.
+    /// Has the ends of a pool look while their memory is written; the first byte chooses: static mapping, by turns,
+    /// HERD's zone.
     ///
     /// # Panics
     /// When an end takes a message that leaves its limits.

@@ -37,7 +37,8 @@ pub fn credits(bytes: &[u8]) {
     }
 }
 
-/// Reads what a client says of itself, what a server says of itself, and a server's answer about its turns. The first byte chooses.
+/// Reads what a client says of itself, what a server says of itself, and a server's answer about its turns. The first
+/// byte chooses.
 ///
 /// # Panics
 /// When a report that was taken breaks its limits.

@@ -1,13 +1,14 @@
 //! One client's connection at the server: takes requests, runs or hands out their handlers, sends responses.
 
 use std::collections::VecDeque;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use dunlin_verbs::{Device, QueuePair, Region, Work};
 
 use super::handler::{
-    Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Request, Responder,
+    Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Limits, Request,
+    Responder,
 };
 use super::region::ServedRegions;
 use super::statistics::Counters;
@@ -16,7 +17,7 @@ use crate::admission::lane::Admitted;
 use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
 use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::Attached;
-use crate::channel::{Channel, ChannelError};
+use crate::channel::{Asked, Channel, ChannelError};
 use crate::effort;
 use crate::error::{FailureReason, WireFailure};
 use crate::{memory, HandlerId};
@@ -39,6 +40,16 @@ pub(super) enum Outcome {
     Short(Vec<u8>),
     Long(Box<dyn BytesMut>),
     Failure(WireFailure),
+}
+
+/// What came of short requests.
+struct Served {
+    /// Messages that were taken.
+    messages: usize,
+    /// The last of them, if its answer is not on its way.
+    other: Option<Header>,
+    /// How its handler ended, if it ran.
+    outcome: Option<Outcome>,
 }
 
 /// What connections of a poller share.
@@ -108,8 +119,13 @@ impl Outcome {
                 Elsewhere::Exported(buffer) => Self::Long(buffer),
             },
             Ok(Err(error)) => Self::Failure(error.into_failure()),
-            Err(_) => Self::Failure(WireFailure::new(FailureReason::Panicked, 0, "")),
+            Err(_) => Self::panicked(),
         }
+    }
+
+    /// Of a handler that panicked.
+    fn panicked() -> Self {
+        Self::Failure(WireFailure::new(FailureReason::Panicked, 0, ""))
     }
 }
 
@@ -163,20 +179,19 @@ impl<C: Channel> Connection<C> {
         if !self.backlog.is_empty() {
             taken += self.send_backlog()?;
         }
-        while taken < POLL_BUDGET {
-            // Before room is made, because a batch takes whole lines of it when it is written.
-            self.channel.end_batch()?;
-            // Room first: a request that is taken is answered, and one that is not waits in the ring.
-            if self.is_full() || !self.channel.make_room(self.channel.eager_bytes())? {
-                break;
-            }
-            let Some(header) = self.channel.receive()? else {
+        while taken < POLL_BUDGET && !self.is_full() {
+            let served = self.serve(POLL_BUDGET - taken, context)?;
+            taken += served.messages;
+            let Some(header) = served.other else {
                 break;
             };
-            taken += 1;
-            self.dispatch(header, context)?;
+            match served.outcome {
+                Some(outcome) => self.respond(header.call, outcome)?,
+                None => self.dispatch(header, context)?,
+            }
             if Self::READS_ARE_COPIES && header.kind == Kind::LongRequest {
-                // It is here already: its handler runs while it is in the cache, and the next one lands in the same buffer.
+                // It is here already: its handler runs while it is in the cache, and the next one lands in the same
+                // buffer.
                 taken += self.progress(context)?;
             }
         }
@@ -191,6 +206,73 @@ impl<C: Channel> Connection<C> {
             admitted.attend(ring, taken)?;
         }
         Ok(taken)
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            eager: self.channel.eager_bytes(),
+            longest: self.channel.longest(),
+        }
+    }
+
+    /// Runs the handlers of short requests on this thread, as long as their answers are short, too. Ends at a message that
+    /// is not of this kind, or whose handler has ended in another way.
+    #[inline]
+    fn serve(&mut self, most: usize, context: &Context) -> Result<Served, ChannelError> {
+        let limits = self.limits();
+        let Self {
+            channel,
+            admitted,
+            id,
+            draining,
+            ..
+        } = self;
+        let mut ran = 0;
+        let mut running = None;
+        let mut outcome = None;
+        let mut run = |asked: Asked<'_, C::Device>| {
+            let Some(Execution::Inline(function)) = context.handlers.get(asked.handler) else {
+                return None;
+            };
+            // What is refused here is refused again, with the reason, where it is dispatched.
+            let refused = |admitted: &mut Admitted| admitted.take().is_err();
+            if *draining || admitted.as_mut().is_some_and(refused) {
+                return None;
+            }
+            C::Device::charge(effort::SERVED);
+            ran += 1;
+            running = Some(asked.call);
+            let mut responder = Responder::new(asked.place, &limits, asked.exports);
+            let request = Request {
+                handler: asked.handler,
+                payload: asked.payload,
+                connection: *id,
+            };
+            let result = function(&request, &mut responder);
+            running = None;
+            if let (Ok(()), Some(length)) = (&result, responder.written_in_place()) {
+                return Some(length);
+            }
+            outcome = Some(Outcome::new(Ok(result), responder.elsewhere()));
+            None
+        };
+        // A panic is caught once for all of them: whose it was is known, and the channel is as before the handler ran.
+        let served = catch_unwind(AssertUnwindSafe(|| channel.serve(most, &mut run)));
+        context.counters.requests(ran);
+        let (messages, other) = match (served, running) {
+            (Ok(served), _) => served?,
+            (Err(_), Some(call)) => {
+                outcome = Some(Outcome::panicked());
+                (ran as usize, Some(Header::new(Kind::Request, 0, call, 0)))
+            }
+            // Not a handler's.
+            (Err(panic), None) => resume_unwind(panic),
+        };
+        Ok(Served {
+            messages,
+            other,
+            outcome,
+        })
     }
 
     /// Whether credits are to be looked after, whatever has come.
@@ -348,8 +430,8 @@ impl<C: Channel> Connection<C> {
         }
     }
 
-    /// Runs a handler on this thread, for the request that was received last or one that has landed. `has_place`: there is room for
-    /// its answer, and none waits before it.
+    /// Runs a handler on this thread, for the request that was received last or one that has landed. `has_place`: there
+    /// is room for its answer, and none waits before it.
     #[inline]
     fn run(
         &mut self,
@@ -358,10 +440,10 @@ impl<C: Channel> Connection<C> {
         landed: Option<&[u8]>,
         has_place: bool,
     ) -> Result<(), ChannelError> {
-        let limits = (self.channel.eager_bytes(), self.channel.longest());
+        let limits = self.limits();
         C::Device::charge(effort::SERVED);
         let (payload, place, exporter) = self.channel.exchange(header, has_place);
-        let mut responder = Responder::new(place, limits, exporter);
+        let mut responder = Responder::new(place, &limits, exporter);
         let request = Request {
             handler: header.handler,
             payload: landed.unwrap_or(payload),
@@ -559,8 +641,8 @@ impl<C: Channel> Connection<C> {
         self.exported.push((call, buffer));
     }
 
-    /// Stops taking requests: what was taken is answered, later ones are refused. Asked again until the client could be told: without that
-    /// one whose lane is not active would wait for credits.
+    /// Stops taking requests: what was taken is answered, later ones are refused. Asked again until the client could be
+    /// told: without that one whose lane is not active would wait for credits.
     pub(super) fn drain(&mut self) -> Result<(), ChannelError> {
         self.draining = true;
         if !self.said_goodbye && self.channel.is_met() && self.channel.make_room(0)? {

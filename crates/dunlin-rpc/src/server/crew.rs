@@ -1,5 +1,5 @@
-//! The threads of a service: pollers, each of which has clients of its own, and the workers beside them. Those of rings start with the
-//! server, those of datagrams and pools with the first such client.
+//! The threads of a service: pollers, each of which has clients of its own, and the workers beside them. Those of rings
+//! start with the server, those of datagrams and pools with the first such client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -64,8 +64,8 @@ pub(super) trait Threads {
     fn is_over(&self) -> bool;
     /// Tells all threads to end without waiting for answers.
     fn stop(&self);
-    /// As [`Threads::stop`], and waits for the threads until `deadline`. Those that are stuck in a handler by then are left behind, with all that
-    /// they use; their clients' connections end.
+    /// As [`Threads::stop`], and waits for the threads until `deadline`. Those that are stuck in a handler by then are
+    /// left behind, with all that they use; their clients' connections end.
     fn end(&self, deadline: Instant);
 }
 
@@ -130,7 +130,8 @@ impl<H: Outside> Started<H> {
         self.least_by(|_| ())
     }
 
-    /// The poller with the least of something that is known by its number, and of those that are alike the one with the fewest clients.
+    /// The poller with the least of something that is known by its number, and of those that are alike the one with the
+    /// fewest clients.
     ///
     /// # Errors
     /// When there is none.
@@ -144,7 +145,8 @@ impl<H: Outside> Started<H> {
             .ok_or_else(|| VerbsError::Peer("the server has no pollers".into()))
     }
 
-    /// Gives a client that was accepted to the poller of this number. `aborter`: of its queue pair, if it has one of its own.
+    /// Gives a client that was accepted to the poller of this number. `aborter`: of its queue pair, if it has one of
+    /// its own.
     pub(super) fn adopt(
         &self,
         poller: usize,
@@ -170,8 +172,8 @@ impl<H: Outside> Crew<H> {
         }
     }
 
-    /// The threads, started if they are not yet: one for each of the pollers that `recruit` makes, called by `name` and number, and
-    /// workers if `works`.
+    /// The threads, started if they are not yet: one for each of the pollers that `recruit` makes, called by `name` and
+    /// number, and workers if `works`.
     ///
     /// # Errors
     /// When one of them cannot be made.

@@ -1,4 +1,5 @@
-//! The desk: where a server opens connections for clients, however they found it; and the server that has nothing but a desk.
+//! The desk: where a server opens connections for clients, however they found it; and the server that has nothing but a
+//! desk.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -13,8 +14,9 @@ use crate::admission::SenderReport;
 use crate::bootstrap::{OpenReply, OpenRequest, Refusal};
 use crate::preset::Preset;
 
-/// Where clients are taken in: by the accepting thread for those who come over TCP, and directly for those of this process that
-/// have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same desk.
+/// Where clients are taken in: by the accepting thread for those who come over TCP, and directly for those of this
+/// process that have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same
+/// desk.
 #[derive(Clone)]
 pub struct Desk {
     identity: Identity,
@@ -130,8 +132,8 @@ impl Desk {
     }
 }
 
-/// A server without a port. Dropping it ends it at once, with its clients' connections; see [`crate::RunningServer`] about handlers that do not
-/// return.
+/// A server without a port. Dropping it ends it at once, with its clients' connections; see [`crate::RunningServer`]
+/// about handlers that do not return.
 #[derive(Debug)]
 pub struct LocalServer {
     desk: Desk,

@@ -1,5 +1,5 @@
-//! What a running server shows of itself: to its own process ([`RunningServer::figures`], [`ServerObserver`]), and to any client that
-//! asks ([`crate::Client::server_figures`], `dunlin top`) through a handler that every server has.
+//! What a running server shows of itself: to its own process ([`RunningServer::figures`], [`ServerObserver`]), and to
+//! any client that asks ([`crate::Client::server_figures`], `dunlin top`) through a handler that every server has.
 //!
 //! [`RunningServer::figures`]: super::RunningServer::figures
 

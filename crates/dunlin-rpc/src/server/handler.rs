@@ -36,8 +36,12 @@ impl Request<'_> {
 
 /// A handler says no. The caller gets both parts as [`crate::CallError::Handler`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{code}: {message}")]
-pub struct HandlerError {
+#[error("{}: {}", .0.code, .0.message)]
+pub struct HandlerError(Box<Refusal>);
+
+/// In a box: what nearly all handlers return is one word then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Refusal {
     code: u32,
     message: String,
     /// Whose error it is.
@@ -47,24 +51,24 @@ pub struct HandlerError {
 impl HandlerError {
     /// An error with a number for programs and words for people; at most 1000 bytes of words travel.
     pub fn new(code: u32, message: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Refusal {
             code,
             message: message.into(),
             reason: FailureReason::Handler,
-        }
+        }))
     }
 
     /// There is no memory for the response: the caller gets [`crate::CallError::Overloaded`].
     pub(super) fn no_memory(error: impl fmt::Display) -> Self {
-        Self {
+        Self(Box::new(Refusal {
             code: 0,
             message: format!("no memory for the response: {error}"),
             reason: FailureReason::Overloaded,
-        }
+        }))
     }
 
     pub(super) fn into_failure(self) -> WireFailure {
-        WireFailure::new(self.reason, self.code, self.message)
+        WireFailure::new(self.0.reason, self.0.code, self.0.message)
     }
 }
 
@@ -79,9 +83,17 @@ pub struct Responder<'a> {
     place: &'a mut [u8],
     length: usize,
     elsewhere: Option<Box<Elsewhere>>,
-    eager_bytes: usize,
-    longest: usize,
+    limits: &'a Limits,
     exporter: &'a dyn Exporter,
+}
+
+/// How long responses may be, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// With their message.
+    pub(super) eager: usize,
+    /// At all.
+    pub(super) longest: usize,
 }
 
 /// A response that does not stand in its place: it is longer, or there was no room.
@@ -94,25 +106,20 @@ pub(super) enum Elsewhere {
 impl fmt::Debug for Responder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Responder")
-            .field("longest", &self.longest)
+            .field("longest", &self.limits.longest)
             .finish_non_exhaustive()
     }
 }
 
 impl<'a> Responder<'a> {
-    /// For a client that takes `eager_bytes` in its ring and `longest` at all; `place` is empty or has room for the former.
+    /// For a client with these limits; `place` is empty or has room for a response that crosses with its message.
     #[inline]
-    pub(super) fn new(
-        place: &'a mut [u8],
-        (eager_bytes, longest): (usize, usize),
-        exporter: &'a dyn Exporter,
-    ) -> Self {
+    pub(super) fn new(place: &'a mut [u8], limits: &'a Limits, exporter: &'a dyn Exporter) -> Self {
         Self {
             place,
             length: 0,
             elsewhere: None,
-            eager_bytes,
-            longest,
+            limits,
             exporter,
         }
     }
@@ -133,8 +140,8 @@ impl<'a> Responder<'a> {
     /// Appends to the response.
     ///
     /// # Errors
-    /// When the response would be longer than the caller takes, or there is no memory for it: return the error and the caller gets
-    /// [`crate::CallError::TooLong`] or [`crate::CallError::Overloaded`].
+    /// When the response would be longer than the caller takes, or there is no memory for it: return the error and the
+    /// caller gets [`crate::CallError::TooLong`] or [`crate::CallError::Overloaded`].
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), HandlerError> {
         if let Some(target) = self.place.get_mut(self.length..self.length + bytes.len()) {
@@ -157,7 +164,7 @@ impl<'a> Responder<'a> {
         let Some(Elsewhere::Heap(heap)) = self.elsewhere.as_deref_mut() else {
             unreachable!("made just above")
         };
-        if bytes.len() > self.longest - heap.len().min(self.longest) {
+        if bytes.len() > self.limits.longest - heap.len().min(self.limits.longest) {
             let length = heap.len() + bytes.len();
             return Err(self.too_long(length));
         }
@@ -166,13 +173,13 @@ impl<'a> Responder<'a> {
         Ok(())
     }
 
-    /// A response of exactly `length` bytes to fill in place: no copy is made of a long one. Replaces what was written before. The bytes
-    /// are not cleared: they may be those of earlier responses to the same client.
+    /// A response of exactly `length` bytes to fill in place: no copy is made of a long one. Replaces what was written
+    /// before. The bytes are not cleared: they may be those of earlier responses to the same client.
     ///
     /// # Errors
     /// When it is longer than the caller takes, or the device has no memory for it.
     pub fn in_place(&mut self, length: usize) -> Result<&mut [u8], HandlerError> {
-        if length > self.longest {
+        if length > self.limits.longest {
             return Err(self.too_long(length));
         }
         if length <= self.place.len() {
@@ -183,7 +190,7 @@ impl<'a> Responder<'a> {
         }
         self.place = &mut [];
         self.length = 0;
-        let elsewhere = if length <= self.eager_bytes {
+        let elsewhere = if length <= self.limits.eager {
             Elsewhere::Heap(memory::zeros(length).map_err(HandlerError::no_memory)?)
         } else {
             Elsewhere::Exported(self.exporter.export(length)?)
@@ -198,13 +205,13 @@ impl<'a> Responder<'a> {
     fn too_long(&self, bytes: usize) -> HandlerError {
         let message = format!(
             "a response of {bytes} bytes; the caller takes {}",
-            self.longest
+            self.limits.longest
         );
-        HandlerError {
-            code: self.longest as u32,
+        HandlerError(Box::new(Refusal {
+            code: self.limits.longest as u32,
             message,
             reason: FailureReason::TooLong,
-        }
+        }))
     }
 }
 
@@ -305,12 +312,17 @@ mod tests {
         }
     }
 
+    const BOTH: Limits = Limits {
+        eager: 64,
+        longest: 64,
+    };
+
     #[test]
     fn an_empty_response_in_place_replaces_what_was_written() {
         for has_place in [false, true] {
             let mut place = [0; 8];
             let place = if has_place { &mut place[..] } else { &mut [] };
-            let mut responder = Responder::new(place, (64, 64), &NoExports);
+            let mut responder = Responder::new(place, &BOTH, &NoExports);
             responder.write(b"longer than the place").unwrap();
             assert!(responder.in_place(0).unwrap().is_empty());
             assert_eq!(responder.written_in_place().unwrap_or(0), 0);

@@ -85,8 +85,8 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The thread is stuck in a handler: ends its queue pairs under it, so that its clients hear of it. All that it has stays as it is until it
-    /// comes back.
+    /// The thread is stuck in a handler: ends its queue pairs under it, so that its clients hear of it. All that it has
+    /// stays as it is until it comes back.
     #[cold]
     pub(super) fn abandon(&self) {
         // Clients that it has not even looked at: their queue pairs end with them.

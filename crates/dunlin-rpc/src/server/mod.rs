@@ -125,17 +125,19 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// Grants memory to clients, who attach it by its name. It stands on the first device that the server serves over. On shared memory a client
-    /// keeps the grant until its process ends ([`Region`]).
+    /// Grants memory to clients, who attach it by its name. It stands on the first device that the server serves over.
+    /// On shared memory a client keeps the grant until its process ends ([`Region`]).
     pub fn region(mut self, region: &Region) -> Self {
         self.regions.push(region.clone());
         self
     }
 
-    /// Adds a handler that runs on the polling thread, between two looks at the rings: right for a few microseconds of work.
+    /// Adds a handler that runs on the polling thread, between two looks at the rings: right for a few microseconds of
+    /// work.
     ///
-    /// While it runs its poller serves nobody else, also while it waits for a call to another server. Calls to its own server are refused with
-    /// [`crate::CallError::OwnServer`], by whichever client: it would wait for itself. [`ServerBuilder::handle_on_workers`] has no such limits.
+    /// While it runs its poller serves nobody else, also while it waits for a call to another server. Calls to its own
+    /// server are refused with [`crate::CallError::OwnServer`], by whichever client: it would wait for itself.
+    /// [`ServerBuilder::handle_on_workers`] has no such limits.
     pub fn handle<F>(self, id: HandlerId, handler: F) -> Self
     where
         F: Fn(&Request<'_>, &mut Responder<'_>) -> Result<(), HandlerError> + Send + Sync + 'static,
@@ -160,8 +162,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Whether clients may ask for [`ServerFigures`], as `dunlin top` does; they may by default. Whoever passes the handshake can:
-    /// use a [`Secret`] where strangers reach the port.
+    /// Whether clients may ask for [`ServerFigures`], as `dunlin top` does; they may by default. Whoever passes the
+    /// handshake can: use a [`Secret`] where strangers reach the port.
     pub fn shows_figures(mut self, shows: bool) -> Self {
         self.shows_figures = shows;
         self
@@ -197,8 +199,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Threads for handlers on the worker pool. 4 by default; none are started when there is no such handler, nor a client of the preset
-    /// `scalerpc`, whose long calls they run.
+    /// Threads for handlers on the worker pool. 4 by default; none are started when there is no such handler, nor a
+    /// client of the preset `scalerpc`, whose long calls they run.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = count;
         self
@@ -210,8 +212,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Most queue pairs that are active at once, for clients whose preset counts credits (FLOCK's MAX_AQP); each client keeps at least
-    /// one, however many there are. 256 by default.
+    /// Most queue pairs that are active at once, for clients whose preset counts credits (FLOCK's MAX_AQP); each client
+    /// keeps at least one, however many there are. 256 by default.
     pub fn max_active_queue_pairs(mut self, count: usize) -> Self {
         self.most_active = count;
         self
@@ -223,15 +225,16 @@ impl ServerBuilder {
         self
     }
 
-    /// Changes turns together with other servers (ScaleRPC §4.2), by a common clock and in a fixed rotation: [`Grouping::slice`] is then the pace's,
-    /// and [`Grouping::by_priority`] does not apply. The server tells others the time; see [`ServerBuilder::follow`].
+    /// Changes turns together with other servers (ScaleRPC §4.2), by a common clock and in a fixed rotation:
+    /// [`Grouping::slice`] is then the pace's, and [`Grouping::by_priority`] does not apply. The server tells others
+    /// the time; see [`ServerBuilder::follow`].
     pub fn pace(mut self, pace: &Pace) -> Self {
         self.pace = Some(pace.clone());
         self
     }
 
-    /// Sets the pace by that of the server at this address, the time server, ten times a second, with this server's secret. While it cannot be
-    /// reached turns go by what is known of its time. Only for [`ServerBuilder::serve`].
+    /// Sets the pace by that of the server at this address, the time server, ten times a second, with this server's
+    /// secret. While it cannot be reached turns go by what is known of its time. Only for [`ServerBuilder::serve`].
     pub fn follow(mut self, address: &str) -> Self {
         match address.parse() {
             Ok(address) => self.follows = Some(address),
@@ -273,7 +276,8 @@ impl ServerBuilder {
             let words = "this server has no address: bind one, or serve_on a device";
             return Err(ServeError::Setting(words.into()));
         };
-        // Bound to one address it serves on that address' interface; bound to all, on the one where each client comes in.
+        // Bound to one address it serves on that address' interface; bound to all, on the one where each client comes
+        // in.
         let bound = self.address.as_ref();
         let bound = bound.and_then(|address| address.host().parse::<IpAddr>().ok());
         let local = bound.filter(|ip| !ip.is_unspecified() && !ip.is_loopback());
@@ -345,9 +349,9 @@ impl ServerBuilder {
         Ok(running)
     }
 
-    /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the server's
-    /// [`Desk`]. This is how servers run on simulated hosts, where pollers are threads of the device's cores; handlers on workers
-    /// are not for those.
+    /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the
+    /// server's [`Desk`]. This is how servers run on simulated hosts, where pollers are threads of the device's cores;
+    /// handlers on workers are not for those.
     ///
     /// # Errors
     /// When a setting is out of range, or the device fails.
@@ -421,12 +425,12 @@ impl ServerBuilder {
     }
 }
 
-/// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace. In a process that was forked since it does
-/// nothing: the server runs in the parent.
+/// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace. In a process that was
+/// forked since it does nothing: the server runs in the parent.
 ///
-/// Neither waits for a handler that does not return: a second after threads were told to end, those that are still in a handler are left behind,
-/// and the connections that they served end. Such a thread ends when its handler returns, whose answer nobody gets; until then it keeps the
-/// memory that it uses.
+/// Neither waits for a handler that does not return: a second after threads were told to end, those that are still in a
+/// handler are left behind, and the connections that they served end. Such a thread ends when its handler returns,
+/// whose answer nobody gets; until then it keeps the memory that it uses.
 pub struct RunningServer {
     follower: Owned<Option<Follower>>,
     acceptor: Arc<Acceptor>,
@@ -445,7 +449,8 @@ impl std::fmt::Debug for RunningServer {
     }
 }
 
-/// Connections of a server, by default: a busy service of one host. What they stand on has room for more, so that this is what ends them.
+/// Connections of a server, by default: a busy service of one host. What they stand on has room for more, so that this
+/// is what ends them.
 pub(crate) const MAX_CONNECTIONS: usize = 4096;
 
 /// How long [`RunningServer::shutdown`] takes at most, and how long of that it waits for answers to be taken.
@@ -494,8 +499,8 @@ impl RunningServer {
         self.desk.services().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Takes no new clients and no new requests, answers what was taken, and ends, within ten seconds. `true` when everything was answered and
-    /// read within nine; what is left then is cut off.
+    /// Takes no new clients and no new requests, answers what was taken, and ends, within ten seconds. `true` when
+    /// everything was answered and read within nine; what is left then is cut off.
     pub fn shutdown(mut self) -> bool {
         if !self.desk.is_here() {
             return false;

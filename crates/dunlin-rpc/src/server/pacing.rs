@@ -1,4 +1,5 @@
-//! Servers that change turns together (ScaleRPC §4.2): the handler by which one tells the time, and the thread by which another asks for it.
+//! Servers that change turns together (ScaleRPC §4.2): the handler by which one tells the time, and the thread by which
+//! another asks for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,8 @@ pub(super) const TIME: HandlerId = HandlerId::MAX - 2;
 
 /// How often a follower asks (§4.2: once in every 100 ms).
 const EVERY: Duration = Duration::from_millis(100);
-/// Questions each time, of which the one that was under way for the shortest time counts: the others waited somewhere on one of their ways.
+/// Questions each time, of which the one that was under way for the shortest time counts: the others waited somewhere
+/// on one of their ways.
 const QUESTIONS: usize = 4;
 /// How long a follower waits for an answer, and for a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -34,12 +36,14 @@ pub(super) fn handler(pace: Pace) -> Execution {
 }
 
 impl Pace {
-    /// Sets this pace by that of the server that `client` is connected to, which has one too: asks it four times and goes by the answer that was under way
-    /// for the shortest time, which is returned. [`crate::ServerBuilder::follow`] does it ten times a second, as in the paper; between those, clocks drift.
+    /// Sets this pace by that of the server that `client` is connected to, which has one too: asks it four times and
+    /// goes by the answer that was under way for the shortest time, which is returned. [`crate::ServerBuilder::follow`]
+    /// does it ten times a second, as in the paper; between those, clocks drift.
     ///
     /// # Errors
-    /// When no answer comes; [`CallError::UnknownHandler`] when the server has no pace, [`CallError::Unreadable`] when it is another rotation, or when the
-    /// client is one of `scalerpc`, whose questions wait for their slot and whose answers do not.
+    /// When no answer comes; [`CallError::UnknownHandler`] when the server has no pace, [`CallError::Unreadable`] when
+    /// it is another rotation, or when the client is one of `scalerpc`, whose questions wait for their slot and whose
+    /// answers do not.
     pub fn synchronize(&self, client: &Client) -> Result<Duration, CallError> {
         if client.info().preset == Preset::ScaleRpc {
             let words = "a client of scalerpc waits for its turn to ask: use another preset";

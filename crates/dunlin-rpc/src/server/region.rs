@@ -9,11 +9,13 @@ use crate::error::ServeError;
 
 /// Named memory of a server. Clones name the same memory; handlers keep one to look at it.
 ///
-/// It is made by [`crate::ServerBuilder::serve`], of zeros. Clients change it at any moment: read once what decides something.
+/// It is made by [`crate::ServerBuilder::serve`], of zeros. Clients change it at any moment: read once what decides
+/// something.
 ///
-/// On a device whose grants are mappings (`shm`: [`dunlin_verbs::DeviceAttributes::grants_are_mappings`]) a client that has attached it can read all of it if it may
-/// write any, and can do both until its process ends: neither the end of the connection nor that of the client takes the memory away from a
-/// process that keeps it mapped. So all clients that may ever attach a writable region are trusted with it.
+/// On a device whose grants are mappings (`shm`: [`dunlin_verbs::DeviceAttributes::grants_are_mappings`]) a client that
+/// has attached it can read all of it if it may write any, and can do both until its process ends: neither the end of
+/// the connection nor that of the client takes the memory away from a process that keeps it mapped. So all clients that
+/// may ever attach a writable region are trusted with it.
 #[derive(Clone)]
 pub struct Region {
     name: Arc<str>,
@@ -118,8 +120,8 @@ pub(super) struct ServedRegions<D: Device> {
 }
 
 impl<D: Device> ServedRegions<D> {
-    /// Allocates those that no device has yet. Nobody but this process reaches them by these registrations: each connection that attaches
-    /// one gets its own.
+    /// Allocates those that no device has yet. Nobody but this process reaches them by these registrations: each
+    /// connection that attaches one gets its own.
     pub(super) fn allocate(device: &D, regions: &[Region]) -> Result<Self, VerbsError> {
         let mut served = Vec::new();
         if !regions.is_empty() {

@@ -10,7 +10,8 @@ use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 const PASSES_PER_CLOCK: u32 = 64;
 /// Passes between two looks for failures, which messages do not show; a server that is always busy looks, too.
 const PASSES_PER_CHECK: u32 = 1 << 14;
-/// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible anywhere.
+/// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible
+/// anywhere.
 const GRACE: Duration = Duration::from_micros(20);
 /// A shorter sleep costs more than it saves.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
@@ -61,7 +62,8 @@ pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl Completio
             continue;
         }
         if !rounds.has_clients() {
-            // Whatever comes next comes by mail, which wakes: nobody's latency is at stake, and other pollers may want the core.
+            // Whatever comes next comes by mail, which wakes: nobody's latency is at stake, and other pollers may want
+            // the core.
             rest(wake, LONGEST_SLEEP);
             continue;
         }

@@ -27,8 +27,8 @@ use crate::config::ChannelConfig;
 use crate::error::ServeError;
 use crate::preset::ChannelKind;
 
-/// How long threads that are told to end are waited for: they sleep for a tenth of that at most, and who is longer away is in a handler. One
-/// that was only late ends by itself all the same.
+/// How long threads that are told to end are waited for: they sleep for a tenth of that at most, and who is longer away
+/// is in a handler. One that was only late ends by itself all the same.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a client's device may take to say that the client's queue pair is its own.
 const CONFIRMING: Duration = Duration::from_secs(1);
@@ -51,8 +51,8 @@ pub(crate) struct ServiceSetup {
 
 /// A running service, whatever its device.
 pub(crate) trait Service: Send + Sync {
-    /// Whether a client's device says that the client's queue pair is its own: nothing is made for a client, or counted, on its word
-    /// alone. `false`: the device has not answered in time.
+    /// Whether a client's device says that the client's queue pair is its own: nothing is made for a client, or
+    /// counted, on its word alone. `false`: the device has not answered in time.
     fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError>;
     /// Joins a new client to one of the pollers.
     fn accept(
@@ -73,7 +73,8 @@ pub(crate) trait Service: Send + Sync {
     fn is_over(&self) -> bool;
     /// Tells the threads to end without waiting for answers.
     fn stop(&self);
-    /// As [`Service::stop`], and waits for the threads until `deadline`; those that are stuck in a handler are left behind.
+    /// As [`Service::stop`], and waits for the threads until `deadline`; those that are stuck in a handler are left
+    /// behind.
     fn end(&self, deadline: Instant);
 }
 

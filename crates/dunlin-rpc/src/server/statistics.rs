@@ -44,6 +44,13 @@ impl Counters {
         self.requests.store(seen + 1, Ordering::Relaxed);
     }
 
+    /// So many more.
+    #[inline]
+    pub(super) fn requests(&self, more: u64) {
+        let seen = self.requests.load(Ordering::Relaxed);
+        self.requests.store(seen + more, Ordering::Relaxed);
+    }
+
     pub(super) fn accepted(&self) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }

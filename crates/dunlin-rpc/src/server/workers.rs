@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender};
 use dunlin_verbs::thread::Running;
 
 use super::connection::{execute, Outcome};
-use super::handler::{Exporter, HandlerFunction, Request, Responder};
+use super::handler::{Exporter, HandlerFunction, Limits, Request, Responder};
 use crate::channel::buffers::Bytes;
 use crate::HandlerId;
 
@@ -82,8 +82,8 @@ impl WorkerQueue {
     }
 }
 
-/// Starts `count` workers that hand what they finish to `deliver`, with the number of the poller it belongs to. They end when the last
-/// queue is dropped and all jobs are done, or at [`WorkerQueue::close`].
+/// Starts `count` workers that hand what they finish to `deliver`, with the number of the poller it belongs to. They
+/// end when the last queue is dropped and all jobs are done, or at [`WorkerQueue::close`].
 pub(super) fn start(
     count: usize,
     deliver: impl Fn(usize, Finished) + Send + Sync + 'static,
@@ -120,8 +120,11 @@ fn work(
         }
         let Some((job, held)) = task else { continue };
         drop(held);
-        let limits = (job.eager_bytes, job.longest);
-        let mut responder = Responder::new(&mut [], limits, job.exporter.as_ref());
+        let limits = Limits {
+            eager: job.eager_bytes,
+            longest: job.longest,
+        };
+        let mut responder = Responder::new(&mut [], &limits, job.exporter.as_ref());
         let request = Request {
             handler: job.handler,
             payload: job.payload.bytes(),

@@ -1,12 +1,13 @@
 //! Which thread sends on which lane: FLOCK's Algorithm 1 (§5.2), as a plain function.
 //!
-//! As printed, a lane takes threads until its load has reached the quota. Two threads that sent 42 and 43 requests then share one of two
-//! lanes, because 42 is less than half, where the paper has each on its own (§8.3.1: no sharing up to eight threads); and of 16 equal
-//! threads on 11 lanes two go on each of eight, and three lanes stay empty. Here the lanes are equal parts of all bytes, in the same order of
-//! threads, and a thread goes where the middle of its bytes lies: the last one, too, which as printed can be past the last lane.
+//! As printed, a lane takes threads until its load has reached the quota. Two threads that sent 42 and 43 requests then
+//! share one of two lanes, because 42 is less than half, where the paper has each on its own (§8.3.1: no sharing up to
+//! eight threads); and of 16 equal threads on 11 lanes two go on each of eight, and three lanes stay empty. Here the
+//! lanes are equal parts of all bytes, in the same order of threads, and a thread goes where the middle of its bytes
+//! lies: the last one, too, which as printed can be past the last lane.
 //!
-//! A thread that sends more than a lane's part counts as one lane, because it cannot use two: three threads with 4 KiB beside thirty with 64 B
-//! would count as nine of eleven lanes, of which six stayed empty.
+//! A thread that sends more than a lane's part counts as one lane, because it cannot use two: three threads with 4 KiB
+//! beside thirty with 64 B would count as nine of eleven lanes, of which six stayed empty.
 
 /// What a thread has sent since the last scheduling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! The calls of a port as its owner sees them. What others see of them is the port's, which also names them: port, slot, generation, from
-//! above.
+//! The calls of a port as its owner sees them. What others see of them is the port's, which also names them: port,
+//! slot, generation, from above.
 
 use super::ports::Port;
 use crate::client::lane::CallId;
@@ -40,7 +40,11 @@ impl Calls {
     /// Frees the slot and says whose call it was, unless nobody wants the answer, or it was a former owner's.
     #[inline]
     pub(crate) fn finish(&mut self, call: CallId) -> Option<u64> {
-        self.0.finish(inner(call))?.tag
+        let call = inner(call);
+        match self.0.finish_waiting(call) {
+            Some(tag) => Some(tag),
+            None => self.0.finish(call)?.tag,
+        }
     }
 
     /// Whether the call was waited for until now.

@@ -9,7 +9,8 @@ use crate::{Client, Preset, Server};
 const ECHO: u16 = 1;
 const GATED: u16 = 2;
 
-/// A thread whose call is out on a lane that is not active any more cannot go to another; its next calls do not wait for the first.
+/// A thread whose call is out on a lane that is not active any more cannot go to another; its next calls do not wait
+/// for the first.
 #[test]
 fn calls_go_on_where_an_earlier_one_holds_its_thread_on_a_lane_that_is_not_active() {
     let gate = Arc::new(AtomicBool::new(false));

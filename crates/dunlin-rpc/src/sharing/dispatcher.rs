@@ -1,9 +1,10 @@
 //! The thread of a connection handle: response dispatcher (FLOCK §4.3) and thread scheduler (§5.2).
 //!
-//! In the paper a dispatcher thread polls all response buffers always. Here the threads that wait poll themselves as long as they are
-//! awake: a core that a waiting thread would only spin on does the dispatcher's work, and with few cores a dispatcher that spins takes
-//! one from those that work. A client may ask for the paper's way. Otherwise the dispatcher thread is needed when threads sleep: then it
-//! watches all lanes of the handle, and wakes whom an answer is for. It announces the handle's sleep to the server when there is nothing for anybody.
+//! In the paper a dispatcher thread polls all response buffers always. Here the threads that wait poll themselves as
+//! long as they are awake: a core that a waiting thread would only spin on does the dispatcher's work, and with few
+//! cores a dispatcher that spins takes one from those that work. A client may ask for the paper's way. Otherwise the
+//! dispatcher thread is needed when threads sleep: then it watches all lanes of the handle, and wakes whom an answer is
+//! for. It announces the handle's sleep to the server when there is nothing for anybody.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! The engine of a shared lane: what its leader does. No threads, no clocks, no waiting.
 
+use std::marker::PhantomData;
+
 use dunlin_verbs::{CompletionChannel, Device, Work};
 
 use super::combining::{Members, Node, Outcome, Run};
@@ -8,46 +10,92 @@ use super::status::{LaneFigures, Status};
 use crate::admission::credits::Purse;
 use crate::admission::Standing;
 use crate::channel::batch::MOST_MESSAGES;
-use crate::channel::buffers::Landed;
-use crate::channel::carrier::Finished;
-use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
 use crate::channel::outbox::copy;
 use crate::channel::ring::RingChannel;
 use crate::channel::{Channel, ChannelError};
+use crate::client::core::{ClientCore, Outstanding};
 use crate::client::lane::{Answer, CallId};
 use crate::effort;
-use crate::error::{CallError, WireFailure};
+use crate::error::CallError;
 
-/// Messages taken in one look: bounds the turn.
-const POLL_BUDGET: usize = 64;
 /// Where a grant says what the server thinks of the lane: bits of [`Standing`].
 pub(crate) const STANDING_SHIFT: u32 = 32;
 /// Where a grant counts the reports of one-sided operations that were taken, in eight bits.
 pub(crate) const REPORTS_SHIFT: u32 = 40;
 
-/// One lane's channel, its credits, and what is still to be said on it.
+/// The calls of all ports that share a lane, what all see of the lane, and who takes their answers.
+pub(crate) struct Shared<'a, 'm, D> {
+    ports: &'a Ports,
+    status: &'a Status,
+    mine: &'a mut Option<Mine<'m>>,
+    device: PhantomData<D>,
+}
+
+impl<'a, 'm, D: Device> Shared<'a, 'm, D> {
+    #[inline]
+    pub(crate) fn new(
+        ports: &'a Ports,
+        status: &'a Status,
+        mine: &'a mut Option<Mine<'m>>,
+    ) -> Self {
+        Self {
+            ports,
+            status,
+            mine,
+            device: PhantomData,
+        }
+    }
+}
+
+impl<D: Device> Outstanding for Shared<'_, '_, D> {
+    #[inline]
+    fn answer(&mut self, call: CallId, response: &[u8]) -> Result<(), ChannelError> {
+        D::charge(effort::ANSWERED);
+        if self.ports.answer(call, response, self.mine)? {
+            D::charge(Work::SharedLine);
+        }
+        Ok(())
+    }
+
+    fn complete(
+        &mut self,
+        call: CallId,
+        result: Result<Answer<'_>, CallError>,
+    ) -> Result<(), ChannelError> {
+        self.ports.complete(call, result, self.mine)
+    }
+
+    fn begin_fetch(&mut self, call: CallId) -> Result<(), ChannelError> {
+        self.ports.begin_fetch(call)
+    }
+
+    fn leave(&mut self) {
+        self.status.leave();
+    }
+}
+
+/// One lane's core, and its credits.
 #[derive(Debug)]
 pub(crate) struct Engine<D: Device> {
-    channel: RingChannel<D>,
+    core: ClientCore<RingChannel<D>>,
     /// None: the server grants without counting.
     purse: Option<Purse>,
     word: u64,
     /// What the server had told when somebody found no room or no credits.
     refused_at: (u64, u64),
-    releases: Vec<CallId>,
     most_members: usize,
-    /// Whose core has the line of the queue's tail: the last leader's, if nobody followed it. For the price of it alone.
+    /// Whose core has the line of the queue's tail: the last leader's, if nobody followed it. For the price of it
+    /// alone.
     led_by: usize,
 }
 
 impl<D: Device> Engine<D> {
     pub(crate) fn new(channel: RingChannel<D>, credits: Option<u32>, most_members: usize) -> Self {
         Self {
-            channel,
+            core: ClientCore::new(channel),
             purse: credits.map(Purse::new),
             word: 0,
             refused_at: (0, 0),
-            releases: Vec::new(),
             most_members,
             led_by: 0,
         }
@@ -56,7 +104,7 @@ impl<D: Device> Engine<D> {
     /// Looks at what the server granted.
     #[inline]
     fn look_at_grant(&mut self, status: &Status) {
-        let word = self.channel.granted();
+        let word = self.core.channel.granted();
         if word != self.word {
             self.word = word;
             if let Some(purse) = &mut self.purse {
@@ -93,19 +141,20 @@ impl<D: Device> Engine<D> {
     ) -> Result<Outcome, ChannelError> {
         let bytes = run.bytes.len();
         if run.requests > 0 && run.requests > self.credits(status)
-            || self.channel.run_room(bytes)? < bytes
-            || !run.operations.is_empty() && self.channel.one_sided_room()? < run.operations.len()
+            || self.core.channel.run_room(bytes)? < bytes
+            || !run.operations.is_empty()
+                && self.core.channel.one_sided_room()? < run.operations.len()
         {
-            self.refused_at = self.channel.news();
+            self.refused_at = self.core.channel.news();
             return Ok(Outcome::Full);
         }
         if run.messages > 0 {
             D::charge(Work::Copy(bytes));
-            copy(self.channel.run_space(bytes), run.bytes);
+            copy(self.core.channel.run_space(bytes), run.bytes);
             self.write(bytes, run.messages, run.requests, 1, figures)?;
         }
         if !run.operations.is_empty() {
-            self.channel.post_one_sided(run.operations.iter())?;
+            self.core.channel.post_one_sided(run.operations.iter())?;
             self.count_operations(run.operations.len(), status, figures)?;
         }
         Ok(Outcome::Sent)
@@ -123,7 +172,7 @@ impl<D: Device> Engine<D> {
             self.look_at_grant(status);
         }
         let report = self.purse.as_mut().and_then(|p| p.operate(count as u32));
-        report.map_or(Ok(()), |degree| self.channel.report(degree))
+        report.map_or(Ok(()), |degree| self.core.channel.report(degree))
     }
 
     /// Writes the message that stands in the batch, and accounts for its requests.
@@ -136,22 +185,22 @@ impl<D: Device> Engine<D> {
         threads: usize,
         figures: &LaneFigures,
     ) -> Result<(), ChannelError> {
-        self.channel.commit_run(bytes, messages);
+        self.core.channel.commit_run(bytes, messages);
         if requests > 0 {
             figures.sent(requests, threads as u32);
             if let Some(purse) = &mut self.purse {
                 purse.spend(requests);
                 figures.credits(purse.left());
                 if let Some(degree) = purse.ask() {
-                    self.channel.ask_for_credits(degree);
+                    self.core.channel.ask_for_credits(degree);
                 }
             }
         }
-        self.channel.flush()
+        self.core.channel.flush()
     }
 
-    /// This node's thread leads. When another has been at the queue's tail since, that line comes from its core; who comes to the queue meanwhile is of
-    /// the message.
+    /// This node's thread leads. When another has been at the queue's tail since, that line comes from its core; who
+    /// comes to the queue meanwhile is of the message.
     #[inline]
     pub(crate) fn begin_lead(&mut self, leader: &Node) {
         let leader = std::ptr::from_ref(leader).addr();
@@ -172,7 +221,7 @@ impl<D: Device> Engine<D> {
         let left = self.credits(status);
         let (mut bytes, mut messages, mut requests, mut operations) = (0, 0, 0, 0);
         let mut failed = None;
-        let channel = &mut self.channel;
+        let channel = &mut self.core.channel;
         let count = members.gather(self.most_members, |b, m, r, o| {
             let room = match channel.run_room(bytes + b) {
                 Ok(room) => room,
@@ -207,7 +256,7 @@ impl<D: Device> Engine<D> {
             return Err(error);
         }
         if members.is_own_full() {
-            self.refused_at = self.channel.news();
+            self.refused_at = self.core.channel.news();
         }
         if count == 0 {
             return Ok(());
@@ -223,11 +272,11 @@ impl<D: Device> Engine<D> {
         if messages > 0 {
             D::charge(effort::GATHERED);
             D::charge(Work::Copy(bytes));
-            members.fill(self.channel.run_space(bytes));
+            members.fill(self.core.channel.run_space(bytes));
             self.write(bytes, messages, requests, count, figures)?;
         }
         if operations > 0 {
-            self.channel.post_one_sided(members.operations())?;
+            self.core.channel.post_one_sided(members.operations())?;
             self.count_operations(operations, status, figures)?;
         }
         members.settle(Outcome::Sent);
@@ -236,40 +285,19 @@ impl<D: Device> Engine<D> {
 
     /// Takes what has arrived and hands it out.
     #[inline]
-    pub(crate) fn take(
-        &mut self,
-        ports: &Ports,
-        status: &Status,
-        mine: &mut Option<Mine<'_>>,
-    ) -> Result<usize, ChannelError> {
-        let mut taken = 0;
-        while taken < POLL_BUDGET {
-            let Some(header) = self.channel.receive()? else {
-                break;
-            };
-            if taken == 0 {
-                D::charge(effort::LOOKED);
+    pub(crate) fn take(&mut self, shared: &mut Shared<'_, '_, D>) -> Result<usize, ChannelError> {
+        let taken = match self.core.is_idle() {
+            true => {
+                D::charge(Work::Poll);
+                0
             }
-            D::charge(effort::ANSWERED);
-            taken += 1;
-            match header.kind {
-                Kind::Response => {
-                    if ports.answer(header.call, self.channel.payload(header), mine)? {
-                        D::charge(Work::SharedLine);
-                    }
-                }
-                _ => self.dispatch(header, ports, status, mine)?,
-            }
-        }
-        if self.channel.is_fetching() || self.channel.has_one_sided() || !self.releases.is_empty() {
-            self.channel.progress()?;
-            taken += self.take_fetched(ports, mine)?;
-        }
+            false => self.core.take(shared)?,
+        };
         if taken > 0 {
-            self.channel.tell_consumed()?;
+            D::charge(effort::LOOKED);
         }
-        if status.is_wanted() {
-            self.look_for_news(status);
+        if shared.status.is_wanted() {
+            self.look_for_news(shared.status);
         }
         Ok(taken)
     }
@@ -277,146 +305,41 @@ impl<D: Device> Engine<D> {
     /// Whether there is what sleeping threads want; the dispatcher wakes them.
     #[cold]
     fn look_for_news(&mut self, status: &Status) {
-        if self.channel.news() != self.refused_at {
+        if self.core.channel.news() != self.refused_at {
             status.announce();
-            self.channel.wake().wake();
+            self.core.channel.wake().wake();
         }
-    }
-
-    #[cold]
-    fn dispatch(
-        &mut self,
-        header: Header,
-        ports: &Ports,
-        status: &Status,
-        mine: &mut Option<Mine<'_>>,
-    ) -> Result<(), ChannelError> {
-        match header.kind {
-            Kind::Response => {
-                ports.answer(header.call, self.channel.payload(header), mine)?;
-                Ok(())
-            }
-            Kind::Failure => {
-                let failure = WireFailure::decode(self.channel.payload(header))
-                    .ok_or_else(|| ChannelError::violation("a failure without a reason"))?;
-                ports.complete(header.call, Err(failure.into_call_error()), mine)
-            }
-            Kind::LongResponse => {
-                ports.begin_fetch(header.call)?;
-                let mut descriptor = [0; DESCRIPTOR_BYTES];
-                let payload = self.channel.payload(header);
-                if payload.len() != descriptor.len() {
-                    return Err(ChannelError::violation(
-                        "a long message without a descriptor",
-                    ));
-                }
-                descriptor.copy_from_slice(payload);
-                match self.channel.fetch(header.call, &descriptor) {
-                    Err(error) if error.is_memory() => {
-                        // The server need not keep it.
-                        self.releases.push(header.call);
-                        let error = CallError::no_memory_for_response(&error);
-                        ports.complete(header.call, Err(error), mine)
-                    }
-                    fetched => fetched,
-                }
-            }
-            Kind::Goodbye => {
-                status.leave();
-                Ok(())
-            }
-            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => {
-                Err(ChannelError::violation("a server that calls its client"))
-            }
-            _ => Err(ChannelError::violation(
-                "a message of another kind of channel",
-            )),
-        }
-    }
-
-    fn take_fetched(
-        &mut self,
-        ports: &Ports,
-        mine: &mut Option<Mine<'_>>,
-    ) -> Result<usize, ChannelError> {
-        let mut taken = 0;
-        while let Some(finished) = self.channel.take_one_sided() {
-            taken += 1;
-            match finished {
-                Finished::Short(call, length) => {
-                    let answer = Answer::Short(self.channel.result(length));
-                    ports.complete(call, Ok(answer), mine)?;
-                }
-                Finished::Long(call, buffer) => {
-                    let landed = Landed::after_completion(buffer);
-                    ports.complete(call, Ok(Answer::Long(Box::new(landed))), mine)?;
-                }
-                Finished::Refused(call, error) => ports.complete(call, Err(error.into()), mine)?,
-            }
-        }
-        while let Some(fetched) = self.channel.take_fetched() {
-            taken += 1;
-            self.releases.push(fetched.id);
-            let landed = Landed::after_completion(fetched.buffer);
-            ports.complete(fetched.id, Ok(Answer::Long(Box::new(landed))), mine)?;
-        }
-        let due = !self.releases.is_empty();
-        while let Some(&call) = self.releases.last() {
-            if !self.channel.make_room(0)? {
-                break;
-            }
-            self.channel.push(Kind::Release, 0, call, &[]);
-            self.releases.pop();
-        }
-        if due {
-            self.channel.flush()?;
-        }
-        Ok(taken)
     }
 
     /// Looks for completions, failures and grants, which messages do not show.
-    pub(crate) fn check(
-        &mut self,
-        ports: &Ports,
-        status: &Status,
-        mine: &mut Option<Mine<'_>>,
-    ) -> Result<(), ChannelError> {
-        self.look_at_grant(status);
-        if status.is_wanted() {
-            self.look_for_news(status);
+    pub(crate) fn check(&mut self, shared: &mut Shared<'_, '_, D>) -> Result<(), ChannelError> {
+        self.look_at_grant(shared.status);
+        if shared.status.is_wanted() {
+            self.look_for_news(shared.status);
         }
-        self.channel.progress()?;
-        self.take_fetched(ports, mine)?;
+        self.core.progress(shared)?;
         Ok(())
     }
 
-    /// Takes what the server sent before it went, which is still an answer: the lane is about to be given up.
+    /// Takes what the server sent before it went: the lane is about to be given up.
     #[cold]
-    pub(crate) fn take_last(
-        &mut self,
-        ports: &Ports,
-        status: &Status,
-        mine: &mut Option<Mine<'_>>,
-    ) {
-        while let Ok(Some(header)) = self.channel.receive() {
-            if self.dispatch(header, ports, status, mine).is_err() {
-                break;
-            }
-        }
-        if let Some(Mine::Dispatcher(held)) = mine {
+    pub(crate) fn take_last(&mut self, shared: &mut Shared<'_, '_, D>) {
+        self.core.take_last(shared);
+        if let Some(Mine::Dispatcher(held)) = shared.mine {
             // Whoever sees that the lane is lost looks for mail once more, and not again.
+            let ports = shared.ports;
             held.drain(..).for_each(|ended| ports.hand_out(ended));
         }
     }
 
     /// See [`crate::channel::carrier::Carrier::prepare_sleep`].
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
-        self.channel.prepare_sleep()
+        self.core.channel.prepare_sleep()
     }
 
     pub(crate) fn close(&mut self) {
-        self.channel.close();
+        self.core.channel.close();
         // Whoever sleeps on the lane must see it.
-        self.channel.wake().wake();
+        self.core.channel.wake().wake();
     }
 }

@@ -1,7 +1,7 @@
 //! The connection handle (FLOCK §3): the lanes between a client and one server, and the threads that share them.
 //!
-//! Nothing here is on the way of a call. A thread comes ([`Handle::attach`]) and gets a port and a lane; the thread scheduler moves it;
-//! it goes.
+//! Nothing here is on the way of a call. A thread comes ([`Handle::attach`]) and gets a port and a lane; the thread
+//! scheduler moves it; it goes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -371,8 +371,8 @@ impl Handle {
         all.map(|entry| Arc::clone(&entry.lane)).collect()
     }
 
-    /// The thread scheduler (FLOCK §5.2): assigns threads to active lanes by what they have sent since the last time. Run in each
-    /// interval, and by whoever sees that a lane was deactivated. Says whether anybody sent anything.
+    /// The thread scheduler (FLOCK §5.2): assigns threads to active lanes by what they have sent since the last time.
+    /// Run in each interval, and by whoever sees that a lane was deactivated. Says whether anybody sent anything.
     pub(super) fn reassign(&self, node: &Node) -> bool {
         if self.assigning.swap(true, Ordering::Acquire) {
             // Somebody is at it.
@@ -418,8 +418,8 @@ impl Handle {
         if usable.is_empty() {
             return any;
         }
-        // Threads without statistics stay where they are, unless their lane is not active any more. So do all where threads are not
-        // scheduled, and they go home when they can.
+        // Threads without statistics stay where they are, unless their lane is not active any more. So do all where
+        // threads are not scheduled, and they go home when they can.
         let scheduled = self.sharing.scheduled;
         let (known, idle): (Vec<usize>, Vec<usize>) =
             (0..ports.len()).partition(|&i| scheduled && sent[i].requests > 0);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dunlin_verbs::{thread, Device, Work};
 
 use super::combining::{Combiner, Members, Node, Outcome, Run};
-use super::engine::Engine;
+use super::engine::{Engine, Shared};
 use super::ports::{Held, Mine, Ports};
 use super::status::{LaneFigures, Status};
 use super::Discipline;
@@ -41,8 +41,8 @@ pub(crate) trait SharedLane: Send + Sync {
     fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError>;
     /// Sends a run, together with those of others.
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
-    /// Sends a run and looks for answers in the same turn, when nobody else is at the lane; else only sends it, with those of others. Says
-    /// how many messages it took.
+    /// Sends a run and looks for answers in the same turn, when nobody else is at the lane; else only sends it, with
+    /// those of others. Says how many messages it took.
     fn exchange(
         &self,
         node: &Node,
@@ -51,10 +51,12 @@ pub(crate) trait SharedLane: Send + Sync {
         mine: Option<Mine<'_>>,
         looks: u32,
     ) -> (Outcome, usize);
-    /// Takes what has arrived, unless somebody else is at it (`None`). It looks so many times, or until somebody waits for it.
+    /// Takes what has arrived, unless somebody else is at it (`None`). It looks so many times, or until somebody waits
+    /// for it.
     fn poll(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>, looks: u32)
         -> Option<usize>;
-    /// Takes what has arrived for a dispatcher that always polls: who comes meanwhile sends for itself. `None`: somebody else is at it.
+    /// Takes what has arrived for a dispatcher that always polls: who comes meanwhile sends for itself. `None`:
+    /// somebody else is at it.
     fn hear(&self, node: &Node, ports: &Ports, held: &mut Vec<Held>) -> Option<usize>;
     /// Looks for completions, failures and grants.
     fn check(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>);
@@ -130,7 +132,7 @@ impl<D: Device> RingSharedLane<D> {
         mine: &mut Option<Mine<'_>>,
     ) {
         if !error.is_violation() {
-            engine.take_last(ports, &self.status, mine);
+            engine.take_last(&mut Shared::new(ports, &self.status, mine));
         }
         self.end(engine, error.into());
     }
@@ -154,14 +156,15 @@ impl<D: Device> RingSharedLane<D> {
         }
     }
 
-    /// A turn of one who wants to send. Without room or credit it takes what has arrived instead when others wait: a server whose answers find no
-    /// room takes no requests and grants no credits, and while everybody queues to send nobody comes to look for answers. Who is alone comes to look by
-    /// itself, and need not be sent its own answers by its mailbox.
+    /// A turn of one who wants to send. Without room or credit it takes what has arrived instead when others wait: a
+    /// server whose answers find no room takes no requests and grants no credits, and while everybody queues to send
+    /// nobody comes to look for answers. Who is alone comes to look by itself, and need not be sent its own answers by
+    /// its mailbox.
     #[inline]
     fn serve_or_take(&self, engine: &mut Engine<D>, members: &mut Members<'_>, ports: &Ports) {
         self.serve(engine, members, ports);
         if members.is_own_full() && members.are_waiting() && !self.status.is_lost() {
-            if let Err(error) = engine.take(ports, &self.status, &mut None) {
+            if let Err(error) = engine.take(&mut Shared::new(ports, &self.status, &mut None)) {
                 self.lose(engine, &error, ports, &mut None);
             }
         }
@@ -178,7 +181,7 @@ impl<D: Device> RingSharedLane<D> {
         looks: u32,
     ) -> usize {
         for _ in 0..looks {
-            match engine.take(ports, &self.status, mine) {
+            match engine.take(&mut Shared::new(ports, &self.status, mine)) {
                 Ok(0) => {}
                 Ok(taken) => return taken,
                 Err(error) => self.lose(engine, &error, ports, mine),
@@ -356,7 +359,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 return;
             }
             engine.begin_lead(node);
-            match engine.take(ports, &self.status, &mut mine) {
+            match engine.take(&mut Shared::new(ports, &self.status, &mut mine)) {
                 Ok(messages) => taken = messages,
                 Err(error) => self.lose(engine, &error, ports, &mut mine),
             }
@@ -374,7 +377,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             if self.status.is_lost() {
                 return;
             }
-            if let Err(error) = engine.check(ports, &self.status, &mut mine) {
+            if let Err(error) = engine.check(&mut Shared::new(ports, &self.status, &mut mine)) {
                 self.lose(engine, &error, ports, &mut mine);
             }
         });

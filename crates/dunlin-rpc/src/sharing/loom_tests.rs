@@ -1,5 +1,5 @@
-//! The combining queue in all interleavings of two and three threads: leadership is exclusive, room is handed out and taken back, and
-//! what a follower copied is seen by the leader that writes it.
+//! The combining queue in all interleavings of two and three threads: leadership is exclusive, room is handed out and
+//! taken back, and what a follower copied is seen by the leader that writes it.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p dunlin-rpc --release --lib loom`
 

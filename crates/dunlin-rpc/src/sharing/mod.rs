@@ -1,7 +1,9 @@
-//! How many threads share few queue pairs: FLOCK's connection handle (§3), synchronization (§4.2) and thread scheduling (§5.2).
+//! How many threads share few queue pairs: FLOCK's connection handle (§3), synchronization (§4.2) and thread scheduling
+//! (§5.2).
 //!
-//! A [`handle`] has a few lanes. Each thread has a [`thread_port`] at it, which is all that the client's calls see; each [`lane`] has
-//! an [`engine`] that one thread at a time leads, by its [`combining`] queue. [`ports`] bring answers to their threads.
+//! A [`handle`] has a few lanes. Each thread has a [`thread_port`] at it, which is all that the client's calls see;
+//! each [`lane`] has an [`engine`] that one thread at a time leads, by its [`combining`] queue. [`ports`] bring answers
+//! to their threads.
 
 pub(crate) mod assignment;
 mod calls;

@@ -1,8 +1,9 @@
 //! Ports: what a connection handle knows of its threads, and how an answer finds its thread.
 //!
-//! A call's name is FLOCK's thread id and sequence id (§4.1): `port (16 bits) | slot (16 bits) | generation (32 bits)`. The port is the
-//! thread's; slot and generation together never repeat within 2^32 uses of a slot, so a late answer is not taken for another call's.
-//! Whoever leads a lane hands out what arrived on it: to its own calls at once, to others through their port's mailbox.
+//! A call's name is FLOCK's thread id and sequence id (§4.1): `port (16 bits) | slot (16 bits) | generation (32 bits)`.
+//! The port is the thread's; slot and generation together never repeat within 2^32 uses of a slot, so a late answer is
+//! not taken for another call's. Whoever leads a lane hands out what arrived on it: to its own calls at once, to others
+//! through their port's mailbox.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,6 +17,7 @@ use dunlin_verbs::thread;
 use super::calls::{slot_of, Calls};
 use super::statistics::Counts;
 use crate::channel::ChannelError;
+use crate::client::core::{no_such_call, two_answers};
 use crate::client::lane::{Answer, CallId, Sink};
 use crate::client::reply::Reply;
 use crate::config::REST;
@@ -322,7 +324,7 @@ impl Ports {
     pub(crate) fn begin_fetch(&self, call: CallId) -> Result<(), ChannelError> {
         let (port, word) = self.find(call)?;
         if word & FETCHING != 0 {
-            return Err(ChannelError::violation("two answers to one call"));
+            return Err(two_answers());
         }
         port.slots[(call >> 32) as u16 as usize].fetch_or(FETCHING, Ordering::Relaxed);
         Ok(())
@@ -377,7 +379,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Hands out the end of another's call, or leaves it with the dispatcher until that leads no more; says whether it was handed out.
+    /// Hands out the end of another's call, or leaves it with the dispatcher until that leads no more; says whether it
+    /// was handed out.
     #[inline]
     fn post_or_hold(
         &self,
@@ -433,11 +436,6 @@ impl Ports {
     }
 }
 
-#[cold]
-fn no_such_call() -> ChannelError {
-    ChannelError::violation("an answer to no call of ours")
-}
-
 /// The end of a call that is still to be told.
 pub(crate) type Held = (CallId, Result<Reply, CallError>);
 
@@ -449,6 +447,7 @@ pub(crate) enum Mine<'a> {
         calls: &'a mut Calls,
         sink: &'a mut dyn Sink,
     },
-    /// The dispatcher: it hands out when it leads no more, so that those who have got theirs may send (FLOCK §4.3 keeps it apart from senders).
+    /// The dispatcher: it hands out when it leads no more, so that those who have got theirs may send (FLOCK §4.3 keeps
+    /// it apart from senders).
     Dispatcher(&'a mut Vec<Held>),
 }

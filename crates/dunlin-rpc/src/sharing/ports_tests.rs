@@ -66,8 +66,8 @@ fn an_end_that_finds_no_place_is_counted() {
 }
 
 proptest! {
-    /// Any order of calls, answers by anybody, abandonment and changes of owner: each call that is waited for ends once, with its own
-    /// answer.
+    /// Any order of calls, answers by anybody, abandonment and changes of owner: each call that is waited for ends
+    /// once, with its own answer.
     #[test]
     fn every_answer_finds_its_caller(steps in prop::collection::vec((0u8..6, 0usize..3, 0usize..8), 0..400)) {
         let ports = Ports::new(4);

@@ -1,5 +1,5 @@
-//! What a thread has ready for its lane and has not sent: the run of encoded messages that goes into the next coalesced one, and the
-//! one-sided operations that go with it.
+//! What a thread has ready for its lane and has not sent: the run of encoded messages that goes into the next coalesced
+//! one, and the one-sided operations that go with it.
 
 use super::calls::slot_of;
 use super::combining::Run;
@@ -71,7 +71,8 @@ impl Staging {
         self.messages == 0 || self.messages < self.most && together <= RUN_BYTES.min(self.eager)
     }
 
-    /// Whether it is to leave without waiting for more: there are so many calls in it, or no more fit, or there are others than calls.
+    /// Whether it is to leave without waiting for more: there are so many calls in it, or no more fit, or there are
+    /// others than calls.
     pub(super) fn is_worth(&self, calls: usize) -> bool {
         self.slots.len() >= calls
             || self.messages >= self.most

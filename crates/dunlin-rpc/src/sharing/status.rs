@@ -92,7 +92,8 @@ impl Status {
         }
     }
 
-    /// A thread cannot go to an active lane, because calls of it are out on this one, and they may wait for the requests that it holds.
+    /// A thread cannot go to an active lane, because calls of it are out on this one, and they may wait for the
+    /// requests that it holds.
     pub(super) fn stick(&self) {
         self.stuck.store(true, Ordering::Relaxed);
     }

@@ -32,8 +32,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Looks before a thread that waits for another gives its core away: about what a cache line needs to cross, a few times. The other
-/// may not be running at all.
+/// Looks before a thread that waits for another gives its core away: about what a cache line needs to cross, a few
+/// times. The other may not be running at all.
 const SPINS: u32 = 32;
 /// Yields before it sleeps: the other is then not merely waiting for a core.
 const YIELDS: u32 = 4096;

@@ -31,8 +31,8 @@ pub(in crate::channel) struct UnconnectedCarrier<D: Device> {
     pub(in crate::channel) inline_bytes: usize,
 }
 
-/// Where completions of RECEIVEs go that is not the carrier's own queue: one that many share. Whoever polls that hands them to
-/// [`Carrier::arrived`].
+/// Where completions of RECEIVEs go that is not the carrier's own queue: one that many share. Whoever polls that hands
+/// them to [`Carrier::arrived`].
 #[derive(Debug)]
 pub(in crate::channel) struct Arrivals<'a, Q> {
     /// The queue.
@@ -60,8 +60,8 @@ pub(in crate::channel) struct Peer {
 }
 
 impl<D: Device> UnconnectedCarrier<D> {
-    /// Makes the objects of one side, whose requests carry up to `inline_bytes` inside themselves if the device can. `wake` is raised when
-    /// the peer wakes this channel.
+    /// Makes the objects of one side, whose requests carry up to `inline_bytes` inside themselves if the device can.
+    /// `wake` is raised when the peer wakes this channel.
     pub(in crate::channel) fn new(
         device: &D,
         wake: &D::CompletionChannel,
@@ -71,7 +71,8 @@ impl<D: Device> UnconnectedCarrier<D> {
         Self::with_arrivals(device, wake, config, inline_bytes, (None, 1))
     }
 
-    /// As [`UnconnectedCarrier::new`], with a queue for the completions of RECEIVEs, and so many segments of a request if the device has them.
+    /// As [`UnconnectedCarrier::new`], with a queue for the completions of RECEIVEs, and so many segments of a request
+    /// if the device has them.
     pub(in crate::channel) fn with_arrivals(
         device: &D,
         wake: &D::CompletionChannel,
@@ -126,8 +127,9 @@ impl<D: Device> UnconnectedCarrier<D> {
         self.queue_pair.address()
     }
 
-    /// Joins the side that was dialled, before its peer: this side posts nothing until it has heard from there, because a queue pair takes
-    /// requests only when its owner has come so far, and how long that takes no timeout of a request should bound.
+    /// Joins the side that was dialled, before its peer: this side posts nothing until it has heard from there, because
+    /// a queue pair takes requests only when its owner has come so far, and how long that takes no timeout of a request
+    /// should bound.
     pub(in crate::channel) fn join(
         self,
         address: &EndpointAddress,
@@ -137,7 +139,8 @@ impl<D: Device> UnconnectedCarrier<D> {
         let Self { mut queue_pair, .. } = self;
         let timeouts = ConnectAttributes {
             timeout_ns: 500_000_000,
-            // A side that announces a sleep has a RECEIVE for its wake-up. Waiting for one that has not would block our sends.
+            // A side that announces a sleep has a RECEIVE for its wake-up. Waiting for one that has not would block our
+            // sends.
             receiver_not_ready_retries: 0,
             ..Default::default()
         };

@@ -1,5 +1,5 @@
-//! Messages too long to cross with the others: the sender exports them, the receiver fetches them by READ, by several one behind the other
-//! where one cannot bring so much.
+//! Messages too long to cross with the others: the sender exports them, the receiver fetches them by READ, by several
+//! one behind the other where one cannot bring so much.
 
 use dunlin_verbs::{
     Device, Operation, Payload, PostErrorKind, QueuePair, RemoteAddress, RemoteKey, Segment,

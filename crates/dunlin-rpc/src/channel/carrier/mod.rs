@@ -1,8 +1,8 @@
-//! What every channel over a connected queue pair stands on, whatever its messages look like: the send queue and its account, long
-//! payloads by READ, one-sided operations, sleep and wake-ups, probes of a silent peer.
+//! What every channel over a connected queue pair stands on, whatever its messages look like: the send queue and its
+//! account, long payloads by READ, one-sided operations, sleep and wake-ups, probes of a silent peer.
 //!
-//! Each side has an *inlet*, which only its peer is told of: a few control words, of which the peer's wish to be woken is one, and behind
-//! them whatever the channel's messages need. Nobody waits in here.
+//! Each side has an *inlet*, which only its peer is told of: a few control words, of which the peer's wish to be woken
+//! is one, and behind them whatever the channel's messages need. Nobody waits in here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ const RECEIVES: usize = 8;
 /// Ids of work requests whose completion means nothing but that entries came back.
 pub(in crate::channel) const QUIET: u64 = u64::MAX;
 
-/// The bit of an immediate that tells a request for credits from a wake-up; the others are the median coalescing degree.
+/// The bit of an immediate that tells a request for credits from a wake-up; the others are the median coalescing
+/// degree.
 pub(in crate::channel) const ASKS: u32 = 1 << 31;
 /// The bit of an immediate that reports one-sided operations; the others are their median degree.
 pub(in crate::channel) const REPORTS: u32 = 1 << 30;

@@ -1,7 +1,9 @@
-//! One-sided operations on the queue pair that carries the messages (FLOCK §6): posted as one list, told apart by their work-request ids.
+//! One-sided operations on the queue pair that carries the messages (FLOCK §6): posted as one list, told apart by their
+//! work-request ids.
 //!
-//! Small results land in a *cell* of a region of our own, of which each entry of the send queue has one; longer ones in a landing buffer.
-//! All are signaled at the end of their list only: an RC queue pair completes in order, so one completion ends all before it.
+//! Small results land in a *cell* of a region of our own, of which each entry of the send queue has one; longer ones in
+//! a landing buffer. All are signaled at the end of their list only: an RC queue pair completes in order, so one
+//! completion ends all before it.
 
 use std::any::Any;
 use std::collections::VecDeque;

@@ -15,18 +15,20 @@ use crate::channel::ChannelError;
 const NO_COMPLETION: &str = "the peer lets no request complete";
 /// How often a peer is probed that may have gone without a word.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long requests may be out while none completes: somewhat longer than a queue pair repeats what nobody answers, after which it
-/// says so itself. One that forgets to (soft-RoCE's, when its interface goes down) still acknowledges what the peer writes, so that
-/// neither side would ever see an error.
+/// How long requests may be out while none completes: somewhat longer than a queue pair repeats what nobody answers,
+/// after which it says so itself. One that forgets to (soft-RoCE's, when its interface goes down) still acknowledges
+/// what the peer writes, so that neither side would ever see an error.
 const STALLED: Duration = Duration::from_secs(5);
 /// A network that is slower than a shared gigabit is not waited for.
 const SLOWEST_BYTES_PER_S: f64 = 25e6;
 /// Looks in vain for completions between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
-/// How long the side that dialled has for its first word, as long as a handshake. After it the retries of a probe decide.
+/// How long the side that dialled has for its first word, as long as a handshake. After it the retries of a probe
+/// decide.
 const MEETING: Duration = Duration::from_secs(5);
 
-/// Lists of completions taken in one look: more than the send queue holds. A peer that makes completions of RECEIVEs without end keeps nobody here.
+/// Lists of completions taken in one look: more than the send queue holds. A peer that makes completions of RECEIVEs
+/// without end keeps nobody here.
 const ROUNDS: usize = 16;
 
 impl<D: Device> Carrier<D> {
@@ -148,9 +150,9 @@ impl<D: Device> Carrier<D> {
         Ok(())
     }
 
-    /// Posts a request without effect, whose failure tells that the peer has gone. One that is still out is enough. A peer that was
-    /// never heard of is left alone for [`MEETING`] and is probed then: it may have ended before its first word, which nobody else
-    /// would tell.
+    /// Posts a request without effect, whose failure tells that the peer has gone. One that is still out is enough. A
+    /// peer that was never heard of is left alone for [`MEETING`] and is probed then: it may have ended before its
+    /// first word, which nobody else would tell.
     pub(crate) fn probe(&mut self) -> Result<(), ChannelError> {
         let out = self.probe.is_some_and(|probe| probe > self.retired);
         let expected = !self.met && {
@@ -179,8 +181,8 @@ impl<D: Device> Carrier<D> {
         self.post_write(operation, Payload::Inline(&[]), flags | SendFlags::SIGNALED)
     }
 
-    /// [`Carrier::probe`], once in each [`PROBE_INTERVAL`]: for a side that waits. A server that has ended shows it only to who posts,
-    /// and so do requests that stay out.
+    /// [`Carrier::probe`], once in each [`PROBE_INTERVAL`]: for a side that waits. A server that has ended shows it
+    /// only to who posts, and so do requests that stay out.
     pub(crate) fn probe_at_intervals(&mut self) -> Result<(), ChannelError> {
         let now = thread::now();
         if now < self.next_probe {
@@ -226,7 +228,8 @@ impl<D: Device> Carrier<D> {
         }
     }
 
-    /// A RECEIVE has completed, which is posted anew. What the peer tells by it of messages is the caller's to understand, if it is that.
+    /// A RECEIVE has completed, which is posted anew. What the peer tells by it of messages is the caller's to
+    /// understand, if it is that.
     ///
     /// # Errors
     /// When the queue pair failed.

@@ -34,13 +34,14 @@ impl<D: Device> Carrier<D> {
         Ok(())
     }
 
-    /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. `true` when the announcement
-    /// is known to have reached the peer; until then this side may not sleep, because a peer that has not heard of it wakes nobody.
-    /// Then the caller looks once more for messages, for longer than a store takes to become visible, and only then sleeps on
-    /// [`Carrier::wake`].
+    /// Announces that this side is going to sleep: from now on the peer's next message comes with a wake-up. `true`
+    /// when the announcement is known to have reached the peer; until then this side may not sleep, because a peer that
+    /// has not heard of it wakes nobody. Then the caller looks once more for messages, for longer than a store takes to
+    /// become visible, and only then sleeps on [`Carrier::wake`].
     ///
-    /// A side that hears of messages by completions in a queue that others share needs no wake-up: there is nothing to announce, and who polls
-    /// that queue asks it for an event. What it has sent must be known to have arrived all the same.
+    /// A side that hears of messages by completions in a queue that others share needs no wake-up: there is nothing to
+    /// announce, and who polls that queue asks it for an event. What it has sent must be known to have arrived all the
+    /// same.
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
         self.progress()?;
@@ -77,7 +78,8 @@ impl<D: Device> Carrier<D> {
         }
         let known = self.retired >= self.announcement;
         if known && self.unconfirmed.take().is_some() {
-            // A message may have arrived later than it was posted, after the peer announced its sleep and looked in vain.
+            // A message may have arrived later than it was posted, after the peer announced its sleep and looked in
+            // vain.
             self.wake_if_asleep()?;
         }
         self.completions

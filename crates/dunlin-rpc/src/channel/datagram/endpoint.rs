@@ -27,13 +27,14 @@ const RECEIVES_MAX: usize = 16 << 10;
 const _: () = assert!(RECEIVES_MAX <= u16::MAX as usize);
 /// RECEIVEs before the first session: clients may send their first datagram before theirs are posted.
 pub(crate) const FIRST_RECEIVES: usize = receives_of_session();
-/// Lists of completions taken in one poll, of up to eight each: senders who go on for ever do not keep the poller from its sessions.
+/// Lists of completions taken in one poll, of up to eight each: senders who go on for ever do not keep the poller from
+/// its sessions.
 const POLL_BUDGET: usize = 16;
 /// How long the send queue may be full while no SEND completes.
 const RECLAIM: Duration = Duration::from_secs(2);
 
-/// An endpoint of a client. Its sessions are those of one thread, so the lock has no rivals on the way of a call; others take it
-/// to close a session.
+/// An endpoint of a client. Its sessions are those of one thread, so the lock has no rivals on the way of a call;
+/// others take it to close a session.
 pub(crate) type Shared<D> = Arc<Mutex<Endpoint<D>>>;
 
 /// How long an endpoint that ends waits for its last datagrams to leave.
@@ -72,7 +73,8 @@ pub(crate) struct Endpoint<D: Device> {
     /// Those that are nobody's yet, where sessions may be on their way to us by another road: place, bytes, head.
     unclaimed: Vec<(u64, u32, Head, Option<u32>)>,
     keeps_unclaimed: bool,
-    /// Packets of several sessions that are to leave together: the first `gathered_count` of them, each with its session.
+    /// Packets of several sessions that are to leave together: the first `gathered_count` of them, each with its
+    /// session.
     gathered: Vec<(u32, Packet)>,
     gathered_count: usize,
     domain: D::ProtectionDomain,
@@ -280,8 +282,8 @@ impl<D: Device> Endpoint<D> {
         }
     }
 
-    /// Takes completions, so many at most: datagrams go to their sessions, which `news` hears the numbers of. Says how many those were; one if only
-    /// others were there, and more may be.
+    /// Takes completions, so many at most: datagrams go to their sessions, which `news` hears the numbers of. Says how
+    /// many those were; one if only others were there, and more may be.
     ///
     /// # Errors
     /// When the queue pair has failed: all its sessions are lost.
@@ -553,7 +555,8 @@ impl<D: Device> Endpoint<D> {
         self.broken.get_or_insert(error).clone()
     }
 
-    /// Another queue pair in the place of one that failed, with the same RECEIVEs: its address is another. Sessions must have left.
+    /// Another queue pair in the place of one that failed, with the same RECEIVEs: its address is another. Sessions
+    /// must have left.
     ///
     /// # Errors
     /// When the device does not make it; the endpoint is as broken as before.

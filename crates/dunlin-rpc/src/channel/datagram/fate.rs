@@ -1,7 +1,8 @@
-//! What became of a call without an answer: the client asks, the server says (FaSST §4.3 finds lost packets by a timer, and ends there).
+//! What became of a call without an answer: the client asks, the server says (FaSST §4.3 finds lost packets by a timer,
+//! and ends there).
 //!
-//! A question is a list of calls, an answer a list of calls with their fates. The server that says *unknown* has promised that it will
-//! not execute the call any more, should its request come after all.
+//! A question is a list of calls, an answer a list of calls with their fates. The server that says *unknown* has
+//! promised that it will not execute the call any more, should its request come after all.
 
 /// What a server says of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

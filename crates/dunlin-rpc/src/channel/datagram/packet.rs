@@ -5,14 +5,15 @@
 //! then: header 16 B | payload, to 8 B | header | payload | ...
 //! ```
 //!
-//! So a call of 32 bytes is a datagram of 60, and its work queue element, with a datagram's address, two lines of 64: a NIC fetches it so.
+//! So a call of 32 bytes is a datagram of 60, and its work queue element, with a datagram's address, two lines of 64: a
+//! NIC fetches it so.
 //!
-//! A queue pair takes datagrams from anybody. The cookie is random and was told to one peer, in the handshake: a datagram without it is
-//! nobody's. What follows is still checked like all that a peer writes.
+//! A queue pair takes datagrams from anybody. The cookie is random and was told to one peer, in the handshake: a
+//! datagram without it is nobody's. What follows is still checked like all that a peer writes.
 
 use std::ops::Range;
 
-use crate::channel::message::{message_bytes, Header, HEADER_BYTES};
+use crate::channel::message::{message_bytes, Header, RawHeader, HEADER_BYTES};
 use crate::channel::outbox::copy;
 
 /// Bytes before the first message.
@@ -102,7 +103,8 @@ impl Packet {
         self.commit(header);
     }
 
-    /// Where the payload of the next message goes: all the room there is, in whole words, because a message is filled up to one.
+    /// Where the payload of the next message goes: all the room there is, in whole words, because a message is filled
+    /// up to one.
     #[inline]
     pub(crate) fn space(&mut self) -> &mut [u8] {
         let start = (self.length + HEADER_BYTES).min(self.limit);
@@ -181,7 +183,9 @@ impl Cursor {
         let (header, rest) = rest
             .split_first_chunk::<HEADER_BYTES>()
             .ok_or("a datagram with fewer messages than it says")?;
-        let header = Header::read(header).ok_or("a message of no known kind")?;
+        let header = RawHeader::read(header)
+            .decode()
+            .ok_or("a message of no known kind")?;
         let length = header.length as usize;
         if length > rest.len() {
             return Err("a message that is longer than its datagram");

@@ -1,7 +1,8 @@
 //! The RECEIVEs of a datagram queue pair: one place for each datagram that its sessions may have on their way.
 //!
-//! Places come in blocks, one with each session, and stay for the next. A place that was read goes back when nothing else is to be done, or in a
-//! batch with others: one post, one doorbell (FaSST's cheap RECEIVE posting). So at low load no request and no answer waits for it.
+//! Places come in blocks, one with each session, and stay for the next. A place that was read goes back when nothing
+//! else is to be done, or in a batch with others: one post, one doorbell (FaSST's cheap RECEIVE posting). So at low
+//! load no request and no answer waits for it.
 
 use std::sync::Arc;
 
@@ -34,9 +35,9 @@ struct Held<D: Device> {
     leaves: Option<usize>,
 }
 
-/// Where blocks come from: each registration holds as many as there were before it. A NIC with few large regions translates few addresses,
-/// and the places of blocks that stand one behind the other lie in all sets of a cache, where those of regions that begin alike would fight for a
-/// few.
+/// Where blocks come from: each registration holds as many as there were before it. A NIC with few large regions
+/// translates few addresses, and the places of blocks that stand one behind the other lie in all sets of a cache, where
+/// those of regions that begin alike would fight for a few.
 #[derive(Debug)]
 pub(crate) struct Stock<D: Device> {
     region: Option<Arc<D::Region>>,
@@ -162,7 +163,8 @@ impl<D: Device> Receives<D> {
         self.leaving > 0
     }
 
-    /// The newest block goes: its places are not posted again, and when the last of them has been used its memory is given back.
+    /// The newest block goes: its places are not posted again, and when the last of them has been used its memory is
+    /// given back.
     pub(super) fn retire(&mut self) {
         let stays = |held: &Held<D>| held.block.places > 0 && held.leaves.is_none();
         let Some(number) = self.blocks.iter().rposition(stays).filter(|&at| at > 0) else {
@@ -281,8 +283,8 @@ impl<D: Device> Receives<D> {
         }
     }
 
-    /// Posts the last `count` of those that are idle, at most `N`, for which there is room: one is posted for each datagram at low load, and what
-    /// describes it should not take sixteen.
+    /// Posts the last `count` of those that are idle, at most `N`, for which there is room: one is posted for each
+    /// datagram at low load, and what describes it should not take sixteen.
     #[inline]
     fn post<const N: usize>(
         &mut self,

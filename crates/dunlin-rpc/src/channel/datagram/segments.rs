@@ -1,7 +1,9 @@
-//! Messages above one datagram: cut by [`Transfer`], put together by [`Reassembly`]. The paper has none (§4.1: "MTU 4096"); these are ours.
+//! Messages above one datagram: cut by [`Transfer`], put together by [`Reassembly`]. The paper has none (§4.1: "MTU
+//! 4096"); these are ours.
 //!
-//! A session has one transfer in each direction at a time, [`WINDOW`] segments of it on their way. The receiver says how many it has;
-//! it takes them in any order and each once. A lost one leaves the transfer incomplete, which its caller's timer finds (`loss.rs`).
+//! A session has one transfer in each direction at a time, [`WINDOW`] segments of it on their way. The receiver says
+//! how many it has; it takes them in any order and each once. A lost one leaves the transfer incomplete, which its
+//! caller's timer finds (`loss.rs`).
 
 use std::ops::Range;
 
@@ -16,7 +18,8 @@ use crate::memory::{self, NoMemory};
 pub(crate) const WINDOW: usize = 16;
 /// The receiver says how many segments it has each time that it has so many more.
 pub(crate) const TOLD_EVERY: usize = WINDOW / 4;
-/// Bytes that a segment's payload begins with: length of the whole message, place of the segment in it, number of the transfer.
+/// Bytes that a segment's payload begins with: length of the whole message, place of the segment in it, number of the
+/// transfer.
 pub(crate) const SEGMENT_HEAD_BYTES: usize = 12;
 
 /// What a segment says of itself.
@@ -85,8 +88,8 @@ impl<B: AsRef<[u8]>> Transfer<B> {
         self.bytes.as_ref().len().div_ceil(piece)
     }
 
-    /// The receiver asks what has become of it. Whether nothing has moved since it asked before: then a segment is lost. One question shows
-    /// only that it waits, and may have crossed the segments of a sender that stood still.
+    /// The receiver asks what has become of it. Whether nothing has moved since it asked before: then a segment is
+    /// lost. One question shows only that it waits, and may have crossed the segments of a sender that stood still.
     pub(crate) fn is_stuck(&mut self) -> bool {
         let now = (self.sent, self.taken);
         self.asked.replace(now) == Some(now)
@@ -154,7 +157,8 @@ struct Reassembly {
     transfer: u32,
     piece: usize,
     total: usize,
-    /// `None`: there was no memory. Its segments are taken all the same, because what is to be said to its sender is said when they are here.
+    /// `None`: there was no memory. Its segments are taken all the same, because what is to be said to its sender is
+    /// said when they are here.
     bytes: Option<Vec<u8>>,
     /// One bit for each segment that is here.
     here: Vec<u64>,
@@ -174,7 +178,8 @@ enum Taken {
 }
 
 impl Reassembly {
-    /// For the message that `head` belongs to, in pieces of `piece` bytes. `None`: nothing of this kind is sent honestly.
+    /// For the message that `head` belongs to, in pieces of `piece` bytes. `None`: nothing of this kind is sent
+    /// honestly.
     fn new(head: SegmentHead, handler: u16, call: u64, piece: usize) -> Option<Self> {
         let total = head.total as usize;
         (total > 0 && piece > 0).then(|| Self {
@@ -249,7 +254,8 @@ pub(crate) enum Arrived {
     Nothing,
     /// The sender is due to hear that so many segments are here.
     Tell(u32),
-    /// The message is whole, and its sender is due to hear that; the handler is its first segment's. There may have been no memory for it.
+    /// The message is whole, and its sender is due to hear that; the handler is its first segment's. There may have
+    /// been no memory for it.
     Whole(u32, u16, Result<Box<[u8]>, NoMemory>),
 }
 

@@ -1,7 +1,8 @@
 //! Whether a client is between two batches: a turn that ends in the middle of one cuts it in two.
 //!
-//! Each request tells how many of its client's calls were out when it left, itself among them: a batch of three tells 1, 2 and 3, and one call
-//! after the other from a window of three always 3. What was told comes again with the next batch, and then the last one was whole.
+//! Each request tells how many of its client's calls were out when it left, itself among them: a batch of three tells
+//! 1, 2 and 3, and one call after the other from a window of three always 3. What was told comes again with the next
+//! batch, and then the last one was whole.
 
 use super::CALLS;
 
@@ -14,7 +15,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// A request tells that so many calls are out. No number does harm: it is the client's own turn that ends earlier or later.
+    /// A request tells that so many calls are out. No number does harm: it is the client's own turn that ends earlier
+    /// or later.
     #[inline]
     pub(super) fn took(&mut self, out: u16) {
         let bit = 1 << usize::from(out).min(CALLS);

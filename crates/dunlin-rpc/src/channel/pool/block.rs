@@ -1,11 +1,12 @@
-//! A message in a block: right-aligned (ScaleRPC §3.1), so that its last word is the last of the block, whatever its length.
+//! A message in a block: right-aligned (ScaleRPC §3.1), so that its last word is the last of the block, whatever its
+//! length.
 //!
 //! ```text
 //! | free | payload, to 8 B | header 16 B | turn 8 B | seal 8 B |
 //! ```
 //!
-//! The paper's Valid byte says that all has come because a NIC writes in ascending order. The *seal* says so because it is made of all the
-//! rest of the message: a sum, or a MAC where others can write into the same memory ([`Seals`]).
+//! The paper's Valid byte says that all has come because a NIC writes in ascending order. The *seal* says so because it
+//! is made of all the rest of the message: a sum, or a MAC where others can write into the same memory ([`Seals`]).
 
 use std::hash::Hasher;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering;
 use dunlin_verbs::Memory;
 use siphasher::sip::SipHasher13;
 
-use crate::channel::message::{Header, HEADER_BYTES};
+use crate::channel::message::{Header, RawHeader, HEADER_BYTES};
 use crate::channel::outbox::copy;
 
 /// Bytes behind the payload.
@@ -68,8 +69,8 @@ impl Blocks {
         self.seal(memory, block) != seen
     }
 
-    /// Takes the message of a block, if it is another than the one whose seal was `seen`: then its payload stands at the beginning of
-    /// `target`.
+    /// Takes the message of a block, if it is another than the one whose seal was `seen`: then its payload stands at
+    /// the beginning of `target`.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -84,8 +85,8 @@ impl Blocks {
         }
         match self.read(memory, block, seals, target) {
             Some((header, turn, seal)) => {
-                // The one that was checked. What the first look saw may have been half of it (a NIC that is software writes bytes), and the
-                // message would be taken again.
+                // The one that was checked. What the first look saw may have been half of it (a NIC that is software
+                // writes bytes), and the message would be taken again.
                 *seen = seal;
                 Look::Whole(header, turn)
             }
@@ -93,8 +94,8 @@ impl Blocks {
         }
     }
 
-    /// Copies the message of a block out and checks its seal: its header, turn and seal, when it is whole and its payload is no longer than
-    /// `target` has room for.
+    /// Copies the message of a block out and checks its seal: its header, turn and seal, when it is whole and its
+    /// payload is no longer than `target` has room for.
     #[inline]
     fn read(
         &self,
@@ -107,7 +108,7 @@ impl Blocks {
         let mut tail = [0; TAIL_BYTES];
         memory.read(end - TAIL_BYTES, &mut tail);
         let (header, words) = tail.split_first_chunk()?;
-        let header = Header::read(header)?;
+        let header = RawHeader::read(header).decode()?;
         let padded = padded(header.length as usize)?;
         let sealed = padded + TAIL_BYTES - 8;
         if sealed > target.len() || padded + TAIL_BYTES > self.bytes {
@@ -135,8 +136,9 @@ fn padded(length: usize) -> Option<usize> {
 pub(crate) enum Seals {
     /// Of memory that only the writer writes: a sum that a message has when it is whole.
     Sum(u64),
-    /// Of memory that others write as well: a MAC (SipHash-1-3), so that a message that others have made is none, whatever they know but the key.
-    /// One try in 2^64 passes. Nobody but the reader sees a seal, so the shorter form of SipHash is enough.
+    /// Of memory that others write as well: a MAC (SipHash-1-3), so that a message that others have made is none,
+    /// whatever they know but the key. One try in 2^64 passes. Nobody but the reader sees a seal, so the shorter form
+    /// of SipHash is enough.
     Mac(Box<SipHasher13>),
 }
 
@@ -171,8 +173,8 @@ impl Seals {
     }
 }
 
-/// A keyed sum over whole words, by folded multiplication as in wyhash. No cryptography: it finds out what is torn or of an earlier use of the
-/// block, where nobody forges.
+/// A keyed sum over whole words, by folded multiplication as in wyhash. No cryptography: it finds out what is torn or
+/// of an earlier use of the block, where nobody forges.
 #[inline]
 fn sum(secret: u64, block: usize, message: &[u8]) -> u64 {
     #[inline]
@@ -353,7 +355,8 @@ mod tests {
         }
     }
 
-    /// A sum has messages whose seal is known without the secret: here a factor is zero, then one, then zero. A pool that others write needs a MAC.
+    /// A sum has messages whose seal is known without the secret: here a factor is zero, then one, then zero. A pool
+    /// that others write needs a MAC.
     #[test]
     fn nobody_seals_without_the_key() {
         let factor = 0xe703_7ed1_a0b4_28db_u64;
@@ -370,7 +373,8 @@ mod tests {
         assert!(!known.contains(&1));
     }
 
-    /// Software that stands in for a NIC writes bytes in any order; a look may see any of them. Each message is taken once all the same.
+    /// Software that stands in for a NIC writes bytes in any order; a look may see any of them. Each message is taken
+    /// once all the same.
     #[test]
     fn a_message_that_comes_byte_by_byte_is_taken_once() {
         const MESSAGES: u64 = 20_000;

@@ -1,7 +1,8 @@
-//! A client's side of a message pool: writes requests while it is its turn, leaves them to be fetched while it is not (ScaleRPC §3.4).
+//! A client's side of a message pool: writes requests while it is its turn, leaves them to be fetched while it is not
+//! (ScaleRPC §3.4).
 //!
-//! Figure 7's states are [`State`]. Every request stands in this side's own memory until it is answered, so whatever became of what was
-//! written, it can be fetched.
+//! Figure 7's states are [`State`]. Every request stands in this side's own memory until it is answered, so whatever
+//! became of what was written, it can be fetched.
 
 use std::ops::{Deref, DerefMut};
 
@@ -18,7 +19,8 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
 use crate::effort;
 
-/// Words about turns that are heard in one look for answers: an honest server changes turns more slowly than anybody looks.
+/// Words about turns that are heard in one look for answers: an honest server changes turns more slowly than anybody
+/// looks.
 const WORDS: usize = 4;
 
 /// Whether this client may write into the pool (ScaleRPC §3.4, Fig. 7).
@@ -74,13 +76,13 @@ pub(crate) struct PoolChannel<D: Device> {
     pub(super) state: State,
     /// The turn that this client was last told of, and its place.
     pub(super) turn: Turn,
-    /// Blocks whose messages are not answered; of these: those that are neither written nor told in the entry; and those that the server
-    /// has taken, to answer them whenever it can.
+    /// Blocks whose messages are not answered; of these: those that are neither written nor told in the entry; and
+    /// those that the server has taken, to answer them whenever it can.
     pub(super) out: u32,
     pub(super) waiting: u32,
     pub(super) taken: u32,
-    /// The block after that of the last answer, where the next look begins: servers answer in the order of blocks, and none of them is to wait
-    /// for ever behind others that are used again and again.
+    /// The block after that of the last answer, where the next look begins: servers answer in the order of blocks, and
+    /// none of them is to wait for ever behind others that are used again and again.
     pub(super) next: usize,
     /// Bytes of the message in each block, and the last seal that was read in answer.
     pub(super) lengths: [usize; EVENT],

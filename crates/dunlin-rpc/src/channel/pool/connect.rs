@@ -1,5 +1,5 @@
-//! Setting up a message pool between a client and a server: the objects of each side, what it tells the other, and what it makes of the
-//! answer.
+//! Setting up a message pool between a client and a server: the objects of each side, what it tells the other, and what
+//! it makes of the answer.
 
 use dunlin_verbs::{Access, Device, EndpointAddress, Region, RemoteAddress, VerbsError};
 
@@ -240,10 +240,12 @@ impl<D: Device> UnconnectedPool<D> {
 /// Where a client's entry and zone are, at the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PoolMemory<'a, R, Q> {
-    /// In memory of its own, for as long as it is connected (static mapping). With rings: its messages are heard by completions.
+    /// In memory of its own, for as long as it is connected (static mapping). With rings: its messages are heard by
+    /// completions.
     Own(Option<Rings<'a, Q>>),
     /// In memory of its own, and it is served by turns: where who may write a pool could read it too
-    /// ([`dunlin_verbs::DeviceAttributes::grants_are_mappings`]). Zones of the pools are the right to be served, and its own is where it is.
+    /// ([`dunlin_verbs::DeviceAttributes::grants_are_mappings`]). Zones of the pools are the right to be served, and
+    /// its own is where it is.
     OwnByTurns,
     /// In memory that all clients share: its entry, the first of the zones, and how many they are.
     Shared {

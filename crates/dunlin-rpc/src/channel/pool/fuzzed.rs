@@ -1,4 +1,5 @@
-//! Both ends of a message pool whose memory the other end fills with anything; for the fuzz target `pool`, see `crate::fuzzing`.
+//! Both ends of a message pool whose memory the other end fills with anything; for the fuzz target `pool`, see
+//! `crate::fuzzing`.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +9,7 @@ use dunlin_verbs::{Device, Memory, Region};
 use super::block::{Blocks, Draft, Seals};
 use super::turn::{Entry, Turn};
 use super::{PoolChannel, PoolMemory, ServedPool, UnconnectedPool, UnconnectedServedPool, BLOCKS};
-use crate::channel::message::{Header, HEADER_BYTES};
+use crate::channel::message::{RawHeader, HEADER_BYTES};
 use crate::channel::{Channel, ChannelError};
 use crate::ChannelConfig;
 
@@ -212,7 +213,7 @@ pub(crate) fn forge(
     bytes[6] = (value >> 16) as u8 & 15;
     bytes[8..12].copy_from_slice(&((value >> 24) as u32 & 31).to_le_bytes());
     bytes[12..].copy_from_slice(&((value >> 32) as u32 & 7).to_le_bytes());
-    let Some(header) = Header::read(&bytes) else {
+    let Some(header) = RawHeader::read(&bytes).decode() else {
         return;
     };
     draft.space(length).fill(value as u8);

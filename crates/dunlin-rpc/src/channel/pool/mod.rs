@@ -1,22 +1,24 @@
-//! The message pool (ScaleRPC §3): each message has a block of its own in memory that its receiver polls, and answers come back to a
-//! block of the same number.
+//! The message pool (ScaleRPC §3): each message has a block of its own in memory that its receiver polls, and answers
+//! come back to a block of the same number.
 //!
-//! At the server a *zone* of [`BLOCKS`] blocks stands for each client that is being served. With static mapping (`rawwrite`) it is the
-//! client's own, for as long as the connection lasts. With virtualized mapping (`scalerpc`) a zone of a pool that all clients share is
-//! a client's for a *turn*, while its group is served. Before its turn a client leaves its requests in its own memory and says so in
-//! its *endpoint entry*; the server READs them into the zone (warm-up). In its turn it WRITEs new ones there itself.
+//! At the server a *zone* of [`BLOCKS`] blocks stands for each client that is being served. With static mapping
+//! (`rawwrite`) it is the client's own, for as long as the connection lasts. With virtualized mapping (`scalerpc`) a
+//! zone of a pool that all clients share is a client's for a *turn*, while its group is served. Before its turn a
+//! client leaves its requests in its own memory and says so in its *endpoint entry*; the server READs them into the
+//! zone (warm-up). In its turn it WRITEs new ones there itself.
 //!
-//! So a WRITE or a READ may be late: it lands in a zone that is another client's by then, on top of its messages even. Nothing prevents
-//! that, and nothing needs to:
-//! - A message is *sealed* ([`block`]): its last word is a keyed sum over all of it and its block, under a secret of the one connection.
-//!   What is torn, of another client, or only half there is no message.
+//! So a WRITE or a READ may be late: it lands in a zone that is another client's by then, on top of its messages even.
+//! Nothing prevents that, and nothing needs to:
+//! - A message is *sealed* ([`block`]): its last word is a keyed sum over all of it and its block, under a secret of
+//!   the one connection. What is torn, of another client, or only half there is no message.
 //! - It carries the number of the turn that it was written in; the server takes it in that turn alone.
-//! - When a turn ends, what was not answered and is not known to be in a worker's hands is left in the client's memory again, for the next
-//!   warm-up. So what a late WRITE has hit, or what came late itself, is not lost.
+//! - When a turn ends, what was not answered and is not known to be in a worker's hands is left in the client's memory
+//!   again, for the next warm-up. So what a late WRITE has hit, or what came late itself, is not lost.
 //! - A call's slot and generation are taken once, so what is fetched again is not executed again.
 //!
-//! With `selfrpc` the zone is the client's own as well, and requests are WRITEs with immediate: the completion of a RECEIVE says whose they
-//! are and where, so the server polls one completion queue for all such clients and none of their blocks.
+//! With `selfrpc` the zone is the client's own as well, and requests are WRITEs with immediate: the completion of a
+//! RECEIVE says whose they are and where, so the server polls one completion queue for all such clients and none of
+//! their blocks.
 //!
 //! This also makes no demand on the order in which a device places the bytes of a WRITE.
 
@@ -43,7 +45,8 @@ pub(crate) enum Mapping {
     ByTurns,
     /// A client's for good; its blocks are polled (`rawwrite`).
     Polled,
-    /// A client's for good. Each request is a WRITE with immediate, which tells its block by a completion; no block is polled (`selfrpc`).
+    /// A client's for good. Each request is a WRITE with immediate, which tells its block by a completion; no block is
+    /// polled (`selfrpc`).
     Rung,
 }
 
@@ -53,7 +56,8 @@ pub(crate) const BLOCKS: usize = 32;
 pub(crate) const CALLS: usize = 24;
 /// Requests that a server fetches by one READ.
 const BUNDLE: usize = 8;
-/// Bytes of the longest message that is fetched so: messages of a batch stand one behind the other as well, each in a slot as long as the longest.
+/// Bytes of the longest message that is fetched so: messages of a batch stand one behind the other as well, each in a
+/// slot as long as the longest.
 const SLOT_BYTES: usize = 256;
 /// The block in a client's inlet for words about its turn.
 const EVENT: usize = BLOCKS;
@@ -72,8 +76,8 @@ pub(crate) const RINGS: usize = BLOCKS + 8;
 /// Every block of a zone.
 const ALL: u32 = u32::MAX;
 
-/// Bytes of blocks for payloads of up to `eager` bytes: whole cache lines, and an odd number of them, so that the words that are polled do
-/// not all fall into the same set of a cache.
+/// Bytes of blocks for payloads of up to `eager` bytes: whole cache lines, and an odd number of them, so that the words
+/// that are polled do not all fall into the same set of a cache.
 pub(crate) fn block_bytes(eager: usize) -> usize {
     let lines = (capacity(eager) + block::TAIL_BYTES).div_ceil(64);
     (lines | 1) * 64
@@ -89,7 +93,8 @@ pub(crate) fn zone_bytes(eager: usize) -> usize {
     BLOCKS * block_bytes(eager)
 }
 
-/// Whether messages of an endpoint entry stand one behind the other, to be fetched together (ScaleRPC §3.4's `<req_addr, batch_size>`).
+/// Whether messages of an endpoint entry stand one behind the other, to be fetched together (ScaleRPC §3.4's
+/// `<req_addr, batch_size>`).
 fn are_bundled(lines: u16, blocks: u32) -> bool {
     blocks.count_ones() > 1 && usize::from(lines) * 64 <= SLOT_BYTES
 }

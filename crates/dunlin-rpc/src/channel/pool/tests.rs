@@ -282,7 +282,8 @@ fn the_end_of_a_turn_is_told_without_answers() {
     assert_eq!(client.state, State::Idle);
 }
 
-/// A request that is written when the turn is over is executed in the next, once, and is not taken for that of who has the zone now.
+/// A request that is written when the turn is over is executed in the next, once, and is not taken for that of who has
+/// the zone now.
 #[test]
 fn a_late_request_is_fetched_and_is_nobody_elses() {
     let pools = Pools::new();
@@ -480,7 +481,8 @@ proptest! {
     }
 }
 
-/// A batch of short requests is fetched by one READ for eight of them; one that is longer than a slot puts each in a READ of its own.
+/// A batch of short requests is fetched by one READ for eight of them; one that is longer than a slot puts each in a
+/// READ of its own.
 #[test]
 fn a_batch_is_fetched_together() {
     for (longest, reads) in [(40, 2), (250, 10)] {

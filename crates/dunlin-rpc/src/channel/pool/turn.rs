@@ -37,8 +37,8 @@ impl Turn {
     }
 }
 
-/// An endpoint entry (ScaleRPC §3.3's `<req_addr, batch_size>`), as one word: a client's requests stand in blocks of its own memory, so their
-/// numbers say where.
+/// An endpoint entry (ScaleRPC §3.3's `<req_addr, batch_size>`), as one word: a client's requests stand in blocks of
+/// its own memory, so their numbers say where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Another number for each word that is written; never zero, which is no entry.

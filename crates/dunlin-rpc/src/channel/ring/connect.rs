@@ -21,7 +21,8 @@ mod parameter {
     pub(super) const CANARIES: &str = "ring-canaries";
     /// One: the owner's device places the bytes of a WRITE in order. What is not said is not so.
     pub(super) const IN_ORDER: &str = "ring-in-order";
-    /// One: a WRITE of the owner's device is a message, so it writes batches in one where its peer's device places in order.
+    /// One: a WRITE of the owner's device is a message, so it writes batches in one where its peer's device places in
+    /// order.
     pub(super) const ONE_WRITE: &str = "ring-one-write";
 }
 

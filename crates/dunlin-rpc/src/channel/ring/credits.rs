@@ -1,5 +1,5 @@
-//! What admission needs of a channel: a request for credits goes by WRITE with immediate (FLOCK §5.1), a grant by a WRITE of one word;
-//! and what sharing needs: room for runs of messages that others encode.
+//! What admission needs of a channel: a request for credits goes by WRITE with immediate (FLOCK §5.1), a grant by a
+//! WRITE of one word; and what sharing needs: room for runs of messages that others encode.
 
 use std::sync::atomic::Ordering;
 
@@ -52,7 +52,8 @@ impl<D: Device> RingChannel<D> {
         Ok(true)
     }
 
-    /// Asks the peer for credits, by an immediate on the last WRITE of the batch that is being made: it costs no request of its own.
+    /// Asks the peer for credits, by an immediate on the last WRITE of the batch that is being made: it costs no
+    /// request of its own.
     #[inline]
     pub(crate) fn ask_for_credits(&mut self, degree: u32) {
         self.asks = Some(ASKS | degree);

@@ -1,8 +1,8 @@
 //! A ring channel: inbox, outbox and the queue pair between two of them.
 //!
-//! Each side registers one *inlet*, which only its peer may write: a control line with the peer's count of consumed lines, one with the
-//! peer's wish to be woken, then the ring. Nobody waits in here: [`RingChannel::receive`] looks, [`RingChannel::flush`] writes,
-//! and the drivers above decide when to look again or to sleep.
+//! Each side registers one *inlet*, which only its peer may write: a control line with the peer's count of consumed
+//! lines, one with the peer's wish to be woken, then the ring. Nobody waits in here: [`RingChannel::receive`] looks,
+//! [`RingChannel::flush`] writes, and the drivers above decide when to look again or to sleep.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
@@ -14,10 +14,10 @@ use dunlin_verbs::{
 
 use super::batch::LINE_BYTES;
 use super::carrier::{Carrier, QUIET};
-use super::inbox::Inbox;
+use super::inbox::{Inbox, Message};
 use super::message::{Header, Kind};
 use super::outbox::{Outbox, Piece};
-use super::{Channel, ChannelError, Exchange};
+use super::{Asked, Channel, ChannelError, Exchange};
 use crate::effort;
 
 mod connect;
@@ -44,8 +44,8 @@ pub(crate) struct RingChannel<D: Device> {
     outbox: Outbox,
     /// Longest payload that the peer takes in its ring.
     peer_eager_bytes: usize,
-    /// Lines of our inbox that the peer was told to be consumed by a WRITE of its own. Tags tell it too, but only when it
-    /// reads them, and a peer that waits for room does not read.
+    /// Lines of our inbox that the peer was told to be consumed by a WRITE of its own. Tags tell it too, but only when
+    /// it reads them, and a peer that waits for room does not read.
     told_consumed: u64,
     /// The peer's ring, where that is mapped here and was written once.
     peer_ring: Option<Mapped<D>>,
@@ -93,8 +93,8 @@ impl<D: Device> RingChannel<D> {
         self.peer_consumed(told as u32)
     }
 
-    /// The peer says how many lines it has consumed, in the tail of a batch or by a WRITE of its own. Either may be older than
-    /// the other; a count never goes back.
+    /// The peer says how many lines it has consumed, in the tail of a batch or by a WRITE of its own. Either may be
+    /// older than the other; a count never goes back.
     #[inline]
     fn peer_consumed(&mut self, told: u32) -> Result<(), ChannelError> {
         if told.wrapping_sub(self.outbox.known_consumed() as u32) as i32 > 0 {
@@ -201,6 +201,27 @@ impl<D: Device> RingChannel<D> {
         Ok(true)
     }
 
+    /// Opens the next batch when the last one is taken; says whether a message waits.
+    #[inline]
+    fn has_message(&mut self) -> Result<bool, ChannelError> {
+        if self.inbox.messages() > 0 {
+            return Ok(true);
+        }
+        let Some(peer_consumed) = self.inbox.open(self.carrier.inlet.memory())? else {
+            D::charge(Work::Poll);
+            if self.carrier.is_short() {
+                self.catch_up()?;
+            }
+            return Ok(false);
+        };
+        self.carrier.met = true;
+        D::charge(effort::OPENED);
+        D::charge(Work::Arrived);
+        D::charge(Work::Copy(self.inbox.opened_bytes()));
+        self.peer_consumed(peer_consumed)?;
+        Ok(true)
+    }
+
     /// Batches that have been received.
     pub(crate) fn batches_received(&self) -> u64 {
         self.inbox.opened()
@@ -249,7 +270,8 @@ impl<D: Device> Channel for RingChannel<D> {
         (self.inbox.payload(header), place, self.carrier.exports())
     }
 
-    /// Puts the message into the batch whose payload, of `length` bytes, was written where [`RingChannel::exchange`] said.
+    /// Puts the message into the batch whose payload, of `length` bytes, was written where [`RingChannel::exchange`]
+    /// said.
     #[inline]
     fn commit(&mut self, kind: Kind, call: u64, length: usize) {
         let header = Header::new(kind, 0, call, length);
@@ -279,23 +301,70 @@ impl<D: Device> Channel for RingChannel<D> {
     }
 
     /// Takes the next message.
-    #[inline(always)]
+    #[inline]
     fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
-        if self.inbox.messages() == 0 {
-            let Some(peer_consumed) = self.inbox.open(self.carrier.inlet.memory())? else {
-                D::charge(Work::Poll);
-                if self.carrier.is_short() {
-                    self.catch_up()?;
-                }
-                return Ok(None);
-            };
-            self.carrier.met = true;
-            D::charge(effort::OPENED);
-            D::charge(Work::Arrived);
-            D::charge(Work::Copy(self.inbox.opened_bytes()));
-            self.peer_consumed(peer_consumed)?;
+        match self.has_message()? {
+            true => self.inbox.take(),
+            false => Ok(None),
         }
-        self.inbox.take()
+    }
+
+    #[inline(always)]
+    fn serve(
+        &mut self,
+        most: usize,
+        run: &mut impl FnMut(Asked<'_, D>) -> Option<usize>,
+    ) -> Result<(usize, Option<Header>), ChannelError> {
+        let eager = self.peer_eager_bytes;
+        let mut served = 0;
+        while served < most {
+            // Before room is made, because a batch takes whole lines of it when it is written.
+            self.end_batch()?;
+            // Room first: a request that is taken is answered, and one that is not waits in the ring.
+            if !self.make_room(eager)? || !self.has_message()? {
+                break;
+            }
+            let Self { inbox, outbox, .. } = self;
+            while served < most && inbox.messages() > 0 && outbox.fits(eager) {
+                served += 1;
+                let Some(Message { header, payload }) = inbox.take_if(Kind::Request)? else {
+                    return Ok((served, inbox.take()?));
+                };
+                let asked = Asked {
+                    handler: header.handler(),
+                    call: header.call(),
+                    payload,
+                    place: outbox.space(eager),
+                    exports: self.carrier.exports(),
+                };
+                let Some(answer) = run(asked) else {
+                    return Ok((served, header.decode()));
+                };
+                D::charge(effort::ADDED);
+                D::charge(Work::Copy(answer));
+                outbox.commit(Header::new(Kind::Response, 0, header.call(), answer));
+            }
+        }
+        Ok((served, None))
+    }
+
+    #[inline(always)]
+    fn take_answers(
+        &mut self,
+        most: usize,
+        answer: &mut impl FnMut(u64, &[u8]) -> Result<(), ChannelError>,
+    ) -> Result<(usize, Option<Header>), ChannelError> {
+        let mut taken = 0;
+        while taken < most && self.has_message()? {
+            while taken < most && self.inbox.messages() > 0 {
+                taken += 1;
+                let Some(response) = self.inbox.take_if(Kind::Response)? else {
+                    return Ok((taken, self.inbox.take()?));
+                };
+                answer(response.header.call(), response.payload)?;
+            }
+        }
+        Ok((taken, None))
     }
 
     /// The payload of the message that was received last.
@@ -336,8 +405,8 @@ impl<D: Device> Channel for RingChannel<D> {
         self.wake_if_asleep()
     }
 
-    /// Ends the channel. The side that dialled tells its peer, as far as that can be done: a server that has nothing to say would see the
-    /// end only when it says something.
+    /// Ends the channel. The side that dialled tells its peer, as far as that can be done: a server that has nothing to
+    /// say would see the end only when it says something.
     fn close(&mut self) {
         let whole = self.broken.is_none() && self.queue_pair.state() == QueuePairState::ReadyToSend;
         // What was not flushed is not sent any more, and nobody waits for room here.

@@ -1,4 +1,5 @@
-//! The lane with eRPC's protocol: the driver says what leaves and when, and understands what comes; here is the clock that it goes by.
+//! The lane with eRPC's protocol: the driver says what leaves and when, and understands what comes; here is the clock
+//! that it goes by.
 
 use std::ops::Range;
 use std::sync::PoisonError;

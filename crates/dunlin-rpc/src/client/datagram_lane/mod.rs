@@ -1,7 +1,8 @@
 //! A lane over a datagram session: FaSST's RPC as a client sees it (§4).
 //!
-//! A call is a message in the packet that leaves with the next flush. There is no acknowledgement but the answer. Calls that stay without
-//! one are asked about (`asking.rs`); the server says what became of them, and a lost packet is an error to the calls that were in it.
+//! A call is a message in the packet that leaves with the next flush. There is no acknowledgement but the answer. Calls
+//! that stay without one are asked about (`asking.rs`); the server says what became of them, and a lost packet is an
+//! error to the calls that were in it.
 
 mod arrivals;
 mod asking;
@@ -68,9 +69,11 @@ pub(crate) struct DatagramLane<D: Device> {
     transfer: u32,
     /// The long response that is on its way.
     incoming: Incoming,
-    /// The last long response that came whole, and its segments: the word about it may be lost, and others wait behind it.
+    /// The last long response that came whole, and its segments: the word about it may be lost, and others wait behind
+    /// it.
     last_whole: Option<(CallId, u32)>,
-    /// Given up by their callers, and those whose long responses are here that the server keeps: it hears it with the next packet.
+    /// Given up by their callers, and those whose long responses are here that the server keeps: it hears it with the
+    /// next packet.
     cancels: Vec<CallId>,
     releases: Vec<CallId>,
     /// What sends, in place of all that is above, where packets are sent again.
@@ -81,7 +84,8 @@ pub(crate) struct DatagramLane<D: Device> {
     asleep: bool,
     written: bool,
     watch: Watch,
-    /// The server was heard of: until then one datagram of ours may be on its way, because its RECEIVEs may not be posted yet.
+    /// The server was heard of: until then one datagram of ours may be on its way, because its RECEIVEs may not be
+    /// posted yet.
     met: bool,
     introduced: bool,
     /// Calls are taken: neither has the server said goodbye (`leaving`), nor is the session lost.

@@ -1,7 +1,8 @@
-//! The timer of a datagram lane: when a call without an answer is asked about, and when its server is given up (FaSST §4.3).
+//! The timer of a datagram lane: when a call without an answer is asked about, and when its server is given up (FaSST
+//! §4.3).
 //!
-//! Time is counted in ticks, a quarter of the timeout each, that pass only while the lane is looked at: a thread that stood still has not
-//! waited for its server. No call reads a clock.
+//! Time is counted in ticks, a quarter of the timeout each, that pass only while the lane is looked at: a thread that
+//! stood still has not waited for its server. No call reads a clock.
 
 use std::time::{Duration, Instant};
 

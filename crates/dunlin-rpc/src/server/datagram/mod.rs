@@ -1,6 +1,7 @@
 //! Serving over datagrams: pollers that each own one UD queue pair, and the sessions of clients on them (FaSST §4).
 //!
-//! A client's session stands on one poller for its life (FaSST's peer threads). The threads start with the first such client.
+//! A client's session stands on one poller for its life (FaSST's peer threads). The threads start with the first such
+//! client.
 
 mod outgoing;
 mod poller;

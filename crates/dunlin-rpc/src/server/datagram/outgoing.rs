@@ -1,4 +1,5 @@
-//! The responses of a pass, in one open packet for each session that has some: they leave together (FaSST's response batching).
+//! The responses of a pass, in one open packet for each session that has some: they leave together (FaSST's response
+//! batching).
 
 use dunlin_verbs::Device;
 

@@ -24,8 +24,8 @@ use crate::server::workers::Finished;
 
 /// Datagrams taken before the responses leave.
 const POLL_BUDGET: usize = 64;
-/// A session that was silent for so long gives its place to a newcomer when there is no other: where the device does not hear of it, a client that
-/// died says nothing.
+/// A session that was silent for so long gives its place to a newcomer when there is no other: where the device does
+/// not hear of it, a client that died says nothing.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Between the failure of a queue pair and the next one, and between attempts: most likely the port is down.
 const RENEWAL: Duration = Duration::from_millis(100);
@@ -300,8 +300,8 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// The queue pair has failed, as one does whose port went down while it sent. All sessions are lost with it; newcomers are sent away
-    /// until there is another.
+    /// The queue pair has failed, as one does whose port went down while it sent. All sessions are lost with it;
+    /// newcomers are sent away until there is another.
     #[cold]
     fn fail(&mut self, error: &ChannelError) {
         self.end_all(error);
@@ -333,7 +333,8 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Gives back memory of sessions that have ended: as datagrams use it up, or at once when there is no session at all, by another queue pair.
+    /// Gives back memory of sessions that have ended: as datagrams use it up, or at once when there is no session at
+    /// all, by another queue pair.
     #[cold]
     fn give_back(&mut self) {
         let handle = Arc::clone(&self.handle);

@@ -12,8 +12,8 @@ pub struct Grouping {
     pub clients: usize,
     /// How long a group is served while others wait, from 1 µs to a second; 100 µs by default (§3.6.1).
     pub slice: Duration,
-    /// Whether groups and slices follow the priorities of clients (§3.2); they do by default. Not: all groups are of the default size,
-    /// within the legal range, and served alike.
+    /// Whether groups and slices follow the priorities of clients (§3.2); they do by default. Not: all groups are of
+    /// the default size, within the legal range, and served alike.
     pub by_priority: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Calls that take longer than a slice: they are remembered by their handler and run apart, on workers (ScaleRPC §3.5).
 //!
-//! In the paper such a call fails the first time. Here none fails; the others wait for it. After a pass that was longer than a slice the next
-//! ones take requests one by one and look at the clock around each. A handler that takes longer three times in a row is remembered: a core that
-//! was away for once does not make a short one long.
+//! In the paper such a call fails the first time. Here none fails; the others wait for it. After a pass that was longer
+//! than a slice the next ones take requests one by one and look at the clock around each. A handler that takes longer
+//! three times in a row is remembered: a core that was away for once does not make a short one long.
 
 use std::time::Duration;
 

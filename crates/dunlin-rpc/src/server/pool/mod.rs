@@ -1,7 +1,8 @@
-//! Serving over message pools (ScaleRPC §3): pollers that each own two pools, the zones of which are clients' by turns, and zones that are
-//! one client's for good.
+//! Serving over message pools (ScaleRPC §3): pollers that each own two pools, the zones of which are clients' by turns,
+//! and zones that are one client's for good.
 //!
-//! A client stands on one poller for its life; each poller schedules its own. The threads start with the first such client.
+//! A client stands on one poller for its life; each poller schedules its own. The threads start with the first such
+//! client.
 
 mod grouping;
 mod long_calls;
@@ -31,8 +32,8 @@ const OF_POOLS: u64 = 1 << 62;
 /// Clients of a poller whose turns come and go.
 const CLIENTS_MAX: usize = 4096;
 
-/// Clients of a poller that are heard by completions, and entries of the queue for those of each: twice as many as it has RECEIVEs, because
-/// what one has left may be there when the next comes.
+/// Clients of a poller that are heard by completions, and entries of the queue for those of each: twice as many as it
+/// has RECEIVEs, because what one has left may be there when the next comes.
 const RUNG_MAX: usize = 512;
 const RINGS_EACH: usize = 2 * RINGS;
 
@@ -102,7 +103,8 @@ impl<D: Device> PoolService<D> {
         Ok(poller.memory.get_or_init(|| memory))
     }
 
-    /// The queue in which a poller hears of messages, made when the first client comes that needs it, and how many clients it is for.
+    /// The queue in which a poller hears of messages, made when the first client comes that needs it, and how many
+    /// clients it is for.
     fn bell(
         &self,
         bell: &mut Option<D::CompletionQueue>,
@@ -248,7 +250,8 @@ impl<D: Device> PoolService<D> {
     }
 }
 
-/// The poller and the group of a client at a server that changes turns together with others: the group that it asks for, or the emptiest.
+/// The poller and the group of a client at a server that changes turns together with others: the group that it asks
+/// for, or the emptiest.
 fn group_for<D: Device>(
     started: &Started<PollerHandle<D>>,
     asked: Option<u64>,

@@ -43,8 +43,8 @@ pub(super) struct PollerHandle<D: Device> {
     pub(super) numbers: Mutex<Places>,
     /// Entries and zones of the clients whose turns come and go.
     pub(super) memory: OnceLock<D::Region>,
-    /// Where completions tell of messages, and how many clients are heard by them. Only who makes a client's queue pair wants it beside the
-    /// poller, which does not wait for that.
+    /// Where completions tell of messages, and how many clients are heard by them. Only who makes a client's queue pair
+    /// wants it beside the poller, which does not wait for that.
     pub(super) bell: Mutex<Option<D::CompletionQueue>>,
     pub(super) rung: AtomicUsize,
     /// Clients of each group, where servers change turns together.
@@ -312,8 +312,8 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Serves the clients whose turn it is, those with zones of their own, those that have told of messages, and those with long requests
-    /// under way.
+    /// Serves the clients whose turn it is, those with zones of their own, those that have told of messages, and those
+    /// with long requests under way.
     #[inline]
     fn serve(&mut self) -> usize {
         let mut work = 0;
@@ -396,7 +396,8 @@ impl<D: Device> Poller<D> {
         work
     }
 
-    /// Fetches requests of those that wait for their turn, and changes turns. `served_at`: the time, when it is known already.
+    /// Fetches requests of those that wait for their turn, and changes turns. `served_at`: the time, when it is known
+    /// already.
     #[inline]
     fn schedule(&mut self, served: usize, served_at: Option<Instant>) -> usize {
         let mut work = 0;

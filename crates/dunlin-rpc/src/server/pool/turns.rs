@@ -1,5 +1,5 @@
-//! Whose turn it is (ScaleRPC §3.2 to §3.4): the clients of the group that is served, those whose requests are being fetched for the next
-//! slice, and the zones of the two pools, which are swapped when a slice ends.
+//! Whose turn it is (ScaleRPC §3.2 to §3.4): the clients of the group that is served, those whose requests are being
+//! fetched for the next slice, and the zones of the two pools, which are swapped when a slice ends.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::admission::grouping::{Groups, Load};
 use crate::channel::ChannelError;
 use crate::server::connection::Context;
 
-/// The last part of a slice, in which its clients are told that it ends; and the part of a slice for which its end waits for a client's next
-/// call: not for who calls less often than that.
+/// The last part of a slice, in which its clients are told that it ends; and the part of a slice for which its end
+/// waits for a client's next call: not for who calls less often than that.
 const LAST_PART: u32 = 20;
 const END_PART: u32 = 4;
 /// Rounds of a rotation that somebody may wait in before his group has the slot of another.
 const MISSED_ROUNDS: i64 = 4;
-/// How long a change of turns is put off for requests that are being fetched: longer than a READ takes on any network, so that none is
-/// fetched in vain for ever, and much less than a client that died is waited for.
+/// How long a change of turns is put off for requests that are being fetched: longer than a READ takes on any network,
+/// so that none is fetched in vain for ever, and much less than a client that died is waited for.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A client has to be ended.
@@ -137,8 +137,9 @@ impl Turns {
         self.next.is_some()
     }
 
-    /// Fetches the requests of clients of the group that is served, whose turn begins at once; says how many clients that were. Who finds
-    /// no zone, because others kept theirs when the groups were put in order, is warmed up for the next slice.
+    /// Fetches the requests of clients of the group that is served, whose turn begins at once; says how many clients
+    /// that were. Who finds no zone, because others kept theirs when the groups were put in order, is warmed up for the
+    /// next slice.
     pub(super) fn fetch_late<D: Device>(
         &mut self,
         members: &mut Members<D>,
@@ -158,8 +159,9 @@ impl Turns {
         self.active.len() - before
     }
 
-    /// Ends the slice when it is over and another group has requests; says whether it did. Each of its clients is answered once more, or the rest
-    /// of a batch: so nothing that was sent is lost or has to be sent again, and hardly anybody has to be told without an answer.
+    /// Ends the slice when it is over and another group has requests; says whether it did. Each of its clients is
+    /// answered once more, or the rest of a batch: so nothing that was sent is lost or has to be sent again, and hardly
+    /// anybody has to be told without an answer.
     #[inline]
     pub(super) fn end_slice<D: Device>(&mut self, now: Instant, members: &mut Members<D>) -> bool {
         if self.are_paced() {
@@ -186,7 +188,8 @@ impl Turns {
         true
     }
 
-    /// As [`Turns::end_slice`], when the common clock says so, whether anybody waits or not: at other servers somebody may.
+    /// As [`Turns::end_slice`], when the common clock says so, whether anybody waits or not: at other servers somebody
+    /// may.
     fn end_slot<D: Device>(&mut self, now: Instant, members: &mut Members<D>) -> bool {
         let Some(pace) = self.pace.as_ref().filter(|_| self.next.is_none()) else {
             return false;
@@ -212,8 +215,8 @@ impl Turns {
         !self.ending.is_empty()
     }
 
-    /// The group in which somebody has waited for too long, because this poller comes too seldom or too late for its slots: changes of turns take
-    /// longer than they do, or it looks only when other groups have theirs.
+    /// The group in which somebody has waited for too long, because this poller comes too seldom or too late for its
+    /// slots: changes of turns take longer than they do, or it looks only when other groups have theirs.
     fn overdue(&self, slot: i64) -> Option<usize> {
         let most = MISSED_ROUNDS * self.waits_since.len() as i64;
         let all = self.waits_since.iter().enumerate();
@@ -230,7 +233,8 @@ impl Turns {
         })
     }
 
-    /// How long it is until the slot of a group in which somebody waits; `None`: nobody does, or turns do not go by a clock.
+    /// How long it is until the slot of a group in which somebody waits; `None`: nobody does, or turns do not go by a
+    /// clock.
     pub(super) fn until_wanted<D: Device>(
         &self,
         now: Instant,
@@ -260,8 +264,9 @@ impl Turns {
         }
     }
 
-    /// Fetches the requests of the group that comes next; says of how many clients. It does when nobody's turn is left: until then answers go by
-    /// the connections of the last group, and a NIC whose cache holds those of little more than one would lose them for the others'.
+    /// Fetches the requests of the group that comes next; says of how many clients. It does when nobody's turn is left:
+    /// until then answers go by the connections of the last group, and a NIC whose cache holds those of little more
+    /// than one would lose them for the others'.
     #[inline]
     pub(super) fn warm_up<D: Device>(
         &mut self,
@@ -328,7 +333,8 @@ impl Turns {
         all
     }
 
-    /// Begins the next slice (ScaleRPC §3.3's context switch), when its requests are there. `true`: it did, and it is somebody's turn.
+    /// Begins the next slice (ScaleRPC §3.3's context switch), when its requests are there. `true`: it did, and it is
+    /// somebody's turn.
     pub(super) fn switch<D: Device>(
         &mut self,
         now: Instant,
@@ -380,8 +386,8 @@ impl Turns {
         !self.active.is_empty()
     }
 
-    /// Ends the turns of clients whose slice is over, and who know that, or have not called for a part of a slice. Clients that have long requests
-    /// under way are added to `lingering`.
+    /// Ends the turns of clients whose slice is over, and who know that, or have not called for a part of a slice.
+    /// Clients that have long requests under way are added to `lingering`.
     #[inline]
     pub(super) fn end_turns<D: Device>(
         &mut self,

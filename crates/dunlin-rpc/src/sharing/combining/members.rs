@@ -30,8 +30,9 @@ impl Members<'_> {
         !next.is_null()
     }
 
-    /// Takes the leader and its followers into the message, as long as `accept` takes their runs (bytes, messages, requests, one-sided
-    /// operations) and there are not more than `most`; says how many there are. Whoever comes later is not waited for.
+    /// Takes the leader and its followers into the message, as long as `accept` takes their runs (bytes, messages,
+    /// requests, one-sided operations) and there are not more than `most`; says how many there are. Whoever comes later
+    /// is not waited for.
     #[inline]
     pub(crate) fn gather(
         &mut self,
@@ -85,8 +86,8 @@ impl Members<'_> {
             node
         });
         own.into_iter().chain(followers).flat_map(|node| {
-            // SAFETY: our own node, or as above; the operations are borrowed by the call that queued the node, which does not return
-            // before it is served, and that is not before this turn ends. Nobody changes them.
+            // SAFETY: our own node, or as above; the operations are borrowed by the call that queued the node, which
+            // does not return before it is served, and that is not before this turn ends. Nobody changes them.
             unsafe {
                 let node = &*node;
                 let start = node.operations.load(Ordering::Relaxed);

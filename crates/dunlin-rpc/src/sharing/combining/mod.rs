@@ -1,16 +1,19 @@
 //! The thread combining queue (FLOCK §4.2): many threads, one engine, and one of them at a time leads.
 //!
-//! A thread that wants something of the engine swaps its [`Node`] into the tail, as into an MCS lock. Whoever finds the tail empty leads:
-//! the engine is its own for a *turn*. Who comes meanwhile follows: it has said where its bytes stand, and waits. The leader
-//! gathers followers, gives each its room in the message, and each copies its own bytes there and raises its flag; then the leader writes
-//! one message for all. Followers beyond its bound are left, and the first of them leads next.
+//! A thread that wants something of the engine swaps its [`Node`] into the tail, as into an MCS lock. Whoever finds the
+//! tail empty leads: the engine is its own for a *turn*. Who comes meanwhile follows: it has said where its bytes
+//! stand, and waits. The leader gathers followers, gives each its room in the message, and each copies its own bytes
+//! there and raises its flag; then the leader writes one message for all. Followers beyond its bound are left, and the
+//! first of them leads next.
 //!
-//! Ours, beyond the paper: a follower that is not running does not hold up the message. After a few looks the leader takes the room back
-//! and copies for it; only a follower that is in the middle of its copy is waited for. And who only wants to look for answers comes
-//! in when nobody leads ([`Combiner::try_lead`]), and serves those who come meanwhile like any leader.
+//! Ours, beyond the paper: a follower that is not running does not hold up the message. After a few looks the leader
+//! takes the room back and copies for it; only a follower that is in the middle of its copy is waited for. And who only
+//! wants to look for answers comes in when nobody leads ([`Combiner::try_lead`]), and serves those who come meanwhile
+//! like any leader.
 //!
-//! The one place of the sharing room with unsafe code. What it relies on: a node is borrowed by the call that queues it until that call has
-//! been served or has finished its own turn, on every way out, a panic of the engine included. So a node in the queue is alive.
+//! The one place of the sharing room with unsafe code. What it relies on: a node is borrowed by the call that queues it
+//! until that call has been served or has finished its own turn, on every way out, a panic of the engine included. So a
+//! node in the queue is alive.
 #![allow(unsafe_code)]
 
 mod members;
@@ -72,8 +75,8 @@ pub(crate) struct Combiner<E> {
     engine: UnsafeCell<E>,
 }
 
-// SAFETY: the engine is touched by the leader alone, and leadership goes from thread to thread by release and acquire (the tail,
-// or LEADS in the next leader's state).
+// SAFETY: the engine is touched by the leader alone, and leadership goes from thread to thread by release and acquire
+// (the tail, or LEADS in the next leader's state).
 unsafe impl<E: Send> Sync for Combiner<E> {}
 // SAFETY: a combiner that moves has no leader and no queue, because both borrow it.
 unsafe impl<E: Send> Send for Combiner<E> {}
@@ -86,7 +89,8 @@ impl<E> Combiner<E> {
         }
     }
 
-    /// Comes with a run: as leader it does `lead`, which serves the members; as follower it is served, or leads when it is left.
+    /// Comes with a run: as leader it does `lead`, which serves the members; as follower it is served, or leads when it
+    /// is left.
     #[inline]
     pub(crate) fn join(
         &self,

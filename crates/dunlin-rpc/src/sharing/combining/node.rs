@@ -87,8 +87,8 @@ impl Node {
     /// Copies the run into its room.
     ///
     /// # Safety
-    /// The caller alone has the right to the room (it is owner of a node that it made COPYING, or leader of one that it SEIZED or
-    /// its own), and the run's bytes are borrowed by the call that queued the node, which has not returned.
+    /// The caller alone has the right to the room (it is owner of a node that it made COPYING, or leader of one that it
+    /// SEIZED or its own), and the run's bytes are borrowed by the call that queued the node, which has not returned.
     pub(super) unsafe fn copy(&self) {
         self.witness.with_mut(|_| ());
         let (from, to) = (
@@ -96,8 +96,8 @@ impl Node {
             self.room.load(Ordering::Relaxed),
         );
         let length = self.length.load(Ordering::Relaxed);
-        // SAFETY: `room` is a part of the leader's space as long as the run, which no other member has; the leader does not give the
-        // space back before the copy is flagged. `from` is alive by the contract above.
+        // SAFETY: `room` is a part of the leader's space as long as the run, which no other member has; the leader does
+        // not give the space back before the copy is flagged. `from` is alive by the contract above.
         let (from, to) = unsafe {
             (
                 std::slice::from_raw_parts(from, length),

@@ -8,9 +8,11 @@ use super::{Mine, ThreadPort};
 use crate::client::lane::Sink;
 use crate::error::CallError;
 
-/// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a lane of its own.
+/// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a
+/// lane of its own.
 pub(super) const LOOKS: u32 = 32;
-/// Looks in vain for mail before a thread lets a dispatcher run that may wait for this core. A simulated look lasts until news.
+/// Looks in vain for mail before a thread lets a dispatcher run that may wait for this core. A simulated look lasts
+/// until news.
 const LOOKS_FOR_MAIL: u32 = 1024;
 pub(super) const RESTS_FOR_MAIL: u32 = 2;
 
@@ -79,7 +81,8 @@ impl ThreadPort {
         self.looked = true;
         self.look_at_end(sink)?;
         if self.staging.has_messages() && !self.holds_back() {
-            // Room and credits come without mail. Once more, because they may have come before the wish for them was known.
+            // Room and credits come without mail. Once more, because they may have come before the wish for them was
+            // known.
             self.status.want();
             self.send();
         }

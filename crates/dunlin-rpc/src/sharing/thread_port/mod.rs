@@ -1,9 +1,9 @@
-//! A thread's end of a connection handle: it looks like a lane of its own ([`Lane`]), so calls, batches, pipelines and futures use it
-//! as they use a queue pair that nobody shares.
+//! A thread's end of a connection handle: it looks like a lane of its own ([`Lane`]), so calls, batches, pipelines and
+//! futures use it as they use a queue pair that nobody shares.
 //!
-//! Requests are encoded into a private run, which goes into the coalesced message when it is flushed, copied in place ([`sending`]). A
-//! thread that waits for answers looks for them itself, and hands to others what is theirs ([`looking`]). Its calls end with its lane
-//! ([`ending`]).
+//! Requests are encoded into a private run, which goes into the coalesced message when it is flushed, copied in place
+//! ([`sending`]). A thread that waits for answers looks for them itself, and hands to others what is theirs
+//! ([`looking`]). Its calls end with its lane ([`ending`]).
 
 mod ending;
 mod looking;
@@ -329,8 +329,8 @@ impl Lane for ThreadPort {
         Ok(())
     }
 
-    /// The thread itself announces nothing: the handle's dispatcher does, for all that sleep. One whose run waits for room or credits, which
-    /// no answer tells of, is woken when the server has told of some.
+    /// The thread itself announces nothing: the handle's dispatcher does, for all that sleep. One whose run waits for
+    /// room or credits, which no answer tells of, is woken when the server has told of some.
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
         self.port.will_sleep();
         if self.staging.has_operations() {

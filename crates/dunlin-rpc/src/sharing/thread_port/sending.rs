@@ -8,10 +8,12 @@ use dunlin_verbs::thread;
 use super::{Outcome, SharedLane, ThreadPort};
 use crate::config::REST;
 
-/// Longest that a run is held for others to go with it while the server's NIC is at its limit: as long as it would stand in a queue there.
+/// Longest that a run is held for others to go with it while the server's NIC is at its limit: as long as it would
+/// stand in a queue there.
 const HELD_MOST: Duration = REST;
 
-/// How long a thread waits for the calls that are out on its old lane: longer than they take where handlers do not wait.
+/// How long a thread waits for the calls that are out on its old lane: longer than they take where handlers do not
+/// wait.
 const STUCK_AFTER: Duration = Duration::from_millis(1);
 
 impl ThreadPort {
@@ -24,8 +26,8 @@ impl ThreadPort {
         }
     }
 
-    /// Whether the run waits for more of the thread's own requests, because the server has no room for messages. Whoever has no other call
-    /// out never waits.
+    /// Whether the run waits for more of the thread's own requests, because the server has no room for messages.
+    /// Whoever has no other call out never waits.
     #[inline]
     pub(super) fn holds_back(&mut self) -> bool {
         match self.status.standing().together() {
@@ -68,7 +70,8 @@ impl ThreadPort {
         }
     }
 
-    /// One-sided operations name memory that was granted on their lane, and need no credits: they leave before the rest of the run.
+    /// One-sided operations name memory that was granted on their lane, and need no credits: they leave before the rest
+    /// of the run.
     pub(super) fn send_operations(&mut self) {
         let ports = self.handle.ports();
         let run = self.staging.run_of_operations();
@@ -79,11 +82,12 @@ impl ThreadPort {
 
     /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
     ///
-    /// Where calls are out for long (their handlers may even wait for the thread's next request) it goes on with the old lane, and spends the
-    /// credits of one that was deactivated: when these run low the lane asks, and the server sees that it is used.
+    /// Where calls are out for long (their handlers may even wait for the thread's next request) it goes on with the
+    /// old lane, and spends the credits of one that was deactivated: when these run low the lane asks, and the server
+    /// sees that it is used.
     ///
-    /// A run that did not leave goes along: calls are named by port, not by lane. It may never leave otherwise, because a lane that was
-    /// deactivated gets no credits.
+    /// A run that did not leave goes along: calls are named by port, not by lane. It may never leave otherwise, because
+    /// a lane that was deactivated gets no credits.
     #[cold]
     pub(super) fn migrate(&mut self) -> bool {
         if self.staging.has_operations() {
@@ -110,7 +114,8 @@ impl ThreadPort {
         self.is_in_place()
     }
 
-    /// Long requests of the run are copied into memory of another lane. `false`: there was none, and the run stays with this one.
+    /// Long requests of the run are copied into memory of another lane. `false`: there was none, and the run stays with
+    /// this one.
     pub(super) fn export_again(&mut self, lane: &dyn SharedLane) -> bool {
         let mut exports = Vec::new();
         for slot in self.staging.longs() {

@@ -308,7 +308,8 @@ impl Driver {
         Response::Long(std::mem::take(&mut slot.response).into())
     }
 
-    /// Lets calls without an answer for too long go back to their first packet without one (eRPC §5.3: go-back-N). `true`: some did.
+    /// Lets calls without an answer for too long go back to their first packet without one (eRPC §5.3: go-back-N).
+    /// `true`: some did.
     #[cold]
     pub(crate) fn go_back(&mut self, now_ns: u64) -> bool {
         let mut any = false;

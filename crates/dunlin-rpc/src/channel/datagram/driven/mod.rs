@@ -10,10 +10,11 @@
 //!                <------------------------- ResponsePart 1 (the last)
 //! ```
 //!
-//! The client numbers its packets of a call, and each is answered by exactly one of the same place. So the client alone knows what is
-//! outstanding ([`client::Driver`]): it has timers, credits and a rate, and after a timeout it goes back to the first packet without an
-//! answer. The server ([`server::Answerer`]) has neither timer nor clock; it takes the packets of a call in order, runs the handler
-//! once, and keeps the response to send any part of it again. Both are state machines that are handed packets and, at the client, the time.
+//! The client numbers its packets of a call, and each is answered by exactly one of the same place. So the client alone
+//! knows what is outstanding ([`client::Driver`]): it has timers, credits and a rate, and after a timeout it goes back
+//! to the first packet without an answer. The server ([`server::Answerer`]) has neither timer nor clock; it takes the
+//! packets of a call in order, runs the handler once, and keeps the response to send any part of it again. Both are
+//! state machines that are handed packets and, at the client, the time.
 
 pub(crate) mod client;
 mod pace;

@@ -1,4 +1,5 @@
-//! The server's side: takes the packets of a call in order, keeps its response, and answers each packet by one (eRPC §5). It has no timers.
+//! The server's side: takes the packets of a call in order, keeps its response, and answers each packet by one (eRPC
+//! §5). It has no timers.
 
 use super::client::put_part;
 use super::{pieces, Part, FAILURE, HELD};
@@ -101,8 +102,8 @@ impl Answerer {
         !self.slots.iter().any(waits)
     }
 
-    /// Takes a part of a request, whose slot is one that there is. `is_new`: the call was not executed yet. The bytes of the part are
-    /// behind those of its head.
+    /// Takes a part of a request, whose slot is one that there is. `is_new`: the call was not executed yet. The bytes
+    /// of the part are behind those of its head.
     ///
     /// # Errors
     /// When no honest client sends it.

@@ -1,5 +1,5 @@
-//! Timely's rate of a session, from round trips that the client measured (TIMELY, SIGCOMM'15, algorithm 1, with the weight that *ECN or
-//! Delay*, CoNEXT'16, gives it; eRPC §5.2). No clock: times are nanoseconds by whoever calls.
+//! Timely's rate of a session, from round trips that the client measured (TIMELY, SIGCOMM'15, algorithm 1, with the
+//! weight that *ECN or Delay*, CoNEXT'16, gives it; eRPC §5.2). No clock: times are nanoseconds by whoever calls.
 
 /// Share of the newest difference in the average of differences.
 const EWMA: f64 = 0.46;
@@ -15,8 +15,8 @@ const LEAST_RTT_NS: f64 = 2_000.0;
 const STEP: f64 = 5e6;
 /// The lowest rate, 15 Mb/s, so that a session goes on asking how the network is.
 const LOWEST: f64 = 15e6 / 8.0;
-/// The highest: devices do not say how fast their links are, and 100 Gb/s is as fast as those of the papers. On a slower link the first
-/// decreases begin higher than they need to.
+/// The highest: devices do not say how fast their links are, and 100 Gb/s is as fast as those of the papers. On a
+/// slower link the first decreases begin higher than they need to.
 const LINK: f64 = 12.5e9;
 
 /// The rate of a session.
@@ -52,8 +52,8 @@ impl Timely {
         self.rate >= LINK
     }
 
-    /// A packet was answered after `rtt_ns`. On an uncongested session a short round trip changes nothing, and nothing is computed for it
-    /// (eRPC §5.2.2's Timely bypass).
+    /// A packet was answered after `rtt_ns`. On an uncongested session a short round trip changes nothing, and nothing
+    /// is computed for it (eRPC §5.2.2's Timely bypass).
     #[inline]
     pub(crate) fn answered(&mut self, rtt_ns: u64, now_ns: u64) {
         if self.is_uncongested() && (rtt_ns as f64) < LOW_NS {
@@ -77,7 +77,8 @@ impl Timely {
     }
 }
 
-/// The rate after one round trip of `rtt` nanoseconds with this trend (differences by the least round trip); `part` of a full change.
+/// The rate after one round trip of `rtt` nanoseconds with this trend (differences by the least round trip); `part` of
+/// a full change.
 fn next_rate(rate: f64, rtt: f64, trend: f64, part: f64) -> f64 {
     if rtt < LOW_NS {
         return rate + part * STEP;
@@ -85,8 +86,8 @@ fn next_rate(rate: f64, rtt: f64, trend: f64, part: f64) -> f64 {
     if rtt > HIGH_NS {
         return rate * (1.0 - part * BETA * (1.0 - HIGH_NS / rtt));
     }
-    // Between both, by the trend alone there would be no one rate that sessions settle at: how far the round trip is from the low one pulls
-    // them together.
+    // Between both, by the trend alone there would be no one rate that sessions settle at: how far the round trip is
+    // from the low one pulls them together.
     let weight = (2.0 * trend + 0.5).clamp(0.0, 1.0);
     let excess = (rtt - LOW_NS) / LOW_NS;
     rate * (1.0 - (part * BETA * weight * excess).min(1.0)) + part * STEP * (1.0 - weight)

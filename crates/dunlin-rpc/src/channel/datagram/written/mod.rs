@@ -1,13 +1,14 @@
-//! HERD's way for requests (SIGCOMM'14 §4): a client WRITEs them over UC into a zone of its own, whose blocks the server polls; responses
-//! and everything else are datagrams.
+//! HERD's way for requests (SIGCOMM'14 §4): a client WRITEs them over UC into a zone of its own, whose blocks the
+//! server polls; responses and everything else are datagrams.
 //!
 //! ```text
 //! client: Uplink   --- UC WRITE, one right-aligned block for each call --->   Zone: server
 //!                  <-- UD SEND: responses, fates ---------------------------
 //! ```
 //!
-//! UC acknowledges nothing, so a lost WRITE is what a lost datagram is: nobody is told, and the call is asked about. One that comes late, or in
-//! part, is found by the seal of its block and by its call's generation, as in the message pool, whose blocks these are.
+//! UC acknowledges nothing, so a lost WRITE is what a lost datagram is: nobody is told, and the call is asked about.
+//! One that comes late, or in part, is found by the seal of its block and by its call's generation, as in the message
+//! pool, whose blocks these are.
 
 mod client;
 #[cfg(feature = "fuzzing")]

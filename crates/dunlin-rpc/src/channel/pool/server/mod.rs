@@ -1,5 +1,5 @@
-//! The server's side of a message pool, for one client: finds requests in the client's zone, answers them into the client's memory, and
-//! tells it about its turns.
+//! The server's side of a message pool, for one client: finds requests in the client's zone, answers them into the
+//! client's memory, and tells it about its turns.
 
 mod turns;
 
@@ -74,7 +74,8 @@ pub(crate) struct ServedPool<D: Device> {
     /// The zone that is the client's.
     pub(super) place: Option<u16>,
     pub(super) turn: u32,
-    /// It is the client's turn; it is about to end, with the last call of a batch; and the client was told so, or of the turn at all.
+    /// It is the client's turn; it is about to end, with the last call of a batch; and the client was told so, or of
+    /// the turn at all.
     pub(super) active: bool,
     pub(super) ending: bool,
     pub(super) patient: bool,
@@ -84,7 +85,8 @@ pub(crate) struct ServedPool<D: Device> {
     /// It is to be told, when there is an entry for it.
     pub(super) event_due: bool,
     pub(super) leaving: bool,
-    /// The serial of the entry whose requests were fetched last, and the last of the READs, while it is not known to be done.
+    /// The serial of the entry whose requests were fetched last, and the last of the READs, while it is not known to be
+    /// done.
     pub(super) served: u16,
     /// Requests that one READ fetches.
     pub(super) bundle: usize,
@@ -94,7 +96,8 @@ pub(crate) struct ServedPool<D: Device> {
     pub(super) words: [u16; BLOCKS - CALLS],
     /// Calls that were taken and are not answered.
     pub(super) working: u32,
-    /// What stood at the end of each block of the zone when it was looked at last, and how often that was no whole message.
+    /// What stood at the end of each block of the zone when it was looked at last, and how often that was no whole
+    /// message.
     pub(super) seen: [u64; BLOCKS],
     pub(super) parts: [u8; BLOCKS],
     /// A message was hit by a late one.
@@ -209,7 +212,8 @@ impl<D: Device> ServedPool<D> {
         self.place
     }
 
-    /// Whether the client's turn has to end because one of its messages was hit by another client's: it will be fetched again.
+    /// Whether the client's turn has to end because one of its messages was hit by another client's: it will be fetched
+    /// again.
     #[inline]
     pub(crate) fn is_spoilt(&self) -> bool {
         self.spoilt
@@ -246,7 +250,8 @@ impl<D: Device> ServedPool<D> {
             let Some(staging) = &self.staging else {
                 return Ok(());
             };
-            // An answer stands here until the client puts its next request into the block, which it does when it has the answer.
+            // An answer stands here until the client puts its next request into the block, which it does when it has
+            // the answer.
             staging.memory().write(at, message);
             D::charge(Work::Copy(length));
             let segment = [Segment {
@@ -274,8 +279,8 @@ impl<D: Device> ServedPool<D> {
         D::charge(effort::SEALED);
         D::charge(Work::Copy(header.length as usize));
         self.working &= !(1 << block);
-        // The last answer of a turn carries its end (§3.3), unless there is more to say than it has room for. To a call: a word that came
-        // twice is answered twice, and the client looks for one answer.
+        // The last answer of a turn carries its end (§3.3), unless there is more to say than it has room for. To a
+        // call: a word that came twice is answered twice, and the client looks for one answer.
         let is_call = block < CALLS;
         let over = is_call
             && self.ending
@@ -343,8 +348,8 @@ impl<D: Device> ServedPool<D> {
         }
     }
 
-    /// What stands in a block is no message: half of one, or what a late one has left of it. The second ends with the turn. A zone that is
-    /// the client's for good has no late ones.
+    /// What stands in a block is no message: half of one, or what a late one has left of it. The second ends with the
+    /// turn. A zone that is the client's for good has no late ones.
     #[cold]
     fn take_part(&mut self, block: usize) {
         self.parts[block] = self.parts[block].saturating_add(1);

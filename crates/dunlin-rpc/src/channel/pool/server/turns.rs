@@ -50,7 +50,8 @@ impl<D: Device> ServedPool<D> {
         Ok(true)
     }
 
-    /// Fetches messages of `length` bytes that stand one behind the other, many by one READ, each to the end of its block.
+    /// Fetches messages of `length` bytes that stand one behind the other, many by one READ, each to the end of its
+    /// block.
     pub(super) fn fetch_bundled(
         &mut self,
         to: Blocks,
@@ -73,8 +74,9 @@ impl<D: Device> ServedPool<D> {
         Ok(())
     }
 
-    /// READs pieces of `length` bytes that stand one behind the other at the client, from `theirs` on, to where each ends here: [`BUNDLE`] of
-    /// them at most. After the last READ of a turn is done, all are. There are entries for them.
+    /// READs pieces of `length` bytes that stand one behind the other at the client, from `theirs` on, to where each
+    /// ends here: [`BUNDLE`] of them at most. After the last READ of a turn is done, all are. There are entries for
+    /// them.
     pub(super) fn post_read(
         &mut self,
         theirs: usize,
@@ -150,8 +152,8 @@ impl<D: Device> ServedPool<D> {
         self.flush()
     }
 
-    /// The turn ends with the next answer: to the last call of a batch, as far as the turn has shown how many are in one. Of a client that has
-    /// sent fewer requests than `seldom` no other is waited for.
+    /// The turn ends with the next answer: to the last call of a batch, as far as the turn has shown how many are in
+    /// one. Of a client that has sent fewer requests than `seldom` no other is waited for.
     pub(crate) fn end_with_answer(&mut self, seldom: u64) {
         self.ending = true;
         self.patient = self.load.requests >= seldom;

@@ -12,7 +12,7 @@ use crate::error::{FailureReason, WireFailure};
 use crate::memory::NoMemory;
 use crate::server::connection::{execute, Outcome};
 use crate::server::handler::{
-    Execution, Exporter, HandlerError, HandlerFunction, Request, Responder,
+    Execution, Exporter, HandlerError, HandlerFunction, Limits, Request, Responder,
 };
 use crate::server::workers::Job;
 use crate::{memory, HandlerId};
@@ -108,8 +108,11 @@ impl Session {
         let packet = tools
             .outgoing
             .packet(&mut self.spot, &self.target, room, tools.endpoint)?;
-        let limits = (self.longest, self.longest);
-        let mut responder = Responder::new(packet.space(), limits, &NoExports);
+        let limits = Limits {
+            eager: self.longest,
+            longest: self.longest,
+        };
+        let mut responder = Responder::new(packet.space(), &limits, &NoExports);
         let request = Request {
             handler: header.handler,
             payload,
@@ -138,8 +141,11 @@ impl Session {
         let Some(answerer) = &mut self.answerer else {
             return Ok(());
         };
-        let limits = (self.longest, self.longest);
-        let mut responder = Responder::new(answerer.place(header.call), limits, &NoExports);
+        let limits = Limits {
+            eager: self.longest,
+            longest: self.longest,
+        };
+        let mut responder = Responder::new(answerer.place(header.call), &limits, &NoExports);
         let request = Request {
             handler: header.handler,
             payload,

@@ -1,9 +1,9 @@
-//! One client's session at a server: takes its datagrams ([`Session::take`]), runs or hands out handlers ([`executing`]), puts responses into
-//! packets ([`responding`]).
+//! One client's session at a server: takes its datagrams ([`Session::take`]), runs or hands out handlers
+//! ([`executing`]), puts responses into packets ([`responding`]).
 //!
-//! A request is executed once: its call's slot and generation say whether it was seen. A response that is lost is not sent again; the
-//! client asks what became of its call, and hears it ([`Fate`]). With eRPC's protocol responses are kept and sent as often as they are asked
-//! for ([`Answerer`]).
+//! A request is executed once: its call's slot and generation say whether it was seen. A response that is lost is not
+//! sent again; the client asks what became of its call, and hears it ([`Fate`]). With eRPC's protocol responses are
+//! kept and sent as often as they are asked for ([`Answerer`]).
 
 mod executing;
 mod responding;
