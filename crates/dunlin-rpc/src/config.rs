@@ -103,7 +103,7 @@ pub struct ChannelConfig {
     pub eager_bytes: usize,
     /// Longest payload of a request or response. 16 MiB by default.
     pub max_message_bytes: usize,
-    /// Calls that a lane may have outstanding. 1024 by default.
+    /// Calls that a lane may have outstanding. 1024 by default; where threads share lanes, 4096 a thread at most.
     pub max_outstanding: usize,
     /// How threads wait.
     pub wait: WaitMode,

@@ -21,19 +21,29 @@ impl<'a> Message<'a> {
     /// The first in these bytes of a batch, with `most` bytes of payload.
     #[inline(always)]
     fn of(bytes: &'a [u8], most: usize) -> Result<Self, ChannelError> {
-        let Some((header, rest)) = bytes.split_first_chunk() else {
+        let Some(header) = RawHeader::first(bytes) else {
             return Err(ChannelError::violation("a batch ends before its messages"));
         };
-        let header = RawHeader::read(header);
         if header.length() > most {
             return Err(ChannelError::violation(
                 "a message in the ring is longer than agreed",
             ));
         }
-        match rest.get(..header.length()) {
+        match bytes[header.bytes()..].get(..header.length()) {
             Some(payload) => Ok(Self { header, payload }),
             None => Err(ChannelError::violation("a message ends beyond its batch")),
         }
+    }
+
+    /// Where its payload begins when it stands at `at`, and where the next message does.
+    #[inline(always)]
+    fn passed(&self, at: usize, end: usize) -> (usize, usize) {
+        let payload = at + self.header.bytes();
+        // The last message may lack the bytes that fill it up.
+        (
+            payload,
+            (payload + message::padded(self.payload.len())).min(end),
+        )
     }
 }
 
@@ -198,7 +208,7 @@ impl Inbox {
         let Some(header) = next.header.decode() else {
             return Err(ChannelError::violation("a message header is malformed"));
         };
-        (self.payload_at, self.at) = passed(self.at, self.end, next.payload.len());
+        (self.payload_at, self.at) = next.passed(self.at, self.end);
         self.messages -= 1;
         Ok(Some(header))
     }
@@ -214,16 +224,8 @@ impl Inbox {
         if !next.header.is(kind) {
             return Ok(None);
         }
-        (self.payload_at, self.at) = passed(self.at, self.end, next.payload.len());
+        (self.payload_at, self.at) = next.passed(self.at, self.end);
         self.messages -= 1;
         Ok(Some(next))
     }
-}
-
-/// Where the payload of a message of `length` bytes begins that stands at `at`, and where the next message is.
-#[inline(always)]
-fn passed(at: usize, end: usize, length: usize) -> (usize, usize) {
-    // The last message may lack the bytes that fill it up.
-    let next = (at + message::message_bytes(length)).min(end);
-    (at + message::HEADER_BYTES, next)
 }

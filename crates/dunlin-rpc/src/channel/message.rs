@@ -1,14 +1,44 @@
 //! The wire format of messages: a header, then the payload. How they cross together stands in [`super::batch`].
+//!
+//! ```text
+//! long:    length (32 bits) | handler (16) | kind (8) | 0 (8)          call (64)
+//! short:   length (13) | handler (16) | call (32) | 01 (2) and 1 for an answer, 0 for a request (1)
+//! ```
+//!
+//! In a ring, requests and answers whose numbers fit have the short one, where the reader finds the two bits in the
+//! highest byte.
 
-/// Bytes of a message header.
+/// Bytes of a long header.
 pub(crate) const HEADER_BYTES: usize = 16;
+/// Bytes of a short one.
+pub(crate) const SHORT_BYTES: usize = 8;
 /// Bytes of the payload that stands for a long message: where to READ it.
 pub(crate) const DESCRIPTOR_BYTES: usize = 24;
 
-/// Bytes that a message with `payload` bytes takes in a batch: every message begins on 8 bytes.
+/// Bits of a short header, from the lowest: the length, the handler, the call, the form.
+const LENGTH_BITS: u32 = 13;
+const CALL_AT: u32 = LENGTH_BITS + 16;
+const FORM_AT: u32 = CALL_AT + 32;
+/// The form of a short request, and of a short answer.
+const REQUEST: u64 = 0b010;
+const RESPONSE: u64 = 0b011;
+
+/// Bytes that a message with `payload` bytes takes in a batch at most: every message begins on 8 bytes.
 #[inline]
 pub(crate) fn message_bytes(payload: usize) -> usize {
-    HEADER_BYTES + ((payload + 7) & !7)
+    HEADER_BYTES + padded(payload)
+}
+
+/// A payload with what fills it up.
+#[inline]
+pub(crate) fn padded(payload: usize) -> usize {
+    (payload + 7) & !7
+}
+
+/// Whether a request or an answer of `length` bytes, or less, has a short header.
+#[inline]
+pub(crate) fn is_short(call: u64, length: usize) -> bool {
+    call >> 32 == 0 && length >> LENGTH_BITS == 0
 }
 
 /// What a message is.
@@ -110,7 +140,43 @@ impl Header {
         }
     }
 
-    /// The bytes in the ring.
+    /// Bytes of its header in a ring: [`Header::put`] writes so many.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        match self.short_form() {
+            Some(_) if is_short(self.call, self.length as usize) => SHORT_BYTES,
+            _ => HEADER_BYTES,
+        }
+    }
+
+    #[inline]
+    fn short_form(&self) -> Option<u64> {
+        match self.kind {
+            Kind::Request => Some(REQUEST),
+            Kind::Response => Some(RESPONSE),
+            _ => None,
+        }
+    }
+
+    /// Writes it at the beginning of `target`, short when `bytes` says so.
+    ///
+    /// # Panics
+    /// When it has another size, or `target` is shorter.
+    #[inline]
+    pub(crate) fn put(&self, bytes: usize, target: &mut [u8]) {
+        if let (SHORT_BYTES, Some(form)) = (bytes, self.short_form()) {
+            debug_assert!(is_short(self.call, self.length as usize));
+            let word = u64::from(self.length)
+                | u64::from(self.handler) << LENGTH_BITS
+                | self.call << CALL_AT
+                | form << FORM_AT;
+            target[..SHORT_BYTES].copy_from_slice(&word.to_le_bytes());
+        } else {
+            target[..HEADER_BYTES].copy_from_slice(&self.encode());
+        }
+    }
+
+    /// The bytes of the long form.
     #[inline]
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let low = u64::from(self.length)
@@ -123,19 +189,48 @@ impl Header {
 /// A header as a peer wrote it: its kind may be none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawHeader {
+    /// As in the long form.
     low: u64,
     call: u64,
+    bytes: usize,
 }
 
 impl RawHeader {
-    /// The header that stands in these bytes.
+    /// The long header that stands in these bytes.
     #[inline]
     pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
         let both = u128::from_le_bytes(*bytes);
         Self {
             low: both as u64,
             call: (both >> 64) as u64,
+            bytes: HEADER_BYTES,
         }
+    }
+
+    /// The header at the beginning of these bytes, short or long; `None`: they are fewer.
+    #[inline(always)]
+    pub(crate) fn first(bytes: &[u8]) -> Option<Self> {
+        let word = u64::from_le_bytes(*bytes.first_chunk()?);
+        let form = word >> FORM_AT;
+        if form | 1 != RESPONSE {
+            return bytes.first_chunk().map(Self::read);
+        }
+        let length = word & ((1 << LENGTH_BITS) - 1);
+        let handler = word >> LENGTH_BITS & 0xffff;
+        // The two forms differ by what the two kinds do.
+        const { assert!(Kind::Response as u64 - Kind::Request as u64 == RESPONSE - REQUEST) };
+        let kind = Kind::Request as u64 + (form - REQUEST);
+        Some(Self {
+            low: length | handler << 32 | kind << 48,
+            call: word >> CALL_AT & 0xffff_ffff,
+            bytes: SHORT_BYTES,
+        })
+    }
+
+    /// Bytes of the header.
+    #[inline]
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes
     }
 
     /// Bytes of payload that it claims.
@@ -216,11 +311,32 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_header_that_round_trips_or_none(low: u64, call: u64) {
-            if let Some(header) = (RawHeader { low, call }).decode() {
+            let raw = (u128::from(low) | u128::from(call) << 64).to_le_bytes();
+            if let Some(header) = RawHeader::read(&raw).decode() {
                 let bytes = u128::from_le_bytes(header.encode());
                 let known = low & !(0xff << 56);
                 prop_assert_eq!((bytes as u64, (bytes >> 64) as u64), (known, call));
             }
+        }
+
+        #[test]
+        fn headers_in_a_ring_round_trip(
+            length in prop_oneof![0u32..16, 8180..8200u32, any::<u32>()],
+            handler: u16,
+            kind in 1u8..=20,
+            call in prop_oneof![0..u64::from(u32::MAX), any::<u64>()],
+        ) {
+            let kind = Kind::from_number(kind).unwrap();
+            let header = Header { length, handler, kind, call };
+            let mut bytes = [0xaa; HEADER_BYTES];
+            header.put(header.bytes(), &mut bytes);
+            let read = RawHeader::first(&bytes).unwrap();
+            prop_assert_eq!((read.bytes(), read.decode()), (header.bytes(), Some(header)));
+            prop_assert!(RawHeader::first(&bytes[..header.bytes() - 1]).is_none());
+            // Long is always right, too.
+            header.put(HEADER_BYTES, &mut bytes);
+            let read = RawHeader::first(&bytes).unwrap();
+            prop_assert_eq!((read.bytes(), read.decode()), (HEADER_BYTES, Some(header)));
         }
 
         #[test]

@@ -63,6 +63,9 @@ pub(crate) trait Channel:
     /// The device of the queue pair.
     type Device: Device;
 
+    /// Whether calls have names that fit into short headers; else what stands in a name is the channel's as well.
+    const SHORT_NAMES: bool = false;
+
     /// Longest payload that crosses with its message.
     fn eager_bytes(&self) -> usize;
 

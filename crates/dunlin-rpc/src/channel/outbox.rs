@@ -5,7 +5,7 @@
 use dunlin_verbs::PeerMemory;
 
 use super::batch::{self, Canaries, Form, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
-use super::message::{self, Header, HEADER_BYTES};
+use super::message::{self, Header, HEADER_BYTES, SHORT_BYTES};
 use super::ChannelError;
 
 /// Bytes of content after which a batch is written without waiting for more: the peer has work then.
@@ -36,6 +36,15 @@ pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
         16..=32 => both_ends::<16>(target, source),
         8..16 => both_ends::<8>(target, source),
         _ => target.copy_from_slice(source),
+    }
+}
+
+/// Bytes of the header of an answer to `call` whose length is not known yet, but is `most` bytes at most.
+#[inline]
+fn answer_header(call: u64, most: usize) -> usize {
+    match message::is_short(call, most) {
+        true => SHORT_BYTES,
+        false => HEADER_BYTES,
     }
 }
 
@@ -144,28 +153,38 @@ impl Outbox {
     /// When it is longer than this outbox is for.
     #[inline]
     pub(crate) fn push(&mut self, header: Header, payload: &[u8]) {
-        let at = self.end + HEADER_BYTES;
-        copy(&mut self.batch[at..at + payload.len()], payload);
-        self.commit(header);
+        let bytes = header.bytes();
+        copy(
+            &mut self.batch[self.end + bytes..][..payload.len()],
+            payload,
+        );
+        self.put(header, bytes);
     }
 
-    /// Where the payload of the next message will stand, for up to `most` bytes, of which [`Outbox::fits`] was true.
+    /// Where the payload of the next message will stand, an answer to `call` of up to `most` bytes, of which
+    /// [`Outbox::fits`] was true.
     ///
     /// # Panics
     /// When it is longer than this outbox is for.
     #[inline]
-    pub(crate) fn space(&mut self, most: usize) -> &mut [u8] {
-        &mut self.batch[self.end + HEADER_BYTES..][..most]
+    pub(crate) fn space(&mut self, call: u64, most: usize) -> &mut [u8] {
+        &mut self.batch[self.end + answer_header(call, most)..][..most]
     }
 
-    /// Puts the message into the batch whose payload was written into [`Outbox::space`].
+    /// Puts the answer into the batch whose payload was written into [`Outbox::space`] of `most` bytes.
     ///
     /// # Panics
     /// When it is longer than this outbox is for.
     #[inline]
-    pub(crate) fn commit(&mut self, header: Header) {
-        self.batch[self.end..self.end + HEADER_BYTES].copy_from_slice(&header.encode());
-        self.end += message::message_bytes(header.length as usize);
+    pub(crate) fn commit(&mut self, header: Header, most: usize) {
+        self.put(header, answer_header(header.call, most));
+    }
+
+    /// The next message has this header, of so many bytes; its payload stands behind it.
+    #[inline]
+    fn put(&mut self, header: Header, bytes: usize) {
+        header.put(bytes, &mut self.batch[self.end..]);
+        self.end += bytes + message::padded(header.length as usize);
         self.messages += 1;
     }
 

@@ -110,7 +110,10 @@ impl<C: Channel> ChannelLane<C> {
         let most = channel.config().max_outstanding.min(channel.most_calls());
         Self {
             calls: Calls {
-                slots: Slots::new(most),
+                slots: match C::SHORT_NAMES {
+                    true => Slots::with_short_names(most),
+                    false => Slots::new(most),
+                },
                 exports: Vec::new(),
                 open: true,
                 leaving: false,

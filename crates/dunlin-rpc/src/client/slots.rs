@@ -8,8 +8,8 @@ const WAITING: u64 = 1;
 const ABANDONED: u64 = 2;
 /// Where the marks of a lane begin.
 const MARKS_SHIFT: u32 = 8;
-/// What a name has of the word.
-const GENERATION: u64 = !0 << 32;
+/// Where the generation begins.
+const GENERATION_SHIFT: u32 = 32;
 
 /// A call that may be out. Small, because every call touches one.
 #[derive(Clone, Copy, Debug)]
@@ -46,20 +46,24 @@ pub(crate) struct Slots<E> {
     free: u32,
     out: usize,
     abandoned: usize,
-}
-
-#[inline]
-fn name(index: u32, word: u64) -> CallId {
-    u64::from(index) | word & GENERATION
-}
-
-#[inline]
-fn index_of(call: CallId) -> usize {
-    call as u32 as usize
+    /// Bits of a name that say which slot it is; the next as many say which generation.
+    name_bits: u32,
 }
 
 impl<E: Copy + Default> Slots<E> {
+    /// Of `most` calls, whose names have 32 bits for the slot and 32 for the generation.
     pub(crate) fn new(most: usize) -> Self {
+        Self::named(most, 32)
+    }
+
+    /// Of `most` calls, whose names have 16 bits for the slot and 16 for the generation: they go into short headers. A
+    /// channel that brings each message once needs generations only to notice a peer that does not answer honestly.
+    pub(crate) fn with_short_names(most: usize) -> Self {
+        debug_assert!(most <= 1 << 16);
+        Self::named(most, 16)
+    }
+
+    fn named(most: usize, name_bits: u32) -> Self {
         let slot = |next| Slot { tag: next, word: 0 };
         Self {
             slots: (1..=most as u64).map(slot).collect(),
@@ -67,7 +71,20 @@ impl<E: Copy + Default> Slots<E> {
             free: 0,
             out: 0,
             abandoned: 0,
+            name_bits,
         }
+    }
+
+    #[inline]
+    fn name(&self, index: u32, word: u64) -> CallId {
+        u64::from(index) | word >> GENERATION_SHIFT << self.name_bits
+    }
+
+    /// Which slot, and its word without marks and state.
+    #[inline]
+    fn named_by(&self, call: CallId) -> (usize, u64) {
+        let index = call as usize & ((1 << self.name_bits) - 1);
+        (index, call >> self.name_bits << GENERATION_SHIFT)
     }
 
     /// Names a call, unless as many as there may be are out.
@@ -79,11 +96,11 @@ impl<E: Copy + Default> Slots<E> {
         self.out += 1;
         slot.tag = tag;
         slot.word |= WAITING;
-        let call = name(index, slot.word);
+        let word = slot.word;
         if size_of::<E>() > 0 {
             self.extras[index as usize] = extra;
         }
-        Some(call)
+        Some(self.name(index, word))
     }
 
     /// As [`Slots::begin`], where somebody else counts the generations of a slot.
@@ -95,15 +112,17 @@ impl<E: Copy + Default> Slots<E> {
         generation: impl FnOnce(u32) -> u32,
     ) -> Option<CallId> {
         let index = self.free;
-        self.slots.get_mut(index as usize)?.word = u64::from(generation(index)) << 32;
+        let slot = self.slots.get_mut(index as usize)?;
+        slot.word = u64::from(generation(index)) << GENERATION_SHIFT;
         self.begin(tag, extra)
     }
 
     #[inline]
     fn index(&self, call: CallId) -> Option<usize> {
-        let slot = self.slots.get(index_of(call))?;
-        let is_it = (slot.word ^ call) & GENERATION == 0 && slot.is_out();
-        is_it.then_some(index_of(call))
+        let (index, word) = self.named_by(call);
+        let slot = self.slots.get(index)?;
+        let is_it = (slot.word ^ word) >> GENERATION_SHIFT == 0 && slot.is_out();
+        is_it.then_some(index)
     }
 
     /// Whether the call is out.
@@ -131,7 +150,8 @@ impl<E: Copy + Default> Slots<E> {
     #[inline(always)]
     fn free(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        slot.word = (slot.word & GENERATION).wrapping_add(1 << 32);
+        let generation = (slot.word >> GENERATION_SHIFT) + 1;
+        slot.word = (generation & ((1 << self.name_bits) - 1)) << GENERATION_SHIFT;
         slot.tag = u64::from(self.free);
         self.free = index as u32;
         self.out -= 1;
@@ -141,12 +161,13 @@ impl<E: Copy + Default> Slots<E> {
     /// one; [`Slots::finish`] knows.
     #[inline(always)]
     pub(crate) fn finish_waiting(&mut self, call: CallId) -> Option<u64> {
-        let slot = self.slots.get(index_of(call))?;
-        if slot.word != call & GENERATION | WAITING {
+        let (index, word) = self.named_by(call);
+        let slot = self.slots.get(index)?;
+        if slot.word != word | WAITING {
             return None;
         }
         let tag = slot.tag;
-        self.free(index_of(call));
+        self.free(index);
         Some(tag)
     }
 
@@ -179,7 +200,7 @@ impl<E: Copy + Default> Slots<E> {
     pub(crate) fn out(&self) -> impl Iterator<Item = (CallId, E)> + '_ {
         let all = (0..).zip(&self.slots).zip(&self.extras);
         all.filter(|((_, slot), _)| slot.is_out())
-            .map(|((index, slot), extra)| (name(index, slot.word), *extra))
+            .map(|((index, slot), extra)| (self.name(index, slot.word), *extra))
     }
 
     #[inline]
@@ -237,6 +258,20 @@ mod tests {
         assert_eq!(slots.finish(third), Some(ended));
         assert_eq!(slots.outstanding(), 0);
         assert!(!slots.only_abandoned());
+    }
+
+    #[test]
+    fn short_names_fit_into_32_bits_and_go_round() {
+        let mut slots: Slots<()> = Slots::with_short_names(3);
+        let first = slots.begin(1, ()).unwrap();
+        slots.finish_waiting(first).unwrap();
+        for _ in 1..1 << 16 {
+            let call = slots.begin(1, ()).unwrap();
+            assert!(call < 1 << 32 && call != first);
+            assert_eq!(slots.finish_waiting(first), None);
+            assert_eq!(slots.finish(call).unwrap().tag, Some(1));
+        }
+        assert_eq!(slots.begin(1, ()), Some(first));
     }
 
     #[test]

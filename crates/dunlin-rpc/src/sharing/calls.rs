@@ -1,5 +1,9 @@
-//! The calls of a port as its owner sees them. What others see of them is the port's, which also names them: port,
-//! slot, generation, from above.
+//! The calls of a port as its owner sees them, and their names. What others see of them is the port's.
+//!
+//! A call's name is FLOCK's thread id and sequence id (§4.1), in as many bits as a short header has for it:
+//! `generation (8 bits) | slot (12) | port (12)`. The port is the thread's. A slot has a new generation for each call, so
+//! that an answer which no honest server would send is noticed: a lane brings each answer once, and the slot of a call
+//! that nobody waits for any more is free only when its answer has come.
 
 use super::ports::Port;
 use crate::client::lane::CallId;
@@ -9,16 +13,50 @@ use crate::client::slots::Slots;
 #[derive(Debug)]
 pub(crate) struct Calls(Slots<()>);
 
+const PORT_BITS: u32 = 12;
+const SLOT_BITS: u32 = 12;
+const GENERATION_BITS: u32 = 8;
+
+/// Threads, futures' lanes and pipelines that one handle serves at once.
+pub(crate) const MOST_PORTS: usize = 1 << PORT_BITS;
+/// Calls of each that may be out.
+pub(crate) const MOST_CALLS: usize = 1 << SLOT_BITS;
+
+/// The name of a call.
+#[inline]
+pub(super) fn name(port: u16, slot: u16, generation: u64) -> CallId {
+    debug_assert!(usize::from(port) < MOST_PORTS && usize::from(slot) < MOST_CALLS);
+    u64::from(port) | u64::from(slot) << PORT_BITS | generation << (PORT_BITS + SLOT_BITS)
+}
+
+/// The generation after this one.
+#[inline]
+pub(super) fn next_generation(generation: u64) -> u64 {
+    (generation + 1) & ((1 << GENERATION_BITS) - 1)
+}
+
+/// The port in a call's name.
+#[inline]
+pub(super) fn port_of(call: CallId) -> usize {
+    call as usize & (MOST_PORTS - 1)
+}
+
 /// The slot in a call's name.
 #[inline]
 pub(crate) fn slot_of(call: CallId) -> u16 {
-    (call >> 32) as u16
+    (call >> PORT_BITS) as u16 & (MOST_CALLS - 1) as u16
+}
+
+/// The generation in a call's name; more than there are when it is none of ours.
+#[inline]
+pub(super) fn generation_of(call: CallId) -> u64 {
+    call >> (PORT_BITS + SLOT_BITS)
 }
 
 /// A call's name in the table.
 #[inline]
 fn inner(call: CallId) -> CallId {
-    u64::from(slot_of(call)) | u64::from(call as u32) << 32
+    u64::from(slot_of(call)) | generation_of(call) << 32
 }
 
 impl Calls {
@@ -32,7 +70,7 @@ impl Calls {
         let mut call = 0;
         self.0.begin_as(tag, (), |slot| {
             call = port.begin(slot as u16);
-            call as u32
+            generation_of(call) as u32
         })?;
         Some(call)
     }
@@ -54,8 +92,8 @@ impl Calls {
 
     /// Calls that are out; of their names, only slot and generation are said.
     pub(crate) fn out(&self) -> impl Iterator<Item = CallId> + '_ {
-        // The other way round is the same.
-        self.0.out().map(|(call, ())| call.rotate_left(32))
+        let calls = self.0.out();
+        calls.map(|(call, ())| name(0, call as u16, call >> 32))
     }
 
     #[inline]

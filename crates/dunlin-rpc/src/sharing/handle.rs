@@ -11,9 +11,10 @@ use dunlin_verbs::thread;
 use serde::{Deserialize, Serialize};
 
 use super::assignment::{assign, Sent};
+use super::calls::{MOST_CALLS, MOST_PORTS};
 use super::combining::Node;
 use super::lane::SharedLane;
-use super::ports::{Port, Ports, MOST_PORTS};
+use super::ports::{Port, Ports};
 use super::statistics::Seen;
 use super::thread_port::ThreadPort;
 use super::Sharing;
@@ -129,6 +130,7 @@ impl std::fmt::Debug for Handle {
 impl Handle {
     /// With ports of `calls` calls each, on a host of `cores` cores. Newcomers are placed by a sequence from `seed`.
     pub(crate) fn new(sharing: Sharing, calls: usize, cores: usize, seed: u64) -> Arc<Self> {
+        let calls = calls.min(MOST_CALLS);
         Arc::new(Self {
             ports: Ports::new(calls),
             calls,

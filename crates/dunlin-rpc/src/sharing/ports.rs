@@ -1,9 +1,6 @@
 //! Ports: what a connection handle knows of its threads, and how an answer finds its thread.
 //!
-//! A call's name is FLOCK's thread id and sequence id (§4.1): `port (16 bits) | slot (16 bits) | generation (32 bits)`.
-//! The port is the thread's; slot and generation together never repeat within 2^32 uses of a slot, so a late answer is
-//! not taken for another call's. Whoever leads a lane hands out what arrived on it: to its own calls at once, to others
-//! through their port's mailbox.
+//! Whoever leads a lane hands out what arrived on it: to its own calls at once, to others through their port's mailbox.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use dunlin_verbs::thread;
 
-use super::calls::{slot_of, Calls};
+use super::calls::{generation_of, name, next_generation, port_of, slot_of, Calls, MOST_PORTS};
 use super::statistics::Counts;
 use crate::channel::ChannelError;
 use crate::client::core::{no_such_call, two_answers};
@@ -22,9 +19,6 @@ use crate::client::lane::{Answer, CallId, Sink};
 use crate::client::reply::Reply;
 use crate::config::REST;
 use crate::error::CallError;
-
-/// Threads, futures' lanes and pipelines that one handle serves at once.
-pub(crate) const MOST_PORTS: usize = 4096;
 
 /// The call is out.
 const OUT: u64 = 1;
@@ -97,7 +91,7 @@ impl Port {
         let word = &self.slots[usize::from(slot)];
         let generation = word.load(Ordering::Relaxed) >> 32;
         word.store(generation << 32 | OUT, Ordering::Relaxed);
-        u64::from(self.id) << 48 | u64::from(slot) << 32 | generation
+        name(self.id, slot, generation)
     }
 
     /// Keeps a long request until its answer.
@@ -126,16 +120,15 @@ impl Port {
         if was & EXPORTS != 0 {
             self.exports().retain(|(owner, _)| *owner != slot);
         }
-        let generation = ((was >> 32) as u32).wrapping_add(1);
-        word.store(u64::from(generation) << 32, Ordering::Release);
+        word.store(next_generation(was >> 32) << 32, Ordering::Release);
     }
 
     /// Generation and flags of a call that nobody has ended.
     #[inline]
     pub(super) fn is_out(&self, call: CallId) -> Option<u64> {
-        let word = self.slots.get((call >> 32) as u16 as usize)?;
+        let word = self.slots.get(usize::from(slot_of(call)))?;
         let word = word.load(Ordering::Relaxed);
-        (word >> 32 == call & 0xffff_ffff && word & OUT != 0).then_some(word)
+        (word >> 32 == generation_of(call) && word & OUT != 0).then_some(word)
     }
 
     fn has_calls_out(&self) -> bool {
@@ -316,7 +309,7 @@ impl Ports {
 
     #[inline]
     fn port_of(&self, call: CallId) -> Option<&Port> {
-        let port = self.table.get((call >> 48) as usize)?.get()?;
+        let port = self.table.get(port_of(call))?.get()?;
         Some(port.as_ref())
     }
 
@@ -326,7 +319,7 @@ impl Ports {
         if word & FETCHING != 0 {
             return Err(two_answers());
         }
-        port.slots[(call >> 32) as u16 as usize].fetch_or(FETCHING, Ordering::Relaxed);
+        port.slots[usize::from(slot_of(call))].fetch_or(FETCHING, Ordering::Relaxed);
         Ok(())
     }
 
@@ -339,7 +332,7 @@ impl Ports {
         mine: &mut Option<Mine<'_>>,
     ) -> Result<bool, ChannelError> {
         if let Some(Mine::Thread { port, calls, sink }) = mine {
-            if u64::from(port.id) == call >> 48 {
+            if usize::from(port.id) == port_of(call) {
                 port.is_out(call).ok_or_else(no_such_call)?;
                 port.end(slot_of(call));
                 if let Some(tag) = calls.finish(call) {

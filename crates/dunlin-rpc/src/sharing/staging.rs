@@ -3,7 +3,7 @@
 
 use super::calls::slot_of;
 use super::combining::Run;
-use crate::channel::message::{self, Header, DESCRIPTOR_BYTES, HEADER_BYTES};
+use crate::channel::message::{self, Header, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::OneSided;
 use crate::channel::outbox::copy;
 use crate::client::lane::OPERATIONS_STAGED;
@@ -83,11 +83,11 @@ impl Staging {
     /// Puts a message in that is no call.
     #[inline]
     pub(super) fn push(&mut self, header: Header, payload: &[u8]) {
-        let place = &mut self.bytes[self.used..][..message::message_bytes(payload.len())];
-        let (head, body) = place.split_at_mut(HEADER_BYTES);
-        head.copy_from_slice(&header.encode());
-        copy(&mut body[..payload.len()], payload);
-        self.used += message::message_bytes(payload.len());
+        let bytes = header.bytes();
+        let place = &mut self.bytes[self.used..];
+        header.put(bytes, place);
+        copy(&mut place[bytes..][..payload.len()], payload);
+        self.used += bytes + message::padded(payload.len());
         self.messages += 1;
     }
 
@@ -101,7 +101,7 @@ impl Staging {
 
     /// The same for a long request, whose payload is a descriptor of memory of the lane.
     pub(super) fn push_long_call(&mut self, header: Header, descriptor: &[u8; DESCRIPTOR_BYTES]) {
-        let at = self.used + HEADER_BYTES;
+        let at = self.used + header.bytes();
         self.longs.push((at, slot_of(header.call)));
         self.push_call(header, descriptor);
     }

@@ -231,6 +231,8 @@ impl<D: Device> RingChannel<D> {
 impl<D: Device> Channel for RingChannel<D> {
     type Device = D;
 
+    const SHORT_NAMES: bool = true;
+
     #[inline]
     fn eager_bytes(&self) -> usize {
         self.peer_eager_bytes
@@ -264,7 +266,7 @@ impl<D: Device> Channel for RingChannel<D> {
     #[inline]
     fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
         let place = match has_room {
-            true => self.outbox.space(self.peer_eager_bytes),
+            true => self.outbox.space(header.call, self.peer_eager_bytes),
             false => &mut [],
         };
         (self.inbox.payload(header), place, self.carrier.exports())
@@ -277,7 +279,7 @@ impl<D: Device> Channel for RingChannel<D> {
         let header = Header::new(kind, 0, call, length);
         D::charge(effort::ADDED);
         D::charge(Work::Copy(length));
-        self.outbox.commit(header);
+        self.outbox.commit(header, self.peer_eager_bytes);
     }
 
     /// Writes the batch to the peer, and wakes it if it sleeps.
@@ -334,7 +336,7 @@ impl<D: Device> Channel for RingChannel<D> {
                     handler: header.handler(),
                     call: header.call(),
                     payload,
-                    place: outbox.space(eager),
+                    place: outbox.space(header.call(), eager),
                     exports: self.carrier.exports(),
                 };
                 let Some(answer) = run(asked) else {
@@ -342,7 +344,7 @@ impl<D: Device> Channel for RingChannel<D> {
                 };
                 D::charge(effort::ADDED);
                 D::charge(Work::Copy(answer));
-                outbox.commit(Header::new(Kind::Response, 0, header.call(), answer));
+                outbox.commit(Header::new(Kind::Response, 0, header.call(), answer), eager);
             }
         }
         Ok((served, None))
