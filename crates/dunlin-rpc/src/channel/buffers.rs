@@ -186,6 +186,8 @@ mod lend {
         fn bytes_ref(&self) -> &[u8];
         /// The bytes, to fill.
         fn bytes_mut(&mut self) -> &mut [u8];
+        /// Makes it `length` bytes long where there is room for so many; says whether there was.
+        fn resize(&mut self, length: usize) -> bool;
         /// The buffer itself, to hand to the lane that it came from.
         fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send>;
     }
@@ -197,6 +199,10 @@ mod lend {
 
         fn bytes_mut(&mut self) -> &mut [u8] {
             self
+        }
+
+        fn resize(&mut self, length: usize) -> bool {
+            length == self.len()
         }
 
         fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
@@ -222,6 +228,14 @@ mod lend {
             // SAFETY: an export buffer is never the target of a work request, peers may only read it, and `&mut self`
             // is its only owner.
             unsafe { self.region.memory().slice_mut(0, self.length) }
+        }
+
+        fn resize(&mut self, length: usize) -> bool {
+            let fits = length <= self.region.memory().len();
+            if fits {
+                self.length = length;
+            }
+            fits
         }
 
         fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {

@@ -7,44 +7,24 @@ use dunlin_verbs::Memory;
 
 use super::batch::{self, Canaries, Form, COMMIT_WORD, LINE_BYTES};
 use super::lines::Lines;
-use super::message::{self, Header, Kind, RawHeader};
+use super::message::{self, Header, ShortHeader, ShortKind, SHORT_BYTES};
 use super::outbox::Outbox;
 use super::ChannelError;
 
-/// A message of the open batch: its length was checked, its kind was not.
-pub(crate) struct Message<'a> {
-    pub(crate) header: RawHeader,
+/// A message with a short header: its length was checked.
+pub(crate) struct Short<'a> {
+    pub(crate) header: ShortHeader,
     pub(crate) payload: &'a [u8],
 }
 
-impl<'a> Message<'a> {
-    /// The first in these bytes of a batch, with `most` bytes of payload.
-    #[inline(always)]
-    fn of(bytes: &'a [u8], most: usize) -> Result<Self, ChannelError> {
-        let Some(header) = RawHeader::first(bytes) else {
-            return Err(ChannelError::violation("a batch ends before its messages"));
-        };
-        if header.length() > most {
-            return Err(ChannelError::violation(
-                "a message in the ring is longer than agreed",
-            ));
-        }
-        match bytes[header.bytes()..].get(..header.length()) {
-            Some(payload) => Ok(Self { header, payload }),
-            None => Err(ChannelError::violation("a message ends beyond its batch")),
-        }
-    }
+#[cold]
+fn too_long() -> ChannelError {
+    ChannelError::violation("a message in the ring is longer than agreed")
+}
 
-    /// Where its payload begins when it stands at `at`, and where the next message does.
-    #[inline(always)]
-    fn passed(&self, at: usize, end: usize) -> (usize, usize) {
-        let payload = at + self.header.bytes();
-        // The last message may lack the bytes that fill it up.
-        (
-            payload,
-            (payload + message::padded(self.payload.len())).min(end),
-        )
-    }
+#[cold]
+fn ends_beyond() -> ChannelError {
+    ChannelError::violation("a message ends beyond its batch")
 }
 
 /// The receiving half.
@@ -199,33 +179,63 @@ impl Inbox {
     ///
     /// # Errors
     /// When what is there is no message that this side would accept.
-    #[inline]
     pub(crate) fn take(&mut self) -> Result<Option<Header>, ChannelError> {
         if self.messages == 0 {
             return Ok(None);
         }
-        let next = Message::of(&self.content[self.at..self.end], self.eager_bytes)?;
-        let Some(header) = next.header.decode() else {
+        let rest = &self.content[self.at..self.end];
+        if rest.len() < SHORT_BYTES {
+            return Err(ChannelError::violation("a batch ends before its messages"));
+        }
+        let Some((header, bytes)) = Header::first(rest) else {
             return Err(ChannelError::violation("a message header is malformed"));
         };
-        (self.payload_at, self.at) = next.passed(self.at, self.end);
-        self.messages -= 1;
+        let length = header.length as usize;
+        if length > self.eager_bytes {
+            return Err(too_long());
+        }
+        if length > rest.len() - bytes {
+            return Err(ends_beyond());
+        }
+        self.pass(bytes, length);
         Ok(Some(header))
     }
 
-    /// Takes the next message of the open batch, which has one, if it is of this kind. All others are left to
-    /// [`Inbox::take`].
+    /// Takes the next message of the open batch, which has one, if it has a short header of this kind. All others are left
+    /// to [`Inbox::take`].
     ///
     /// # Errors
     /// As for [`Inbox::take`].
     #[inline(always)]
-    pub(crate) fn take_if(&mut self, kind: Kind) -> Result<Option<Message<'_>>, ChannelError> {
-        let next = Message::of(&self.content[self.at..self.end], self.eager_bytes)?;
-        if !next.header.is(kind) {
+    pub(crate) fn take_short(
+        &mut self,
+        kind: ShortKind,
+    ) -> Result<Option<Short<'_>>, ChannelError> {
+        let rest = &self.content[self.at..self.end];
+        let Some((header, rest)) = rest.split_first_chunk() else {
             return Ok(None);
+        };
+        let Some(header) = ShortHeader::read(kind, *header) else {
+            return Ok(None);
+        };
+        let length = header.length();
+        if length > self.eager_bytes {
+            return Err(too_long());
         }
-        (self.payload_at, self.at) = next.passed(self.at, self.end);
+        let Some(payload) = rest.get(..length) else {
+            return Err(ends_beyond());
+        };
+        self.payload_at = self.at + SHORT_BYTES;
+        self.at = (self.payload_at + message::padded(length)).min(self.end);
         self.messages -= 1;
-        Ok(Some(next))
+        Ok(Some(Short { header, payload }))
+    }
+
+    /// The next message is taken: a header and a payload of so many bytes.
+    fn pass(&mut self, header: usize, length: usize) {
+        self.payload_at = self.at + header;
+        // The last message may lack the bytes that fill it up.
+        self.at = (self.payload_at + message::padded(length)).min(self.end);
+        self.messages -= 1;
     }
 }

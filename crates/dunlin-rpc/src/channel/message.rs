@@ -19,9 +19,14 @@ pub(crate) const DESCRIPTOR_BYTES: usize = 24;
 const LENGTH_BITS: u32 = 13;
 const CALL_AT: u32 = LENGTH_BITS + 16;
 const FORM_AT: u32 = CALL_AT + 32;
-/// The form of a short request, and of a short answer.
-const REQUEST: u64 = 0b010;
-const RESPONSE: u64 = 0b011;
+
+/// The form of a short header: 0b01, and whether it is an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum ShortKind {
+    Request = 0b010,
+    Response = 0b011,
+}
 
 /// Bytes that a message with `payload` bytes takes in a batch at most: every message begins on 8 bytes.
 #[inline]
@@ -140,40 +145,52 @@ impl Header {
         }
     }
 
-    /// Bytes of its header in a ring: [`Header::put`] writes so many.
-    #[inline]
-    pub(crate) fn bytes(&self) -> usize {
-        match self.short_form() {
-            Some(_) if is_short(self.call, self.length as usize) => SHORT_BYTES,
-            _ => HEADER_BYTES,
-        }
+    /// The short header of this message, if it has one.
+    #[inline(always)]
+    pub(crate) fn short(&self) -> Option<[u8; SHORT_BYTES]> {
+        let kind = self.short_kind()?;
+        let fits = is_short(self.call, self.length as usize);
+        fits.then(|| ShortHeader::new(kind, self.handler, self.call, self.length).encode())
     }
 
+    /// Bytes of its header in a ring.
     #[inline]
-    fn short_form(&self) -> Option<u64> {
+    pub(crate) fn bytes(&self) -> usize {
+        self.short().map_or(HEADER_BYTES, |short| short.len())
+    }
+
+    #[inline(always)]
+    fn short_kind(&self) -> Option<ShortKind> {
         match self.kind {
-            Kind::Request => Some(REQUEST),
-            Kind::Response => Some(RESPONSE),
+            Kind::Request => Some(ShortKind::Request),
+            Kind::Response => Some(ShortKind::Response),
             _ => None,
         }
     }
 
-    /// Writes it at the beginning of `target`, short when `bytes` says so.
-    ///
-    /// # Panics
-    /// When it has another size, or `target` is shorter.
-    #[inline]
-    pub(crate) fn put(&self, bytes: usize, target: &mut [u8]) {
-        if let (SHORT_BYTES, Some(form)) = (bytes, self.short_form()) {
-            debug_assert!(is_short(self.call, self.length as usize));
-            let word = u64::from(self.length)
-                | u64::from(self.handler) << LENGTH_BITS
-                | self.call << CALL_AT
-                | form << FORM_AT;
-            target[..SHORT_BYTES].copy_from_slice(&word.to_le_bytes());
-        } else {
-            target[..HEADER_BYTES].copy_from_slice(&self.encode());
+    /// Reads what a peer wrote at the beginning of these bytes of a ring: the header, and how many bytes it has. `None`: it
+    /// is none.
+    pub(crate) fn first(bytes: &[u8]) -> Option<(Self, usize)> {
+        for kind in [ShortKind::Request, ShortKind::Response] {
+            if let Some(short) = ShortHeader::read(kind, *bytes.first_chunk()?) {
+                return Some((short.as_header(kind), SHORT_BYTES));
+            }
         }
+        let long = Self::read(bytes.first_chunk()?)?;
+        Some((long, HEADER_BYTES))
+    }
+
+    /// Reads a long header that a peer wrote; `None` when it is none.
+    #[inline]
+    pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let both = u128::from_le_bytes(*bytes);
+        let (low, call) = (both as u64, (both >> 64) as u64);
+        Some(Self {
+            length: low as u32,
+            handler: (low >> 32) as u16,
+            kind: Kind::from_number((low >> 48) as u8)?,
+            call,
+        })
     }
 
     /// The bytes of the long form.
@@ -186,83 +203,56 @@ impl Header {
     }
 }
 
-/// A header as a peer wrote it: its kind may be none.
+/// A short header as a peer wrote it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RawHeader {
-    /// As in the long form.
-    low: u64,
-    call: u64,
-    bytes: usize,
-}
+pub(crate) struct ShortHeader(u64);
 
-impl RawHeader {
-    /// The long header that stands in these bytes.
-    #[inline]
-    pub(crate) fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
-        let both = u128::from_le_bytes(*bytes);
-        Self {
-            low: both as u64,
-            call: (both >> 64) as u64,
-            bytes: HEADER_BYTES,
-        }
-    }
-
-    /// The header at the beginning of these bytes, short or long; `None`: they are fewer.
+impl ShortHeader {
+    /// Of numbers that fit: see [`is_short`].
     #[inline(always)]
-    pub(crate) fn first(bytes: &[u8]) -> Option<Self> {
-        let word = u64::from_le_bytes(*bytes.first_chunk()?);
-        let form = word >> FORM_AT;
-        if form | 1 != RESPONSE {
-            return bytes.first_chunk().map(Self::read);
-        }
-        let length = word & ((1 << LENGTH_BITS) - 1);
-        let handler = word >> LENGTH_BITS & 0xffff;
-        // The two forms differ by what the two kinds do.
-        const { assert!(Kind::Response as u64 - Kind::Request as u64 == RESPONSE - REQUEST) };
-        let kind = Kind::Request as u64 + (form - REQUEST);
-        Some(Self {
-            low: length | handler << 32 | kind << 48,
-            call: word >> CALL_AT & 0xffff_ffff,
-            bytes: SHORT_BYTES,
-        })
+    pub(crate) fn new(kind: ShortKind, handler: u16, call: u64, length: u32) -> Self {
+        debug_assert!(is_short(call, length as usize));
+        let low = u64::from(length) | u64::from(handler) << LENGTH_BITS;
+        Self(low | call << CALL_AT | (kind as u64) << FORM_AT)
     }
 
-    /// Bytes of the header.
+    /// The one in these bytes, if it is of this kind.
+    #[inline(always)]
+    pub(crate) fn read(kind: ShortKind, bytes: [u8; SHORT_BYTES]) -> Option<Self> {
+        let word = u64::from_le_bytes(bytes);
+        (word >> FORM_AT == kind as u64).then_some(Self(word))
+    }
+
+    /// The bytes in the ring.
     #[inline]
-    pub(crate) fn bytes(self) -> usize {
-        self.bytes
+    pub(crate) fn encode(self) -> [u8; SHORT_BYTES] {
+        self.0.to_le_bytes()
     }
 
     /// Bytes of payload that it claims.
     #[inline]
     pub(crate) fn length(self) -> usize {
-        self.low as u32 as usize
-    }
-
-    #[inline]
-    pub(crate) fn is(self, kind: Kind) -> bool {
-        (self.low >> 48) as u8 == kind as u8
+        self.0 as usize & ((1 << LENGTH_BITS) - 1)
     }
 
     #[inline]
     pub(crate) fn handler(self) -> u16 {
-        (self.low >> 32) as u16
+        (self.0 >> LENGTH_BITS) as u16
     }
 
     #[inline]
     pub(crate) fn call(self) -> u64 {
-        self.call
+        self.0 >> CALL_AT & 0xffff_ffff
     }
 
-    /// All of it; `None` when there is no such kind.
+    /// The same, as other headers are.
     #[inline]
-    pub(crate) fn decode(self) -> Option<Header> {
-        Some(Header {
-            length: self.low as u32,
-            handler: self.handler(),
-            kind: Kind::from_number((self.low >> 48) as u8)?,
-            call: self.call,
-        })
+    pub(crate) fn as_header(self, kind: ShortKind) -> Header {
+        let kind = match kind {
+            ShortKind::Request => Kind::Request,
+            ShortKind::Response => Kind::Response,
+        };
+        Header::new(kind, self.handler(), self.call(), self.length())
     }
 }
 
@@ -312,7 +302,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_header_that_round_trips_or_none(low: u64, call: u64) {
             let raw = (u128::from(low) | u128::from(call) << 64).to_le_bytes();
-            if let Some(header) = RawHeader::read(&raw).decode() {
+            if let Some(header) = Header::read(&raw) {
                 let bytes = u128::from_le_bytes(header.encode());
                 let known = low & !(0xff << 56);
                 prop_assert_eq!((bytes as u64, (bytes >> 64) as u64), (known, call));
@@ -328,15 +318,13 @@ mod tests {
         ) {
             let kind = Kind::from_number(kind).unwrap();
             let header = Header { length, handler, kind, call };
-            let mut bytes = [0xaa; HEADER_BYTES];
-            header.put(header.bytes(), &mut bytes);
-            let read = RawHeader::first(&bytes).unwrap();
-            prop_assert_eq!((read.bytes(), read.decode()), (header.bytes(), Some(header)));
-            prop_assert!(RawHeader::first(&bytes[..header.bytes() - 1]).is_none());
+            if let Some(short) = header.short() {
+                prop_assert_eq!(Header::first(&short), Some((header, SHORT_BYTES)));
+                prop_assert_eq!(Header::first(&short[1..]), None);
+            }
             // Long is always right, too.
-            header.put(HEADER_BYTES, &mut bytes);
-            let read = RawHeader::first(&bytes).unwrap();
-            prop_assert_eq!((read.bytes(), read.decode()), (HEADER_BYTES, Some(header)));
+            prop_assert_eq!(Header::first(&header.encode()), Some((header, HEADER_BYTES)));
+            prop_assert_eq!(Header::first(&header.encode()[1..]), None);
         }
 
         #[test]

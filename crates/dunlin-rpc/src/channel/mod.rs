@@ -16,6 +16,7 @@ use dunlin_verbs::{Device, Region};
 
 pub(crate) mod batch;
 pub(crate) mod buffers;
+pub(crate) mod call_id;
 pub(crate) mod carrier;
 pub(crate) mod datagram;
 #[cfg(all(test, not(loom)))]
@@ -96,8 +97,8 @@ pub(crate) trait Channel:
     /// caller has made room for it.
     fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, Self::Device>;
 
-    /// Puts the message on its way whose payload, of `length` bytes, was written where [`Channel::exchange`] said.
-    fn commit(&mut self, kind: Kind, call: u64, length: usize);
+    /// Puts the answer on its way whose payload, of `length` bytes, was written where [`Channel::exchange`] said.
+    fn commit(&mut self, call: u64, length: usize);
 
     /// Hands to the device what is on its way, and wakes the peer if it sleeps.
     fn flush(&mut self) -> Result<(), ChannelError>;
@@ -141,7 +142,7 @@ pub(crate) trait Channel:
                 exports,
             };
             match run(asked) {
-                Some(length) => self.commit(Kind::Response, header.call, length),
+                Some(length) => self.commit(header.call, length),
                 None => return Ok((served + 1, Some(header))),
             }
         }

@@ -5,7 +5,7 @@
 use dunlin_verbs::PeerMemory;
 
 use super::batch::{self, Canaries, Form, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
-use super::message::{self, Header, HEADER_BYTES, SHORT_BYTES};
+use super::message::{self, Header, Kind, ShortHeader, ShortKind, HEADER_BYTES, SHORT_BYTES};
 use super::ChannelError;
 
 /// Bytes of content after which a batch is written without waiting for more: the peer has work then.
@@ -15,7 +15,7 @@ const FULL_BYTES: usize = 24 * LINE_BYTES;
 const FULL_END: usize = HEAD_BYTES + FULL_BYTES;
 
 /// From this many lines on a batch is long: another like it is likely to follow.
-const LONG_LINES: usize = 8;
+const LONG_LINES: usize = 2;
 
 /// Copies with moves of fixed sizes that overlap, where the bytes are few: a call of `memcpy` costs more than they do.
 ///
@@ -36,15 +36,6 @@ pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
         16..=32 => both_ends::<16>(target, source),
         8..16 => both_ends::<8>(target, source),
         _ => target.copy_from_slice(source),
-    }
-}
-
-/// Bytes of the header of an answer to `call` whose length is not known yet, but is `most` bytes at most.
-#[inline]
-fn answer_header(call: u64, most: usize) -> usize {
-    match message::is_short(call, most) {
-        true => SHORT_BYTES,
-        false => HEADER_BYTES,
     }
 }
 
@@ -151,14 +142,39 @@ impl Outbox {
     ///
     /// # Panics
     /// When it is longer than this outbox is for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, header: Header, payload: &[u8]) {
-        let bytes = header.bytes();
-        copy(
-            &mut self.batch[self.end + bytes..][..payload.len()],
-            payload,
-        );
-        self.put(header, bytes);
+        match header.short() {
+            Some(short) => self.put(short, payload),
+            None => self.put_long(header, payload),
+        }
+    }
+
+    #[cold]
+    fn put_long(&mut self, header: Header, payload: &[u8]) {
+        self.put(header.encode(), payload);
+    }
+
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, header: [u8; N], payload: &[u8]) {
+        copy(self.behind(&header, payload.len()), payload);
+        self.pass(N, payload.len());
+    }
+
+    /// Writes the header of the next message, and says where its payload stands.
+    #[inline(always)]
+    fn behind<const N: usize>(&mut self, header: &[u8; N], length: usize) -> &mut [u8] {
+        let rest = self.batch[self.end..].split_first_chunk_mut();
+        let (place, rest) = rest.expect("room for a header");
+        *place = *header;
+        &mut rest[..length]
+    }
+
+    /// The next message is there: a header and a payload of so many bytes.
+    #[inline(always)]
+    fn pass(&mut self, header: usize, payload: usize) {
+        self.end += header + message::padded(payload);
+        self.messages += 1;
     }
 
     /// Where the payload of the next message will stand, an answer to `call` of up to `most` bytes, of which
@@ -168,24 +184,33 @@ impl Outbox {
     /// When it is longer than this outbox is for.
     #[inline]
     pub(crate) fn space(&mut self, call: u64, most: usize) -> &mut [u8] {
-        &mut self.batch[self.end + answer_header(call, most)..][..most]
+        let header = match message::is_short(call, most) {
+            true => SHORT_BYTES,
+            false => HEADER_BYTES,
+        };
+        &mut self.batch[self.end + header..][..most]
     }
 
-    /// Puts the answer into the batch whose payload was written into [`Outbox::space`] of `most` bytes.
+    /// Puts the answer into the batch whose payload, of `length` bytes, was written into [`Outbox::space`] of `most`.
     ///
     /// # Panics
     /// When it is longer than this outbox is for.
-    #[inline]
-    pub(crate) fn commit(&mut self, header: Header, most: usize) {
-        self.put(header, answer_header(header.call, most));
+    #[inline(always)]
+    pub(crate) fn commit(&mut self, call: u64, length: usize, most: usize) {
+        if message::is_short(call, most) {
+            let header = ShortHeader::new(ShortKind::Response, 0, call, length as u32);
+            self.behind(&header.encode(), length);
+            self.pass(SHORT_BYTES, length);
+        } else {
+            self.commit_long(call, length);
+        }
     }
 
-    /// The next message has this header, of so many bytes; its payload stands behind it.
-    #[inline]
-    fn put(&mut self, header: Header, bytes: usize) {
-        header.put(bytes, &mut self.batch[self.end..]);
-        self.end += bytes + message::padded(header.length as usize);
-        self.messages += 1;
+    #[cold]
+    fn commit_long(&mut self, call: u64, length: usize) {
+        let header = Header::new(Kind::Response, 0, call, length);
+        self.behind(&header.encode(), length);
+        self.pass(HEADER_BYTES, length);
     }
 
     /// Bytes that runs of whole messages may take in the batch as it is.

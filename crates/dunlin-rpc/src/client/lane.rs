@@ -9,15 +9,12 @@ use dunlin_verbs::thread;
 use dunlin_verbs::{CompletionChannel, VerbsError};
 
 use crate::channel::buffers::{Bytes, BytesMut};
+pub(crate) use crate::channel::call_id::CallId;
 use crate::channel::one_sided::Attached;
 use crate::client::region::{RegionKey, Wanted};
 use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
-
-/// A call on a lane: slot in the lower half, generation of the slot in the upper, so that a late answer is never taken
-/// for another call's.
-pub(crate) type CallId = u64;
 
 /// One-sided operations that wait for a flush, at most.
 pub(crate) const OPERATIONS_STAGED: usize = 16;

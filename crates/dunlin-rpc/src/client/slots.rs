@@ -1,7 +1,7 @@
 //! The calls that are out: whose each is, and whether anybody still wants its answer. All lanes keep theirs in this
 //! table.
 
-use super::lane::CallId;
+use crate::channel::call_id::{call_id, slot_of, CallId, MOST_SLOTS, SLOT_BITS};
 
 /// Bits of a slot's word: the call is out and waited for, or out and not. Neither: the slot is free.
 const WAITING: u64 = 1;
@@ -28,6 +28,17 @@ impl Slot {
     }
 }
 
+#[inline]
+fn name(index: u32, word: u64) -> CallId {
+    call_id(index, (word >> GENERATION_SHIFT) as u32)
+}
+
+/// The word of a slot that has this call, without marks and state.
+#[inline]
+fn word_of(call: CallId) -> u64 {
+    call >> SLOT_BITS << GENERATION_SHIFT
+}
+
 /// A call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
@@ -46,24 +57,24 @@ pub(crate) struct Slots<E> {
     free: u32,
     out: usize,
     abandoned: usize,
-    /// Bits of a name that say which slot it is; the next as many say which generation.
-    name_bits: u32,
+    /// The generations that there are.
+    generations: u32,
 }
 
 impl<E: Copy + Default> Slots<E> {
-    /// Of `most` calls, whose names have 32 bits for the slot and 32 for the generation.
+    /// Of `most` calls, whose names have 32 bits for the generation.
     pub(crate) fn new(most: usize) -> Self {
-        Self::named(most, 32)
+        Self::named(most, u32::MAX)
     }
 
-    /// Of `most` calls, whose names have 16 bits for the slot and 16 for the generation: they go into short headers. A
-    /// channel that brings each message once needs generations only to notice a peer that does not answer honestly.
+    /// Of `most` calls, whose names have 16 bits for the generation: they go into short headers. A channel that brings each
+    /// message once needs generations only to notice a peer that does not answer honestly.
     pub(crate) fn with_short_names(most: usize) -> Self {
-        debug_assert!(most <= 1 << 16);
-        Self::named(most, 16)
+        Self::named(most, u32::from(u16::MAX))
     }
 
-    fn named(most: usize, name_bits: u32) -> Self {
+    fn named(most: usize, generations: u32) -> Self {
+        debug_assert!(most <= MOST_SLOTS);
         let slot = |next| Slot { tag: next, word: 0 };
         Self {
             slots: (1..=most as u64).map(slot).collect(),
@@ -71,20 +82,8 @@ impl<E: Copy + Default> Slots<E> {
             free: 0,
             out: 0,
             abandoned: 0,
-            name_bits,
+            generations,
         }
-    }
-
-    #[inline]
-    fn name(&self, index: u32, word: u64) -> CallId {
-        u64::from(index) | word >> GENERATION_SHIFT << self.name_bits
-    }
-
-    /// Which slot, and its word without marks and state.
-    #[inline]
-    fn named_by(&self, call: CallId) -> (usize, u64) {
-        let index = call as usize & ((1 << self.name_bits) - 1);
-        (index, call >> self.name_bits << GENERATION_SHIFT)
     }
 
     /// Names a call, unless as many as there may be are out.
@@ -100,7 +99,7 @@ impl<E: Copy + Default> Slots<E> {
         if size_of::<E>() > 0 {
             self.extras[index as usize] = extra;
         }
-        Some(self.name(index, word))
+        Some(name(index, word))
     }
 
     /// As [`Slots::begin`], where somebody else counts the generations of a slot.
@@ -119,10 +118,9 @@ impl<E: Copy + Default> Slots<E> {
 
     #[inline]
     fn index(&self, call: CallId) -> Option<usize> {
-        let (index, word) = self.named_by(call);
-        let slot = self.slots.get(index)?;
-        let is_it = (slot.word ^ word) >> GENERATION_SHIFT == 0 && slot.is_out();
-        is_it.then_some(index)
+        let slot = self.slots.get(slot_of(call))?;
+        let is_it = (slot.word ^ word_of(call)) >> GENERATION_SHIFT == 0 && slot.is_out();
+        is_it.then_some(slot_of(call))
     }
 
     /// Whether the call is out.
@@ -150,8 +148,8 @@ impl<E: Copy + Default> Slots<E> {
     #[inline(always)]
     fn free(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        let generation = (slot.word >> GENERATION_SHIFT) + 1;
-        slot.word = (generation & ((1 << self.name_bits) - 1)) << GENERATION_SHIFT;
+        let generation = ((slot.word >> GENERATION_SHIFT) as u32).wrapping_add(1);
+        slot.word = u64::from(generation & self.generations) << GENERATION_SHIFT;
         slot.tag = u64::from(self.free);
         self.free = index as u32;
         self.out -= 1;
@@ -161,13 +159,12 @@ impl<E: Copy + Default> Slots<E> {
     /// one; [`Slots::finish`] knows.
     #[inline(always)]
     pub(crate) fn finish_waiting(&mut self, call: CallId) -> Option<u64> {
-        let (index, word) = self.named_by(call);
-        let slot = self.slots.get(index)?;
-        if slot.word != word | WAITING {
+        let slot = self.slots.get(slot_of(call))?;
+        if slot.word != word_of(call) | WAITING {
             return None;
         }
         let tag = slot.tag;
-        self.free(index);
+        self.free(slot_of(call));
         Some(tag)
     }
 
@@ -200,7 +197,7 @@ impl<E: Copy + Default> Slots<E> {
     pub(crate) fn out(&self) -> impl Iterator<Item = (CallId, E)> + '_ {
         let all = (0..).zip(&self.slots).zip(&self.extras);
         all.filter(|((_, slot), _)| slot.is_out())
-            .map(|((index, slot), extra)| (self.name(index, slot.word), *extra))
+            .map(|((index, slot), extra)| (name(index, slot.word), *extra))
     }
 
     #[inline]
@@ -295,7 +292,7 @@ mod tests {
     fn generations_may_be_counted_elsewhere() {
         let mut slots: Slots<()> = Slots::new(1);
         let call = slots.begin_as(1, (), |index| index + 41).unwrap();
-        assert_eq!(call, 41 << 32);
+        assert_eq!(call, call_id(0, 41));
         assert!(slots.is_out(call));
         assert_eq!(slots.begin_as(1, (), |_| unreachable!("it is full")), None);
     }

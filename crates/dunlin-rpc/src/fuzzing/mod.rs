@@ -7,13 +7,14 @@ mod words;
 use dunlin_verbs::{Access, Device, Memory, Region};
 
 use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
+use crate::channel::call_id::{generation_of, slot_of};
 use crate::channel::datagram::driven::client::Driver;
 use crate::channel::datagram::driven::server::Answerer;
 use crate::channel::datagram::fate;
 use crate::channel::datagram::packet::{Cursor, Head, Packet, HEAD_BYTES};
 use crate::channel::datagram::segments::Incoming;
 use crate::channel::inbox::Inbox;
-use crate::channel::message::{Descriptor, RawHeader, HEADER_BYTES};
+use crate::channel::message::{Descriptor, Header, HEADER_BYTES};
 use crate::channel::outbox::Outbox;
 use crate::error::WireFailure;
 
@@ -127,7 +128,7 @@ impl FuzzedRing {
 /// When what was read is written as other bytes.
 pub fn header(bytes: &[u8]) {
     if let Some((bytes, _)) = bytes.split_first_chunk::<HEADER_BYTES>() {
-        if let Some(header) = RawHeader::read(bytes).decode() {
+        if let Some(header) = Header::read(bytes) {
             // The last byte of the first word means nothing.
             let known = |bytes: &[u8; HEADER_BYTES]| u128::from_le_bytes(*bytes) & !(0xff << 56);
             assert_eq!(known(&header.encode()), known(bytes));
@@ -161,8 +162,8 @@ pub fn datagram(bytes: &[u8]) {
         let _ = incoming.take(header, payload, || Ok(true));
         let _ = driver.hear(header, payload, 1);
         // As a session lets it pass: a call of a slot that there is.
-        if header.call as u32 == 0 {
-            let is_new = header.call >> 32 != 0;
+        if slot_of(header.call) == 0 {
+            let is_new = generation_of(header.call) != 0;
             let _ = answerer.take(header, payload, is_new);
             answerer.release(header.call);
         }

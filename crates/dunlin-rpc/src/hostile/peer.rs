@@ -10,6 +10,7 @@ use super::ring::Ring;
 use super::{Door, Random, ECHO, LONG};
 use crate::admission::{FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
 use crate::channel::batch::Form;
+use crate::channel::call_id::call_id;
 use crate::channel::message::{Descriptor, Kind};
 use crate::preset::ChannelKind;
 use crate::Preset;
@@ -129,8 +130,7 @@ fn guest<D: Device>(
         let told = guest.ring(block as u32);
         goes_on = match random.below(5) {
             _ if random.below(daring) > 0 => {
-                let generation = (acts as u64) << 32;
-                guest.call(block, block as u64 | generation, told)
+                guest.call(block, call_id(block as u32, acts as u32), told)
             }
             0 | 1 => guest.pair.stray(random, &grants, gone, told.unwrap_or(0)),
             _ => guest.misbehave(random),

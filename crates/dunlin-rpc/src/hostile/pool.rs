@@ -4,6 +4,7 @@ use dunlin_verbs::{Device, QueuePair, Region, RemoteAddress};
 
 use super::pair::{Grant, Pair};
 use super::{Door, Random, ECHO};
+use crate::channel::call_id::call_id;
 use crate::channel::message::{Header, Kind};
 use crate::channel::pool::block::{Draft, Seals};
 use crate::channel::pool::{block_bytes, zone_bytes, ENTRY_BYTES};
@@ -128,8 +129,8 @@ impl<D: Device> Guest<D> {
                 self.message(block, header, &payload, ring)
             }
             _ => {
-                let generation = random.of(&[0, 1, 2, u64::from(u32::MAX)]);
-                self.call(block, block as u64 | generation << 32, ring)
+                let generation = random.of(&[0, 1, 2, u32::MAX]);
+                self.call(block, call_id(block as u32, generation), ring)
             }
         }
     }

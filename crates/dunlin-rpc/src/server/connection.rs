@@ -451,7 +451,7 @@ impl<C: Channel> Connection<C> {
         };
         let ended = execute(function, &request, &mut responder);
         if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
-            self.channel.commit(Kind::Response, header.call, length);
+            self.channel.commit(header.call, length);
             return Ok(());
         }
         let outcome = Outcome::new(ended, responder.elsewhere());

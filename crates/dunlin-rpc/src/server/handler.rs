@@ -103,6 +103,15 @@ pub(super) enum Elsewhere {
     Exported(Box<dyn BytesMut>),
 }
 
+impl Elsewhere {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Exported(buffer) => buffer.bytes_mut(),
+        }
+    }
+}
+
 impl fmt::Debug for Responder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Responder")
@@ -152,25 +161,52 @@ impl<'a> Responder<'a> {
         self.write_elsewhere(bytes)
     }
 
+    /// What is written so far.
+    fn written(&self) -> &[u8] {
+        match self.elsewhere.as_deref() {
+            Some(Elsewhere::Heap(heap)) => heap,
+            Some(Elsewhere::Exported(buffer)) => buffer.bytes_ref(),
+            None => &self.place[..self.length],
+        }
+    }
+
     #[cold]
     fn write_elsewhere(&mut self, bytes: &[u8]) -> Result<(), HandlerError> {
-        if !matches!(self.elsewhere.as_deref(), Some(Elsewhere::Heap(_))) {
-            // What was filled in place is replaced, as `in_place` replaces what was written.
-            let place = std::mem::take(&mut self.place);
-            let written = place[..self.length].to_vec();
-            self.length = 0;
-            self.elsewhere = Some(Box::new(Elsewhere::Heap(written)));
-        }
-        let Some(Elsewhere::Heap(heap)) = self.elsewhere.as_deref_mut() else {
-            unreachable!("made just above")
-        };
-        if bytes.len() > self.limits.longest - heap.len().min(self.limits.longest) {
-            let length = heap.len() + bytes.len();
+        let before = self.written().len();
+        let length = before.saturating_add(bytes.len());
+        if length > self.limits.longest {
             return Err(self.too_long(length));
         }
-        memory::reserve(heap, bytes.len()).map_err(HandlerError::no_memory)?;
-        heap.extend_from_slice(bytes);
+        let grown = match self.elsewhere.as_deref_mut() {
+            Some(Elsewhere::Heap(heap)) if length <= self.limits.eager => {
+                memory::reserve(heap, bytes.len()).map_err(HandlerError::no_memory)?;
+                heap.resize(length, 0);
+                true
+            }
+            Some(Elsewhere::Exported(buffer)) => buffer.resize(length),
+            _ => false,
+        };
+        if !grown {
+            let mut next = self.room_elsewhere(length)?;
+            next.bytes_mut()[..before].copy_from_slice(self.written());
+            self.length = 0;
+            self.place = &mut [];
+            self.elsewhere = Some(Box::new(next));
+        }
+        if let Some(elsewhere) = &mut self.elsewhere {
+            elsewhere.bytes_mut()[before..].copy_from_slice(bytes);
+        }
         Ok(())
+    }
+
+    /// Room for a response of `length` bytes out of its place: in registered memory, where the peer fetches it from, if
+    /// it is too long to cross with its message.
+    fn room_elsewhere(&self, length: usize) -> Result<Elsewhere, HandlerError> {
+        Ok(if length <= self.limits.eager {
+            Elsewhere::Heap(memory::zeros(length).map_err(HandlerError::no_memory)?)
+        } else {
+            Elsewhere::Exported(self.exporter.export(length)?)
+        })
     }
 
     /// A response of exactly `length` bytes to fill in place: no copy is made of a long one. Replaces what was written
@@ -190,15 +226,8 @@ impl<'a> Responder<'a> {
         }
         self.place = &mut [];
         self.length = 0;
-        let elsewhere = if length <= self.limits.eager {
-            Elsewhere::Heap(memory::zeros(length).map_err(HandlerError::no_memory)?)
-        } else {
-            Elsewhere::Exported(self.exporter.export(length)?)
-        };
-        match &mut **self.elsewhere.insert(Box::new(elsewhere)) {
-            Elsewhere::Heap(bytes) => Ok(bytes),
-            Elsewhere::Exported(buffer) => Ok(buffer.bytes_mut()),
-        }
+        let elsewhere = self.room_elsewhere(length)?;
+        Ok(self.elsewhere.insert(Box::new(elsewhere)).bytes_mut())
     }
 
     #[cold]
@@ -316,6 +345,70 @@ mod tests {
         eager: 64,
         longest: 64,
     };
+
+    /// Buffers of whole hundreds of bytes.
+    struct Hundreds;
+
+    #[derive(Debug)]
+    struct Hundred(Vec<u8>, usize);
+
+    impl BytesMut for Hundred {
+        fn bytes_ref(&self) -> &[u8] {
+            &self.0[..self.1]
+        }
+
+        fn bytes_mut(&mut self) -> &mut [u8] {
+            &mut self.0[..self.1]
+        }
+
+        fn resize(&mut self, length: usize) -> bool {
+            let fits = length <= self.0.len();
+            if fits {
+                self.1 = length;
+            }
+            fits
+        }
+
+        fn into_any(self: Box<Self>) -> Box<dyn std::any::Any + Send> {
+            self
+        }
+    }
+
+    impl Exporter for Hundreds {
+        fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
+            let bytes = vec![0xaa; length.next_multiple_of(100)];
+            Ok(Box::new(Hundred(bytes, length)))
+        }
+    }
+
+    /// From its place to the heap to registered memory to more of it, and what was filled in place is kept.
+    #[test]
+    fn what_is_written_is_appended_wherever_it_stands() {
+        let limits = Limits {
+            eager: 64,
+            longest: 1000,
+        };
+        for (room, filled) in [(0, 0), (0, 5), (0, 300), (16, 5), (64, 64), (64, 0)] {
+            let mut place = [0; 64];
+            let mut responder = Responder::new(&mut place[..room], &limits, &Hundreds);
+            let mut wanted: Vec<u8> = (0..filled).map(|i| i as u8).collect();
+            if filled > 0 {
+                responder.in_place(filled).unwrap().copy_from_slice(&wanted);
+            }
+            for length in [3, 20, 40, 100, 7, 250] {
+                let more: Vec<u8> = (0..length).map(|i| (i + wanted.len()) as u8).collect();
+                wanted.extend_from_slice(&more);
+                responder.write(&more).unwrap();
+                assert_eq!(responder.written(), wanted, "{room} {filled} {length}");
+            }
+            let too_long = responder.write(&[0; 1000]).unwrap_err();
+            assert_eq!(too_long.0.reason, FailureReason::TooLong);
+            let Elsewhere::Exported(buffer) = responder.elsewhere() else {
+                panic!("a long response is exported");
+            };
+            assert_eq!(buffer.bytes_ref(), wanted);
+        }
+    }
 
     #[test]
     fn an_empty_response_in_place_replaces_what_was_written() {

@@ -6,7 +6,7 @@
 //! that nobody waits for any more is free only when its answer has come.
 
 use super::ports::Port;
-use crate::client::lane::CallId;
+use crate::channel::call_id::{self, call_id, CallId};
 use crate::client::slots::Slots;
 
 /// The calls of a port as its owner sees them.
@@ -56,7 +56,7 @@ pub(super) fn generation_of(call: CallId) -> u64 {
 /// A call's name in the table.
 #[inline]
 fn inner(call: CallId) -> CallId {
-    u64::from(slot_of(call)) | generation_of(call) << 32
+    call_id(u32::from(slot_of(call)), generation_of(call) as u32)
 }
 
 impl Calls {
@@ -93,7 +93,10 @@ impl Calls {
     /// Calls that are out; of their names, only slot and generation are said.
     pub(crate) fn out(&self) -> impl Iterator<Item = CallId> + '_ {
         let calls = self.0.out();
-        calls.map(|(call, ())| name(0, call as u16, call >> 32))
+        calls.map(|(call, ())| {
+            let generation = call_id::generation_of(call);
+            name(0, call_id::slot_of(call) as u16, generation.into())
+        })
     }
 
     #[inline]

@@ -83,12 +83,20 @@ impl Staging {
     /// Puts a message in that is no call.
     #[inline]
     pub(super) fn push(&mut self, header: Header, payload: &[u8]) {
-        let bytes = header.bytes();
-        let place = &mut self.bytes[self.used..];
-        header.put(bytes, place);
-        copy(&mut place[bytes..][..payload.len()], payload);
-        self.used += bytes + message::padded(payload.len());
+        match header.short() {
+            Some(short) => self.put(short, payload),
+            None => self.put(header.encode(), payload),
+        }
         self.messages += 1;
+    }
+
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, header: [u8; N], payload: &[u8]) {
+        let rest = self.bytes[self.used..].split_first_chunk_mut();
+        let (place, rest) = rest.expect("room for a header");
+        *place = header;
+        copy(&mut rest[..payload.len()], payload);
+        self.used += N + message::padded(payload.len());
     }
 
     /// Puts the message of a call in.

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use crate::channel::message::{message_bytes, Header, RawHeader, HEADER_BYTES};
+use crate::channel::message::{message_bytes, Header, HEADER_BYTES};
 use crate::channel::outbox::copy;
 
 /// Bytes before the first message.
@@ -183,9 +183,7 @@ impl Cursor {
         let (header, rest) = rest
             .split_first_chunk::<HEADER_BYTES>()
             .ok_or("a datagram with fewer messages than it says")?;
-        let header = RawHeader::read(header)
-            .decode()
-            .ok_or("a message of no known kind")?;
+        let header = Header::read(header).ok_or("a message of no known kind")?;
         let length = header.length as usize;
         if length > rest.len() {
             return Err("a message that is longer than its datagram");

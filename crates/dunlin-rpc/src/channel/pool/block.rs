@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use dunlin_verbs::Memory;
 use siphasher::sip::SipHasher13;
 
-use crate::channel::message::{Header, RawHeader, HEADER_BYTES};
+use crate::channel::message::{Header, HEADER_BYTES};
 use crate::channel::outbox::copy;
 
 /// Bytes behind the payload.
@@ -108,7 +108,7 @@ impl Blocks {
         let mut tail = [0; TAIL_BYTES];
         memory.read(end - TAIL_BYTES, &mut tail);
         let (header, words) = tail.split_first_chunk()?;
-        let header = RawHeader::read(header).decode()?;
+        let header = Header::read(header)?;
         let padded = padded(header.length as usize)?;
         let sealed = padded + TAIL_BYTES - 8;
         if sealed > target.len() || padded + TAIL_BYTES > self.bytes {
@@ -264,6 +264,7 @@ impl Draft {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::channel::call_id::call_id;
     use crate::channel::message::Kind;
     use dunlin_verbs::{Access, Device, Region};
     use proptest::prelude::*;
@@ -296,7 +297,7 @@ mod tests {
         turn: u64,
     ) -> Vec<u8> {
         draft.fill(payload);
-        let header = Header::new(Kind::Request, 7, 3 << 32 | 5, payload.len());
+        let header = Header::new(Kind::Request, 7, call_id(5, 3), payload.len());
         draft.finish(header, turn, seals, block).to_vec()
     }
 
@@ -318,7 +319,7 @@ mod tests {
             put(memory, block, &message(&mut draft, &payload, &seals, block, turn));
             let mut target = vec![0; BYTES];
             let (header, read, _) = BLOCKS.read(memory, block, &seals, &mut target).unwrap();
-            prop_assert_eq!((header.length as usize, header.handler, header.call), (length, 7, 3 << 32 | 5));
+            prop_assert_eq!((header.length as usize, header.handler, header.call), (length, 7, call_id(5, 3)));
             prop_assert_eq!(read, turn);
             prop_assert_eq!(&target[..length], &payload[..]);
             prop_assert!(BLOCKS.seal(memory, block) != 0);

@@ -14,6 +14,7 @@ use dunlin_verbs::{
 use super::block::{Blocks, Draft, Look, Seals};
 use super::turn::{Entry, Turn};
 use super::{are_bundled, bits, ALL, BLOCKS, CALLS, ENTRY_AT, ENTRY_RING, EVENT};
+use crate::channel::call_id::slot_of;
 use crate::channel::carrier::{Carrier, RINGS};
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
@@ -315,7 +316,7 @@ impl<D: Device> PoolChannel<D> {
         if block >= CALLS {
             return Ok(None);
         }
-        if header.call as u32 as usize != block {
+        if slot_of(header.call) != block {
             return Err(ChannelError::violation("an answer in another's place"));
         }
         Ok(Some(header))
@@ -381,7 +382,7 @@ impl<D: Device> Channel for PoolChannel<D> {
     fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
         let mut header = Header::new(kind, handler, call, payload.len());
         let block = match kind {
-            Kind::Request | Kind::LongRequest | Kind::Attach => call as u32 as usize,
+            Kind::Request | Kind::LongRequest | Kind::Attach => slot_of(call),
             _ => {
                 let block = CALLS + (self.out >> CALLS).trailing_ones() as usize;
                 let word = &mut self.words[block - CALLS];
@@ -403,9 +404,9 @@ impl<D: Device> Channel for PoolChannel<D> {
         (payload, self.draft.space(most), self.carrier.exports())
     }
 
-    fn commit(&mut self, kind: Kind, call: u64, length: usize) {
-        let header = Header::new(kind, 0, call, length);
-        if let Err(error) = self.send(call as u32 as usize, header) {
+    fn commit(&mut self, call: u64, length: usize) {
+        let header = Header::new(Kind::Response, 0, call, length);
+        if let Err(error) = self.send(slot_of(call), header) {
             self.carrier.fail(error);
         }
     }

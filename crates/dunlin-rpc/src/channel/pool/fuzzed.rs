@@ -9,7 +9,8 @@ use dunlin_verbs::{Device, Memory, Region};
 use super::block::{Blocks, Draft, Seals};
 use super::turn::{Entry, Turn};
 use super::{PoolChannel, PoolMemory, ServedPool, UnconnectedPool, UnconnectedServedPool, BLOCKS};
-use crate::channel::message::{RawHeader, HEADER_BYTES};
+use crate::channel::call_id::call_id;
+use crate::channel::message::{Header, HEADER_BYTES};
 use crate::channel::{Channel, ChannelError};
 use crate::ChannelConfig;
 
@@ -125,7 +126,7 @@ impl FuzzedPool {
             7 => {
                 if self.client.make_room(8)? {
                     // Slots of calls are small numbers, and a generation is used once.
-                    let call = u64::from(place as u32 % 4) | u64::from(value as u32 & 7) << 32;
+                    let call = call_id(place as u32 % 4, value as u32 & 7);
                     self.client.push(
                         crate::channel::message::Kind::Request,
                         1,
@@ -211,9 +212,9 @@ pub(crate) fn forge(
     bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
     bytes[4..6].copy_from_slice(&(value as u16 & 3).to_le_bytes());
     bytes[6] = (value >> 16) as u8 & 15;
-    bytes[8..12].copy_from_slice(&((value >> 24) as u32 & 31).to_le_bytes());
-    bytes[12..].copy_from_slice(&((value >> 32) as u32 & 7).to_le_bytes());
-    let Some(header) = RawHeader::read(&bytes).decode() else {
+    let call = call_id((value >> 24) as u32 & 31, (value >> 32) as u32 & 7);
+    bytes[8..].copy_from_slice(&call.to_le_bytes());
+    let Some(header) = Header::read(&bytes) else {
         return;
     };
     draft.space(length).fill(value as u8);

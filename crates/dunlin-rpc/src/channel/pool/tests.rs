@@ -12,6 +12,7 @@ use super::{
     bits, block_bytes, zone_bytes, PoolChannel, PoolMemory, ServedPool, UnconnectedPool,
     UnconnectedServedPool, BLOCKS, ENTRY_BYTES,
 };
+use crate::channel::call_id::call_id;
 use crate::channel::carrier::Carrier;
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError};
@@ -93,7 +94,7 @@ fn settle(carrier: &mut Carrier<Shm>) {
 }
 
 fn call(slot: u32, generation: u32) -> u64 {
-    u64::from(slot) | u64::from(generation) << 32
+    call_id(slot, generation)
 }
 
 fn request(client: &mut PoolChannel<Shm>, call: u64, payload: &[u8]) {

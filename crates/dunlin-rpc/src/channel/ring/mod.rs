@@ -14,8 +14,8 @@ use dunlin_verbs::{
 
 use super::batch::LINE_BYTES;
 use super::carrier::{Carrier, QUIET};
-use super::inbox::{Inbox, Message};
-use super::message::{Header, Kind};
+use super::inbox::{Inbox, Short};
+use super::message::{Header, Kind, ShortKind};
 use super::outbox::{Outbox, Piece};
 use super::{Asked, Channel, ChannelError, Exchange};
 use crate::effort;
@@ -275,11 +275,10 @@ impl<D: Device> Channel for RingChannel<D> {
     /// Puts the message into the batch whose payload, of `length` bytes, was written where [`RingChannel::exchange`]
     /// said.
     #[inline]
-    fn commit(&mut self, kind: Kind, call: u64, length: usize) {
-        let header = Header::new(kind, 0, call, length);
+    fn commit(&mut self, call: u64, length: usize) {
         D::charge(effort::ADDED);
         D::charge(Work::Copy(length));
-        self.outbox.commit(header, self.peer_eager_bytes);
+        self.outbox.commit(call, length, self.peer_eager_bytes);
     }
 
     /// Writes the batch to the peer, and wakes it if it sleeps.
@@ -329,7 +328,7 @@ impl<D: Device> Channel for RingChannel<D> {
             let Self { inbox, outbox, .. } = self;
             while served < most && inbox.messages() > 0 && outbox.fits(eager) {
                 served += 1;
-                let Some(Message { header, payload }) = inbox.take_if(Kind::Request)? else {
+                let Some(Short { header, payload }) = inbox.take_short(ShortKind::Request)? else {
                     return Ok((served, inbox.take()?));
                 };
                 let asked = Asked {
@@ -340,11 +339,11 @@ impl<D: Device> Channel for RingChannel<D> {
                     exports: self.carrier.exports(),
                 };
                 let Some(answer) = run(asked) else {
-                    return Ok((served, header.decode()));
+                    return Ok((served, Some(header.as_header(ShortKind::Request))));
                 };
                 D::charge(effort::ADDED);
                 D::charge(Work::Copy(answer));
-                outbox.commit(Header::new(Kind::Response, 0, header.call(), answer), eager);
+                outbox.commit(header.call(), answer, eager);
             }
         }
         Ok((served, None))
@@ -360,7 +359,7 @@ impl<D: Device> Channel for RingChannel<D> {
         while taken < most && self.has_message()? {
             while taken < most && self.inbox.messages() > 0 {
                 taken += 1;
-                let Some(response) = self.inbox.take_if(Kind::Response)? else {
+                let Some(response) = self.inbox.take_short(ShortKind::Response)? else {
                     return Ok((taken, self.inbox.take()?));
                 };
                 answer(response.header.call(), response.payload)?;

@@ -3,6 +3,7 @@
 use dunlin_verbs::{Device, RemoteKey};
 
 use super::Sender;
+use crate::channel::call_id::call_id;
 use crate::channel::datagram::packet::{Head, HEAD_BYTES};
 use crate::channel::message::{Header, Kind};
 use crate::hostile::{wait_for, Random, ECHO, LONG};
@@ -52,8 +53,8 @@ impl<D: Device> Sender<D> {
             Kind::ResponseRequest,
             Kind::ResponsePart,
         ]);
-        let generation = random.of(&[0, 0, 1, 7, u64::from(u32::MAX)]);
-        let call = random.below(18) as u64 | generation << 32;
+        let generation = random.of(&[0, 0, 1, 7, u32::MAX]);
+        let call = call_id(random.below(18) as u32, generation);
         let payload = match random.below(4) {
             0 => Vec::new(),
             1 => call.to_le_bytes().to_vec(),
@@ -92,7 +93,7 @@ impl<D: Device> Sender<D> {
         match random.below(5) {
             0 => {
                 let kind = random.of(&[Kind::Request, Kind::Response, Kind::LongRequest]);
-                let call = random.of(&[block as u64, 1 << 32, 1 << 40, u64::MAX]);
+                let call = random.of(&[block as u64, call_id(0, 1), 1 << 40, u64::MAX]);
                 uplink.put(block, Header::new(kind, ECHO, call, 8), b"nobody's");
             }
             1 | 2 => uplink.write(random.of(&[ECHO, LONG, 999]), block as u64, b"its own"),

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::pace::Pacer;
 use super::timely::Timely;
 use super::{number_in, pieces, Part, FAILURE, HELD, PART_BYTES};
+use crate::channel::call_id::slot_of;
 use crate::channel::datagram::packet::Packet;
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
@@ -222,7 +223,7 @@ impl Driver {
     /// The call's place, if it is out.
     #[inline]
     fn index(&self, call: u64) -> Option<u32> {
-        let slot = self.slots.get(call as u32 as usize)?;
+        let slot = self.slots.get(slot_of(call))?;
         (slot.out && slot.call == call).then_some(call as u32)
     }
 
@@ -298,7 +299,7 @@ impl Driver {
     /// The response of a call that has become whole last in its slot.
     #[inline]
     pub(crate) fn take_response(&mut self, call: u64) -> Response<'_> {
-        let slot = &mut self.slots[call as u32 as usize];
+        let slot = &mut self.slots[slot_of(call)];
         if slot.failed {
             return Response::Failure(&slot.response);
         }

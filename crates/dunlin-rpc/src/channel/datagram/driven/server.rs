@@ -3,6 +3,7 @@
 
 use super::client::put_part;
 use super::{pieces, Part, FAILURE, HELD};
+use crate::channel::call_id::slot_of;
 use crate::channel::datagram::packet::Packet;
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
@@ -117,7 +118,7 @@ impl Answerer {
         let read = Part::read(payload, self.piece, self.longest);
         let (part, body) = read.map_err(ChannelError::violation)?;
         let last = pieces(part.total as usize, self.piece) - 1;
-        let slot = &mut self.slots[header.call as u32 as usize];
+        let slot = &mut self.slots[slot_of(header.call)];
         if !is_new {
             return Ok(match slot.stage {
                 _ if slot.call != header.call => Step::Nothing,
@@ -188,7 +189,7 @@ impl Answerer {
     #[inline]
     pub(crate) fn place(&mut self, call: u64) -> &mut [u8] {
         let piece = self.piece;
-        let slot = &mut self.slots[call as u32 as usize];
+        let slot = &mut self.slots[slot_of(call)];
         if slot.response.len() < piece {
             slot.response.resize(piece, 0);
         }
@@ -198,13 +199,13 @@ impl Answerer {
     /// The response of a call stands in its place, with so many bytes.
     #[inline]
     pub(crate) fn placed(&mut self, call: u64, length: usize) {
-        let slot = &mut self.slots[call as u32 as usize];
+        let slot = &mut self.slots[slot_of(call)];
         (slot.stage, slot.length, slot.flags) = (Stage::Answered, length, 0);
     }
 
     /// The response of a call. `failed`: its bytes are the words of a failure. `held`: it waited for a worker.
     pub(crate) fn answer(&mut self, call: u64, response: Vec<u8>, failed: bool, held: bool) {
-        let slot = &mut self.slots[call as u32 as usize];
+        let slot = &mut self.slots[slot_of(call)];
         slot.flags = if failed { FAILURE } else { 0 } | if held { HELD } else { 0 };
         (slot.stage, slot.length) = (Stage::Answered, response.len());
         slot.response = response;
@@ -214,7 +215,7 @@ impl Answerer {
     /// Puts a part of a response into an empty packet. `false`: there is none such.
     #[inline]
     pub(crate) fn put(&mut self, call: u64, number: u32, packet: &mut Packet) -> bool {
-        let Some(slot) = self.slots.get_mut(call as u32 as usize) else {
+        let Some(slot) = self.slots.get_mut(slot_of(call)) else {
             return false;
         };
         if slot.call != call
@@ -243,7 +244,7 @@ impl Answerer {
 
     /// The client has all of a response.
     pub(crate) fn release(&mut self, call: u64) {
-        if let Some(slot) = self.slots.get_mut(call as u32 as usize) {
+        if let Some(slot) = self.slots.get_mut(slot_of(call)) {
             if slot.call == call && slot.stage == Stage::Answered {
                 self.kept -= kept_of(slot, self.piece);
                 slot.response = Vec::new();

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::client::{Driver, Heard, Response};
 use super::server::{Answerer, Step};
 use super::{pieces, Part, PART_BYTES};
+use crate::channel::call_id::{call_id, generation_of, slot_of};
 use crate::channel::datagram::packet::{Cursor, Head, Packet};
 use crate::channel::message::{Header, Kind};
 
@@ -105,14 +106,14 @@ impl Server {
         for (header, payload) in messages(bytes) {
             self.heard += 1;
             let mut packet = Packet::new(PACKET);
-            let slot = header.call as u32 as usize;
+            let slot = slot_of(header.call);
             if header.kind == Kind::ResponseRequest {
                 let number = super::number_in(&payload).unwrap();
                 self.answerer.put(header.call, number, &mut packet);
                 self.send(packet, now, network);
                 continue;
             }
-            let generation = (header.call >> 32) as u32;
+            let generation = generation_of(header.call);
             let is_new = generation.wrapping_sub(self.next[slot]) as i32 >= 0;
             match self.answerer.take(header, &payload, is_new).unwrap() {
                 Step::Nothing | Step::AtWork => {}
@@ -189,7 +190,7 @@ fn run(
         while let (Some(&length), Some(&slot)) = (waiting.last(), free.last()) {
             waiting.pop();
             free.pop();
-            let call = slot as u64 | u64::from(generations[slot]) << 32;
+            let call = call_id(slot as u32, generations[slot]);
             driver.begin(call, 1, &request_of(call, length));
             out.insert(call, length);
         }
@@ -222,7 +223,7 @@ fn run(
                     Response::Long(bytes) => assert_eq!(*bytes, expected),
                     Response::Failure(_) => panic!("nothing fails"),
                 }
-                let slot = header.call as u32 as usize;
+                let slot = slot_of(header.call);
                 generations[slot] += 1;
                 free.push(slot);
             }

@@ -6,6 +6,7 @@ use dunlin_verbs::{
 };
 
 use super::{parameter, Pair, WHAT};
+use crate::channel::call_id::slot_of;
 use crate::channel::carrier;
 use crate::channel::datagram::sends::Ledger;
 use crate::channel::datagram::SIGNAL_EVERY;
@@ -139,7 +140,7 @@ impl<D: Device> Uplink<D> {
     #[inline]
     pub(crate) fn write(&mut self, handler: u16, call: u64, payload: &[u8]) {
         let header = Header::new(Kind::Request, handler, call, payload.len());
-        self.put(call as u32 as usize, header, payload);
+        self.put(slot_of(call), header, payload);
     }
 
     /// WRITEs a message into a block.

@@ -15,6 +15,7 @@ use super::block::{Blocks, Draft, Look, Seals};
 use super::scan::Scan;
 use super::turn::{Entry, Turn};
 use super::{Mapping, BLOCKS, CALLS, ENTRY_RING, EVENT};
+use crate::channel::call_id::{generation_of, slot_of};
 use crate::channel::carrier::Carrier;
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange};
@@ -367,10 +368,10 @@ impl<D: Device> ServedPool<D> {
         header: Header,
         out: u16,
     ) -> Result<Option<Header>, ChannelError> {
-        if block >= CALLS || header.call as u32 as usize != block {
+        if block >= CALLS || slot_of(header.call) != block {
             return Err(ChannelError::violation("a call in another's block"));
         }
-        let generation = (header.call >> 32) as u32;
+        let generation = generation_of(header.call);
         if (generation.wrapping_sub(self.next[block]) as i32) < 0 {
             // It was taken before: it came twice, by READ and by WRITE.
             return Ok(None);
@@ -432,7 +433,7 @@ impl<D: Device> Channel for ServedPool<D> {
         } else {
             self.draft.fill(payload);
             let header = Header::new(kind, handler, call, payload.len());
-            self.answer(call as u32 as usize % BLOCKS, header)
+            self.answer(slot_of(call) % BLOCKS, header)
         };
         if let Err(error) = pushed {
             // The flush says it.
@@ -448,9 +449,9 @@ impl<D: Device> Channel for ServedPool<D> {
     }
 
     #[inline]
-    fn commit(&mut self, kind: Kind, call: u64, length: usize) {
-        let header = Header::new(kind, 0, call, length);
-        if let Err(error) = self.answer(call as u32 as usize % BLOCKS, header) {
+    fn commit(&mut self, call: u64, length: usize) {
+        let header = Header::new(Kind::Response, 0, call, length);
+        if let Err(error) = self.answer(slot_of(call) % BLOCKS, header) {
             self.carrier.fail(error);
         }
     }

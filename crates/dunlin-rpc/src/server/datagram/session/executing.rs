@@ -6,6 +6,7 @@ use dunlin_verbs::{Device, Work};
 
 use super::{Session, Tools};
 use crate::channel::buffers::{Bytes, BytesMut};
+use crate::channel::call_id::slot_of;
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::error::{FailureReason, WireFailure};
@@ -123,7 +124,7 @@ impl Session {
             D::charge(Work::Copy(length));
             packet.commit(Header::new(Kind::Response, 0, header.call, length));
             *tools.usual = length;
-            self.slots[header.call as u32 as usize].working = false;
+            self.slots[slot_of(header.call)].working = false;
             return Ok(());
         }
         let outcome = Outcome::new(ended, responder.elsewhere());
@@ -154,7 +155,7 @@ impl Session {
         let ended = execute(function, &request, &mut responder);
         if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
             answerer.placed(header.call, length);
-            self.slots[header.call as u32 as usize].working = false;
+            self.slots[slot_of(header.call)].working = false;
             return self.put_response(header.call, 0, tools);
         }
         let outcome = Outcome::new(ended, responder.elsewhere());
@@ -213,7 +214,7 @@ impl Session {
             None => outcome,
         };
         if self.answerer.is_some() {
-            self.slots[call as u32 as usize].working = false;
+            self.slots[slot_of(call)].working = false;
             return self.keep(call, outcome, true, tools);
         }
         self.respond(call, outcome, tools)

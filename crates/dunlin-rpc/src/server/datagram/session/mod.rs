@@ -15,6 +15,7 @@ use std::time::Instant;
 use dunlin_verbs::{Device, Work};
 
 use super::outgoing::{Outgoing, Spot, Target};
+use crate::channel::call_id::{generation_of, slot_of};
 use crate::channel::datagram::driven::server::{Answerer, Step};
 use crate::channel::datagram::driven::PART_BYTES;
 use crate::channel::datagram::fate::{self, Fate};
@@ -160,7 +161,7 @@ impl Session {
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         self.greet(tools)?;
-        if header.kind != Kind::Request || header.call as u32 as usize != block {
+        if header.kind != Kind::Request || slot_of(header.call) != block {
             let words = "something in a zone that is not the request of its block";
             return Err(ChannelError::violation(words));
         }
@@ -250,12 +251,12 @@ impl Session {
     /// Takes a call that is new: from now on it is not.
     #[inline]
     fn begin(&mut self, call: u64) -> Result<(), ChannelError> {
-        let slot = &mut self.slots[call as u32 as usize];
+        let slot = &mut self.slots[slot_of(call)];
         if slot.working {
             let words = "a call in the place of one that is not answered";
             return Err(ChannelError::violation(words));
         }
-        slot.next = ((call >> 32) as u32).wrapping_add(1);
+        slot.next = generation_of(call).wrapping_add(1);
         slot.working = true;
         slot.given_up = false;
         Ok(())
@@ -264,14 +265,14 @@ impl Session {
     /// What became of a call. One that did not come will not be executed any more.
     fn fate(&mut self, call: u64) -> Result<Fate, ChannelError> {
         if is_new(&self.slots, call)? {
-            let slot = &mut self.slots[call as u32 as usize];
-            slot.next = ((call >> 32) as u32).wrapping_add(1);
+            let slot = &mut self.slots[slot_of(call)];
+            slot.next = generation_of(call).wrapping_add(1);
             slot.given_up = true;
             self.incoming.forget(call);
             return Ok(Fate::Unknown);
         }
-        let slot = self.slots[call as u32 as usize];
-        let latest = slot.next.wrapping_sub(1) == (call >> 32) as u32;
+        let slot = self.slots[slot_of(call)];
+        let latest = slot.next.wrapping_sub(1) == generation_of(call);
         if latest && slot.working {
             return Ok(Fate::Working);
         }
@@ -403,7 +404,7 @@ impl Session {
 #[inline]
 fn is_new(slots: &[Slot], call: u64) -> Result<bool, ChannelError> {
     let slot = slots
-        .get(call as u32 as usize)
+        .get(slot_of(call))
         .ok_or_else(|| ChannelError::violation("more calls than the session allows"))?;
-    Ok(((call >> 32) as u32).wrapping_sub(slot.next) as i32 >= 0)
+    Ok(generation_of(call).wrapping_sub(slot.next) as i32 >= 0)
 }

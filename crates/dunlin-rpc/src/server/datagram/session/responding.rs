@@ -4,6 +4,7 @@ use dunlin_verbs::{Device, Work};
 
 use super::executing::filled;
 use super::{Session, Tools};
+use crate::channel::call_id::slot_of;
 use crate::channel::datagram::segments::{put_segment, SegmentHead, Transfer};
 use crate::channel::message::Kind;
 use crate::channel::ChannelError;
@@ -72,7 +73,7 @@ impl Session {
         outcome: Outcome,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        self.slots[call as u32 as usize].working = false;
+        self.slots[slot_of(call)].working = false;
         if self.answerer.is_some() {
             return self.keep(call, outcome, false, tools);
         }
@@ -112,7 +113,7 @@ impl Session {
         failure: WireFailure,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        self.slots[call as u32 as usize].given_up = true;
+        self.slots[slot_of(call)].given_up = true;
         self.respond(call, Outcome::Failure(failure), tools)
     }
 
