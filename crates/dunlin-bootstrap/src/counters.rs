@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 
-use super::refusal::Refusal;
+use crate::refusal::Refusal;
 
 /// How a handshake ended, seen by the server.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     Opened,
     Refused(Refusal),
     Version { theirs: u16 },
@@ -34,12 +34,12 @@ macro_rules! counters {
         }
 
         #[derive(Debug, Default)]
-        pub(super) struct Counters {
-            $(pub(super) $name: AtomicU64,)*
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
         }
 
         impl Counters {
-            pub(super) fn read(&self) -> Counts {
+            pub(crate) fn read(&self) -> Counts {
                 Counts { $($name: self.$name.load(Relaxed),)* }
             }
         }
@@ -78,7 +78,7 @@ counters! {
 }
 
 impl Counters {
-    pub(super) fn count(&self, ending: &Ending) {
+    pub(crate) fn count(&self, ending: &Ending) {
         let counter = match ending {
             Ending::Opened => &self.opened,
             Ending::Version { .. } => &self.version,

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::message::{
+use crate::message::{
     ClientHello, ClientOpen, OpenReply, OpenRequest, Outcome, ServerHello, ServerReply,
 };
-use super::refusal::Refusal;
-use super::selection::Capability;
-use super::wire::ParseError;
+use crate::refusal::Refusal;
+use crate::selection::Capability;
+use crate::wire::ParseError;
 
 /// Most devices that a side can name.
 pub const MAX_CAPABILITIES: usize = 16;
@@ -42,7 +42,7 @@ fn check_count(what: &'static str, count: usize, limit: usize) -> Result<(), Par
     Ok(())
 }
 
-pub(super) fn check_capabilities(capabilities: &[Capability]) -> Result<(), ParseError> {
+pub(crate) fn check_capabilities(capabilities: &[Capability]) -> Result<(), ParseError> {
     check_count("devices", capabilities.len(), MAX_CAPABILITIES)?;
     capabilities
         .iter()
@@ -79,7 +79,7 @@ fn check_refusal(refusal: &Refusal) -> Result<(), ParseError> {
     }
 }
 
-pub(super) fn check_client_hello(hello: &ClientHello) -> Result<(), ParseError> {
+pub(crate) fn check_client_hello(hello: &ClientHello) -> Result<(), ParseError> {
     check_capabilities(&hello.capabilities)?;
     hello
         .preference
@@ -87,7 +87,7 @@ pub(super) fn check_client_hello(hello: &ClientHello) -> Result<(), ParseError> 
         .try_for_each(|name| check_name("device name", name))
 }
 
-pub(super) fn check_server_hello(hello: &ServerHello) -> Result<(), ParseError> {
+pub(crate) fn check_server_hello(hello: &ServerHello) -> Result<(), ParseError> {
     match &hello.outcome {
         Outcome::Accepted(choice) => {
             check_name("device name", &choice.client_device)?;
@@ -103,14 +103,14 @@ fn check_request(request: &OpenRequest) -> Result<(), ParseError> {
     check_parameters(&request.parameters)
 }
 
-pub(super) fn check_open(open: &ClientOpen) -> Result<(), ParseError> {
+pub(crate) fn check_open(open: &ClientOpen) -> Result<(), ParseError> {
     match open {
         ClientOpen::Open(request) => check_request(request),
         ClientOpen::WrongSecret => Ok(()),
     }
 }
 
-pub(super) fn check_reply(reply: &ServerReply) -> Result<(), ParseError> {
+pub(crate) fn check_reply(reply: &ServerReply) -> Result<(), ParseError> {
     match reply {
         Outcome::Accepted(OpenReply { parameters, .. }) => check_parameters(parameters),
         Outcome::Refused(refusal) => check_refusal(refusal),

@@ -17,12 +17,12 @@
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
-use super::limits::{check_client_hello, check_open, check_reply, check_server_hello};
-pub use super::limits::{MAX_CAPABILITIES, MAX_KNOWN, MAX_PARAMETERS, NAME_BYTES, TEXT_BYTES};
-pub use super::message::{
+use crate::limits::{check_client_hello, check_open, check_reply, check_server_hello};
+pub use crate::limits::{MAX_CAPABILITIES, MAX_KNOWN, MAX_PARAMETERS, NAME_BYTES, TEXT_BYTES};
+pub use crate::message::{
     ClientHello, ClientOpen, Outcome, Proved, ServerHello, ServerReply, NONCE_BYTES,
 };
-use super::secret::{Proof, PROOF_BYTES};
+use crate::secret::{Proof, PROOF_BYTES};
 
 /// How both hellos begin. The zero and the byte above 127 tell it from any text.
 pub const MAGIC: [u8; 8] = *b"\x89DUNLIN\0";
@@ -88,7 +88,7 @@ fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
 }
 
 /// Puts a proof before the words of a frame.
-pub(super) fn with_proof(proof: Option<&Proof>, words: &[u8]) -> Vec<u8> {
+pub(crate) fn with_proof(proof: Option<&Proof>, words: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + PROOF_BYTES + words.len());
     bytes.push(u8::from(proof.is_some()));
     if let Some(proof) = proof {
@@ -99,7 +99,7 @@ pub(super) fn with_proof(proof: Option<&Proof>, words: &[u8]) -> Vec<u8> {
 }
 
 /// Parts a frame into its proof and its words.
-pub(super) fn split_proof(bytes: &[u8]) -> Result<(Option<Proof>, &[u8]), ParseError> {
+pub(crate) fn split_proof(bytes: &[u8]) -> Result<(Option<Proof>, &[u8]), ParseError> {
     match bytes.split_first() {
         Some((0, words)) => Ok((None, words)),
         Some((1, rest)) => {
@@ -111,7 +111,7 @@ pub(super) fn split_proof(bytes: &[u8]) -> Result<(Option<Proof>, &[u8]), ParseE
 }
 
 /// Checks magic and version and returns what is behind them.
-pub(super) fn check_prefix(bytes: &[u8]) -> Result<&[u8], ParseError> {
+pub(crate) fn check_prefix(bytes: &[u8]) -> Result<&[u8], ParseError> {
     let rest = bytes.strip_prefix(&MAGIC).ok_or(ParseError::NotDunlin)?;
     let (version, rest) = rest.split_first_chunk().ok_or(ParseError::NotDunlin)?;
     match u16::from_le_bytes(*version) {
@@ -140,18 +140,18 @@ pub fn parse_client_hello(frame: &[u8]) -> Result<ClientHello, ParseError> {
 }
 
 /// The words of the second frame, which its proof is over.
-pub(super) fn server_hello_words(hello: &ServerHello) -> Result<Vec<u8>, ParseError> {
+pub(crate) fn server_hello_words(hello: &ServerHello) -> Result<Vec<u8>, ParseError> {
     check_server_hello(hello)?;
     body(hello)
 }
 
 /// Puts magic, version and proof before the words of a server's hello.
-pub(super) fn server_hello_frame(proof: Option<&Proof>, words: &[u8]) -> Vec<u8> {
+pub(crate) fn server_hello_frame(proof: Option<&Proof>, words: &[u8]) -> Vec<u8> {
     [prefix(), with_proof(proof, words)].concat()
 }
 
 /// What a server says to a client of another version: its own, and no more.
-pub(super) fn version_frame() -> Vec<u8> {
+pub(crate) fn version_frame() -> Vec<u8> {
     prefix()
 }
 
@@ -179,7 +179,7 @@ pub fn parse_server_hello(frame: &[u8]) -> Result<Proved<ServerHello>, ParseErro
 }
 
 /// The words of the third frame, which its proof is over.
-pub(super) fn open_words(open: &ClientOpen) -> Result<Vec<u8>, ParseError> {
+pub(crate) fn open_words(open: &ClientOpen) -> Result<Vec<u8>, ParseError> {
     check_open(open)?;
     body(open)
 }
@@ -207,7 +207,7 @@ pub fn parse_open(frame: &[u8]) -> Result<Proved<ClientOpen>, ParseError> {
 }
 
 /// The words of the fourth frame, which its proof is over.
-pub(super) fn open_reply_words(reply: &ServerReply) -> Result<Vec<u8>, ParseError> {
+pub(crate) fn open_reply_words(reply: &ServerReply) -> Result<Vec<u8>, ParseError> {
     check_reply(reply)?;
     body(reply)
 }

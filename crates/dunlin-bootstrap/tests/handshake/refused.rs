@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_rpc::bootstrap::wire::{self, ParseError};
-use dunlin_rpc::bootstrap::{
+use dunlin_bootstrap::wire::{self, ParseError};
+use dunlin_bootstrap::{
     dial, dial_until, Acceptor, AcceptorConfig, Address, BootstrapError, Capability, DialConfig,
     HostId, Reach, Refusal, StopHandle,
 };

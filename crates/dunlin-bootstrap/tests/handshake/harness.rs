@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dunlin_rpc::bootstrap::wire::{self, ClientHello};
-use dunlin_rpc::bootstrap::{
+use dunlin_bootstrap::wire::{self, ClientHello};
+use dunlin_bootstrap::{
     dial, Acceptor, AcceptorConfig, Address, BootstrapError, Capability, Counts, DialConfig,
     HostId, OpenReply, OpenRequest, Reach, Refusal, Secret, StopHandle,
 };

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use dunlin_verbs::{EndpointAddress, ENDPOINT_ADDRESS_BYTES};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::refusal::Refusal;
-use super::secret::Proof;
-use super::selection::{Capability, Choice};
+use crate::refusal::Refusal;
+use crate::secret::Proof;
+use crate::selection::{Capability, Choice};
 
 /// Bytes of the random number that each side adds to its hello.
 pub const NONCE_BYTES: usize = 32;
@@ -69,7 +69,7 @@ pub struct Proved<T> {
 /// What a client wants opened: its queue pair and what the layer above has to tell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenRequest {
-    /// The server's device; [`super::Dialed::open`] fills it in with the one that was chosen.
+    /// The server's device; [`crate::Dialed::open`] fills it in with the one that was chosen.
     pub device: String,
     /// What is to be spoken over it: `plain`, `flock`, `perf-verbs`.
     pub preset: String,

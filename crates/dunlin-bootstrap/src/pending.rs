@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::secret::Transcript;
-use super::selection::Choice;
-use super::stream::Incoming;
+use crate::secret::Transcript;
+use crate::selection::Choice;
+use crate::stream::Incoming;
 
 /// How long a client may say nothing before it loses its place to a newcomer. It says hello at once, so this is a round
 /// trip and some scheduling.
@@ -17,18 +17,18 @@ const HESITATION: Duration = Duration::from_millis(250);
 
 /// A client that something is awaited from.
 #[derive(Debug)]
-pub(super) struct Client {
-    pub(super) stream: TcpStream,
-    pub(super) peer: SocketAddr,
-    pub(super) incoming: Incoming,
-    pub(super) transcript: Transcript,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) incoming: Incoming,
+    pub(crate) transcript: Transcript,
     /// The device that was chosen, once its hello has come.
-    pub(super) choice: Option<Choice>,
+    pub(crate) choice: Option<Choice>,
     since: Instant,
 }
 
 impl Client {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
+    pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
         Self {
             stream,
             peer,
@@ -62,7 +62,7 @@ impl Client {
 
 /// All of them, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(crate) struct Pending {
     next_id: u64,
     clients: BTreeMap<u64, Client>,
     /// Places that each origin has.
@@ -70,12 +70,12 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.clients.len()
     }
 
     /// Gives a client a place, and the place its number.
-    pub(super) fn add(&mut self, client: Client) -> u64 {
+    pub(crate) fn add(&mut self, client: Client) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         *self.shares.entry(client.origin()).or_default() += 1;
@@ -83,11 +83,11 @@ impl Pending {
         id
     }
 
-    pub(super) fn get(&mut self, id: u64) -> Option<&mut Client> {
+    pub(crate) fn get(&mut self, id: u64) -> Option<&mut Client> {
         self.clients.get_mut(&id)
     }
 
-    pub(super) fn remove(&mut self, id: u64) -> Option<Client> {
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Client> {
         let client = self.clients.remove(&id)?;
         let origin = client.origin();
         if let Some(share) = self.shares.get_mut(&origin) {
@@ -101,7 +101,7 @@ impl Pending {
 
     /// Takes out who has to leave for a newcomer, if anybody has to: of those who are late somebody of the origin with
     /// the most places, who has said nothing if there is one, the oldest of them.
-    pub(super) fn evict(&mut self, now: Instant) -> Option<Client> {
+    pub(crate) fn evict(&mut self, now: Instant) -> Option<Client> {
         let late = self.clients.iter().filter(|(_, one)| one.is_late(now));
         let share = |one: &Client| self.shares.get(&one.origin()).copied().unwrap_or(0);
         let rank = |id: u64, one: &Client| {
@@ -113,20 +113,20 @@ impl Pending {
     }
 
     /// Takes out the oldest, if it has been here for so long.
-    pub(super) fn expired(&mut self, now: Instant, timeout: Duration) -> Option<Client> {
+    pub(crate) fn expired(&mut self, now: Instant, timeout: Duration) -> Option<Client> {
         let (&id, client) = self.clients.first_key_value()?;
         let over = now.duration_since(client.since) >= timeout;
         over.then(|| self.remove(id)).flatten()
     }
 
     /// When the oldest has been here for so long.
-    pub(super) fn next_expiry(&self, timeout: Duration) -> Option<Instant> {
+    pub(crate) fn next_expiry(&self, timeout: Duration) -> Option<Instant> {
         let (_, client) = self.clients.first_key_value()?;
         client.since.checked_add(timeout)
     }
 
     /// Takes out all.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Client> {
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Client> {
         std::mem::take(self).clients.into_values()
     }
 }
@@ -135,8 +135,8 @@ impl Pending {
 mod tests {
     use std::net::TcpListener;
 
-    use super::super::selection::Reason;
     use super::*;
+    use crate::selection::Reason;
 
     fn from(peer: &str, greeted: bool) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -64,12 +64,12 @@ impl Secret {
         code
     }
 
-    pub(super) fn prove(&self, role: Role, transcript: &Transcript) -> Proof {
+    pub(crate) fn prove(&self, role: Role, transcript: &Transcript) -> Proof {
         self.code(role, transcript).finalize().into_bytes().into()
     }
 
     /// Whether it is the proof; takes the same time for every wrong one.
-    pub(super) fn verifies(&self, role: Role, transcript: &Transcript, proof: &Proof) -> bool {
+    pub(crate) fn verifies(&self, role: Role, transcript: &Transcript, proof: &Proof) -> bool {
         self.code(role, transcript).verify_slice(proof).is_ok()
     }
 }
@@ -82,7 +82,7 @@ impl fmt::Debug for Secret {
 
 /// Whose proof it is, and in which frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Role {
+pub(crate) enum Role {
     ServerHello,
     ClientOpen,
     ServerReply,
@@ -101,15 +101,15 @@ impl Role {
 
 /// A hash of everything both sides said, in order.
 #[derive(Clone, Debug)]
-pub(super) struct Transcript(Sha256);
+pub(crate) struct Transcript(Sha256);
 
 impl Transcript {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Sha256::new())
     }
 
     /// Adds the words of a frame, without the proof it carries.
-    pub(super) fn add(&mut self, words: &[u8]) {
+    pub(crate) fn add(&mut self, words: &[u8]) {
         self.0.update((words.len() as u64).to_le_bytes());
         self.0.update(words);
     }

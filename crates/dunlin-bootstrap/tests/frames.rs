@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_rpc::bootstrap::wire::*;
-use dunlin_rpc::bootstrap::{
+use dunlin_bootstrap::wire::*;
+use dunlin_bootstrap::{
     Capability, Choice, HostId, NoCommonDevice, OpenReply, OpenRequest, Proof, Reach, Reason,
     Refusal,
 };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Mutex};
 use std::time::Duration;
 
-use dunlin_rpc::bootstrap::{dial, AcceptorConfig, DialConfig};
+use dunlin_bootstrap::{dial, AcceptorConfig, DialConfig};
 
 use crate::harness::*;
 

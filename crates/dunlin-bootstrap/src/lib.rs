@@ -1,8 +1,9 @@
 //! The bootstrap: the TCP handshake behind `dunlin://host:port`.
 //!
-//! It stands before the path: two processes that know nothing of each other but an address agree on a version, prove
-//! to each other that they know the secret (when one is configured), pick the best device both have, and exchange
-//! the addresses of their queue pairs together with a few numbers. Then TCP is closed, and the device takes over.
+//! It comes before the first message, of calls and of streams alike: two processes that know nothing of each other but
+//! an address agree on a version, prove to each other that they know the secret (when one is configured), pick the best
+//! device both have, and exchange the addresses of their queue pairs together with a few numbers. Then TCP is closed,
+//! and the device takes over.
 //!
 //! ```text
 //! client                                                      server
@@ -17,6 +18,7 @@
 //! The secret itself is never sent; the proofs are HMAC-SHA256 over everything both sides said, so nobody in between
 //! can change a byte unnoticed. They do not hide what is said, and a guessable secret can be guessed offline by whoever
 //! listens: use a random one.
+#![forbid(unsafe_code)]
 
 mod acceptor;
 mod address;

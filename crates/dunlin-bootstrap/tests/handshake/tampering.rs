@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use dunlin_rpc::bootstrap::wire;
-use dunlin_rpc::bootstrap::{dial, AcceptorConfig, Address, BootstrapError, DialConfig, OpenReply};
+use dunlin_bootstrap::wire;
+use dunlin_bootstrap::{dial, AcceptorConfig, Address, BootstrapError, DialConfig, OpenReply};
 
 use crate::harness::*;
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{MAX_KNOWN, TEXT_BYTES};
-use super::selection::NoCommonDevice;
+use crate::limits::{MAX_KNOWN, TEXT_BYTES};
+use crate::selection::NoCommonDevice;
 
 /// The answer of a server that does not open a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -97,7 +97,7 @@ impl Refusal {
     }
 
     /// Cuts its texts to what a frame may carry.
-    pub(super) fn trimmed(mut self) -> Self {
+    pub(crate) fn trimmed(mut self) -> Self {
         let trim = |text: &mut String| {
             let clean = text
                 .chars()

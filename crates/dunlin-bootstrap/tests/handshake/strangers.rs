@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::time::Duration;
 
-use dunlin_rpc::bootstrap::{dial, Acceptor, AcceptorConfig, BootstrapError, StopHandle};
+use dunlin_bootstrap::{dial, Acceptor, AcceptorConfig, BootstrapError, StopHandle};
 
 use crate::harness::*;
 

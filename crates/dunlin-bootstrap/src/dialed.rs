@@ -3,15 +3,15 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::address::Address;
-use super::dial::{self, DialConfig};
-use super::error::BootstrapError;
-use super::message::{ClientOpen, OpenReply, OpenRequest, Outcome, Proved, ServerHello};
-use super::pauses::Pauses;
-use super::secret::{Role, Secret, Transcript};
-use super::selection::Choice;
-use super::stream::{First, FrameStream, StreamError};
-use super::wire::{self, MAX_FRAME};
+use crate::address::Address;
+use crate::dial::{self, DialConfig};
+use crate::error::BootstrapError;
+use crate::message::{ClientOpen, OpenReply, OpenRequest, Outcome, Proved, ServerHello};
+use crate::pauses::Pauses;
+use crate::secret::{Role, Secret, Transcript};
+use crate::selection::Choice;
+use crate::stream::{First, FrameStream, StreamError};
+use crate::wire::{self, MAX_FRAME};
 
 const OPENING: &str = "waiting for its reply to the open request";
 
@@ -19,32 +19,32 @@ const OPENING: &str = "waiting for its reply to the open request";
 /// for as long as its `handshake_timeout` allows.
 #[derive(Debug)]
 pub struct Dialed {
-    pub(super) stream: TcpStream,
+    pub(crate) stream: TcpStream,
     /// To come again where the server was too busy to wait for the open request.
-    pub(super) config: DialConfig,
-    pub(super) conversation: Conversation,
-    pub(super) choice: Choice,
+    pub(crate) config: DialConfig,
+    pub(crate) conversation: Conversation,
+    pub(crate) choice: Choice,
 }
 
 /// The time for all of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Time {
+pub(crate) struct Time {
     /// How much there was at first, for errors to tell.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Its end.
-    pub(super) deadline: Instant,
+    pub(crate) deadline: Instant,
 }
 
 /// What every step needs.
 #[derive(Debug)]
-pub(super) struct Conversation {
-    pub(super) address: Address,
-    pub(super) time: Time,
-    pub(super) transcript: Transcript,
+pub(crate) struct Conversation {
+    pub(crate) address: Address,
+    pub(crate) time: Time,
+    pub(crate) transcript: Transcript,
 }
 
 impl Conversation {
-    pub(super) fn failed(&self, error: StreamError, during: &'static str) -> BootstrapError {
+    pub(crate) fn failed(&self, error: StreamError, during: &'static str) -> BootstrapError {
         let address = self.address.clone();
         match error {
             StreamError::Timeout => BootstrapError::Timeout {
@@ -63,7 +63,7 @@ impl Conversation {
     }
 
     /// Reads the server's hello, and believes it only with its proof.
-    pub(super) fn greeted(
+    pub(crate) fn greeted(
         &mut self,
         secret: Option<&Secret>,
         sent: &[u8],

@@ -1,6 +1,6 @@
 //! What works.
 
-use dunlin_rpc::bootstrap::{dial, Acceptor, AcceptorConfig, BootstrapError, Reason};
+use dunlin_bootstrap::{dial, Acceptor, AcceptorConfig, BootstrapError, Reason};
 
 use crate::harness::*;
 
@@ -58,7 +58,7 @@ fn names_and_version_six_are_resolved() {
             println!("skipped: this machine has no {host}");
             continue;
         };
-        let stop = dunlin_rpc::bootstrap::StopHandle::new().unwrap();
+        let stop = dunlin_bootstrap::StopHandle::new().unwrap();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| acceptor.run(&stop, echo));
             let dialed = dial(acceptor.local_address(), &dialing());

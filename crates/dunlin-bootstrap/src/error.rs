@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::address::Address;
-use super::refusal::Refusal;
-use super::selection::NoCommonDevice;
-use super::wire::{ParseError, VERSION};
+use crate::address::Address;
+use crate::refusal::Refusal;
+use crate::selection::NoCommonDevice;
+use crate::wire::{ParseError, VERSION};
 
 /// Why a server could not listen, or a client could not open a connection.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +130,7 @@ pub enum BootstrapError {
 }
 
 impl BootstrapError {
-    pub(super) fn from_refusal(address: &Address, refusal: Refusal) -> Self {
+    pub(crate) fn from_refusal(address: &Address, refusal: Refusal) -> Self {
         let address = address.clone();
         match refusal {
             Refusal::Busy { limit } => Self::Busy { address, limit },
@@ -143,13 +143,13 @@ impl BootstrapError {
     }
 
     /// Whether the server may say something else a moment later.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         let unconfirmed = |refusal: &Refusal| matches!(refusal, Refusal::Unconfirmed);
         matches!(self, Self::Busy { .. })
             || matches!(self, Self::Refused { refusal, .. } if unconfirmed(refusal))
     }
 
-    pub(super) fn from_parse(address: &Address, error: ParseError) -> Self {
+    pub(crate) fn from_parse(address: &Address, error: ParseError) -> Self {
         let address = address.clone();
         match error {
             ParseError::NotDunlin => Self::NotDunlin { address },

@@ -10,15 +10,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{self, epoll, EventfdFlags, Timespec};
 use rustix::io::Errno;
 
-use super::acceptor::Acceptor;
-use super::counters::Ending;
-use super::error::BootstrapError;
-use super::handshake;
-use super::message::OpenRequest;
-use super::pending::{Client, Pending};
-use super::refusal::Refusal;
-use super::stop::StopHandle;
-use super::stream::{First, Progress, StreamError};
+use crate::acceptor::Acceptor;
+use crate::counters::Ending;
+use crate::error::BootstrapError;
+use crate::handshake;
+use crate::message::OpenRequest;
+use crate::pending::{Client, Pending};
+use crate::refusal::Refusal;
+use crate::stop::StopHandle;
+use crate::stream::{First, Progress, StreamError};
 
 /// How long the loop leaves the port alone after the system had no file descriptor or memory for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -33,13 +33,13 @@ const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
 /// A client that has proved itself, and what it wants.
-pub(super) struct Job {
-    pub(super) client: Client,
-    pub(super) request: OpenRequest,
+pub(crate) struct Job {
+    pub(crate) client: Client,
+    pub(crate) request: OpenRequest,
 }
 
 /// The loop.
-pub(super) struct Port<'a> {
+pub(crate) struct Port<'a> {
     acceptor: &'a Acceptor,
     stop: &'a StopHandle,
     /// Clients that are being opened.
@@ -64,7 +64,7 @@ fn waiting(errno: Errno) -> BootstrapError {
 }
 
 impl<'a> Port<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         acceptor: &'a Acceptor,
         stop: &'a StopHandle,
         opening: &'a dyn Fn() -> usize,
@@ -88,7 +88,7 @@ impl<'a> Port<'a> {
     }
 
     /// Runs until stopped. `open` has a client opened, or gives it back.
-    pub(super) fn run(
+    pub(crate) fn run(
         mut self,
         open: impl Fn(Box<Job>) -> Result<(), Box<Job>>,
     ) -> Result<(), BootstrapError> {

@@ -10,13 +10,13 @@ const LAST: Duration = Duration::from_millis(160);
 /// Pauses until a deadline, each up to twice as long as the one before. Each is somewhere between half of its length
 /// and all of it, so that those who were refused together do not come again together.
 #[derive(Debug)]
-pub(super) struct Pauses {
+pub(crate) struct Pauses {
     deadline: Instant,
     next: Duration,
 }
 
 impl Pauses {
-    pub(super) fn new(deadline: Instant) -> Self {
+    pub(crate) fn new(deadline: Instant) -> Self {
         Self {
             deadline,
             next: FIRST,
@@ -24,7 +24,7 @@ impl Pauses {
     }
 
     /// Sleeps. `false`: there is no time left for it.
-    pub(super) fn pause(&mut self) -> bool {
+    pub(crate) fn pause(&mut self) -> bool {
         // Without random numbers all come together, which is not an error.
         let share = getrandom::u32().unwrap_or(u32::MAX);
         let half = self.next / 2;

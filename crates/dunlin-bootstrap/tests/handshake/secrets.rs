@@ -1,6 +1,6 @@
 //! With a secret on one side, on both, and on both but another.
 
-use dunlin_rpc::bootstrap::{dial, AcceptorConfig, BootstrapError, Secret};
+use dunlin_bootstrap::{dial, AcceptorConfig, BootstrapError, Secret};
 
 use crate::harness::*;
 

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::sync::{Mutex, OnceLock};
 
-use dunlin_rpc::bootstrap::{dial, AcceptorConfig, DialConfig};
+use dunlin_bootstrap::{dial, AcceptorConfig, DialConfig};
 use tracing::field::{Field, Visit};
 use tracing::{span, Event, Level, Metadata, Subscriber};
 

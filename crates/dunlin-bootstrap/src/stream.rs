@@ -4,11 +4,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::wire::{MAGIC, PREFIX_BYTES};
+use crate::wire::{MAGIC, PREFIX_BYTES};
 
 /// Why a frame did not come or go.
 #[derive(Debug)]
-pub(super) enum StreamError {
+pub(crate) enum StreamError {
     /// The deadline passed.
     Timeout,
     /// The other side is gone.
@@ -36,7 +36,7 @@ impl StreamError {
 }
 
 /// The end of a time that begins now; of one that is too long for the clock, a year from now.
-pub(super) fn after(timeout: Duration) -> Instant {
+pub(crate) fn after(timeout: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     let now = Instant::now();
     now.checked_add(timeout).unwrap_or(now + YEAR)
@@ -44,7 +44,7 @@ pub(super) fn after(timeout: Duration) -> Instant {
 
 /// One side of the handshake's stream.
 #[derive(Debug)]
-pub(super) struct FrameStream<'a> {
+pub(crate) struct FrameStream<'a> {
     stream: &'a TcpStream,
     deadline: Instant,
     max_frame: usize,
@@ -59,7 +59,7 @@ fn again(error: &io::Error) -> bool {
 }
 
 impl<'a> FrameStream<'a> {
-    pub(super) fn new(stream: &'a TcpStream, deadline: Instant, max_frame: usize) -> Self {
+    pub(crate) fn new(stream: &'a TcpStream, deadline: Instant, max_frame: usize) -> Self {
         Self {
             stream,
             deadline,
@@ -77,7 +77,7 @@ impl<'a> FrameStream<'a> {
     }
 
     /// Sends a frame.
-    pub(super) fn send(&self, frame: &[u8]) -> Result<(), StreamError> {
+    pub(crate) fn send(&self, frame: &[u8]) -> Result<(), StreamError> {
         let bytes = framed(frame)?;
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
@@ -95,7 +95,7 @@ impl<'a> FrameStream<'a> {
     }
 
     /// Receives a frame; a stream that is to begin with a hello and does not is given up at its first bytes.
-    pub(super) fn receive(&self, first: First) -> Result<Vec<u8>, StreamError> {
+    pub(crate) fn receive(&self, first: First) -> Result<Vec<u8>, StreamError> {
         let mut incoming = Incoming::default();
         loop {
             let left = self.left()?;
@@ -110,14 +110,14 @@ impl<'a> FrameStream<'a> {
 
 /// Whether a frame has to begin as hellos do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(crate) enum First {
     Hello,
     Anything,
 }
 
 /// What one look at a stream has brought.
 #[derive(Debug)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// All of the frame.
     Frame(Vec<u8>),
     /// Some of it.
@@ -128,7 +128,7 @@ pub(super) enum Progress {
 
 /// A frame that comes piece by piece.
 #[derive(Debug, Default)]
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     bytes: Vec<u8>,
     filled: usize,
 }
@@ -137,7 +137,7 @@ const LENGTH_BYTES: usize = size_of::<u32>();
 
 impl Incoming {
     /// Reads once. What it holds never exceeds the bytes of one frame.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         mut stream: &TcpStream,
         first: First,
@@ -190,7 +190,7 @@ fn framed(frame: &[u8]) -> Result<Vec<u8>, StreamError> {
 
 /// Sends a frame on a stream that does not block. There is room for the few frames of a handshake; whoever has made
 /// less of it is given up.
-pub(super) fn send_at_once(mut stream: &TcpStream, frame: &[u8]) -> Result<(), StreamError> {
+pub(crate) fn send_at_once(mut stream: &TcpStream, frame: &[u8]) -> Result<(), StreamError> {
     let bytes = framed(frame)?;
     let mut rest = bytes.as_slice();
     while !rest.is_empty() {

@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use dunlin_verbs::RateLimit;
 
-use super::address::Address;
-use super::counters::{Counters, Counts, Ending};
-use super::error::BootstrapError;
-use super::handshake;
-use super::limits;
-use super::message::{OpenReply, OpenRequest};
-use super::openers::Openers;
-use super::pending::Client;
-use super::port::{Job, Port};
-use super::refusal::Refusal;
-use super::secret::Secret;
-use super::selection::Capability;
-use super::stop::StopHandle;
-use super::wire::{self, MAX_FRAME};
+use crate::address::Address;
+use crate::counters::{Counters, Counts, Ending};
+use crate::error::BootstrapError;
+use crate::handshake;
+use crate::limits;
+use crate::message::{OpenReply, OpenRequest};
+use crate::openers::Openers;
+use crate::pending::Client;
+use crate::port::{Job, Port};
+use crate::refusal::Refusal;
+use crate::secret::Secret;
+use crate::selection::Capability;
+use crate::stop::StopHandle;
+use crate::wire::{self, MAX_FRAME};
 
 /// Clients that the system keeps in its queue until they are taken; it may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
@@ -45,7 +45,7 @@ pub struct AcceptorConfig {
     /// newcomer above it takes the place of a client who keeps the server waiting: one that has said nothing for 100
     /// ms, or whose open request has not come 250 ms after it was taken, of the address that has the most places. While
     /// there is none, newcomers wait in the system's queue. Who had to leave is told that the server is busy, and
-    /// [`super::dial`] comes again; who has sent his open request, with the proof that is asked for, stays.
+    /// [`crate::dial`] comes again; who has sent his open request, with the proof that is asked for, stays.
     pub max_pending: u32,
     /// Largest frame that is read, in bytes. 16 KiB, which also is the most.
     pub max_frame: usize,
@@ -67,10 +67,10 @@ impl Default for AcceptorConfig {
 /// A bound port. Clients are taken while [`Acceptor::run`] runs; before that they wait in the system's queue.
 #[derive(Debug)]
 pub struct Acceptor {
-    pub(super) listener: TcpListener,
+    pub(crate) listener: TcpListener,
     local: Address,
-    pub(super) config: AcceptorConfig,
-    pub(super) counters: Counters,
+    pub(crate) config: AcceptorConfig,
+    pub(crate) counters: Counters,
     warnings: RateLimit,
     notes: RateLimit,
 }
@@ -92,7 +92,7 @@ impl Acceptor {
                 source,
             },
         };
-        let all = super::dial::resolve(address)?;
+        let all = crate::dial::resolve(address)?;
         let listener = TcpListener::bind(&*all).map_err(wrong)?;
         listener.set_nonblocking(true).map_err(wrong)?;
         rustix::net::listen(&listener, BACKLOG).map_err(|errno| wrong(errno.into()))?;
@@ -163,7 +163,7 @@ impl Acceptor {
     }
 
     /// Tells a client the outcome, which ends its handshake.
-    pub(super) fn answer(&self, mut client: Client, outcome: Result<OpenReply, Refusal>) {
+    pub(crate) fn answer(&self, mut client: Client, outcome: Result<OpenReply, Refusal>) {
         let Client {
             stream, transcript, ..
         } = &mut client;
@@ -173,7 +173,7 @@ impl Acceptor {
 
     /// Counts a handshake that has ended, and says so where somebody may have to know. What strangers can cause is
     /// said at a bounded rate.
-    pub(super) fn note(&self, peer: SocketAddr, ending: &Ending) {
+    pub(crate) fn note(&self, peer: SocketAddr, ending: &Ending) {
         self.counters.count(ending);
         match ending {
             Ending::Refused(
@@ -201,7 +201,7 @@ impl Acceptor {
     }
 
     /// Counts a client that the system could not hand over.
-    pub(super) fn failed(&self, error: &io::Error) {
+    pub(crate) fn failed(&self, error: &io::Error) {
         self.counters.accept_failed.fetch_add(1, Relaxed);
         if let Some(suppressed) = self.warnings.pass() {
             tracing::warn!(%error, suppressed, "a client could not be taken");

@@ -49,7 +49,7 @@ impl StopHandle {
     }
 
     /// Readable once stopped.
-    pub(super) fn event(&self) -> BorrowedFd<'_> {
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.inner.event.as_fd()
     }
 }

@@ -2,17 +2,17 @@
 
 use std::net::TcpStream;
 
-use super::acceptor::AcceptorConfig;
-use super::counters::Ending;
-use super::message::{
+use crate::acceptor::AcceptorConfig;
+use crate::counters::Ending;
+use crate::message::{
     ClientHello, ClientOpen, OpenReply, OpenRequest, Outcome, ServerHello, NONCE_BYTES,
 };
-use super::refusal::Refusal;
-use super::secret::{Role, Transcript};
-use super::selection::{choose, Capability, Choice};
-use super::stop::StopHandle;
-use super::stream::{send_at_once, StreamError};
-use super::wire::{self, ParseError};
+use crate::refusal::Refusal;
+use crate::secret::{Role, Transcript};
+use crate::selection::{choose, Capability, Choice};
+use crate::stop::StopHandle;
+use crate::stream::{send_at_once, StreamError};
+use crate::wire::{self, ParseError};
 
 impl From<StreamError> for Ending {
     fn from(error: StreamError) -> Self {
@@ -34,7 +34,7 @@ impl From<ParseError> for Ending {
 }
 
 /// Tells a client that has not been greeted that it is refused.
-pub(super) fn refuse_at_once(stream: &TcpStream, refusal: Refusal) {
+pub(crate) fn refuse_at_once(stream: &TcpStream, refusal: Refusal) {
     let outcome = Outcome::Refused(refusal);
     let hello = ServerHello {
         nonce: [0; NONCE_BYTES],
@@ -81,7 +81,7 @@ fn offered(config: &AcceptorConfig, stream: &TcpStream) -> Vec<Capability> {
 }
 
 /// Hello and hello: the device that was chosen.
-pub(super) fn greet(
+pub(crate) fn greet(
     stream: &TcpStream,
     frame: &[u8],
     config: &AcceptorConfig,
@@ -125,7 +125,7 @@ pub(super) fn greet(
 }
 
 /// The open request of a client that has proved itself. A refusal is still to be told.
-pub(super) fn hear(
+pub(crate) fn hear(
     frame: &[u8],
     config: &AcceptorConfig,
     stop: &StopHandle,
@@ -153,7 +153,7 @@ fn malformed() -> Ending {
 }
 
 /// The last word.
-pub(super) fn answer(
+pub(crate) fn answer(
     stream: &TcpStream,
     config: &AcceptorConfig,
     transcript: &mut Transcript,

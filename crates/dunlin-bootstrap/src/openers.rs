@@ -13,7 +13,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// Work for a few threads, which come with the work and go without it.
 #[derive(Debug)]
-pub(super) struct Openers<J> {
+pub(crate) struct Openers<J> {
     state: Mutex<State<J>>,
     news: Condvar,
 }
@@ -29,7 +29,7 @@ struct State<J> {
 }
 
 impl<J: Send> Openers<J> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: Mutex::new(State {
                 jobs: VecDeque::new(),
@@ -47,7 +47,7 @@ impl<J: Send> Openers<J> {
     }
 
     /// Jobs that are not done.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let state = self.lock();
         state.jobs.len() + state.at_work
     }
@@ -56,7 +56,7 @@ impl<J: Send> Openers<J> {
     ///
     /// # Errors
     /// Gives the job back when there is no thread and none can be started.
-    pub(super) fn submit<'scope, 'env>(
+    pub(crate) fn submit<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         work: &'env (impl Fn(J) + Sync),
@@ -114,7 +114,7 @@ impl<J: Send> Openers<J> {
     }
 
     /// Has the threads end when all jobs are done.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.news.notify_all();
     }

@@ -4,15 +4,15 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::address::Address;
-use super::dialed::{Conversation, Dialed, Time};
-use super::error::BootstrapError;
-use super::message::{ClientHello, ClientOpen, NONCE_BYTES};
-use super::pauses::Pauses;
-use super::secret::{Secret, Transcript};
-use super::selection::Capability;
-use super::stream::{after, First, FrameStream};
-use super::wire::{self, MAX_FRAME};
+use crate::address::Address;
+use crate::dialed::{Conversation, Dialed, Time};
+use crate::error::BootstrapError;
+use crate::message::{ClientHello, ClientOpen, NONCE_BYTES};
+use crate::pauses::Pauses;
+use crate::secret::{Secret, Transcript};
+use crate::selection::Capability;
+use crate::stream::{after, First, FrameStream};
+use crate::wire::{self, MAX_FRAME};
 
 const GREETING: &str = "waiting for its hello";
 
@@ -46,7 +46,7 @@ impl Default for DialConfig {
 }
 
 /// All that a host name stands for.
-pub(super) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, BootstrapError> {
+pub(crate) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, BootstrapError> {
     let unknown = |source| BootstrapError::UnknownHost {
         address: address.clone(),
         source,
@@ -96,7 +96,7 @@ pub fn dial_until(
 }
 
 /// As [`dial`], in this time.
-pub(super) fn reach(
+pub(crate) fn reach(
     address: &Address,
     config: &DialConfig,
     time: Time,
