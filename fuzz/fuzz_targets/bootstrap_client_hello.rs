@@ -1,7 +1,7 @@
 //! `parse_client_hello`: no bytes make it panic, and what it takes is written and read again as the same.
 #![no_main]
 
-use dunlin_rpc::bootstrap::wire::{encode_client_hello, parse_client_hello, MAX_FRAME};
+use dunlin_bootstrap::wire::{encode_client_hello, parse_client_hello, MAX_FRAME};
 
 libfuzzer_sys::fuzz_target!(|frame: &[u8]| {
     if frame.len() > MAX_FRAME {

@@ -1,7 +1,7 @@
 //! `parse_open_reply`: no bytes make it panic, and what it takes is written and read again as the same.
 #![no_main]
 
-use dunlin_rpc::bootstrap::wire::{encode_open_reply, parse_open_reply, MAX_FRAME};
+use dunlin_bootstrap::wire::{encode_open_reply, parse_open_reply, MAX_FRAME};
 
 libfuzzer_sys::fuzz_target!(|frame: &[u8]| {
     if frame.len() > MAX_FRAME {

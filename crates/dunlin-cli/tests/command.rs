@@ -142,7 +142,7 @@ fn the_log_says_why_on_standard_error_and_nothing_unasked() {
     let quiet = measured(None);
     assert!(quiet.status.success(), "{quiet:?}");
     assert!(!words(&quiet).contains("DEBUG"), "{quiet:?}");
-    let told = measured(Some("dunlin_rpc=debug"));
+    let told = measured(Some("dunlin_bootstrap=debug"));
     assert!(told.status.success(), "{told:?}");
     object(&told);
     // The server process has it from its parent.

@@ -5,12 +5,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dunlin_bootstrap::{Address, Capability, HostId, Reach};
 use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::process::PerProcess;
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
-use crate::bootstrap::{Address, Capability, HostId, Reach};
 use crate::fabric::{DeviceFabric, Fabric, Fabrics};
 
 /// A device of this machine, or why it cannot be used.
@@ -193,7 +193,7 @@ pub fn offered(address: &Address) -> std::io::Result<Vec<Capability>> {
 
 /// The address of this host from which the one of a server would be reached; a name that is not known has none.
 pub(crate) fn towards(address: &Address) -> Option<IpAddr> {
-    let mut all = address.to_pair().to_socket_addrs().ok()?;
+    let mut all = (address.host(), address.port()).to_socket_addrs().ok()?;
     all.find_map(local_address)
 }
 

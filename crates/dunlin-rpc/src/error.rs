@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_bootstrap::{AddressError, BootstrapError, Refusal};
 use dunlin_verbs::process::Forked;
 use dunlin_verbs::VerbsError;
 
-use crate::bootstrap::{AddressError, BootstrapError, Refusal};
 use crate::channel::ChannelError;
 use crate::memory::NoMemory;
 use crate::HandlerId;

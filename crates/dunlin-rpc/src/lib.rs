@@ -1,15 +1,14 @@
 //! Dunlin's RPC: clients, servers and the presets that put them together.
 //!
-//! The rooms follow the path of a call: [`bootstrap`] finds the peer and a device both sides have, a channel carries
-//! messages over one queue pair, a client lane matches responses to calls, a server connection finds handlers. Engines
-//! are state machines without threads or clocks; the threads stand in the client's and the server's drivers. A
+//! The rooms follow the path of a call: `dunlin_bootstrap` finds the peer and a device both sides have, a channel
+//! carries messages over one queue pair, a client lane matches responses to calls, a server connection finds handlers.
+//! Engines are state machines without threads or clocks; the threads stand in the client's and the server's drivers. A
 //! [`Preset`] says how threads share queue pairs, and who may send.
 #![deny(unsafe_code)]
 // `--cfg loom` is for the model checker; the workspace's lints do not know it.
 #![allow(unexpected_cfgs)]
 
 mod admission;
-pub mod bootstrap;
 mod channel;
 mod client;
 mod config;

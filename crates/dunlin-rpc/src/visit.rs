@@ -1,8 +1,8 @@
 //! Devices for what is no RPC: streams and rings meet over the same handshake, and choose from the same list.
 
+use dunlin_bootstrap::{Address, Capability, HostId, Reach};
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
-use crate::bootstrap::{Address, Capability, HostId, Reach};
 use crate::devices;
 
 /// Something to do with a device whose type is known only when it is chosen.

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 
-use dunlin_rpc::bootstrap::{dial, Capability, DialConfig, HostId, Reach};
+use dunlin_bootstrap::{dial, Capability, DialConfig, HostId, Reach};
 use dunlin_rpc::{Client, Preset, Server};
 
 const ECHO: u16 = 1;

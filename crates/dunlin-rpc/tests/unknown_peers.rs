@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use dunlin_rpc::bootstrap::{
+use dunlin_bootstrap::{
     dial, Address, BootstrapError, Capability, DialConfig, HostId, OpenRequest, Reach,
 };
 use dunlin_rpc::{Client, HandlerId, Preset, RunningServer, Server};

@@ -51,9 +51,7 @@ pub mod stream;
 pub use meeting::{Listener, MeetError};
 pub use stream::{Stream, StreamBuilder};
 
-pub use dunlin_rpc::bootstrap::{
-    Address, AddressError, BootstrapError, Refusal, Secret, SecretError,
-};
+pub use dunlin_bootstrap::{Address, AddressError, BootstrapError, Refusal, Secret, SecretError};
 pub use dunlin_rpc::{
     available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ClientReport,
     ConnectError, ConnectionInfo, DatagramBatches, Desk, DeviceFigures, DeviceReport, Grouping,

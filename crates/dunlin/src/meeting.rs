@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dunlin_ring::ConfigError;
-use dunlin_rpc::bootstrap::{
+use dunlin_bootstrap::{
     dial, Acceptor, AcceptorConfig, Address, AddressError, BootstrapError, Capability, DialConfig,
     OpenReply, OpenRequest, Refusal, Secret, StopHandle,
 };
+use dunlin_ring::ConfigError;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::{Device, EndpointAddress, VerbsError, ENDPOINT_ADDRESS_BYTES};
 

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
+use dunlin_bootstrap::{Capability, Secret};
 pub use dunlin_ring::*;
-use dunlin_rpc::bootstrap::{Capability, Secret};
 use dunlin_rpc::capability;
 use dunlin_verbs::Device;
 

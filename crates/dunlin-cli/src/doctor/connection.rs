@@ -1,6 +1,6 @@
 //! The devices of this host, and which of them a connection to an address would use.
 
-use dunlin_rpc::bootstrap::{dial, Address, BootstrapError, DialConfig, Secret};
+use dunlin_bootstrap::{dial, Address, BootstrapError, DialConfig, Secret};
 
 use super::Finding;
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use dunlin_bootstrap::{dial, dial_until, Address, DialConfig, Dialed, OpenRequest, Secret};
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 
 use super::lane::Lane;
@@ -12,7 +13,6 @@ use super::{Client, ConnectionInfo};
 use crate::admission::{
     FEW_PARAMETER, GROUP_PARAMETER, GROUP_WISH_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
 };
-use crate::bootstrap::{dial, dial_until, Address, DialConfig, Dialed, OpenRequest, Secret};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;

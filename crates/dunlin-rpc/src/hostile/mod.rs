@@ -12,9 +12,9 @@ pub(crate) mod ring;
 
 use std::time::Duration;
 
+use dunlin_bootstrap::{dial, Address, DialConfig, OpenReply, OpenRequest};
 use dunlin_verbs::{thread, EndpointAddress};
 
-use crate::bootstrap::{dial, Address, DialConfig, OpenReply, OpenRequest};
 use crate::channel::Parameters;
 use crate::server::Desk;
 use crate::{devices, LocalServer, RunningServer};

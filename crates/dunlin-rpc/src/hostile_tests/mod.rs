@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
 
+use dunlin_bootstrap::{Acceptor, AcceptorConfig, OpenReply, StopHandle};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::{QueuePair, Region};
 
-use crate::bootstrap::{Acceptor, AcceptorConfig, OpenReply, StopHandle};
 use crate::channel::batch::Form;
 use crate::channel::message::{Descriptor, Header, Kind};
 use crate::{devices, CallError, Client, Preset, RunningServer, Server};

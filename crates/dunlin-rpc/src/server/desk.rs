@@ -4,6 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use dunlin_bootstrap::{OpenReply, OpenRequest, Refusal};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::VerbsError;
 
@@ -11,7 +12,6 @@ use super::identity::{Identity, SERVER_PARAMETER};
 use super::service::{Service, PATIENCE};
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
-use crate::bootstrap::{OpenReply, OpenRequest, Refusal};
 use crate::preset::Preset;
 
 /// Where clients are taken in: by the accepting thread for those who come over TCP, and directly for those of this

@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use dunlin_bootstrap::{Acceptor, Counts};
 use dunlin_verbs::process::Owned;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,6 @@ use super::handler::{Execution, HandlerError};
 use super::reports::Reports;
 use super::ServerStatistics;
 use crate::admission::SenderReport;
-use crate::bootstrap::{Acceptor, Counts};
 use crate::client::ClientReport;
 use crate::HandlerId;
 

@@ -26,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use dunlin_bootstrap::{Acceptor, AcceptorConfig, Address, Counts, Secret, StopHandle};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::Device;
 use handler::{Execution, HandlerTable};
@@ -43,7 +44,6 @@ pub use statistics::ServerStatistics;
 
 use crate::admission::grouping::pace::Pace;
 use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
-use crate::bootstrap::{Acceptor, AcceptorConfig, Address, Counts, Secret, StopHandle};
 use crate::client::REPORT;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use dunlin_bootstrap::{Address, Secret};
 use dunlin_verbs::thread;
 
 use super::handler::Execution;
 use crate::admission::grouping::pace::{Exchange, Pace, PaceAnswer};
-use crate::bootstrap::{Address, Secret};
 use crate::client::Client;
 use crate::error::{CallError, ConnectError, ServeError};
 use crate::preset::Preset;

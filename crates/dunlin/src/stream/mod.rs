@@ -8,8 +8,8 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dunlin_bootstrap::{Capability, Secret};
 use dunlin_ring::{stream_config, RingConfig, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};
-use dunlin_rpc::bootstrap::{Capability, Secret};
 use dunlin_rpc::{capabilities_towards, visit_device, DeviceVisitor};
 use dunlin_verbs::Device;
 

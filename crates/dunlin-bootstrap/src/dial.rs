@@ -1,0 +1,210 @@
+//! How a client reaches a server: connect, hello and hello.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use crate::address::Address;
+use crate::dialed::{Conversation, Dialed, Time};
+use crate::error::BootstrapError;
+use crate::message::{ClientHello, ClientOpen, NONCE_BYTES};
+use crate::pauses::Pauses;
+use crate::secret::{Secret, Transcript};
+use crate::selection::Capability;
+use crate::stream::{after, First, FrameStream};
+use crate::wire::{self, MAX_FRAME};
+
+const GREETING: &str = "waiting for its hello";
+
+/// How long the first of an address' hosts may take to be connected to before the next is tried, and then it again. A
+/// system whose queue is full drops what comes, and the sender's own next try is a second later.
+const FIRST_TRY: Duration = Duration::from_millis(300);
+
+/// What a client has and wants.
+#[derive(Clone, Debug)]
+pub struct DialConfig {
+    /// What the server has to know, if anything.
+    pub secret: Option<Secret>,
+    /// The client's devices.
+    pub capabilities: Vec<Capability>,
+    /// The name or kind of the only device that will do.
+    pub device: Option<String>,
+    /// Time for all of it: connecting, the hellos, the open request. 5 s. Resolving a host name takes what the
+    /// system's resolver allows itself.
+    pub timeout: Duration,
+}
+
+impl Default for DialConfig {
+    fn default() -> Self {
+        Self {
+            secret: None,
+            capabilities: Vec::new(),
+            device: None,
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// All that a host name stands for.
+pub(crate) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, BootstrapError> {
+    let unknown = |source| BootstrapError::UnknownHost {
+        address: address.clone(),
+        source,
+    };
+    let all: Vec<_> = address
+        .to_pair()
+        .to_socket_addrs()
+        .map_err(unknown)?
+        .collect();
+    if all.is_empty() {
+        return Err(unknown(io::Error::from(ErrorKind::NotFound)));
+    }
+    Ok(all)
+}
+
+/// Reaches a server, checks that it knows the secret and learns which device was chosen. A server that is busy is
+/// asked again for as long as the timeout allows.
+///
+/// # Errors
+/// Says which step failed, and what would help.
+pub fn dial(address: &Address, config: &DialConfig) -> Result<Dialed, BootstrapError> {
+    let time = Time {
+        timeout: config.timeout,
+        deadline: after(config.timeout),
+    };
+    reach(address, config, time)
+}
+
+/// As [`dial`], for a caller who waits no longer than until `deadline`, which holds for [`Dialed::open`] too. The
+/// timeout of the configuration holds as well: what ends first ends it.
+///
+/// # Errors
+/// As for [`dial`].
+pub fn dial_until(
+    address: &Address,
+    config: &DialConfig,
+    deadline: Instant,
+) -> Result<Dialed, BootstrapError> {
+    // Measured once, so that an error names the timeout as it was set.
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = left.min(config.timeout);
+    let time = Time {
+        timeout,
+        deadline: after(timeout),
+    };
+    reach(address, config, time)
+}
+
+/// As [`dial`], in this time.
+pub(crate) fn reach(
+    address: &Address,
+    config: &DialConfig,
+    time: Time,
+) -> Result<Dialed, BootstrapError> {
+    let mut pauses = Pauses::new(time.deadline);
+    loop {
+        match dial_once(address, config, time) {
+            Err(error) if error.is_passing() && pauses.pause() => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Dialed, BootstrapError> {
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom::fill(&mut nonce).map_err(|error| BootstrapError::Io {
+        call: "getting random numbers",
+        source: error.into(),
+    })?;
+    let hello = ClientHello {
+        nonce,
+        has_secret: config.secret.is_some(),
+        capabilities: config.capabilities.clone(),
+        preference: config.device.clone(),
+    };
+    let frame = wire::encode_client_hello(&hello).map_err(BootstrapError::Limit)?;
+
+    let stream = connect(address, time)?;
+    // Only a delay is lost when it fails.
+    let _ = stream.set_nodelay(true);
+    let mut conversation = Conversation {
+        address: address.clone(),
+        time,
+        transcript: Transcript::new(),
+    };
+    let frames = FrameStream::new(&stream, time.deadline, MAX_FRAME);
+    let sent = frames.send(&frame);
+    let answer = match (frames.receive(First::Hello), sent) {
+        // A server that refuses at once does not wait for our hello.
+        (Ok(answer), _) => answer,
+        (Err(_), Err(error)) | (Err(error), Ok(())) => {
+            return Err(conversation.failed(error, GREETING));
+        }
+    };
+    let choice = conversation
+        .greeted(config.secret.as_ref(), &frame, &answer)
+        .inspect_err(|error| {
+            if matches!(error, BootstrapError::WrongSecret { .. }) {
+                // So that the server, too, can say what was wrong.
+                if let Ok(words) = wire::open_words(&ClientOpen::WrongSecret) {
+                    let _ = frames.send(&wire::with_proof(None, &words));
+                }
+            }
+        })?;
+    if !config
+        .capabilities
+        .iter()
+        .any(|mine| mine.device == choice.client_device)
+    {
+        let what = format!("it chose `{}`, which was not offered", choice.client_device);
+        return Err(BootstrapError::Protocol {
+            address: address.clone(),
+            what,
+        });
+    }
+    Ok(Dialed {
+        stream,
+        config: config.clone(),
+        conversation,
+        choice,
+    })
+}
+
+fn connect(address: &Address, time: Time) -> Result<TcpStream, BootstrapError> {
+    let Time { timeout, deadline } = time;
+    let timed_out = || BootstrapError::Timeout {
+        address: address.clone(),
+        timeout,
+        during: "connecting",
+    };
+    let all = resolve(address)?;
+    let mut patience = FIRST_TRY;
+    loop {
+        let mut last = timed_out();
+        for one in &all {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(timed_out());
+            }
+            match TcpStream::connect_timeout(one, left.min(patience)) {
+                Ok(stream) => return Ok(stream),
+                Err(source) => {
+                    last = match source.kind() {
+                        ErrorKind::ConnectionRefused => BootstrapError::ConnectionRefused {
+                            address: address.clone(),
+                        },
+                        ErrorKind::TimedOut => timed_out(),
+                        _ => BootstrapError::Io {
+                            call: "connecting",
+                            source,
+                        },
+                    }
+                }
+            }
+        }
+        if !matches!(last, BootstrapError::Timeout { .. }) {
+            return Err(last);
+        }
+        patience *= 2;
+    }
+}

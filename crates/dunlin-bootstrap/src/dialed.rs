@@ -1,0 +1,195 @@
+//! What the client does with a server that it has reached: believe it or not, and open.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::address::Address;
+use crate::dial::{self, DialConfig};
+use crate::error::BootstrapError;
+use crate::message::{ClientOpen, OpenReply, OpenRequest, Outcome, Proved, ServerHello};
+use crate::pauses::Pauses;
+use crate::secret::{Role, Secret, Transcript};
+use crate::selection::Choice;
+use crate::stream::{First, FrameStream, StreamError};
+use crate::wire::{self, MAX_FRAME};
+
+const OPENING: &str = "waiting for its reply to the open request";
+
+/// A server that was reached and has proved itself: the device is chosen, and the server waits for the open request,
+/// for as long as its `handshake_timeout` allows.
+#[derive(Debug)]
+pub struct Dialed {
+    pub(crate) stream: TcpStream,
+    /// To come again where the server was too busy to wait for the open request.
+    pub(crate) config: DialConfig,
+    pub(crate) conversation: Conversation,
+    pub(crate) choice: Choice,
+}
+
+/// The time for all of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
+    /// How much there was at first, for errors to tell.
+    pub(crate) timeout: Duration,
+    /// Its end.
+    pub(crate) deadline: Instant,
+}
+
+/// What every step needs.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    pub(crate) address: Address,
+    pub(crate) time: Time,
+    pub(crate) transcript: Transcript,
+}
+
+impl Conversation {
+    pub(crate) fn failed(&self, error: StreamError, during: &'static str) -> BootstrapError {
+        let address = self.address.clone();
+        match error {
+            StreamError::Timeout => BootstrapError::Timeout {
+                address,
+                timeout: self.time.timeout,
+                during,
+            },
+            StreamError::Closed => BootstrapError::Closed { address, during },
+            StreamError::NotDunlin => BootstrapError::NotDunlin { address },
+            StreamError::TooLong => {
+                let what = format!("a frame is longer than {MAX_FRAME} bytes");
+                BootstrapError::Protocol { address, what }
+            }
+            StreamError::Io { call, source } => BootstrapError::Io { call, source },
+        }
+    }
+
+    /// Reads the server's hello, and believes it only with its proof.
+    pub(crate) fn greeted(
+        &mut self,
+        secret: Option<&Secret>,
+        sent: &[u8],
+        answer: &[u8],
+    ) -> Result<Choice, BootstrapError> {
+        let wrong = |error| BootstrapError::from_parse(&self.address, error);
+        let words = wire::check_prefix(answer)
+            .and_then(wire::split_proof)
+            .map_err(wrong)?
+            .1;
+        let Proved { proof, message } = wire::parse_server_hello(answer).map_err(wrong)?;
+        let ServerHello {
+            secret_required,
+            outcome,
+            ..
+        } = message;
+        let address = self.address.clone();
+        let choice = match outcome {
+            Outcome::Refused(refusal) => {
+                return Err(BootstrapError::from_refusal(&address, refusal));
+            }
+            Outcome::Accepted(choice) => choice,
+        };
+        self.transcript.add(sent);
+        self.transcript.add(words);
+        match (secret, secret_required) {
+            (None, true) => Err(BootstrapError::SecretRequired { address }),
+            (Some(_), false) => Err(BootstrapError::SecretUnexpected { address }),
+            (None, false) => Ok(choice),
+            (Some(secret), true) => match proof {
+                Some(proof) if secret.verifies(Role::ServerHello, &self.transcript, &proof) => {
+                    Ok(choice)
+                }
+                _ => Err(BootstrapError::WrongSecret { address }),
+            },
+        }
+    }
+}
+
+impl Dialed {
+    /// The client's device that was chosen.
+    pub fn device(&self) -> &str {
+        &self.choice.client_device
+    }
+
+    /// The server's device that was chosen, by the server's name for it.
+    pub fn server_device(&self) -> &str {
+        &self.choice.server_device
+    }
+
+    /// Why this device was chosen.
+    pub fn why(&self) -> &'static str {
+        self.choice.reason.as_str()
+    }
+
+    /// The whole choice.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// Tells the server what to open, waits for its answer until the deadline of the dial, and closes the TCP
+    /// connection. The request's device is filled in with the one that was chosen. A server that was too busy to wait
+    /// for the request is asked again, from the hello on.
+    ///
+    /// # Errors
+    /// When the server refuses, goes away, does not answer in time, or a limit is broken.
+    pub fn open(mut self, mut request: OpenRequest) -> Result<OpenReply, BootstrapError> {
+        request.device.clone_from(&self.choice.server_device);
+        let open = ClientOpen::Open(request);
+        let words = wire::open_words(&open).map_err(BootstrapError::Limit)?;
+        let mut pauses = Pauses::new(self.conversation.time.deadline);
+        loop {
+            match self.ask(&words) {
+                Err(error) if error.is_passing() => {
+                    if !pauses.pause() {
+                        return Err(error);
+                    }
+                }
+                outcome => return outcome,
+            }
+            let Conversation { address, time, .. } = &self.conversation;
+            let again = dial::reach(address, &self.config, *time)?;
+            if again.choice != self.choice {
+                return Err(BootstrapError::Protocol {
+                    address: address.clone(),
+                    what: "it chose another device than before".to_owned(),
+                });
+            }
+            self = again;
+        }
+    }
+
+    fn ask(&mut self, words: &[u8]) -> Result<OpenReply, BootstrapError> {
+        let secret = self.config.secret.as_ref();
+        let Conversation {
+            address,
+            time,
+            transcript,
+            ..
+        } = &mut self.conversation;
+        transcript.add(words);
+        let proof = secret.map(|secret| secret.prove(Role::ClientOpen, transcript));
+
+        let frames = FrameStream::new(&self.stream, time.deadline, MAX_FRAME);
+        let sent = frames.send(&wire::with_proof(proof.as_ref(), words));
+        let answer = match (frames.receive(First::Anything), sent) {
+            // A server that has lost its patience does not wait for our request.
+            (Ok(answer), _) => answer,
+            (Err(_), Err(error)) | (Err(error), Ok(())) => {
+                return Err(self.conversation.failed(error, OPENING));
+            }
+        };
+        let wrong = |error| BootstrapError::from_parse(address, error);
+        let words = wire::split_proof(&answer).map_err(wrong)?.1;
+        transcript.add(words);
+        let Proved { proof, message } = wire::parse_open_reply(&answer).map_err(wrong)?;
+        match (message, secret) {
+            (Outcome::Refused(refusal), _) => Err(BootstrapError::from_refusal(address, refusal)),
+            (Outcome::Accepted(reply), None) => Ok(reply),
+            (Outcome::Accepted(reply), Some(secret)) => match proof {
+                Some(proof) if secret.verifies(Role::ServerReply, transcript, &proof) => Ok(reply),
+                _ => Err(BootstrapError::Protocol {
+                    address: address.clone(),
+                    what: "its reply was changed on the way".to_owned(),
+                }),
+            },
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The pauses between two questions to a busy server.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The first pause, doubled until the last.
+const FIRST: Duration = Duration::from_millis(5);
+const LAST: Duration = Duration::from_millis(160);
+
+/// Pauses until a deadline, each up to twice as long as the one before. Each is somewhere between half of its length
+/// and all of it, so that those who were refused together do not come again together.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    deadline: Instant,
+    next: Duration,
+}
+
+impl Pauses {
+    pub(crate) fn new(deadline: Instant) -> Self {
+        Self {
+            deadline,
+            next: FIRST,
+        }
+    }
+
+    /// Sleeps. `false`: there is no time left for it.
+    pub(crate) fn pause(&mut self) -> bool {
+        // Without random numbers all come together, which is not an error.
+        let share = getrandom::u32().unwrap_or(u32::MAX);
+        let half = self.next / 2;
+        let pause = half + half.mul_f64(f64::from(share) / f64::from(u32::MAX));
+        self.next = (self.next * 2).min(LAST);
+        if Instant::now() + pause >= self.deadline {
+            return false;
+        }
+        thread::sleep(pause);
+        true
+    }
+}

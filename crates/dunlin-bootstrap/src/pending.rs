@@ -1,0 +1,173 @@
+//! The clients whose handshakes wait for them: how many there may be, and who has to leave when there are more.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::secret::Transcript;
+use crate::selection::Choice;
+use crate::stream::Incoming;
+
+/// How long a client may say nothing before it loses its place to a newcomer. It says hello at once, so this is a round
+/// trip and some scheduling.
+const SILENCE: Duration = Duration::from_millis(100);
+/// How long a client that has said hello may keep back its open request before it loses its place to a newcomer: the
+/// time to make a queue pair, on a busy host. A good client that is slower comes again with the request in its hand.
+const HESITATION: Duration = Duration::from_millis(250);
+
+/// A client that something is awaited from.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) incoming: Incoming,
+    pub(crate) transcript: Transcript,
+    /// The device that was chosen, once its hello has come.
+    pub(crate) choice: Option<Choice>,
+    since: Instant,
+}
+
+impl Client {
+    pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> Self {
+        Self {
+            stream,
+            peer,
+            incoming: Incoming::default(),
+            transcript: Transcript::new(),
+            choice: None,
+            since: Instant::now(),
+        }
+    }
+
+    /// Whether it may have to make room.
+    fn is_late(&self, now: Instant) -> bool {
+        let patience = match self.choice {
+            None => SILENCE,
+            Some(_) => HESITATION,
+        };
+        now.duration_since(self.since) >= patience
+    }
+
+    /// Whom its place is counted for: an address, or a network of version six, which has addresses without number.
+    fn origin(&self) -> IpAddr {
+        match self.peer.ip().to_canonical() {
+            IpAddr::V6(address) => {
+                let network = address.to_bits() & !u128::from(u64::MAX);
+                Ipv6Addr::from_bits(network).into()
+            }
+            address => address,
+        }
+    }
+}
+
+/// All of them, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    next_id: u64,
+    clients: BTreeMap<u64, Client>,
+    /// Places that each origin has.
+    shares: HashMap<IpAddr, usize>,
+}
+
+impl Pending {
+    pub(crate) fn len(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Gives a client a place, and the place its number.
+    pub(crate) fn add(&mut self, client: Client) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        *self.shares.entry(client.origin()).or_default() += 1;
+        self.clients.insert(id, client);
+        id
+    }
+
+    pub(crate) fn get(&mut self, id: u64) -> Option<&mut Client> {
+        self.clients.get_mut(&id)
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Client> {
+        let client = self.clients.remove(&id)?;
+        let origin = client.origin();
+        if let Some(share) = self.shares.get_mut(&origin) {
+            *share -= 1;
+            if *share == 0 {
+                self.shares.remove(&origin);
+            }
+        }
+        Some(client)
+    }
+
+    /// Takes out who has to leave for a newcomer, if anybody has to: of those who are late somebody of the origin with
+    /// the most places, who has said nothing if there is one, the oldest of them.
+    pub(crate) fn evict(&mut self, now: Instant) -> Option<Client> {
+        let late = self.clients.iter().filter(|(_, one)| one.is_late(now));
+        let share = |one: &Client| self.shares.get(&one.origin()).copied().unwrap_or(0);
+        let rank = |id: u64, one: &Client| {
+            let age = std::cmp::Reverse(id);
+            (share(one), one.choice.is_none(), age)
+        };
+        let (&id, _) = late.max_by_key(|(&id, one)| rank(id, one))?;
+        self.remove(id)
+    }
+
+    /// Takes out the oldest, if it has been here for so long.
+    pub(crate) fn expired(&mut self, now: Instant, timeout: Duration) -> Option<Client> {
+        let (&id, client) = self.clients.first_key_value()?;
+        let over = now.duration_since(client.since) >= timeout;
+        over.then(|| self.remove(id)).flatten()
+    }
+
+    /// When the oldest has been here for so long.
+    pub(crate) fn next_expiry(&self, timeout: Duration) -> Option<Instant> {
+        let (_, client) = self.clients.first_key_value()?;
+        client.since.checked_add(timeout)
+    }
+
+    /// Takes out all.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Client> {
+        std::mem::take(self).clients.into_values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::selection::Reason;
+
+    fn from(peer: &str, greeted: bool) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = Client::new(stream, peer.parse().unwrap());
+        client.choice = greeted.then(|| Choice {
+            client_device: "shm".into(),
+            server_device: "shm".into(),
+            reason: Reason::SameHost,
+        });
+        client
+    }
+
+    #[test]
+    fn the_largest_share_makes_room_and_nobody_who_is_in_time() {
+        let mut pending = Pending::default();
+        pending.add(from("192.0.2.1:1", false));
+        for port in 2..5 {
+            pending.add(from(&format!("[2001:db8::{port}]:9"), port != 3));
+        }
+        let start = Instant::now();
+        assert!(pending.evict(start).is_none(), "nobody is late");
+        let peer = |evicted: Option<Client>| evicted.map(|one| one.peer.ip().to_string());
+        // The silent one is late, the others of its network are not.
+        let silent = pending.evict(start + SILENCE);
+        assert_eq!(peer(silent).as_deref(), Some("2001:db8::3"));
+        let late = start + HESITATION;
+        assert_eq!(peer(pending.evict(late)).as_deref(), Some("2001:db8::2"));
+        // One place each: silence goes before a hello.
+        assert_eq!(peer(pending.evict(late)).as_deref(), Some("192.0.2.1"));
+        assert_eq!(peer(pending.evict(late)).as_deref(), Some("2001:db8::4"));
+        assert!(pending.evict(late).is_none() && pending.shares.is_empty());
+    }
+}

@@ -1,0 +1,155 @@
+//! The shared secret and the proofs that a side knows it.
+//!
+//! A proof is HMAC-SHA256, keyed by the secret, over a label of the role that speaks and a hash of every frame so
+//! far, the one that carries the proof included. The first two frames hold a fresh nonce of each side, so no proof
+//! serves twice, in another role, or for other words.
+
+use std::fmt;
+
+use hmac::{Hmac, Mac};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+/// Bytes of a proof.
+pub const PROOF_BYTES: usize = 32;
+
+/// That a side knows the secret and that nobody changed what was said.
+pub type Proof = [u8; PROOF_BYTES];
+
+/// What only the two sides know. It is never sent or shown, and is erased when dropped.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+/// Why some bytes are not a [`Secret`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// There are none.
+    #[error("the secret is empty; give at least one byte, better 32 random ones")]
+    Empty,
+    /// There are too many.
+    #[error(
+        "the secret has {bytes} bytes, over the limit of {}",
+        Secret::MAX_BYTES
+    )]
+    TooLong {
+        /// How many.
+        bytes: usize,
+    },
+}
+
+impl Secret {
+    /// Longest secret, in bytes.
+    pub const MAX_BYTES: usize = 1024;
+
+    /// Takes 1 to 1024 bytes. Whoever listens on the network can try guesses, so they should be random.
+    ///
+    /// # Errors
+    /// When there are none or too many.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, SecretError> {
+        let bytes = Zeroizing::new(bytes.into());
+        match bytes.len() {
+            0 => Err(SecretError::Empty),
+            1..=Self::MAX_BYTES => Ok(Self(bytes)),
+            bytes => Err(SecretError::TooLong { bytes }),
+        }
+    }
+
+    fn code(&self, role: Role, transcript: &Transcript) -> Hmac<Sha256> {
+        // A key of any length is one: `Hmac` hashes those that are longer than a block.
+        #[allow(clippy::expect_used)]
+        let mut code = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key");
+        code.update(role.label());
+        code.update(&transcript.0.clone().finalize());
+        code
+    }
+
+    pub(crate) fn prove(&self, role: Role, transcript: &Transcript) -> Proof {
+        self.code(role, transcript).finalize().into_bytes().into()
+    }
+
+    /// Whether it is the proof; takes the same time for every wrong one.
+    pub(crate) fn verifies(&self, role: Role, transcript: &Transcript, proof: &Proof) -> bool {
+        self.code(role, transcript).verify_slice(proof).is_ok()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Whose proof it is, and in which frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    ServerHello,
+    ClientOpen,
+    ServerReply,
+}
+
+impl Role {
+    /// No label is the beginning of another.
+    fn label(self) -> &'static [u8] {
+        match self {
+            Self::ServerHello => b"dunlin bootstrap 1: server hello\0",
+            Self::ClientOpen => b"dunlin bootstrap 1: client open\0",
+            Self::ServerReply => b"dunlin bootstrap 1: server reply\0",
+        }
+    }
+}
+
+/// A hash of everything both sides said, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Transcript(Sha256);
+
+impl Transcript {
+    pub(crate) fn new() -> Self {
+        Self(Sha256::new())
+    }
+
+    /// Adds the words of a frame, without the proof it carries.
+    pub(crate) fn add(&mut self, words: &[u8]) {
+        self.0.update((words.len() as u64).to_le_bytes());
+        self.0.update(words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_holds_for_one_secret_role_and_transcript() {
+        let secret = Secret::new("correct horse").unwrap();
+        let mut transcript = Transcript::new();
+        transcript.add(b"hello");
+        transcript.add(b"world");
+        let proof = secret.prove(Role::ClientOpen, &transcript);
+        assert!(secret.verifies(Role::ClientOpen, &transcript, &proof));
+        assert!(!secret.verifies(Role::ServerReply, &transcript, &proof));
+
+        let other = Secret::new("battery staple").unwrap();
+        assert!(!other.verifies(Role::ClientOpen, &transcript, &proof));
+
+        let mut shifted = Transcript::new();
+        shifted.add(b"hellow");
+        shifted.add(b"orld");
+        assert!(!secret.verifies(Role::ClientOpen, &shifted, &proof));
+
+        let mut changed = proof;
+        changed[31] ^= 1;
+        assert!(!secret.verifies(Role::ClientOpen, &transcript, &changed));
+    }
+
+    #[test]
+    fn a_secret_is_not_shown_and_not_empty() {
+        assert_eq!(
+            format!("{:?}", Secret::new("hunter2").unwrap()),
+            "Secret(..)"
+        );
+        assert_eq!(Secret::new("").unwrap_err(), SecretError::Empty);
+        let long = Secret::new([1; 1025]).unwrap_err();
+        assert_eq!(long, SecretError::TooLong { bytes: 1025 });
+    }
+}

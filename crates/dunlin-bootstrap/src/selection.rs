@@ -1,0 +1,305 @@
+//! Which device joins the two sides: a pure function of what each has.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::HostId;
+
+/// Whom a device can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reach {
+    /// Only processes with the same host id.
+    SameHost(HostId),
+    /// Any host on the network.
+    Network,
+}
+
+/// A device that one side has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capability {
+    /// Its name: a kind, and after a colon which one of the kind: `shm`, `roce`, `ibv:mlx5_0`.
+    pub device: String,
+    /// Whom it can reach.
+    pub reach: Reach,
+}
+
+impl Capability {
+    /// The kind of the device: its name up to the colon. Two devices of one kind understand each other.
+    pub fn kind(&self) -> &str {
+        kind(&self.device)
+    }
+
+    /// Whether it can reach the other.
+    fn joins(&self, other: &Self) -> bool {
+        self.kind() == other.kind()
+            && match (&self.reach, &other.reach) {
+                (Reach::SameHost(mine), Reach::SameHost(theirs)) => mine == theirs,
+                (Reach::Network, Reach::Network) => true,
+                _ => false,
+            }
+    }
+}
+
+fn kind(device: &str) -> &str {
+    device.split(':').next().unwrap_or(device)
+}
+
+/// Why a device was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    /// The client asked for it.
+    Asked,
+    /// Both sides have RDMA hardware.
+    Hardware,
+    /// Both sides are on the same host.
+    SameHost,
+    /// There is no hardware on both sides, and they are on different hosts.
+    SoftwareRoce,
+    /// It is the only one both sides have.
+    OnlyCommon,
+}
+
+impl Reason {
+    /// In words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked for by name",
+            Self::Hardware => "RDMA hardware on both sides",
+            Self::SameHost => "same host: shared memory",
+            Self::SoftwareRoce => "no hardware on both sides, not the same host: RoCEv2 on UDP",
+            Self::OnlyCommon => "the device both sides have",
+        }
+    }
+}
+
+/// What was chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The client's device.
+    pub client_device: String,
+    /// The server's device, of the same kind.
+    pub server_device: String,
+    /// Why it was this one.
+    pub reason: Reason,
+}
+
+/// Nothing joins the two sides, or not what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoCommonDevice {
+    /// What the client asked for, if anything.
+    pub asked: Option<String>,
+    /// What the client has.
+    pub client: Vec<Capability>,
+    /// What the server has.
+    pub server: Vec<Capability>,
+}
+
+impl std::error::Error for NoCommonDevice {}
+
+/// Names of devices, in a sentence.
+struct Names<'a>(&'a [Capability]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        for (index, capability) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            let limit = match capability.reach {
+                Reach::SameHost(_) => " (same host only)",
+                Reach::Network => "",
+            };
+            write!(f, "{comma}{}{limit}", capability.device)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for NoCommonDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (client, server) = (Names(&self.client), Names(&self.server));
+        let has = |side: &[Capability], asked: &str| side.iter().any(|one| fits(one, asked));
+        let shares_kind = |asked: &str| self.server.iter().any(|one| one.kind() == kind(asked));
+        match &self.asked {
+            Some(asked) if !has(&self.client, asked) => {
+                write!(f, "the client does not have the device `{asked}`")?;
+            }
+            Some(asked) if !shares_kind(asked) => {
+                write!(f, "the server does not have the device `{asked}`")?;
+            }
+            Some(asked) => write!(
+                f,
+                "the device `{asked}` does not reach from client to server"
+            )?,
+            None => write!(
+                f,
+                "client and server share no device that reaches from one to the other"
+            )?,
+        }
+        write!(
+            f,
+            "; devices of the client: {client}; of the server: {server}. "
+        )?;
+        if self.asked.is_some() {
+            f.write_str("Ask for a device that both have, or for none to have one chosen. ")?;
+        }
+        f.write_str(
+            "Shared memory joins processes of one host, one network namespace and one user; \
+             between hosts both sides need a network device of the same kind",
+        )
+    }
+}
+
+/// Whether a device is what was asked for: by its whole name or by its kind.
+fn fits(capability: &Capability, asked: &str) -> bool {
+    capability.device == asked || capability.kind() == asked
+}
+
+/// Better devices first. Hardware beats shared memory because its one-sided verbs cost no processor time.
+fn rank(capability: &Capability) -> (u8, Reason) {
+    match (capability.kind(), &capability.reach) {
+        ("ibv", Reach::Network) => (0, Reason::Hardware),
+        (_, Reach::SameHost(_)) => (1, Reason::SameHost),
+        ("roce", Reach::Network) => (2, Reason::SoftwareRoce),
+        _ => (3, Reason::OnlyCommon),
+    }
+}
+
+/// Picks the best device both sides have; among equals the one that each side named first. `preference` is a name or
+/// kind of the client's devices, and nothing else will do then.
+///
+/// # Errors
+/// When no device, or not the one asked for, joins the two.
+pub fn choose(
+    client: &[Capability],
+    server: &[Capability],
+    preference: Option<&str>,
+) -> Result<Choice, NoCommonDevice> {
+    client
+        .iter()
+        .filter(|mine| preference.is_none_or(|asked| fits(mine, asked)))
+        .filter_map(|mine| Some((mine, server.iter().find(|theirs| mine.joins(theirs))?)))
+        .min_by_key(|(mine, _)| rank(mine).0)
+        .map(|(mine, theirs)| Choice {
+            client_device: mine.device.clone(),
+            server_device: theirs.device.clone(),
+            reason: if preference.is_some() {
+                Reason::Asked
+            } else {
+                rank(mine).1
+            },
+        })
+        .ok_or_else(|| NoCommonDevice {
+            asked: preference.map(str::to_owned),
+            client: client.to_vec(),
+            server: server.to_vec(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shm(host: u8) -> Capability {
+        let reach = Reach::SameHost(HostId::from_bytes([host; 16]));
+        Capability {
+            device: "shm".into(),
+            reach,
+        }
+    }
+
+    fn network(device: &str) -> Capability {
+        Capability {
+            device: device.into(),
+            reach: Reach::Network,
+        }
+    }
+
+    fn chosen(client: &[Capability], server: &[Capability]) -> (String, String, Reason) {
+        let choice = choose(client, server, None).unwrap();
+        (choice.client_device, choice.server_device, choice.reason)
+    }
+
+    #[test]
+    fn hardware_then_shared_memory_then_roce() {
+        let client = [network("roce"), shm(1), network("ibv:mlx5_0")];
+        let all = [
+            network("roce"),
+            shm(1),
+            network("ibv:mlx5_1"),
+            network("ibv:mlx5_2"),
+        ];
+        let hardware = ("ibv:mlx5_0".into(), "ibv:mlx5_1".into(), Reason::Hardware);
+        assert_eq!(chosen(&client, &all), hardware);
+        assert_eq!(
+            chosen(&client, &all[..2]),
+            ("shm".into(), "shm".into(), Reason::SameHost)
+        );
+        let remote = [shm(2), network("roce")];
+        assert_eq!(
+            chosen(&client, &remote),
+            ("roce".into(), "roce".into(), Reason::SoftwareRoce)
+        );
+        let other = [network("sim:a")];
+        assert_eq!(chosen(&other, &other).2, Reason::OnlyCommon);
+    }
+
+    #[test]
+    fn another_host_shares_no_memory() {
+        let error = choose(&[shm(1)], &[shm(2)], None).unwrap_err().to_string();
+        assert!(error.contains("share no device"), "{error}");
+        assert!(error.contains("between hosts"), "{error}");
+        let mixed = [Capability {
+            device: "shm".into(),
+            reach: Reach::Network,
+        }];
+        assert!(choose(&[shm(1)], &mixed, None).is_err());
+    }
+
+    #[test]
+    fn what_is_asked_for_is_taken_or_refused() {
+        let client = [network("ibv:mlx5_0"), network("ibv:mlx5_1"), shm(1)];
+        let server = [network("ibv:mlx5_9"), shm(1)];
+        let choice = choose(&client, &server, Some("ibv:mlx5_1")).unwrap();
+        assert_eq!(
+            (choice.client_device.as_str(), choice.reason),
+            ("ibv:mlx5_1", Reason::Asked)
+        );
+        assert_eq!(
+            choose(&client, &server, Some("shm")).unwrap().client_device,
+            "shm"
+        );
+        assert_eq!(
+            choose(&client, &server, Some("ibv")).unwrap().client_device,
+            "ibv:mlx5_0"
+        );
+
+        let error = choose(&client, &server, Some("roce"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("the client does not have the device `roce`"),
+            "{error}"
+        );
+        assert!(
+            error.contains("ibv:mlx5_1, shm (same host only)"),
+            "{error}"
+        );
+        assert!(error.contains("of the server: ibv:mlx5_9"), "{error}");
+        let error = choose(&client, &server[..1], Some("shm"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("the server does not have the device `shm`"),
+            "{error}"
+        );
+        let error = choose(&client, &[shm(2)], Some("shm"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("does not reach"), "{error}");
+        let error = choose(&[], &[], None).unwrap_err().to_string();
+        assert!(error.contains("devices of the client: none"), "{error}");
+    }
+}

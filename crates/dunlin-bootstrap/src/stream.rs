@@ -1,0 +1,206 @@
+//! Frames on a TCP stream, with one deadline for all that is sent and received until it passes.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::wire::{MAGIC, PREFIX_BYTES};
+
+/// Why a frame did not come or go.
+#[derive(Debug)]
+pub(crate) enum StreamError {
+    /// The deadline passed.
+    Timeout,
+    /// The other side is gone.
+    Closed,
+    /// The first bytes are not those of Dunlin.
+    NotDunlin,
+    /// The frame would be longer than the limit.
+    TooLong,
+    /// The system refused something.
+    Io {
+        call: &'static str,
+        source: io::Error,
+    },
+}
+
+impl StreamError {
+    fn from_io(call: &'static str, source: io::Error) -> Self {
+        match source.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => {
+                Self::Closed
+            }
+            _ => Self::Io { call, source },
+        }
+    }
+}
+
+/// The end of a time that begins now; of one that is too long for the clock, a year from now.
+pub(crate) fn after(timeout: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or(now + YEAR)
+}
+
+/// One side of the handshake's stream.
+#[derive(Debug)]
+pub(crate) struct FrameStream<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+    max_frame: usize,
+}
+
+/// Whether a failed call is to be made again, if there is time.
+fn again(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
+impl<'a> FrameStream<'a> {
+    pub(crate) fn new(stream: &'a TcpStream, deadline: Instant, max_frame: usize) -> Self {
+        Self {
+            stream,
+            deadline,
+            max_frame,
+        }
+    }
+
+    fn left(&self) -> Result<Option<Duration>, StreamError> {
+        // The system takes no timeout below a microsecond.
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left < Duration::from_micros(1) {
+            return Err(StreamError::Timeout);
+        }
+        Ok(Some(left))
+    }
+
+    /// Sends a frame.
+    pub(crate) fn send(&self, frame: &[u8]) -> Result<(), StreamError> {
+        let bytes = framed(frame)?;
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let left = self.left()?;
+            let wrong = |source| StreamError::from_io("setting the write timeout", source);
+            self.stream.set_write_timeout(left).map_err(wrong)?;
+            match (&mut &*self.stream).write(rest) {
+                Ok(0) => return Err(StreamError::Closed),
+                Ok(bytes) => rest = &rest[bytes..],
+                Err(error) if again(&error) => {}
+                Err(error) => return Err(StreamError::from_io("writing", error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives a frame; a stream that is to begin with a hello and does not is given up at its first bytes.
+    pub(crate) fn receive(&self, first: First) -> Result<Vec<u8>, StreamError> {
+        let mut incoming = Incoming::default();
+        loop {
+            let left = self.left()?;
+            let wrong = |source| StreamError::from_io("setting the read timeout", source);
+            self.stream.set_read_timeout(left).map_err(wrong)?;
+            if let Progress::Frame(frame) = incoming.read(self.stream, first, self.max_frame)? {
+                return Ok(frame);
+            }
+        }
+    }
+}
+
+/// Whether a frame has to begin as hellos do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    Hello,
+    Anything,
+}
+
+/// What one look at a stream has brought.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// All of the frame.
+    Frame(Vec<u8>),
+    /// Some of it.
+    Some,
+    /// Nothing in the time that the stream waits, which is none where it does not block.
+    Nothing,
+}
+
+/// A frame that comes piece by piece.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    bytes: Vec<u8>,
+    filled: usize,
+}
+
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+impl Incoming {
+    /// Reads once. What it holds never exceeds the bytes of one frame.
+    pub(crate) fn read(
+        &mut self,
+        mut stream: &TcpStream,
+        first: First,
+        max_frame: usize,
+    ) -> Result<Progress, StreamError> {
+        let wanted = self.wanted(first, max_frame)?.0;
+        self.bytes.resize(wanted, 0);
+        match stream.read(&mut self.bytes[self.filled..]) {
+            Ok(0) => return Err(StreamError::Closed),
+            Ok(bytes) => self.filled += bytes,
+            Err(error) if again(&error) => return Ok(Progress::Nothing),
+            Err(error) => return Err(StreamError::from_io("reading", error)),
+        }
+        let (wanted, whole) = self.wanted(first, max_frame)?;
+        if !whole || self.filled < wanted {
+            return Ok(Progress::Some);
+        }
+        let mut frame = std::mem::take(self).bytes;
+        frame.drain(..LENGTH_BYTES);
+        Ok(Progress::Frame(frame))
+    }
+
+    /// How many bytes are to be there next, counted from the beginning, and whether that is all of the frame.
+    fn wanted(&self, first: First, max_frame: usize) -> Result<(usize, bool), StreamError> {
+        let here = &self.bytes[..self.filled];
+        let Some((length, begun)) = here.split_first_chunk() else {
+            return Ok((LENGTH_BYTES, false));
+        };
+        let length = usize::try_from(u32::from_le_bytes(*length));
+        let length = length.ok().filter(|&length| length <= max_frame);
+        if first == First::Hello {
+            let length = length.filter(|&length| length >= PREFIX_BYTES);
+            if length.is_none() || begun.len() >= PREFIX_BYTES && !begun.starts_with(&MAGIC) {
+                return Err(StreamError::NotDunlin);
+            }
+            if begun.len() < PREFIX_BYTES {
+                return Ok((LENGTH_BYTES + PREFIX_BYTES, false));
+            }
+        }
+        let length = length.ok_or(StreamError::TooLong)?;
+        Ok((LENGTH_BYTES + length, true))
+    }
+}
+
+/// The bytes of a frame on the stream.
+fn framed(frame: &[u8]) -> Result<Vec<u8>, StreamError> {
+    let length = u32::try_from(frame.len()).map_err(|_| StreamError::TooLong)?;
+    Ok([&length.to_le_bytes(), frame].concat())
+}
+
+/// Sends a frame on a stream that does not block. There is room for the few frames of a handshake; whoever has made
+/// less of it is given up.
+pub(crate) fn send_at_once(mut stream: &TcpStream, frame: &[u8]) -> Result<(), StreamError> {
+    let bytes = framed(frame)?;
+    let mut rest = bytes.as_slice();
+    while !rest.is_empty() {
+        match stream.write(rest) {
+            Ok(0) => return Err(StreamError::Closed),
+            Ok(bytes) => rest = &rest[bytes..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if again(&error) => return Err(StreamError::Closed),
+            Err(error) => return Err(StreamError::from_io("writing", error)),
+        }
+    }
+    Ok(())
+}
