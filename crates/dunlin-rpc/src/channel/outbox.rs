@@ -15,7 +15,7 @@ const FULL_BYTES: usize = 24 * LINE_BYTES;
 const FULL_END: usize = HEAD_BYTES + FULL_BYTES;
 
 /// From this many lines on a batch is long: another like it is likely to follow.
-const LONG_LINES: usize = 2;
+const LONG_LINES: usize = 8;
 
 /// Copies with moves of fixed sizes that overlap, where the bytes are few: a call of `memcpy` costs more than they do.
 ///
