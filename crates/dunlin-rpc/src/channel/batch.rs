@@ -62,6 +62,8 @@ pub(crate) const HEAD_BYTES: usize = 8;
 pub(crate) const FIRST_BYTES: usize = LINE_BYTES - HEAD_BYTES - 8;
 /// The last word of a line, where a commit stands.
 pub(crate) const COMMIT_WORD: usize = LINE_BYTES / 8 - 1;
+/// From this many lines on a batch is long: another like it is likely to follow.
+pub(crate) const LONG_LINES: usize = 8;
 /// Bits of the head that count lines, and those that count messages.
 const LINE_BITS: u32 = 20;
 const MESSAGE_BITS: u32 = 12;

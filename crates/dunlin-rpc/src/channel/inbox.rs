@@ -5,7 +5,7 @@
 
 use dunlin_verbs::Memory;
 
-use super::batch::{self, Canaries, Form, COMMIT_WORD, LINE_BYTES};
+use super::batch::{self, Canaries, Form, COMMIT_WORD, LINE_BYTES, LONG_LINES};
 use super::lines::Lines;
 use super::message::{self, Header, ShortHeader, ShortKind, SHORT_BYTES};
 use super::outbox::Outbox;
@@ -167,12 +167,20 @@ impl Inbox {
         self.at = 0;
         self.end = batch::content_of(lines);
         self.messages = messages;
+        // One that comes alone is not followed so soon, and a look at the next line takes it away from its writer.
+        if lines >= LONG_LINES {
+            self.fetch_next(ring);
+        }
+        Ok(Some(consumed))
+    }
+
+    /// Asks for the lines of the next batch, if that is there already.
+    fn fetch_next(&self, ring: Lines<'_>) {
         if let Some((lines, ..)) = self.arrived(ring) {
             for ahead in 1..lines.min(32) {
                 ring.prefetch(self.head + ahead as u64);
             }
         }
-        Ok(Some(consumed))
     }
 
     /// Takes the next message of the open batch.

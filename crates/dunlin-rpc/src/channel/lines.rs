@@ -104,12 +104,28 @@ impl<'a> Lines<'a> {
             let first = self.at(position).add(HEAD_BYTES).as_ptr();
             std::ptr::copy_nonoverlapping(first, target, FIRST_BYTES);
             let target = target.add(FIRST_BYTES);
-            let split = before_end * LINE_BYTES;
-            std::ptr::copy_nonoverlapping(self.at(position + 1).as_ptr(), target, split);
+            copy_lines(self.at(position + 1).as_ptr(), target, before_end);
             if after > 0 {
-                let target = target.add(split);
-                std::ptr::copy_nonoverlapping(self.start.as_ptr(), target, after * LINE_BYTES);
+                copy_lines(
+                    self.start.as_ptr(),
+                    target.add(before_end * LINE_BYTES),
+                    after,
+                );
             }
         }
+    }
+}
+
+/// Copies whole lines one by one: they are few, and a call of `memcpy` costs more than they do.
+///
+/// # Safety
+/// `source` valid for reads and `target` for writes of `lines` lines, not overlapping.
+#[allow(unsafe_code)]
+#[inline(always)]
+unsafe fn copy_lines(source: *const u8, target: *mut u8, lines: usize) {
+    for line in 0..lines {
+        let at = line * LINE_BYTES;
+        // SAFETY: the caller says that so many lines are valid.
+        unsafe { std::ptr::copy_nonoverlapping(source.add(at), target.add(at), LINE_BYTES) };
     }
 }

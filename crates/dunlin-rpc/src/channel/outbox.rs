@@ -4,7 +4,7 @@
 
 use dunlin_verbs::PeerMemory;
 
-use super::batch::{self, Canaries, Form, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
+use super::batch::{self, Canaries, Form, FIRST_BYTES, HEAD_BYTES, LINE_BYTES, LONG_LINES};
 use super::message::{self, Header, Kind, ShortHeader, ShortKind, HEADER_BYTES, SHORT_BYTES};
 use super::ChannelError;
 
@@ -13,9 +13,6 @@ const FULL_BYTES: usize = 24 * LINE_BYTES;
 
 /// Where the content of a full batch ends at the least.
 const FULL_END: usize = HEAD_BYTES + FULL_BYTES;
-
-/// From this many lines on a batch is long: another like it is likely to follow.
-const LONG_LINES: usize = 8;
 
 /// Copies with moves of fixed sizes that overlap, where the bytes are few: a call of `memcpy` costs more than they do.
 ///
