@@ -70,14 +70,14 @@ fn a_server_of_another_version() {
         matches!(
             error,
             BootstrapError::Version {
-                ours: 2,
+                ours: 3,
                 theirs: 0x0109,
                 ..
             }
         ),
         "{error}"
     );
-    assert!(error.to_string().contains("version 2 ") && error.to_string().contains("version 265"));
+    assert!(error.to_string().contains("version 3 ") && error.to_string().contains("version 265"));
 }
 
 #[test]
