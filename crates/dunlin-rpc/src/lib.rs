@@ -15,6 +15,7 @@ mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod devices;
+mod doze;
 mod effort;
 mod error;
 mod fabric;

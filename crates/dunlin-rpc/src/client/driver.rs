@@ -23,6 +23,7 @@ use super::reply::Reply;
 use super::wait::end_of;
 use super::Core;
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
+use crate::doze::{doze, Doze, Dozed};
 use crate::error::CallError;
 use crate::fabric::Owner;
 use crate::HandlerId;
@@ -31,8 +32,6 @@ use crate::HandlerId;
 const POLLS_PER_CLOCK: u32 = 64;
 /// How exactly deadlines are kept.
 const DEADLINE_STEP: Duration = Duration::from_millis(1);
-/// How long to go on looking after sleep was announced.
-const GRACE: Duration = Duration::from_micros(20);
 /// Longest sleep: the deadlines of calls that are out, and the harm of a wake-up lost after all.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// The tag of the driver's own question for a region; calls have the numbers of their slots.
@@ -608,37 +607,94 @@ impl AsyncLane {
     }
 
     fn sleep(&self) {
-        let mut inner = self.lock();
-        let Inner { lane, calls, .. } = &mut *inner;
-        let Some(lane) = lane else {
+        let inner = self.lock();
+        let Some(lane) = &inner.lane else {
             return;
         };
-        // What came since the last look leaves here.
-        let mut quiet = matches!(lane.turn(calls, true), Ok(0));
-        let announced = lane.prepare_sleep(calls);
         let before = lane.outstanding();
-        let started = Instant::now();
-        quiet &= matches!(announced, Ok(true));
-        while quiet && started.elapsed() < GRACE {
-            quiet = matches!(lane.poll(calls), Ok(0));
-        }
-        quiet = quiet && lane.check(calls).is_ok() && lane.outstanding() == before;
-        let timeout = if before > 0 || !calls.waiting.is_empty() {
+        let most = if before > 0 || !inner.calls.waiting.is_empty() {
             LONGEST_SLEEP
         } else {
             5 * LONGEST_SLEEP
         };
-        give_back(inner);
-        if matches!(announced, Ok(false)) {
+        let mut driver = Driver {
+            lane: self,
+            inner: Some(inner),
+            before,
+        };
+        // What fails is told by the next look.
+        let dozed = doze(&mut driver, most);
+        driver.give_back();
+        if matches!(dozed, Ok(Dozed::Unheard)) {
             std::thread::sleep(UNHEARD_PAUSE);
         }
-        let sleeper = self.sleeper.get();
-        if let Some(sleeper) = sleeper.filter(|_| quiet && !self.ending.load(Ordering::Acquire)) {
-            if sleeper.sleep(timeout).is_err() {
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The driver thread, which has the lock until it sleeps.
+struct Driver<'a> {
+    lane: &'a AsyncLane,
+    inner: Option<MutexGuard<'a, Inner>>,
+    /// Calls that were out when it began to fall asleep.
+    before: usize,
+}
+
+impl Driver<'_> {
+    fn give_back(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            give_back(inner);
+        }
+    }
+
+    /// Does something to the lane, if the lock is held and there is one.
+    fn with<T>(
+        &mut self,
+        action: impl FnOnce(&mut dyn Lane, &mut Calls) -> Result<T, CallError>,
+    ) -> Result<Option<T>, CallError> {
+        let Some(inner) = self.inner.as_deref_mut() else {
+            return Ok(None);
+        };
+        let Inner { lane, calls, .. } = inner;
+        lane.as_mut()
+            .map(|lane| action(lane.as_mut(), calls))
+            .transpose()
+    }
+}
+
+impl Doze for Driver<'_> {
+    type Error = CallError;
+
+    fn announce(&mut self) -> Result<bool, CallError> {
+        // What came since the last look leaves here.
+        let announced = self.with(|lane, calls| {
+            lane.turn(calls, true)?;
+            lane.prepare_sleep(calls)
+        })?;
+        Ok(announced.unwrap_or(true))
+    }
+
+    fn look(&mut self) -> Result<bool, CallError> {
+        let before = self.before;
+        let found = self.with(|lane, calls| {
+            let taken = lane.poll(calls)?;
+            Ok(taken > 0 || lane.outstanding() != before)
+        })?;
+        Ok(found.unwrap_or(false) || self.lane.ending.load(Ordering::Acquire))
+    }
+
+    fn check(&mut self) -> Result<(), CallError> {
+        self.with(|lane, calls| lane.check(calls)).map(drop)
+    }
+
+    fn sleep(&mut self, most: Duration) -> Result<(), CallError> {
+        self.give_back();
+        if let Some(sleeper) = self.lane.sleeper.get() {
+            if sleeper.sleep(most).is_err() {
                 std::thread::sleep(DEADLINE_STEP);
             }
         }
-        self.sleeping.store(false, Ordering::SeqCst);
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ use dunlin_verbs::thread;
 
 use super::lane::{Lane, Sink};
 use crate::config::{WaitMode, UNHEARD_PAUSE};
+use crate::doze::{doze, Doze, Dozed};
 use crate::error::CallError;
 use crate::server::identity;
 
@@ -15,14 +16,10 @@ use crate::server::identity;
 const POLLS_PER_CLOCK: u32 = 64;
 /// Looks at the clock between two looks for failures.
 const CLOCKS_PER_CHECK: u32 = 64;
-/// How long to go on looking after sleep was announced: longer than a store takes to become visible anywhere.
-const GRACE: Duration = Duration::from_micros(20);
 /// Which part of the time that it has waited already a thread leaves its core to others while its peer has not heard of
 /// its sleep.
 const UNHEARD_SHARE: u32 = 8;
 const LONGEST_UNHEARD_PAUSE: Duration = Duration::from_millis(20);
-/// Longest sleep: bounds the harm of a wake-up that was lost after all.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// When a wait of at most `limit` that began then is over; one that is longer than the clock goes lasts for years.
 pub(super) fn end_of(began: Instant, limit: Duration) -> Instant {
@@ -143,34 +140,47 @@ impl<'a> Waiter<'a> {
         waited: Duration,
     ) -> Result<(), CallError> {
         let left = self.limit - waited;
-        if !lane.prepare_sleep(sink)? {
-            // The longer it has taken, the more threads there are that wait for the same: those who could tell the peer
-            // need the cores more.
-            let pause = (waited / UNHEARD_SHARE).clamp(UNHEARD_PAUSE, LONGEST_UNHEARD_PAUSE);
-            thread::sleep(pause.min(left));
-            // One look is enough to see whether it was heard by now.
-            self.polls = POLLS_PER_CLOCK - 1;
-            return Ok(());
-        }
-        let announced = thread::now();
-        while thread::now().duration_since(announced) < GRACE {
-            if lane.poll(sink)? > 0 {
-                self.idle_since = None;
-                return Ok(());
+        match doze(&mut Caller { lane, sink }, left)? {
+            Dozed::Unheard => {
+                // The longer it has taken, the more threads there are that wait for the same: those who could tell the
+                // peer need the cores more.
+                let pause = (waited / UNHEARD_SHARE).clamp(UNHEARD_PAUSE, LONGEST_UNHEARD_PAUSE);
+                thread::sleep(pause.min(left));
+                // One look is enough to see whether it was heard by now.
+                self.polls = POLLS_PER_CLOCK - 1;
             }
-            thread::relax();
+            Dozed::Found => self.idle_since = None,
+            Dozed::Slept => {}
         }
-        lane.check(sink)?;
-        if lane.poll(sink)? > 0 {
-            self.idle_since = None;
-            return Ok(());
-        }
-        let slept = lane.sleeper().sleep(left.min(LONGEST_SLEEP));
-        if let Err(error) = slept {
-            return Err(CallError::ConnectionLost {
-                why: error.to_string(),
-            });
-        }
-        lane.check(sink)
+        Ok(())
+    }
+}
+
+/// A thread that waits for its calls, and may fall asleep.
+struct Caller<'a> {
+    lane: &'a mut dyn Lane,
+    sink: &'a mut dyn Sink,
+}
+
+impl Doze for Caller<'_> {
+    type Error = CallError;
+
+    fn announce(&mut self) -> Result<bool, CallError> {
+        self.lane.prepare_sleep(self.sink)
+    }
+
+    fn look(&mut self) -> Result<bool, CallError> {
+        Ok(self.lane.poll(self.sink)? > 0)
+    }
+
+    fn check(&mut self) -> Result<(), CallError> {
+        self.lane.check(self.sink)
+    }
+
+    fn sleep(&mut self, most: Duration) -> Result<(), CallError> {
+        let slept = self.lane.sleeper().sleep(most);
+        slept.map_err(|error| CallError::ConnectionLost {
+            why: error.to_string(),
+        })
     }
 }

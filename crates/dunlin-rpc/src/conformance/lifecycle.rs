@@ -86,7 +86,9 @@ pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
         },
     ));
     let client = stage.client_of(stage.builder().wait(doze), &server);
-    for round in 0..30u32 {
+    let (_, late_before) = crate::doze::sleeps();
+    const ROUNDS: u32 = 30;
+    for round in 0..ROUNDS {
         std::thread::sleep(Duration::from_millis(2));
         let payload = round.to_le_bytes();
         assert_eq!(*client.call(ECHO, &payload).expect("an answer"), payload);
@@ -94,6 +96,15 @@ pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
         let future = client.call_async(ECHO, &payload);
         assert_eq!(*block_on(future).expect("an answer"), payload);
     }
+    let (sleeps, late) = crate::doze::sleeps();
+    assert!(sleeps > 0, "nobody slept");
+    // Each round has two calls at least that find somebody asleep. One sleep or another may end by its bound at the very
+    // moment when something comes.
+    let late = late - late_before;
+    assert!(
+        late < u64::from(ROUNDS / 2),
+        "{late} sleeps lasted until their bound though there was something to do"
+    );
     Ok(())
 }
 

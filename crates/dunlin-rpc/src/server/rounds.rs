@@ -1,22 +1,20 @@
 //! How a polling thread lives: rounds of looking, and sleep when there is nothing to see.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::{thread, CompletionChannel};
 
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
+use crate::doze::{doze, Doze, Dozed, LONGEST_SLEEP};
 
 /// Passes without work between two looks at the clock.
 const PASSES_PER_CLOCK: u32 = 64;
 /// Passes between two looks for failures, which messages do not show; a server that is always busy looks, too.
 const PASSES_PER_CHECK: u32 = 1 << 14;
 /// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible
-/// anywhere.
-const GRACE: Duration = Duration::from_micros(20);
 /// A shorter sleep costs more than it saves.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
-/// Longest sleep: bounds the harm of a wake-up that was lost after all.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// What a polling thread does.
 pub(super) trait Rounds {
@@ -86,27 +84,44 @@ pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl Completio
 
 #[cold]
 fn sleep(rounds: &mut impl Rounds, wake: &impl CompletionChannel) {
+    let most = rounds.longest_sleep();
     // Nobody is told of a sleep that will not be, or is not worth it.
-    if rounds.has_work() || rounds.longest_sleep() < SHORTEST_SLEEP {
+    if rounds.has_work() || most < SHORTEST_SLEEP {
         return;
     }
-    if !rounds.prepare_sleep() {
+    let Ok(dozed) = doze(&mut Polling { rounds, wake }, most);
+    if dozed == Dozed::Unheard {
         thread::sleep(UNHEARD_PAUSE);
-        return;
     }
-    let announced = thread::now();
-    while thread::now().duration_since(announced) < GRACE {
-        if rounds.has_work() {
-            return;
-        }
-        thread::relax();
+}
+
+/// A poller that may fall asleep.
+struct Polling<'a, R, W> {
+    rounds: &'a mut R,
+    wake: &'a W,
+}
+
+impl<R: Rounds, W: CompletionChannel> Doze for Polling<'_, R, W> {
+    type Error = Infallible;
+
+    fn announce(&mut self) -> Result<bool, Infallible> {
+        Ok(self.rounds.prepare_sleep())
     }
-    rounds.check();
-    if rounds.has_work() || rounds.is_ending() {
-        return;
+
+    fn look(&mut self) -> Result<bool, Infallible> {
+        Ok(self.rounds.has_work() || self.rounds.is_ending())
     }
-    rest(wake, rounds.longest_sleep());
-    rounds.check();
+
+    fn check(&mut self) -> Result<(), Infallible> {
+        self.rounds.check();
+        Ok(())
+    }
+
+    fn sleep(&mut self, most: Duration) -> Result<(), Infallible> {
+        // What the checks have found may be due sooner.
+        rest(self.wake, most.min(self.rounds.longest_sleep()));
+        Ok(())
+    }
 }
 
 #[cold]

@@ -6,6 +6,7 @@
 //! dispatcher thread is needed when threads sleep: then it watches all lanes of the handle, and wakes whom an answer is
 //! for. It announces the handle's sleep to the server when there is nothing for anybody.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +15,10 @@ use dunlin_verbs::thread;
 
 use super::combining::Node;
 use super::handle::Handle;
+use super::lane::SharedLane;
 use super::ports::Held;
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
+use crate::doze::{doze, Doze, Dozed};
 use crate::fabric::LaneMaker;
 
 /// The interval of thread scheduling while requests are sent (free in the paper).
@@ -24,8 +27,6 @@ const INTERVAL: Duration = Duration::from_millis(10);
 const IDLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest sleep while threads sleep: bounds the harm of a wake-up that was lost after all.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// How long to go on looking after sleep was announced: longer than a store takes to become visible anywhere.
-const GRACE: Duration = Duration::from_micros(20);
 /// Looks of a dispatcher that always polls between two looks for new lanes, for the end and at the clock.
 const LOOKS: u32 = 64;
 /// Busy polling where the setting says always: threads that sleep are not in that mode.
@@ -146,20 +147,14 @@ fn dispatch(handle: &Handle, node: &Node, held: &mut Vec<Held>) {
 /// Polls all lanes for those who sleep, then sleeps itself until the server has something.
 fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
     let lanes = handle.lanes();
-    let poll = || {
-        let mut taken = 0;
-        for lane in &lanes {
-            taken += lane.poll(node, handle.ports(), None, 1).unwrap_or(0);
-            if lane.status().take_news() {
-                handle.wake_all();
-                taken += 1;
-            }
-        }
-        taken
+    let mut watcher = Watcher {
+        handle,
+        node,
+        lanes: &lanes,
     };
     let mut since = thread::now();
     while thread::now().duration_since(since) < spin {
-        if poll() > 0 {
+        if watcher.poll() > 0 {
             since = thread::now();
         } else if handle.is_crowded() {
             thread::yield_now();
@@ -170,47 +165,70 @@ fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
             return;
         }
     }
-    let mut known = true;
-    for lane in &lanes {
-        known &= lane.status().is_lost() || lane.prepare_sleep(node, handle.ports());
-    }
-    if !known {
+    let Ok(dozed) = doze(&mut watcher, LONGEST_SLEEP);
+    if dozed == Dozed::Unheard {
         thread::sleep(UNHEARD_PAUSE);
-        return;
     }
-    let announced = thread::now();
-    while thread::now().duration_since(announced) < GRACE {
-        if poll() > 0 {
-            return;
-        }
-        thread::relax();
-    }
-    let check = || {
-        for lane in &lanes {
-            if !lane.status().is_lost() {
-                lane.check(node, handle.ports(), None);
+}
+
+/// The thread of a handle while others sleep.
+struct Watcher<'a> {
+    handle: &'a Handle,
+    node: &'a Node,
+    lanes: &'a [Arc<dyn SharedLane>],
+}
+
+impl Watcher<'_> {
+    fn poll(&self) -> usize {
+        let mut taken = 0;
+        for lane in self.lanes {
+            let ports = self.handle.ports();
+            taken += lane.poll(self.node, ports, None, 1).unwrap_or(0);
+            if lane.status().take_news() {
+                self.handle.wake_all();
+                taken += 1;
             }
         }
-        let lost = lanes.iter().any(|lane| lane.status().is_lost());
-        if lost {
-            handle.wake_all();
+        taken
+    }
+}
+
+impl Doze for Watcher<'_> {
+    type Error = Infallible;
+
+    fn announce(&mut self) -> Result<bool, Infallible> {
+        let mut known = true;
+        for lane in self.lanes {
+            known &= lane.status().is_lost() || lane.prepare_sleep(self.node, self.handle.ports());
         }
-        lost
-    };
-    let lost = check();
-    if poll() > 0 || handle.closing.load(Ordering::Acquire) {
-        return;
+        Ok(known)
     }
-    if lost && lanes.iter().all(|lane| lane.status().is_lost()) {
-        // Those whom it concerns are awake; nothing will come.
-        thread::sleep(UNHEARD_PAUSE);
-        return;
+
+    fn look(&mut self) -> Result<bool, Infallible> {
+        Ok(self.poll() > 0 || self.handle.closing.load(Ordering::Acquire))
     }
-    if let Some(bell) = handle.bell.get() {
-        if bell.sleep(LONGEST_SLEEP).is_err() {
-            thread::sleep(Duration::from_millis(1));
+
+    fn check(&mut self) -> Result<(), Infallible> {
+        for lane in self.lanes {
+            if !lane.status().is_lost() {
+                lane.check(self.node, self.handle.ports(), None);
+            }
         }
+        if self.lanes.iter().any(|lane| lane.status().is_lost()) {
+            self.handle.wake_all();
+        }
+        Ok(())
     }
-    poll();
-    check();
+
+    fn sleep(&mut self, most: Duration) -> Result<(), Infallible> {
+        if self.lanes.iter().all(|lane| lane.status().is_lost()) {
+            // Those whom it concerns are awake; nothing will come.
+            thread::sleep(UNHEARD_PAUSE);
+        } else if let Some(bell) = self.handle.bell.get() {
+            if bell.sleep(most).is_err() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
 }

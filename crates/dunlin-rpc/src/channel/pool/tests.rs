@@ -12,7 +12,7 @@ use super::{
     bits, block_bytes, zone_bytes, PoolChannel, PoolMemory, ServedPool, UnconnectedPool,
     UnconnectedServedPool, BLOCKS, ENTRY_BYTES,
 };
-use crate::channel::call_id::call_id;
+use crate::channel::call_id::{call_id, slot_of};
 use crate::channel::carrier::Carrier;
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError};
@@ -452,7 +452,7 @@ fn bits_come_in_order() {
 }
 
 fn header_is_of_block(header: Header) -> bool {
-    (header.call as u32) < 24
+    slot_of(header.call) < 24
 }
 
 proptest! {

@@ -124,7 +124,7 @@ impl Driver {
     /// Begins a call in the slot that its number names, which no call is out in.
     #[inline]
     pub(crate) fn begin(&mut self, call: u64, handler: u16, request: &[u8]) {
-        let index = call as u32;
+        let index = slot_of(call) as u32;
         let slot = &mut self.slots[index as usize];
         slot.request.clear();
         if slot.request.capacity() > 2 * self.piece {
@@ -224,7 +224,7 @@ impl Driver {
     #[inline]
     fn index(&self, call: u64) -> Option<u32> {
         let slot = self.slots.get(slot_of(call))?;
-        (slot.out && slot.call == call).then_some(call as u32)
+        (slot.out && slot.call == call).then_some(slot_of(call) as u32)
     }
 
     /// Takes a packet of the server's.
