@@ -13,6 +13,7 @@ use dunlin_verbs::process::Generation;
 use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
 
 use crate::admission::{self, credits::CREDITS_OF_MEMORY};
+use crate::call::lane::{Lane, Sleeper};
 use crate::channel::datagram::written::UnconnectedUplink;
 use crate::channel::datagram::{Endpoint, Protocol, Shared, UnconnectedSession};
 use crate::channel::pool::UnconnectedPool;
@@ -20,7 +21,6 @@ use crate::channel::ring::UnconnectedRing;
 use crate::channel::Parameters;
 use crate::client::channel_lane::ChannelLane;
 use crate::client::datagram_lane::DatagramLane;
-use crate::client::lane::{Lane, Sleeper};
 use crate::config::{ChannelConfig, DatagramBatches};
 use crate::error::ServeError;
 use crate::server::service::{DeviceService, Service, ServiceSetup};
@@ -135,18 +135,7 @@ impl<D: Device> LaneMaker for RingMaker<D> {
     }
 
     fn random(&self) -> Result<u64, VerbsError> {
-        random(&self.device)
-    }
-}
-
-/// A random number: the system's, unless the device is to be repeatable.
-pub(crate) fn random<D: Device>(device: &D) -> Result<u64, VerbsError> {
-    match device.seed() {
-        Some(seed) => Ok(seed),
-        None => getrandom::u64().map_err(|error| VerbsError::System {
-            call: "getrandom",
-            source: error.into(),
-        }),
+        crate::random::random(&self.device)
     }
 }
 

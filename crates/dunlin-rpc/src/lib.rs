@@ -9,6 +9,7 @@
 #![allow(unexpected_cfgs)]
 
 mod admission;
+mod call;
 mod channel;
 mod client;
 mod config;
@@ -28,6 +29,7 @@ mod hostile;
 mod hostile_tests;
 mod memory;
 mod preset;
+mod random;
 mod server;
 mod sharing;
 mod visit;

@@ -7,10 +7,9 @@ use dunlin_verbs::Device;
 
 use super::credits::{Ledger, Lie};
 use super::redistribution::{Admission, LaneShare};
-use super::Standing;
+use super::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
-use crate::sharing::{REPORTS_SHIFT, STANDING_SHIFT};
 
 /// Admission of a lane whose client counts credits.
 #[derive(Debug)]

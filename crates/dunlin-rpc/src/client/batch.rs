@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lane::{Answer, Body, Sink, Submitted};
-use super::region::{attach_on, Wanted};
-use super::reply::Reply;
+use super::region::attach_on;
 use super::wait::Waiter;
 use super::{thread_lane, Core, RemoteRegion};
+use crate::call::lane::{Answer, Body, Sink, Submitted};
+use crate::call::reply::Reply;
+use crate::call::wanted::Wanted;
 use crate::error::CallError;
 use crate::HandlerId;
 

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use dunlin_bootstrap::{dial, dial_until, Address, DialConfig, Dialed, OpenRequest, Secret};
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 
-use super::lane::Lane;
 use super::report::Reporting;
 use super::{Client, ConnectionInfo};
 use crate::admission::{
     FEW_PARAMETER, GROUP_PARAMETER, GROUP_WISH_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
 };
+use crate::call::lane::Lane;
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;

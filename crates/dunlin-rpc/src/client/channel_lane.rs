@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use dunlin_verbs::{Device, Work};
 
-use super::core::{no_such_call, two_answers, ClientCore, Outstanding};
-use super::lane::{
+use crate::call::core::{no_such_call, two_answers, ClientCore, Outstanding};
+use crate::call::lane::{
     check_length, Answer, Body, CallId, Lane, NoCalls, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
 };
-use super::region::{RegionKey, Wanted};
-use super::slots::Slots;
+use crate::call::slots::Slots;
+use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::{Buffer, BytesMut};
 use crate::channel::message::{Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, NAME_BYTES_MAX};

@@ -17,11 +17,12 @@ use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
 use super::builder::Recipe;
-use super::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted};
-use super::region::{granted_on, RegionKey, Wanted};
-use super::reply::Reply;
+use super::region::granted_on;
 use super::wait::end_of;
 use super::Core;
+use crate::call::lane::{Answer, Body, CallId, Lane, Sink, Sleeper, Submitted};
+use crate::call::reply::Reply;
+use crate::call::wanted::{RegionKey, Wanted};
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 use crate::doze::{doze, Doze, Dozed};
 use crate::error::CallError;

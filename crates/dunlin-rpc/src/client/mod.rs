@@ -7,16 +7,12 @@
 mod batch;
 mod builder;
 pub(crate) mod channel_lane;
-pub(crate) mod core;
 pub(crate) mod datagram_lane;
 mod driver;
-pub(crate) mod lane;
 mod peers;
 mod pipeline;
 pub(crate) mod region;
-pub(crate) mod reply;
 mod report;
-pub(crate) mod slots;
 mod thread_lane;
 mod wait;
 
@@ -27,19 +23,19 @@ use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
 
+pub use crate::call::reply::{Reply, RequestBuffer};
 pub use batch::Batch;
 pub use builder::ClientBuilder;
 pub use driver::CallFuture;
 pub use peers::Peers;
 pub use pipeline::Pipeline;
 pub use region::RemoteRegion;
-pub use reply::{Reply, RequestBuffer};
 pub use report::ClientReport;
 pub(crate) use report::REPORT;
 
+use crate::call::lane::{Answer, Body, Lane, Sink};
 use builder::Recipe;
 use driver::AsyncLane;
-use lane::{Answer, Body, Lane, Sink};
 use thread_lane::ThreadLane;
 use wait::Waiter;
 
@@ -365,7 +361,7 @@ impl Drop for CoreState {
 #[inline]
 fn finish(
     lane: &mut dyn Lane,
-    call: lane::CallId,
+    call: crate::call::lane::CallId,
     mut sink: One,
     mut waiter: Waiter<'_>,
 ) -> Result<Reply, CallError> {

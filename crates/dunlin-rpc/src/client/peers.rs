@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::lane::{Answer, Body, Lane, Sink};
 use super::Client;
+use crate::call::lane::{Answer, Body, Lane, Sink};
 use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
 use crate::HandlerId;

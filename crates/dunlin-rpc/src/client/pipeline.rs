@@ -7,11 +7,12 @@ use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
 use super::builder::Recipe;
-use super::lane::{Answer, Body, Lane, Sink, Submitted};
-use super::region::{attach_by, Wanted};
-use super::reply::RequestBuffer;
+use super::region::attach_by;
 use super::wait::Waiter;
 use super::{One, RemoteRegion};
+use crate::call::lane::{Answer, Body, Lane, Sink, Submitted};
+use crate::call::reply::RequestBuffer;
+use crate::call::wanted::Wanted;
 use crate::config::WaitMode;
 use crate::error::CallError;
 use crate::HandlerId;

@@ -10,9 +10,9 @@ use dunlin_verbs::thread;
 
 use dunlin_verbs::process::Owned;
 
-use super::lane::Lane;
 use super::wait::end_of;
 use super::{Core, Place};
+use crate::call::lane::Lane;
 use crate::error::CallError;
 use crate::fabric::Owner;
 

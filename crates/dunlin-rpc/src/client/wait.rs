@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 
-use super::lane::{Lane, Sink};
+use crate::call::lane::{Lane, Sink};
 use crate::config::{WaitMode, UNHEARD_PAUSE};
 use crate::doze::{doze, Doze, Dozed};
 use crate::error::CallError;

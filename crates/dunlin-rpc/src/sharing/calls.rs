@@ -6,8 +6,8 @@
 //! that nobody waits for any more is free only when its answer has come.
 
 use super::ports::Port;
+use crate::call::slots::Slots;
 use crate::channel::call_id::{self, call_id, CallId};
-use crate::client::slots::Slots;
 
 /// The calls of a port as its owner sees them.
 #[derive(Debug)]

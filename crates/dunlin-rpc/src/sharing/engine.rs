@@ -8,20 +8,15 @@ use super::combining::{Members, Node, Outcome, Run};
 use super::ports::{Mine, Ports};
 use super::status::{LaneFigures, Status};
 use crate::admission::credits::Purse;
-use crate::admission::Standing;
+use crate::admission::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
+use crate::call::core::{ClientCore, Outstanding};
+use crate::call::lane::{Answer, CallId};
 use crate::channel::batch::MOST_MESSAGES;
 use crate::channel::outbox::copy;
 use crate::channel::ring::RingChannel;
 use crate::channel::{Channel, ChannelError};
-use crate::client::core::{ClientCore, Outstanding};
-use crate::client::lane::{Answer, CallId};
 use crate::effort;
 use crate::error::CallError;
-
-/// Where a grant says what the server thinks of the lane: bits of [`Standing`].
-pub(crate) const STANDING_SHIFT: u32 = 32;
-/// Where a grant counts the reports of one-sided operations that were taken, in eight bits.
-pub(crate) const REPORTS_SHIFT: u32 = 40;
 
 /// The calls of all ports that share a lane, what all see of the lane, and who takes their answers.
 pub(crate) struct Shared<'a, 'm, D> {

@@ -18,7 +18,7 @@ use super::ports::{Port, Ports};
 use super::statistics::Seen;
 use super::thread_port::ThreadPort;
 use super::Sharing;
-use crate::client::lane::Sleeper;
+use crate::call::lane::Sleeper;
 use crate::error::{CallError, ConnectError};
 
 /// A lane and its place among the handle's.

@@ -29,7 +29,6 @@ pub(crate) mod status;
 mod sync;
 pub(crate) mod thread_port;
 
-pub(crate) use engine::{REPORTS_SHIFT, STANDING_SHIFT};
 pub(crate) use staging::RUN_MESSAGES;
 
 /// How threads share a lane.

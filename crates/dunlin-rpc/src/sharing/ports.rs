@@ -13,10 +13,10 @@ use dunlin_verbs::thread;
 
 use super::calls::{generation_of, name, next_generation, port_of, slot_of, Calls, MOST_PORTS};
 use super::statistics::Counts;
+use crate::call::core::{no_such_call, two_answers};
+use crate::call::lane::{Answer, CallId, Sink};
+use crate::call::reply::Reply;
 use crate::channel::ChannelError;
-use crate::client::core::{no_such_call, two_answers};
-use crate::client::lane::{Answer, CallId, Sink};
-use crate::client::reply::Reply;
 use crate::config::REST;
 use crate::error::CallError;
 

@@ -2,7 +2,7 @@
 
 use super::calls::Calls;
 use super::ports::{Mine, Ports};
-use crate::client::lane::{Answer, CallId, Sink};
+use crate::call::lane::{Answer, CallId, Sink};
 use crate::error::CallError;
 use proptest::prelude::*;
 

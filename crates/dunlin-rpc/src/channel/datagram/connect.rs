@@ -101,7 +101,7 @@ impl<D: Device> UnconnectedSession<D> {
         longest: usize,
     ) -> Result<Self, VerbsError> {
         let mut held = endpoint.lock().unwrap_or_else(PoisonError::into_inner);
-        let cookie = crate::fabric::random(held.device())?;
+        let cookie = crate::random::random(held.device())?;
         let Some(number) = held.enter(cookie) else {
             let limit = sessions_max(held.device());
             return Err(VerbsError::Limit {

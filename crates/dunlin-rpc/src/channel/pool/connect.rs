@@ -90,11 +90,11 @@ enum Secret {
 
 impl Secret {
     fn of_sum<D: Device>(device: &D) -> Result<Self, VerbsError> {
-        Ok(Self::OfSum(crate::fabric::random(device)?))
+        Ok(Self::OfSum(crate::random::random(device)?))
     }
 
     fn of_mac<D: Device>(device: &D) -> Result<Self, VerbsError> {
-        let half = || crate::fabric::random(device);
+        let half = || crate::random::random(device);
         Ok(Self::OfMac([half()?, half()?]))
     }
 

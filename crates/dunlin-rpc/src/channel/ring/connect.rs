@@ -48,7 +48,7 @@ impl<D: Device> UnconnectedRing<D> {
             RING_AT + config.ring_bytes,
             Access::LOCAL_WRITE | Access::REMOTE_WRITE,
         )?;
-        let canaries = crate::fabric::random(device)?;
+        let canaries = crate::random::random(device)?;
         Ok(Self {
             carrier,
             inlet,

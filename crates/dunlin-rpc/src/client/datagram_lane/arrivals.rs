@@ -7,12 +7,12 @@ use std::sync::PoisonError;
 use dunlin_verbs::{Device, Work};
 
 use super::DatagramLane;
+use crate::call::lane::{Answer, CallId, Sink};
 use crate::channel::datagram::fate::{self, Fate};
 use crate::channel::datagram::packet::{Cursor, Head, HEAD_BYTES};
 use crate::channel::datagram::segments::{count_in, Arrived};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
-use crate::client::lane::{Answer, CallId, Sink};
 use crate::config::PacketLoss;
 use crate::error::{CallError, WireFailure};
 

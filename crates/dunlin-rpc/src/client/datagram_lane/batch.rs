@@ -5,11 +5,11 @@ use std::sync::PoisonError;
 use dunlin_verbs::{Device, Work};
 
 use super::{DatagramLane, PACKETS};
+use crate::call::lane::CallId;
 use crate::channel::datagram::packet::Packet;
 use crate::channel::datagram::segments::{put_segment, SegmentHead, SEGMENT_HEAD_BYTES};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
-use crate::client::lane::CallId;
 use crate::effort;
 use crate::HandlerId;
 
@@ -47,7 +47,7 @@ impl<D: Device> DatagramLane<D> {
 
     /// One more packet. As long as any of the endpoint, because sessions exchange them: see [`Lane::gather`].
     ///
-    /// [`Lane::gather`]: crate::client::lane::Lane::gather
+    /// [`Lane::gather`]: crate::call::lane::Lane::gather
     pub(super) fn add_packet(&mut self) {
         let mut packet = Packet::new(self.scratch.len());
         packet.clear_for(self.packet_bytes);

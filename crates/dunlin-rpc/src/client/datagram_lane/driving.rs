@@ -8,11 +8,11 @@ use std::time::Instant;
 use dunlin_verbs::{thread, Device, Work};
 
 use super::{DatagramLane, PACKETS};
+use crate::call::lane::{Answer, Sink};
 use crate::channel::datagram::driven::client::{Driver, Heard, Response};
 use crate::channel::datagram::packet::Packet;
 use crate::channel::message::Header;
 use crate::channel::ChannelError;
-use crate::client::lane::{Answer, Sink};
 use crate::effort;
 use crate::error::WireFailure;
 

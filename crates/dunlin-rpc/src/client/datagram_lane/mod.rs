@@ -17,9 +17,9 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use dunlin_verbs::{thread, Device};
 
-use super::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
-use super::region::{RegionKey, Wanted};
-use super::slots::Slots;
+use crate::call::lane::{check_length, Body, CallId, Lane, Sink, Sleeper, Submitted};
+use crate::call::slots::Slots;
+use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::BytesMut;
 use crate::channel::datagram::driven::client::Driver;
 use crate::channel::datagram::driven::PART_BYTES;

@@ -117,7 +117,7 @@ impl<D: Device> DatagramService<D> {
         (peer, parameters): (&EndpointAddress, &Parameters),
         theirs: Greeting,
     ) -> Result<Newcomer<D>, VerbsError> {
-        let cookie = crate::fabric::random(&self.device)?;
+        let cookie = crate::random::random(&self.device)?;
         let route = route_in(&self.device, &poller.domain, peer)?;
         let eager = self.crew.plan.channel.eager_bytes;
         let zone = (protocol == Protocol::Written)

@@ -3,7 +3,7 @@
 use dunlin_verbs::thread;
 
 use super::ThreadPort;
-use crate::client::lane::{CallId, Sink};
+use crate::call::lane::{CallId, Sink};
 use crate::config::UNHEARD_PAUSE;
 use crate::error::CallError;
 use crate::sharing::calls::slot_of;

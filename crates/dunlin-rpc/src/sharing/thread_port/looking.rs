@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use dunlin_verbs::thread;
 
 use super::{Mine, ThreadPort};
-use crate::client::lane::Sink;
+use crate::call::lane::Sink;
 use crate::error::CallError;
 
 /// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a

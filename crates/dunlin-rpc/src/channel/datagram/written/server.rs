@@ -38,7 +38,7 @@ impl<D: Device> Zone<D> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let region = device.allocate_region(&pair.domain, zone_bytes(eager), access)?;
         pair.join(parameters)?;
-        let secret = crate::fabric::random(device)?;
+        let secret = crate::random::random(device)?;
         let bytes = block_bytes(eager);
         Ok(Self {
             pair,

@@ -8,10 +8,10 @@ use std::time::Duration;
 use dunlin_verbs::thread;
 use dunlin_verbs::{CompletionChannel, VerbsError};
 
+use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::{Bytes, BytesMut};
 pub(crate) use crate::channel::call_id::CallId;
 use crate::channel::one_sided::Attached;
-use crate::client::region::{RegionKey, Wanted};
 use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;

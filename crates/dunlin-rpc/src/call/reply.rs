@@ -74,7 +74,7 @@ impl fmt::Debug for Reply {
 
 /// A request to fill in place, in registered memory: the server reads it from here, so a long request is copied once
 /// only.
-pub struct RequestBuffer(pub(super) Box<dyn BytesMut>);
+pub struct RequestBuffer(pub(crate) Box<dyn BytesMut>);
 
 impl Deref for RequestBuffer {
     type Target = [u8];

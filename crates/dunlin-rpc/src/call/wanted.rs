@@ -1,0 +1,113 @@
+//! One-sided operations as callers ask for them, checked before a lane posts them.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use dunlin_verbs::{Access, RemoteAddress};
+
+use crate::channel::one_sided::{Attached, Verb, INLINE_BYTES};
+use crate::error::CallError;
+
+/// A region as lanes know it.
+#[derive(Debug)]
+pub(crate) struct RegionKey {
+    /// Its number at this client.
+    pub(crate) number: u64,
+    pub(crate) name: String,
+}
+
+/// What a caller wants of a region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted<'a> {
+    Read(usize),
+    Write(&'a [u8]),
+    FetchAndAdd(u64),
+    CompareAndSwap { compare: u64, swap: u64 },
+}
+
+impl Wanted<'_> {
+    /// Bytes that it reads or writes there.
+    pub(crate) fn length(&self) -> usize {
+        match self {
+            Wanted::Read(length) => *length,
+            Wanted::Write(bytes) => bytes.len(),
+            Wanted::FetchAndAdd(_) | Wanted::CompareAndSwap { .. } => 8,
+        }
+    }
+
+    /// Whether it is longer than `most`.
+    ///
+    /// # Errors
+    /// When it is.
+    pub(crate) fn check_length(&self, most: usize) -> Result<(), CallError> {
+        let bytes = self.length();
+        if bytes > most {
+            return Err(CallError::TooLong { bytes, limit: most });
+        }
+        Ok(())
+    }
+
+    /// The verb; `source` makes memory that the device reads of bytes that do not fit into the request.
+    pub(crate) fn verb(
+        &self,
+        inline_bytes: usize,
+        source: impl FnOnce(&[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError>,
+    ) -> Result<Verb, CallError> {
+        Ok(match *self {
+            Wanted::Read(length) => Verb::Read { length },
+            Wanted::Write(from) if from.len() <= INLINE_BYTES.min(inline_bytes) => {
+                let mut bytes = [0; INLINE_BYTES];
+                bytes[..from.len()].copy_from_slice(from);
+                Verb::WriteInline {
+                    bytes,
+                    length: from.len() as u8,
+                }
+            }
+            Wanted::Write(from) => Verb::WriteBuffer {
+                buffer: source(from)?,
+            },
+            Wanted::FetchAndAdd(add) => Verb::FetchAndAdd { add },
+            Wanted::CompareAndSwap { compare, swap } => Verb::CompareAndSwap { compare, swap },
+        })
+    }
+
+    /// Where it goes.
+    ///
+    /// # Errors
+    /// When the server did not grant it, or it leaves the region, or is an atomic on a wrong place.
+    pub(crate) fn check(
+        &self,
+        region: &RegionKey,
+        attached: &Attached,
+        offset: u64,
+    ) -> Result<RemoteAddress, CallError> {
+        let length = self.length();
+        let end = offset.checked_add(length as u64);
+        if end.is_none_or(|end| end > attached.length) {
+            return Err(CallError::RegionBounds {
+                region: region.name.clone(),
+                offset,
+                bytes: length,
+                length: attached.length,
+            });
+        }
+        let (access, right) = match self {
+            Wanted::Read(_) => (Access::REMOTE_READ, "reading"),
+            Wanted::Write(_) => (Access::REMOTE_WRITE, "writing"),
+            _ => (Access::REMOTE_ATOMIC, "atomics"),
+        };
+        if !attached.access.contains(access) {
+            return Err(CallError::RegionRight {
+                region: region.name.clone(),
+                right,
+            });
+        }
+        if access == Access::REMOTE_ATOMIC && offset % 8 != 0 {
+            return Err(CallError::RegionAlignment {
+                region: region.name.clone(),
+                offset,
+            });
+        }
+        Ok(attached.remote.plus(offset))
+    }
+}
