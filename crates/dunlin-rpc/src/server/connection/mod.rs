@@ -1,33 +1,32 @@
 //! One client's connection at the server: takes requests, runs or hands out their handlers, sends responses.
 
+mod answering;
+mod long;
+
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use dunlin_verbs::{Device, QueuePair, Region, Work};
 
-use super::handler::{
-    Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Limits, Request,
-    Responder,
-};
-use super::region::ServedRegions;
-use super::statistics::Counters;
-use super::workers::{Job, WorkerQueue};
 use crate::admission::lane::Admitted;
-use crate::channel::buffers::{Buffer, BufferPool, Bytes, BytesMut, Landed};
-use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
+use crate::channel::buffers::{Buffer, BufferPool, BytesMut, Landed};
+use crate::channel::message::{Header, Kind};
 use crate::channel::one_sided::Attached;
 use crate::channel::{Asked, Channel, ChannelError};
 use crate::effort;
 use crate::error::{FailureReason, WireFailure};
+use crate::server::handler::{
+    Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Limits, Request,
+    Responder,
+};
+use crate::server::region::ServedRegions;
+use crate::server::statistics::Counters;
+use crate::server::workers::WorkerQueue;
 use crate::{memory, HandlerId};
 
 /// Requests taken from one connection before the next gets its turn.
 const POLL_BUDGET: usize = 64;
-/// Bytes of long responses that a client may leave unread.
-const MAX_EXPORTED_BYTES: usize = 256 << 20;
-/// Long responses that a client may leave unread: each has a registered region, of which a device has only so many.
-const MAX_EXPORTS: usize = 1024;
 /// Long requests of one client that are being fetched; while there are so many, no more of its messages are taken.
 const MAX_FETCHES: usize = 64;
 /// Bytes of them; a request that is alone is fetched however long it is.
@@ -36,7 +35,7 @@ const MAX_FETCHING_BYTES: usize = 64 << 20;
 const MAX_PENDING: usize = 4096;
 
 /// A response that is ready to go.
-pub(super) enum Outcome {
+pub(in crate::server) enum Outcome {
     Short(Vec<u8>),
     Long(Box<dyn BytesMut>),
     Failure(WireFailure),
@@ -53,16 +52,16 @@ struct Served {
 }
 
 /// What connections of a poller share.
-pub(super) struct Context {
-    pub(super) handlers: HandlerTable,
-    pub(super) workers: Option<WorkerQueue>,
-    pub(super) counters: Arc<Counters>,
+pub(in crate::server) struct Context {
+    pub(in crate::server) handlers: HandlerTable,
+    pub(in crate::server) workers: Option<WorkerQueue>,
+    pub(in crate::server) counters: Arc<Counters>,
 }
 
 impl Context {
     /// A client's end: said to the log, and counted.
     #[cold]
-    pub(super) fn ended(&self, client: u64, error: &ChannelError) {
+    pub(in crate::server) fn ended(&self, client: u64, error: &ChannelError) {
         let violation = error.is_violation();
         if violation {
             tracing::warn!(connection = client, %error, "connection ended");
@@ -74,9 +73,9 @@ impl Context {
 }
 
 /// A connection.
-pub(super) struct Connection<C: Channel> {
-    pub(super) id: u64,
-    pub(super) channel: C,
+pub(in crate::server) struct Connection<C: Channel> {
+    pub(in crate::server) id: u64,
+    pub(in crate::server) channel: C,
     /// Long responses that the client has not released, by call.
     exported: Vec<(u64, Buffer<C::Device>)>,
     exported_bytes: usize,
@@ -108,11 +107,11 @@ impl<D: Device> Exporter for Arc<BufferPool<D>> {
 }
 
 /// How a handler ended: its own error, or a panic.
-pub(super) type Ended = Result<Result<(), HandlerError>, Box<dyn std::any::Any + Send>>;
+pub(in crate::server) type Ended = Result<Result<(), HandlerError>, Box<dyn std::any::Any + Send>>;
 
 impl Outcome {
     /// Of a handler that did not write its response into its place, or failed.
-    pub(super) fn new(ended: Ended, elsewhere: Elsewhere) -> Self {
+    pub(in crate::server) fn new(ended: Ended, elsewhere: Elsewhere) -> Self {
         match ended {
             Ok(Ok(())) => match elsewhere {
                 Elsewhere::Heap(bytes) => Self::Short(bytes),
@@ -131,7 +130,7 @@ impl Outcome {
 
 /// Runs a handler, and stops its panic.
 #[inline]
-pub(super) fn execute(
+pub(in crate::server) fn execute(
     function: &HandlerFunction,
     request: &Request<'_>,
     responder: &mut Responder<'_>,
@@ -143,7 +142,7 @@ impl<C: Channel> Connection<C> {
     /// Where the peer's memory is mapped here, a READ is done when it is posted.
     const READS_ARE_COPIES: bool = <C::Device as Device>::QueuePair::MAPS_PEERS;
 
-    pub(super) fn new(
+    pub(in crate::server) fn new(
         id: u64,
         poller: usize,
         channel: C,
@@ -170,7 +169,7 @@ impl<C: Channel> Connection<C> {
 
     /// Takes and answers what has arrived; says how much that was.
     #[inline]
-    pub(super) fn poll(&mut self, context: &Context) -> Result<usize, ChannelError> {
+    pub(in crate::server) fn poll(&mut self, context: &Context) -> Result<usize, ChannelError> {
         if self.channel.is_idle() && self.backlog.is_empty() && !self.wants_attention() {
             C::Device::charge(Work::Poll);
             return Ok(0);
@@ -283,7 +282,7 @@ impl<C: Channel> Connection<C> {
 
     /// As [`Connection::poll`], for one message; says for which handler, if it was a short request.
     #[cold]
-    pub(super) fn poll_one(
+    pub(in crate::server) fn poll_one(
         &mut self,
         context: &Context,
     ) -> Result<(usize, Option<HandlerId>), ChannelError> {
@@ -314,7 +313,7 @@ impl<C: Channel> Connection<C> {
     }
 
     /// Looks for completions and failures.
-    pub(super) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
+    pub(in crate::server) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
         self.channel.progress()?;
         self.channel.flush()?;
         if let Some((admitted, ring)) = self.admitted.as_mut().zip(self.channel.ring()) {
@@ -458,192 +457,9 @@ impl<C: Channel> Connection<C> {
         self.respond(header.call, outcome)
     }
 
-    fn fail_unknown(&mut self, call: u64, handler: HandlerId) -> Result<(), ChannelError> {
-        self.fail(
-            call,
-            WireFailure::new(FailureReason::UnknownHandler, handler.into(), ""),
-        )
-    }
-
-    fn begin_long(&mut self, header: Header, context: &Context) -> Result<(), ChannelError> {
-        context.counters.request();
-        if let Some(admitted) = &mut self.admitted {
-            admitted.take()?;
-        }
-        let call = header.call;
-        if self.draining {
-            return self.fail(call, WireFailure::new(FailureReason::ShuttingDown, 0, ""));
-        }
-        if context.handlers.get(header.handler).is_none() {
-            return self.fail_unknown(call, header.handler);
-        }
-        let mut descriptor = [0; DESCRIPTOR_BYTES];
-        let payload = self.channel.payload(header);
-        if payload.len() != descriptor.len() {
-            return Err(ChannelError::violation(
-                "a long message without a descriptor",
-            ));
-        }
-        descriptor.copy_from_slice(payload);
-        self.fetching.push((call, header.handler));
-        match self.channel.fetch(call, &descriptor) {
-            Err(error) if error.is_memory() => {
-                let words = error.to_string();
-                self.fetching.pop();
-                self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words))
-            }
-            other => other,
-        }
-    }
-
-    fn run_long(
-        &mut self,
-        call: u64,
-        handler: HandlerId,
-        landed: Landed<C::Device>,
-        context: &Context,
-    ) -> Result<(), ChannelError> {
-        match context.handlers.get(handler) {
-            Some(Execution::Inline(function)) => {
-                let header = Header::new(Kind::LongRequest, handler, call, 0);
-                let eager = self.channel.eager_bytes();
-                let has_place = self.backlog.is_empty() && self.channel.make_room(eager)?;
-                self.run(function.as_ref(), header, Some(landed.bytes()), has_place)
-            }
-            Some(Execution::Worker(_)) => self.hand_out(call, handler, Box::new(landed), context),
-            None => self.fail_unknown(call, handler),
-        }
-    }
-
-    fn hand_out(
-        &mut self,
-        call: u64,
-        handler: HandlerId,
-        payload: Box<dyn Bytes>,
-        context: &Context,
-    ) -> Result<(), ChannelError> {
-        let Some((workers, Execution::Worker(function))) =
-            context.workers.as_ref().zip(context.handlers.get(handler))
-        else {
-            return self.fail_unknown(call, handler);
-        };
-        let job = Job {
-            poller: self.poller,
-            connection: self.id,
-            call,
-            handler,
-            function: Arc::clone(function),
-            payload,
-            exporter: Box::new(Arc::clone(self.channel.exports())),
-            eager_bytes: self.channel.eager_bytes(),
-            longest: self.channel.longest(),
-        };
-        if self.on_workers >= MAX_PENDING || !workers.offer(job) {
-            let words = "the worker pool has no room for the call";
-            return self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words));
-        }
-        self.on_workers += 1;
-        Ok(())
-    }
-
-    /// A worker has finished.
-    pub(super) fn finished(&mut self, call: u64, outcome: Outcome) -> Result<(), ChannelError> {
-        self.on_workers -= 1;
-        if let Some(index) = self.cancelled.iter().position(|&c| c == call) {
-            // The caller still waits for its slot to come back, but not for the bytes.
-            self.cancelled.swap_remove(index);
-            self.respond(call, Outcome::Short(Vec::new()))?;
-            return self.channel.flush();
-        }
-        if self.on_workers == 0 {
-            self.cancelled.clear();
-        }
-        self.respond(call, outcome)?;
-        self.channel.flush()
-    }
-
-    fn fail(&mut self, call: u64, failure: WireFailure) -> Result<(), ChannelError> {
-        self.respond(call, Outcome::Failure(failure))
-    }
-
-    #[cold]
-    fn respond(&mut self, call: u64, outcome: Outcome) -> Result<(), ChannelError> {
-        if !self.backlog.is_empty() {
-            self.backlog.push_back((call, outcome));
-            return Ok(());
-        }
-        if let Some(outcome) = self.try_send(call, outcome)? {
-            self.backlog.push_back((call, outcome));
-        }
-        Ok(())
-    }
-
-    fn send_backlog(&mut self) -> Result<usize, ChannelError> {
-        let mut sent = 0;
-        while let Some((call, outcome)) = self.backlog.pop_front() {
-            if let Some(outcome) = self.try_send(call, outcome)? {
-                self.backlog.push_front((call, outcome));
-                break;
-            }
-            sent += 1;
-        }
-        Ok(sent)
-    }
-
-    /// Sends an answer; gives it back when there is no room.
-    fn try_send(&mut self, call: u64, outcome: Outcome) -> Result<Option<Outcome>, ChannelError> {
-        if !self.channel.make_room(self.channel.eager_bytes())? {
-            return Ok(Some(outcome));
-        }
-        match outcome {
-            Outcome::Short(bytes) if bytes.len() <= self.channel.eager_bytes() => {
-                self.channel.push(Kind::Response, 0, call, &bytes);
-            }
-            Outcome::Short(bytes) => match self.channel.export(bytes.len()) {
-                Ok(export) => {
-                    export.fill(&bytes);
-                    self.export(call, export);
-                }
-                Err(error) => {
-                    let failure = WireFailure::new(FailureReason::Overloaded, 0, error.to_string());
-                    self.push_failure(call, &failure);
-                }
-            },
-            Outcome::Long(buffer) => match buffer.into_any().downcast::<Buffer<C::Device>>() {
-                Ok(buffer) => self.export(call, *buffer),
-                Err(_) => unreachable!("a connection keeps to one device"),
-            },
-            Outcome::Failure(failure) => self.push_failure(call, &failure),
-        }
-        Ok(None)
-    }
-
-    fn push_failure(&mut self, call: u64, failure: &WireFailure) {
-        let mut bytes = failure.encode();
-        bytes.truncate(self.channel.eager_bytes());
-        self.channel.push(Kind::Failure, 0, call, &bytes);
-    }
-
-    fn export(&mut self, call: u64, buffer: Buffer<C::Device>) {
-        if self.exported.len() >= MAX_EXPORTS {
-            let words = format!("{MAX_EXPORTS} long responses are not read yet");
-            return self.push_failure(call, &WireFailure::new(FailureReason::Overloaded, 0, words));
-        }
-        if self.exported_bytes + buffer.len() > MAX_EXPORTED_BYTES {
-            let words = format!(
-                "{} bytes of long responses are not read yet, {MAX_EXPORTED_BYTES} allowed",
-                self.exported_bytes
-            );
-            return self.push_failure(call, &WireFailure::new(FailureReason::Overloaded, 0, words));
-        }
-        self.channel.push_long(Kind::LongResponse, 0, call, &buffer);
-        self.exported_bytes += buffer.len();
-        self.exported.push((call, buffer));
-    }
-
     /// Stops taking requests: what was taken is answered, later ones are refused. Asked again until the client could be
     /// told: without that one whose lane is not active would wait for credits.
-    pub(super) fn drain(&mut self) -> Result<(), ChannelError> {
+    pub(in crate::server) fn drain(&mut self) -> Result<(), ChannelError> {
         self.draining = true;
         if !self.said_goodbye && self.channel.is_met() && self.channel.make_room(0)? {
             self.said_goodbye = true;
@@ -654,7 +470,7 @@ impl<C: Channel> Connection<C> {
     }
 
     /// Whether everything taken is answered and every long response was read.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(in crate::server) fn is_quiet(&self) -> bool {
         self.on_workers == 0
             && self.backlog.is_empty()
             && self.fetching.is_empty()
@@ -663,29 +479,29 @@ impl<C: Channel> Connection<C> {
     }
 
     /// Whether long requests are being fetched.
-    pub(super) fn is_fetching(&self) -> bool {
+    pub(in crate::server) fn is_fetching(&self) -> bool {
         !self.fetching.is_empty()
     }
 
     /// Whether a message has begun to arrive.
     #[inline]
-    pub(super) fn has_arrival(&self) -> bool {
+    pub(in crate::server) fn has_arrival(&self) -> bool {
         self.channel.has_arrival() || self.admitted.as_ref().is_some_and(Admitted::has_news)
     }
 
     /// See [`crate::channel::carrier::Carrier::probe`].
-    pub(super) fn probe(&mut self) -> Result<(), ChannelError> {
+    pub(in crate::server) fn probe(&mut self) -> Result<(), ChannelError> {
         self.channel.probe()
     }
 
     /// See [`crate::channel::carrier::Carrier::prepare_sleep`].
-    pub(super) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
+    pub(in crate::server) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         // What found no entry of the send queue.
         self.channel.flush()?;
         self.channel.prepare_sleep()
     }
 
-    pub(super) fn close(&mut self) {
+    pub(in crate::server) fn close(&mut self) {
         self.channel.close();
     }
 }

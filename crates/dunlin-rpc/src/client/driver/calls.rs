@@ -1,0 +1,316 @@
+//! The calls of a client's futures: what is wanted, until it can be sent, and what became of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::call::lane::{Answer, Body, CallId, Lane, Sink, Submitted};
+use crate::call::reply::Reply;
+use crate::call::wanted::{RegionKey, Wanted};
+use crate::client::region::granted_on;
+use crate::error::CallError;
+use crate::HandlerId;
+
+/// The tag of the driver's own question for a region; calls have the numbers of their slots.
+pub(super) const ATTACH: u64 = u64::MAX;
+
+/// What became of the calls, by tag.
+pub(super) struct Calls {
+    pub(super) slots: Vec<Slot>,
+    pub(super) free: Vec<usize>,
+    /// Calls that are not sent yet, in their order.
+    pub(super) waiting: VecDeque<usize>,
+    /// Calls that are out or wait, and how many there may be.
+    pub(super) live: usize,
+    pub(super) limit: usize,
+    pub(super) attaching: Option<Attaching>,
+    /// Who is to be woken when the lock is given back.
+    pub(super) woken: Vec<Waker>,
+}
+
+/// The question for a region that the first of the waiting calls needs.
+pub(super) struct Attaching {
+    pub(super) call: CallId,
+    pub(super) region: Arc<RegionKey>,
+    pub(super) answer: Option<Result<Reply, CallError>>,
+}
+
+#[derive(Default)]
+pub(super) enum Slot {
+    #[default]
+    Free,
+    Waiting(Asked, Terms),
+    Out(CallId, Terms),
+    Done(Result<Reply, CallError>),
+}
+
+/// How long a call may take, and who wants its answer.
+pub(super) struct Terms {
+    pub(super) deadline: Instant,
+    pub(super) after: Duration,
+    pub(super) waker: Option<Waker>,
+}
+
+/// What a caller wants, in its own memory.
+#[derive(Clone, Copy)]
+pub(super) enum Wish<'a> {
+    Call(HandlerId, &'a [u8]),
+    OneSided(&'a Arc<RegionKey>, u64, Wanted<'a>),
+}
+
+/// The same, until it can be sent.
+pub(super) enum Asked {
+    Call(HandlerId, Box<[u8]>),
+    Write(Arc<RegionKey>, u64, Box<[u8]>),
+    /// An operation that takes no bytes along.
+    Bare(Arc<RegionKey>, u64, Wanted<'static>),
+}
+
+impl Wish<'_> {
+    pub(super) fn keep(&self) -> Asked {
+        match *self {
+            Wish::Call(handler, payload) => Asked::Call(handler, payload.into()),
+            Wish::OneSided(region, offset, wanted) => {
+                let region = Arc::clone(region);
+                match wanted {
+                    Wanted::Write(bytes) => Asked::Write(region, offset, bytes.into()),
+                    Wanted::Read(length) => Asked::Bare(region, offset, Wanted::Read(length)),
+                    Wanted::FetchAndAdd(add) => {
+                        Asked::Bare(region, offset, Wanted::FetchAndAdd(add))
+                    }
+                    Wanted::CompareAndSwap { compare, swap } => {
+                        let wanted = Wanted::CompareAndSwap { compare, swap };
+                        Asked::Bare(region, offset, wanted)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Submits it. `Full`: there is no room now.
+    pub(super) fn submit(&self, lane: &mut dyn Lane, tag: usize) -> Result<Submitted, CallError> {
+        let submitted = match *self {
+            Wish::Call(handler, payload) => lane
+                .submit(handler, &mut Body::Bytes(payload), tag as u64)
+                .map(|call| call.map_or(Submitted::Full, Submitted::Call)),
+            Wish::OneSided(region, offset, wanted) => {
+                lane.submit_one_sided(region, offset, &wanted, tag as u64)
+            }
+        };
+        match submitted {
+            // Calls that were given up hold their places until they are answered.
+            Err(CallError::TooManyOutstanding { .. }) => Ok(Submitted::Full),
+            other => other,
+        }
+    }
+}
+
+impl Asked {
+    pub(super) fn wish(&self) -> Wish<'_> {
+        match self {
+            Asked::Call(handler, payload) => Wish::Call(*handler, payload),
+            Asked::Write(region, offset, bytes) => {
+                Wish::OneSided(region, *offset, Wanted::Write(bytes))
+            }
+            Asked::Bare(region, offset, wanted) => Wish::OneSided(region, *offset, *wanted),
+        }
+    }
+}
+
+impl Calls {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            waiting: VecDeque::new(),
+            live: 0,
+            limit,
+            attaching: None,
+            woken: Vec::new(),
+        }
+    }
+
+    /// A place for a call.
+    ///
+    /// # Errors
+    /// When as many as there may be are out or wait.
+    pub(super) fn reserve(&mut self, slot: Slot) -> Result<usize, CallError> {
+        if self.live >= self.limit {
+            return Err(CallError::TooManyOutstanding { limit: self.limit });
+        }
+        self.live += 1;
+        let tag = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::Free);
+            self.slots.len() - 1
+        });
+        self.slots[tag] = slot;
+        Ok(tag)
+    }
+
+    /// Nobody wants what is in the slot any more, which is given back for the caller to drop: it may hold a waker.
+    pub(super) fn release(&mut self, tag: usize) -> Slot {
+        self.free.push(tag);
+        let slot = std::mem::take(&mut self.slots[tag]);
+        self.live -= usize::from(slot.terms().is_some());
+        if matches!(slot, Slot::Waiting(..)) {
+            self.waiting.retain(|&other| other != tag);
+        }
+        slot
+    }
+
+    /// A call has ended.
+    pub(super) fn finish(&mut self, tag: usize, result: Result<Reply, CallError>) {
+        let Some(slot) = self.slots.get_mut(tag) else {
+            return;
+        };
+        let Some(terms) = slot.terms_mut() else {
+            return;
+        };
+        self.woken.extend(terms.waker.take());
+        *slot = Slot::Done(result);
+        self.live -= 1;
+    }
+
+    /// All calls end.
+    pub(super) fn end(&mut self, error: &CallError) {
+        self.waiting.clear();
+        self.attaching = None;
+        for tag in 0..self.slots.len() {
+            self.finish(tag, Err(error.clone()));
+        }
+    }
+
+    /// Calls end whose time is up.
+    pub(super) fn expire(&mut self, now: Instant, mut lane: Option<&mut (dyn Lane + 'static)>) {
+        let mut waited = false;
+        for tag in 0..self.slots.len() {
+            let slot = &self.slots[tag];
+            let Some(after) = slot.terms().filter(|t| t.deadline <= now).map(|t| t.after) else {
+                continue;
+            };
+            match (slot, &mut lane) {
+                (&Slot::Out(call, _), Some(lane)) => lane.abandon(call),
+                (slot, _) => waited |= matches!(slot, Slot::Waiting(..)),
+            }
+            self.finish(tag, Err(CallError::DeadlineExceeded { after }));
+        }
+        if waited {
+            let slots = &self.slots;
+            self.waiting
+                .retain(|&tag| matches!(slots[tag], Slot::Waiting(..)));
+            if let Some((attaching, lane)) = self.attaching.take().zip(lane) {
+                // The next that needs the region asks again.
+                lane.abandon(attaching.call);
+            }
+        }
+    }
+
+    /// When the first of the waiting calls has to end.
+    pub(super) fn first_deadline(&self) -> Option<Instant> {
+        let first = self.waiting.front().map(|&tag| &self.slots[tag]);
+        first.and_then(Slot::terms).map(|terms| terms.deadline)
+    }
+
+    /// Sends those that wait, as far as there is room; says whether any was.
+    pub(super) fn send_waiting(&mut self, lane: &mut dyn Lane) -> bool {
+        let mut sent = false;
+        while let Some(&tag) = self.waiting.front() {
+            let mut refused = None;
+            match self.attaching.take() {
+                Some(Attaching {
+                    answer: Some(answer),
+                    region,
+                    ..
+                }) => {
+                    let granted = granted_on(lane, &region, answer);
+                    refused = granted.err().map(|error| (region.number, error));
+                }
+                Some(attaching) => {
+                    self.attaching = Some(attaching);
+                    return sent;
+                }
+                None => {}
+            }
+            let Slot::Waiting(asked, _) = &self.slots[tag] else {
+                self.waiting.pop_front();
+                continue;
+            };
+            let wish = asked.wish();
+            let submitted = match (refused, wish) {
+                // Who asked for it may have been given up.
+                (Some((number, error)), Wish::OneSided(region, ..)) if region.number == number => {
+                    Err(error)
+                }
+                _ => wish.submit(lane, tag),
+            };
+            let submitted = match (submitted, wish) {
+                (Ok(Submitted::Unattached), Wish::OneSided(region, ..)) => {
+                    match lane.submit_attach(&region.name, ATTACH) {
+                        Ok(Some(call)) => {
+                            self.attaching = Some(Attaching {
+                                call,
+                                region: Arc::clone(region),
+                                answer: None,
+                            });
+                            return true;
+                        }
+                        Ok(None) | Err(CallError::TooManyOutstanding { .. }) => return sent,
+                        Err(error) => Err(error),
+                    }
+                }
+                (other, _) => other,
+            };
+            match submitted {
+                Ok(Submitted::Call(call)) => {
+                    sent = true;
+                    if let Slot::Waiting(_, terms) = std::mem::take(&mut self.slots[tag]) {
+                        self.slots[tag] = Slot::Out(call, terms);
+                    }
+                }
+                Ok(Submitted::Full | Submitted::Unattached) => return sent,
+                Err(error) => self.finish(tag, Err(error)),
+            }
+            self.waiting.pop_front();
+        }
+        sent
+    }
+}
+
+impl Calls {
+    /// Puts a call behind those that wait.
+    pub(super) fn wait(&mut self, wish: Wish<'_>, terms: Terms) -> Result<usize, CallError> {
+        let tag = self.reserve(Slot::Waiting(wish.keep(), terms))?;
+        self.waiting.push_back(tag);
+        Ok(tag)
+    }
+}
+
+impl Slot {
+    /// Of a call that has not ended.
+    pub(super) fn terms(&self) -> Option<&Terms> {
+        match self {
+            Slot::Waiting(_, terms) | Slot::Out(_, terms) => Some(terms),
+            Slot::Free | Slot::Done(_) => None,
+        }
+    }
+
+    pub(super) fn terms_mut(&mut self) -> Option<&mut Terms> {
+        match self {
+            Slot::Waiting(_, terms) | Slot::Out(_, terms) => Some(terms),
+            Slot::Free | Slot::Done(_) => None,
+        }
+    }
+}
+
+impl Sink for Calls {
+    fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
+        let result = result.map(Reply::new);
+        if tag != ATTACH {
+            return self.finish(tag as usize, result);
+        }
+        if let Some(attaching) = &mut self.attaching {
+            attaching.answer = Some(result);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Calls as futures: one lane for all of a client's futures, and a thread that makes it and polls it while any of them
+//! is out.
+//!
+//! Who calls never waits. A call that finds no lane yet, or no room on it, stands in a queue, in order, until the
+//! driver has some for it; the lock is held for a look at the lane and never while a connection is made. Wakers are
+//! somebody else's code, which may call or give up calls: none is cloned, woken or dropped under the lock.
+
+mod calls;
+mod future;
+mod sleeping;
+
+pub use future::CallFuture;
+pub(in crate::client) use future::{call, operate};
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
+
+use crate::call::lane::{CallId, Lane, Sleeper, Submitted};
+use crate::client::builder::Recipe;
+use crate::config::{WaitMode, REST};
+use crate::error::CallError;
+use crate::fabric::Owner;
+use calls::{Calls, Slot, Terms, Wish};
+
+/// Polls between two looks at the clock.
+const POLLS_PER_CLOCK: u32 = 64;
+/// How exactly deadlines are kept.
+const DEADLINE_STEP: Duration = Duration::from_millis(1);
+/// Longest sleep: the deadlines of calls that are out, and the harm of a wake-up lost after all.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+
+/// The lane of a client's futures.
+pub(in crate::client) struct AsyncLane {
+    inner: Mutex<Inner>,
+    /// There when the lane is.
+    sleeper: OnceLock<Box<dyn Sleeper>>,
+    /// Whether the driver is about to sleep or asleep.
+    sleeping: AtomicBool,
+    /// The client was closed.
+    ending: AtomicBool,
+    /// A new lane has taken its place: what is out is finished, and then the driver ends.
+    replaced: AtomicBool,
+}
+
+struct Inner {
+    /// `None` before it is made, and after its end.
+    lane: Option<Box<dyn Lane>>,
+    calls: Calls,
+    /// The driver has ended: a call that is sent now would never be answered.
+    over: bool,
+}
+
+impl Inner {
+    /// Whether a call may be put here: the lane is being made, or can be used.
+    fn takes_calls(&mut self) -> bool {
+        !self.over && self.lane.as_mut().is_none_or(|lane| lane.is_usable())
+    }
+
+    /// Sends a call, or lets it wait for room. `awake`: the driver looks at the lane soon.
+    fn put(&mut self, wish: Wish<'_>, terms: Terms, awake: bool) -> Result<usize, CallError> {
+        let Self { lane, calls, .. } = self;
+        let lane = match lane {
+            // Those that wait are before it.
+            Some(lane) if calls.waiting.is_empty() => lane,
+            _ => return calls.wait(wish, terms),
+        };
+        // It is out before it is named: it may end while it is sent.
+        let tag = calls.reserve(Slot::Out(CallId::MAX, terms))?;
+        let mut submitted = wish.submit(lane.as_mut(), tag);
+        if matches!(submitted, Ok(Submitted::Full)) && matches!(lane.turn(calls, true), Ok(1..)) {
+            submitted = wish.submit(lane.as_mut(), tag);
+        }
+        match submitted {
+            Ok(Submitted::Call(name)) => {
+                if let Slot::Out(call, _) = &mut calls.slots[tag] {
+                    *call = name;
+                }
+                if !awake || !lane.gathers() {
+                    // A lane that is lost has said so to its calls.
+                    let _ = lane.flush(calls);
+                }
+                Ok(tag)
+            }
+            Ok(Submitted::Full | Submitted::Unattached) => {
+                if let Slot::Out(_, terms) = std::mem::take(&mut calls.slots[tag]) {
+                    calls.slots[tag] = Slot::Waiting(wish.keep(), terms);
+                    calls.waiting.push_back(tag);
+                }
+                if calls.send_waiting(lane.as_mut()) {
+                    let _ = lane.flush(calls);
+                }
+                Ok(tag)
+            }
+            Err(error) => {
+                drop(calls.release(tag));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What the driver does next.
+enum Next {
+    /// It looks again: something came, or the clock says so.
+    Look,
+    /// Nothing has come.
+    Spin,
+    /// Nothing has come for a while: others go first.
+    GiveWay,
+    Sleep,
+    End,
+}
+
+/// The driver's loop, as far as it goes on from look to look.
+struct Rounds {
+    wait: WaitMode,
+    polls: u32,
+    idle_since: Option<Instant>,
+    next_expiry: Instant,
+}
+
+impl AsyncLane {
+    fn new(limit: usize) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                lane: None,
+                calls: Calls::new(limit),
+                over: false,
+            }),
+            sleeper: OnceLock::new(),
+            sleeping: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        if let Some(sleeper) = self.sleeper.get() {
+            sleeper.wake();
+        }
+    }
+
+    pub(in crate::client) fn close(&self) {
+        self.ending.store(true, Ordering::Release);
+        let mut inner = self.lock();
+        if inner.lane.is_none() {
+            // The driver may be making it for long: its calls are not to wait for that.
+            inner.over = true;
+            inner.calls.end(&CallError::Closed);
+        }
+        give_back(inner);
+        self.wake();
+    }
+
+    fn rouse(&self) {
+        if self.sleeping.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// The driver: makes the lane, and polls it until its end.
+    fn drive(&self, recipe: Arc<Recipe>) {
+        /// Also after a panic nobody waits for a driver that is no more.
+        struct Over<'a>(&'a AsyncLane);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                let mut inner = self.0.lock();
+                inner.over = true;
+                inner.calls.end(&CallError::Closed);
+                let lane = inner.lane.take();
+                give_back(inner);
+                drop(lane);
+            }
+        }
+        let _over = Over(self);
+        let wait = recipe.channel.wait;
+        if !self.connect(&recipe) {
+            return;
+        }
+        drop(recipe);
+        let mut woken = Vec::new();
+        let mut rounds = Rounds {
+            wait,
+            polls: 0,
+            idle_since: None,
+            next_expiry: Instant::now(),
+        };
+        loop {
+            let mut inner = self.lock();
+            let next = self.look(&mut inner, &mut rounds);
+            std::mem::swap(&mut inner.calls.woken, &mut woken);
+            drop(inner);
+            woken.drain(..).for_each(Waker::wake);
+            match next {
+                Next::Look => {}
+                Next::Spin => thread::idle(REST, false),
+                Next::GiveWay => thread::give_way(),
+                Next::Sleep => self.sleep(),
+                Next::End => return,
+            }
+        }
+    }
+
+    /// Makes the lane for the calls that wait, each for as long as its deadline allows. `false`: there is none, and no
+    /// call any more.
+    fn connect(&self, recipe: &Recipe) -> bool {
+        loop {
+            let mut inner = self.lock();
+            inner.calls.expire(Instant::now(), None);
+            let until = inner.calls.first_deadline();
+            // Without calls there is nothing to make it for; the next begins anew.
+            inner.over |= until.is_none() || self.ending.load(Ordering::Acquire);
+            let over = inner.over;
+            give_back(inner);
+            if over {
+                return false;
+            }
+            // The calls of all threads go over it.
+            let opened = recipe.open(Owner::Alone, recipe.channel.max_outstanding, until);
+            let mut inner = self.lock();
+            match opened {
+                // It was closed meanwhile; the lane goes when the lock is given back.
+                Ok(_) if inner.over => return false,
+                Ok((lane, _)) => {
+                    let _ = self.sleeper.set(lane.sleeper());
+                    inner.lane = Some(lane);
+                    return true;
+                }
+                Err(_) if until.is_some_and(|until| Instant::now() >= until) => {}
+                Err(error) => {
+                    inner.over = true;
+                    inner.calls.end(&CallError::Connect(Arc::new(error)));
+                }
+            }
+            give_back(inner);
+        }
+    }
+
+    /// One look at the lane, with the lock held.
+    fn look(&self, inner: &mut Inner, rounds: &mut Rounds) -> Next {
+        let ending = self.ending.load(Ordering::Acquire);
+        let Inner { lane, calls, over } = inner;
+        let Some(lane) = lane else {
+            return Next::End;
+        };
+        // What tasks have submitted since the last look leaves here, with one doorbell (FaSST's master coroutine).
+        let mut polled = lane.turn(calls, true);
+        if polled.is_ok() && !calls.waiting.is_empty() && calls.send_waiting(lane.as_mut()) {
+            polled = lane.flush(calls).and(polled);
+        }
+        if ending || polled.is_err() {
+            // With the lock held, so that no call comes in between.
+            *over = true;
+            calls.end(&polled.err().unwrap_or(CallError::Closed));
+            return Next::End;
+        }
+        let is_busy = lane.outstanding() > 0 || !calls.waiting.is_empty();
+        if self.replaced.load(Ordering::Acquire) && !is_busy {
+            *over = true;
+            return Next::End;
+        }
+        if matches!(polled, Ok(taken) if taken > 0) {
+            rounds.idle_since = None;
+            thread::found();
+            return Next::Look;
+        }
+        rounds.polls = rounds.polls.wrapping_add(1);
+        if rounds.polls % POLLS_PER_CLOCK != 0 {
+            return Next::Spin;
+        }
+        let now = Instant::now();
+        if now >= rounds.next_expiry {
+            rounds.next_expiry = now + DEADLINE_STEP;
+            calls.expire(now, Some(lane.as_mut()));
+            if let Err(error) = lane.check(calls) {
+                *over = true;
+                calls.end(&error);
+                return Next::End;
+            }
+        }
+        let since = *rounds.idle_since.get_or_insert(now);
+        let spin = match rounds.wait {
+            WaitMode::Doze { spin } => spin,
+            // Latency mode polls while calls are out, and only then.
+            WaitMode::Spin if is_busy => return Next::Look,
+            WaitMode::Spin => Duration::from_millis(1),
+        };
+        if now.duration_since(since) < spin {
+            return Next::GiveWay;
+        }
+        rounds.idle_since = None;
+        // Who comes from now on wakes it.
+        self.sleeping.store(true, Ordering::SeqCst);
+        Next::Sleep
+    }
+}
+
+/// Gives the lock back, and then wakes those whose calls have ended under it.
+fn give_back(mut inner: MutexGuard<'_, Inner>) {
+    let woken = std::mem::take(&mut inner.calls.woken);
+    drop(inner);
+    woken.into_iter().for_each(Waker::wake);
+}

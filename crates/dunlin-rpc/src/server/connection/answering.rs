@@ -1,0 +1,130 @@
+//! How answers leave that do not stand in their place yet: from workers, of long requests, errors, and those that found no
+//! room.
+
+use super::{Connection, Outcome};
+use crate::channel::buffers::Buffer;
+use crate::channel::message::Kind;
+use crate::channel::{Channel, ChannelError};
+use crate::error::{FailureReason, WireFailure};
+use crate::HandlerId;
+
+/// Bytes of long responses that a client may leave unread.
+const MAX_EXPORTED_BYTES: usize = 256 << 20;
+/// Long responses that a client may leave unread: each has a registered region, of which a device has only so many.
+const MAX_EXPORTS: usize = 1024;
+
+impl<C: Channel> Connection<C> {
+    /// A worker has finished.
+    pub(in crate::server) fn finished(
+        &mut self,
+        call: u64,
+        outcome: Outcome,
+    ) -> Result<(), ChannelError> {
+        self.on_workers -= 1;
+        if let Some(index) = self.cancelled.iter().position(|&c| c == call) {
+            // The caller still waits for its slot to come back, but not for the bytes.
+            self.cancelled.swap_remove(index);
+            self.respond(call, Outcome::Short(Vec::new()))?;
+            return self.channel.flush();
+        }
+        if self.on_workers == 0 {
+            self.cancelled.clear();
+        }
+        self.respond(call, outcome)?;
+        self.channel.flush()
+    }
+
+    pub(super) fn fail(&mut self, call: u64, failure: WireFailure) -> Result<(), ChannelError> {
+        self.respond(call, Outcome::Failure(failure))
+    }
+
+    pub(super) fn fail_unknown(
+        &mut self,
+        call: u64,
+        handler: HandlerId,
+    ) -> Result<(), ChannelError> {
+        self.fail(
+            call,
+            WireFailure::new(FailureReason::UnknownHandler, handler.into(), ""),
+        )
+    }
+
+    #[cold]
+    pub(super) fn respond(&mut self, call: u64, outcome: Outcome) -> Result<(), ChannelError> {
+        if !self.backlog.is_empty() {
+            self.backlog.push_back((call, outcome));
+            return Ok(());
+        }
+        if let Some(outcome) = self.try_send(call, outcome)? {
+            self.backlog.push_back((call, outcome));
+        }
+        Ok(())
+    }
+
+    pub(super) fn send_backlog(&mut self) -> Result<usize, ChannelError> {
+        let mut sent = 0;
+        while let Some((call, outcome)) = self.backlog.pop_front() {
+            if let Some(outcome) = self.try_send(call, outcome)? {
+                self.backlog.push_front((call, outcome));
+                break;
+            }
+            sent += 1;
+        }
+        Ok(sent)
+    }
+
+    /// Sends an answer; gives it back when there is no room.
+    pub(super) fn try_send(
+        &mut self,
+        call: u64,
+        outcome: Outcome,
+    ) -> Result<Option<Outcome>, ChannelError> {
+        if !self.channel.make_room(self.channel.eager_bytes())? {
+            return Ok(Some(outcome));
+        }
+        match outcome {
+            Outcome::Short(bytes) if bytes.len() <= self.channel.eager_bytes() => {
+                self.channel.push(Kind::Response, 0, call, &bytes);
+            }
+            Outcome::Short(bytes) => match self.channel.export(bytes.len()) {
+                Ok(export) => {
+                    export.fill(&bytes);
+                    self.export(call, export);
+                }
+                Err(error) => {
+                    let failure = WireFailure::new(FailureReason::Overloaded, 0, error.to_string());
+                    self.push_failure(call, &failure);
+                }
+            },
+            Outcome::Long(buffer) => match buffer.into_any().downcast::<Buffer<C::Device>>() {
+                Ok(buffer) => self.export(call, *buffer),
+                Err(_) => unreachable!("a connection keeps to one device"),
+            },
+            Outcome::Failure(failure) => self.push_failure(call, &failure),
+        }
+        Ok(None)
+    }
+
+    pub(super) fn push_failure(&mut self, call: u64, failure: &WireFailure) {
+        let mut bytes = failure.encode();
+        bytes.truncate(self.channel.eager_bytes());
+        self.channel.push(Kind::Failure, 0, call, &bytes);
+    }
+
+    pub(super) fn export(&mut self, call: u64, buffer: Buffer<C::Device>) {
+        if self.exported.len() >= MAX_EXPORTS {
+            let words = format!("{MAX_EXPORTS} long responses are not read yet");
+            return self.push_failure(call, &WireFailure::new(FailureReason::Overloaded, 0, words));
+        }
+        if self.exported_bytes + buffer.len() > MAX_EXPORTED_BYTES {
+            let words = format!(
+                "{} bytes of long responses are not read yet, {MAX_EXPORTED_BYTES} allowed",
+                self.exported_bytes
+            );
+            return self.push_failure(call, &WireFailure::new(FailureReason::Overloaded, 0, words));
+        }
+        self.channel.push_long(Kind::LongResponse, 0, call, &buffer);
+        self.exported_bytes += buffer.len();
+        self.exported.push((call, buffer));
+    }
+}
