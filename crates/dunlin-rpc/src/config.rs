@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dunlin_verbs::DeviceAttributes;
 
-use crate::channel::datagram::{driven, DOORBELL, RECEIVES_AT_ONCE, SIGNAL_EVERY};
+use crate::channel::datagram::{DOORBELL, RECEIVES_AT_ONCE, SIGNAL_EVERY};
 use crate::channel::message;
 
 /// How a thread waits for messages.
@@ -118,8 +118,9 @@ pub struct ChannelConfig {
     pub packet_loss: PacketLoss,
     /// Presets over datagrams: how many verbs go together.
     pub datagram_batches: DatagramBatches,
-    /// The preset `erpc`: packets of a session on their way at once, from 1 to 32. 8 by default.
-    pub session_credits: usize,
+    /// The preset `erpc`: packets of a session on their way at once, from 1 to 32. `None`, the default: 8, and 32 on
+    /// devices that send nothing over a network.
+    pub session_credits: Option<usize>,
     /// The preset `erpc`: the rate of a session follows its round trips (Timely), on devices that send over a network.
     /// On by default.
     pub congestion_control: bool,
@@ -137,7 +138,7 @@ impl Default for ChannelConfig {
             answer_each_message: false,
             packet_loss: PacketLoss::default(),
             datagram_batches: DatagramBatches::default(),
-            session_credits: driven::CREDITS,
+            session_credits: None,
             congestion_control: true,
         }
     }
@@ -223,10 +224,10 @@ impl ChannelConfig {
             ));
         }
         self.datagram_batches.validate()?;
-        if self.session_credits == 0 || self.session_credits > SESSION_CREDITS {
+        let credits = self.session_credits.unwrap_or(1);
+        if credits == 0 || credits > SESSION_CREDITS {
             return Err(format!(
-                "session_credits is {}: it must be from 1 to {SESSION_CREDITS}",
-                self.session_credits
+                "session_credits is {credits}: it must be from 1 to {SESSION_CREDITS}"
             ));
         }
         Ok(())
@@ -278,7 +279,7 @@ mod tests {
             ),
             (
                 ChannelConfig {
-                    session_credits: 33,
+                    session_credits: Some(33),
                     ..Default::default()
                 },
                 "session_credits",

@@ -150,7 +150,7 @@ fn run(preset: Preset, seed: u64) -> usize {
     let config = ChannelConfig {
         // Virtual time in which threads poll is not cheap. No session is given up for bad luck.
         loss_timeout: Duration::from_millis(if preset == Preset::Erpc { 1000 } else { 50 }),
-        session_credits: plan.credits,
+        session_credits: Some(plan.credits),
         ..ChannelConfig::default()
     };
     let running = Arc::new(AtomicUsize::new(THREADS as usize));
@@ -246,7 +246,7 @@ fn slowest_short_call(congestion_control: bool) -> u64 {
         .serve_on(cluster.device(cluster.hosts()[0]))
         .expect("a server");
     let config = ChannelConfig {
-        session_credits: 32,
+        session_credits: Some(32),
         congestion_control,
         ..ChannelConfig::default()
     };

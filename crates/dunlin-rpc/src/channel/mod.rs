@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use std::ops::DerefMut;
 use std::sync::Arc;
 
-use dunlin_verbs::{Device, Region};
+use dunlin_verbs::{Device, QueuePair, Region};
 
 pub(crate) mod batch;
 pub(crate) mod buffers;
@@ -42,6 +42,9 @@ use ring::RingChannel;
 
 /// What two sides tell each other: numbers by name.
 pub(crate) type Parameters = BTreeMap<String, u64>;
+
+/// Memory of the peer that is mapped here.
+pub(crate) type Mapped<D> = <<D as Device>::QueuePair as QueuePair>::Mapped;
 
 /// A request's payload, the place of its answer, and where the memory for a long one comes from.
 pub(crate) type Exchange<'a, D> = (&'a [u8], &'a mut [u8], &'a Arc<BufferPool<D>>);

@@ -13,6 +13,7 @@ use crate::channel::datagram::driven::server::Answerer;
 use crate::channel::datagram::fate;
 use crate::channel::datagram::packet::{Cursor, Head, Packet, HEAD_BYTES};
 use crate::channel::datagram::segments::Incoming;
+use crate::channel::datagram::spare::Spare;
 use crate::channel::inbox::Inbox;
 use crate::channel::message::{Descriptor, Header, HEADER_BYTES};
 use crate::channel::outbox::Outbox;
@@ -148,9 +149,9 @@ pub fn datagram(bytes: &[u8]) {
     assert_eq!(head.encode(), bytes[..HEAD_BYTES]);
     let mut cursor = Cursor::new(head);
     // As a server bounds it.
-    let mut incoming = Incoming::new(100, 1 << 20);
-    let mut answerer = Answerer::new(1, 100, 1 << 20);
-    let mut driver = Driver::new(1, 8, (100, 1 << 20), true);
+    let mut incoming = Incoming::new(100, 1 << 20, &Spare::default());
+    let mut answerer = Answerer::new(1, 100, 1 << 20, &Spare::default());
+    let mut driver = Driver::new(1, 8, (100, 1 << 20), true, &Spare::default());
     driver.begin(0, 1, &[0; 250]);
     while driver.put(&mut Packet::new(256), 0) {}
     while let Ok(Some((header, payload))) = cursor.take(bytes) {

@@ -19,6 +19,7 @@ pub(crate) mod packet;
 mod receives;
 pub(crate) mod segments;
 mod sends;
+pub(crate) mod spare;
 pub(crate) mod written;
 
 use crate::channel::Parameters;

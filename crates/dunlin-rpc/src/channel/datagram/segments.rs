@@ -10,9 +10,10 @@ use std::ops::Range;
 use dunlin_verbs::{Device, Work};
 
 use super::packet::Packet;
+use super::spare::{LongBytes, Spare};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
-use crate::memory::{self, NoMemory};
+use crate::memory::NoMemory;
 
 /// Segments of a transfer that are on their way at most.
 pub(crate) const WINDOW: usize = 16;
@@ -122,11 +123,11 @@ impl<B: AsRef<[u8]>> Transfer<B> {
 /// Puts a piece of a transfer into an empty packet.
 pub(crate) fn put_segment<D: Device>(
     packet: &mut Packet,
-    transfer: &Transfer<Box<[u8]>>,
+    transfer: &Transfer<impl AsRef<[u8]>>,
     head: SegmentHead,
     range: Range<usize>,
 ) {
-    let piece = &transfer.bytes[range];
+    let piece = &transfer.bytes.as_ref()[range];
     let length = SEGMENT_HEAD_BYTES + piece.len();
     let space = packet.space();
     space[..SEGMENT_HEAD_BYTES].copy_from_slice(&head.encode());
@@ -159,7 +160,7 @@ struct Reassembly {
     total: usize,
     /// `None`: there was no memory. Its segments are taken all the same, because what is to be said to its sender is
     /// said when they are here.
-    bytes: Option<Vec<u8>>,
+    bytes: Option<LongBytes>,
     /// One bit for each segment that is here.
     here: Vec<u64>,
     count: usize,
@@ -180,7 +181,12 @@ enum Taken {
 impl Reassembly {
     /// For the message that `head` belongs to, in pieces of `piece` bytes. `None`: nothing of this kind is sent
     /// honestly.
-    fn new(head: SegmentHead, handler: u16, call: u64, piece: usize) -> Option<Self> {
+    fn new(
+        head: SegmentHead,
+        (handler, call): (u16, u64),
+        piece: usize,
+        spare: &Spare,
+    ) -> Option<Self> {
         let total = head.total as usize;
         (total > 0 && piece > 0).then(|| Self {
             call,
@@ -188,7 +194,7 @@ impl Reassembly {
             transfer: head.transfer,
             piece,
             total,
-            bytes: memory::zeros(total).ok(),
+            bytes: spare.unfilled(total).ok(),
             here: vec![0; total.div_ceil(piece).div_ceil(64)],
             count: 0,
             told: 0,
@@ -234,9 +240,8 @@ impl Reassembly {
     }
 
     /// The message.
-    fn into_bytes(self) -> Result<Box<[u8]>, NoMemory> {
-        let bytes = self.bytes.ok_or(NoMemory(self.total))?;
-        Ok(bytes.into())
+    fn into_bytes(self) -> Result<LongBytes, NoMemory> {
+        self.bytes.ok_or(NoMemory(self.total))
     }
 }
 
@@ -246,6 +251,7 @@ pub(crate) struct Incoming {
     current: Option<Reassembly>,
     piece: usize,
     longest: usize,
+    spare: Spare,
 }
 
 /// What a segment has brought about.
@@ -256,16 +262,17 @@ pub(crate) enum Arrived {
     Tell(u32),
     /// The message is whole, and its sender is due to hear that; the handler is its first segment's. There may have
     /// been no memory for it.
-    Whole(u32, u16, Result<Box<[u8]>, NoMemory>),
+    Whole(u32, u16, Result<LongBytes, NoMemory>),
 }
 
 impl Incoming {
     /// For messages of up to `longest` bytes in segments whose payloads have `piece` bytes each.
-    pub(crate) fn new(piece: usize, longest: usize) -> Self {
+    pub(crate) fn new(piece: usize, longest: usize, spare: &Spare) -> Self {
         Self {
             current: None,
             piece,
             longest,
+            spare: spare.clone(),
         }
     }
 
@@ -292,7 +299,8 @@ impl Incoming {
         let known = self
             .current
             .take_if(|_| order == Some(std::cmp::Ordering::Equal));
-        let begun = || Reassembly::new(head, header.handler, header.call, self.piece);
+        let names = (header.handler, header.call);
+        let begun = || Reassembly::new(head, names, self.piece, &self.spare);
         let mut reassembly = known
             .or_else(begun)
             .ok_or_else(|| ChannelError::violation("a segment of nothing"))?;
@@ -351,7 +359,7 @@ mod tests {
                 let mut payload = head.encode().to_vec();
                 payload.extend_from_slice(&bytes[range]);
                 let (head, body) = SegmentHead::read(&payload).unwrap();
-                let place = reassembly.get_or_insert_with(|| Reassembly::new(head, 1, 9, piece).unwrap());
+                let place = reassembly.get_or_insert_with(|| Reassembly::new(head, (1, 9), piece, &Spare::default()).unwrap());
                 match place.take(head, 9, body).unwrap() {
                     Taken::Nothing => {}
                     Taken::Tell(count) => { transfer.has(count, piece); }
@@ -369,7 +377,7 @@ mod tests {
             payload in prop::collection::vec(any::<u8>(), 0..64), total in 1u32..300, offset in 0u32..300
         ) {
             let head = SegmentHead { total: 200, offset: 0, transfer: 0 };
-            let mut reassembly = Reassembly::new(head, 1, 1, 16).unwrap();
+            let mut reassembly = Reassembly::new(head, (1, 1), 16, &Spare::default()).unwrap();
             if let Some((head, piece)) = SegmentHead::read(&payload) {
                 let _ = reassembly.take(head, 1, piece);
             }

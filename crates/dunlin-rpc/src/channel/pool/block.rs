@@ -11,14 +11,20 @@
 use std::hash::Hasher;
 use std::sync::atomic::Ordering;
 
-use dunlin_verbs::Memory;
+use dunlin_verbs::{prefetch_to_read, Memory};
 use siphasher::sip::SipHasher13;
 
+use super::bits;
 use crate::channel::message::{Header, HEADER_BYTES};
 use crate::channel::outbox::copy;
 
 /// Bytes behind the payload.
-pub(crate) const TAIL_BYTES: usize = HEADER_BYTES + 16;
+pub(crate) const TAIL_BYTES: usize = SEALED_BYTES + 8;
+/// Those of them that the seal is made of: header and turn.
+const SEALED_BYTES: usize = HEADER_BYTES + 8;
+
+/// Bytes of a cache line; blocks end with one.
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// Blocks in a region, one behind the other.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +75,22 @@ impl Blocks {
         self.seal(memory, block) != seen
     }
 
+    /// Those blocks of a set that hold something else than what was `seen` there. Where peers store by CPU their last
+    /// lines are in another core's cache: here all are asked for at once, and for each that is new the line before it,
+    /// which most messages stand in as well.
+    #[inline]
+    pub(crate) fn news(&self, memory: &Memory, set: u32, seen: &[u64]) -> u32 {
+        let mut new = 0;
+        for block in bits(set) {
+            new |= u32::from(self.is_new(memory, block, seen[block])) << block;
+        }
+        for block in bits(new) {
+            let line = self.end(block) - 2 * LINE_BYTES;
+            prefetch_to_read(memory.start().as_ptr().wrapping_add(line));
+        }
+        new
+    }
+
     /// Takes the message of a block, if it is another than the one whose seal was `seen`: then its payload stands at
     /// the beginning of `target`.
     #[inline]
@@ -107,21 +129,17 @@ impl Blocks {
         let end = self.end(block);
         let mut tail = [0; TAIL_BYTES];
         memory.read(end - TAIL_BYTES, &mut tail);
-        let (header, words) = tail.split_first_chunk()?;
-        let header = Header::read(header)?;
+        let (sealed, seal) = tail.split_first_chunk::<SEALED_BYTES>()?;
+        let header = Header::read(sealed.first_chunk()?)?;
         let padded = padded(header.length as usize)?;
-        let sealed = padded + TAIL_BYTES - 8;
-        if sealed > target.len() || padded + TAIL_BYTES > self.bytes {
+        if padded + TAIL_BYTES > target.len().min(self.bytes) {
             return None;
         }
-        memory.read(end - TAIL_BYTES - padded, &mut target[..padded]);
-        target[padded..sealed].copy_from_slice(&tail[..TAIL_BYTES - 8]);
-        let (turn, seal) = words.split_first_chunk()?;
-        let (turn, seal) = (
-            u64::from_le_bytes(*turn),
-            u64::from_le_bytes(*seal.first_chunk()?),
-        );
-        (seals.seal(block, &target[..sealed]) == seal).then_some((header, turn, seal))
+        let payload = &mut target[..padded];
+        memory.read(end - TAIL_BYTES - padded, payload);
+        let seal = u64::from_le_bytes(*seal.first_chunk()?);
+        let turn = u64::from_le_bytes(*sealed.last_chunk()?);
+        (seals.seal(block, payload, sealed) == seal).then_some((header, turn, seal))
     }
 }
 
@@ -153,19 +171,20 @@ impl Seals {
         Self::Mac(Box::new(SipHasher13::new_with_keys(low, high)))
     }
 
-    /// The seal of a message in a block; never zero.
+    /// The seal of a message in a block, by its payload and what stands behind it; never zero.
     ///
     /// # Panics
-    /// When `message` is not a multiple of eight.
+    /// When `payload` is not a multiple of eight.
     #[inline]
-    pub(crate) fn seal(&self, block: usize, message: &[u8]) -> u64 {
-        assert_eq!(message.len() % 8, 0, "messages are whole words");
+    fn seal(&self, block: usize, payload: &[u8], tail: &[u8; SEALED_BYTES]) -> u64 {
+        assert_eq!(payload.len() % 8, 0, "messages are whole words");
         let seal = match self {
-            Self::Sum(secret) => sum(*secret, block, message),
+            Self::Sum(secret) => sum(*secret, block, payload, tail),
             Self::Mac(keyed) => {
                 let mut hasher = **keyed;
                 hasher.write_u64((block as u64).to_le());
-                hasher.write(message);
+                hasher.write(payload);
+                hasher.write(tail);
                 hasher.finish()
             }
         };
@@ -176,7 +195,7 @@ impl Seals {
 /// A keyed sum over whole words, by folded multiplication as in wyhash. No cryptography: it finds out what is torn or
 /// of an earlier use of the block, where nobody forges.
 #[inline]
-fn sum(secret: u64, block: usize, message: &[u8]) -> u64 {
+fn sum(secret: u64, block: usize, payload: &[u8], tail: &[u8; SEALED_BYTES]) -> u64 {
     #[inline]
     fn fold(a: u64, b: u64) -> u64 {
         let product = u128::from(a) * u128::from(b);
@@ -193,15 +212,18 @@ fn sum(secret: u64, block: usize, message: &[u8]) -> u64 {
         0xe703_7ed1_a0b4_28db,
         0x8ebc_6af0_9c88_c6e3,
     ];
+    let pair = |sum: u64, first: u64, second: u64| fold(first ^ sum, second ^ K[1]);
     let mut sum = fold(secret ^ K[0], K[1] ^ (block as u64 + 1));
-    let mut pairs = message.chunks_exact(16);
-    for pair in &mut pairs {
-        sum = fold(word(&pair[..8]) ^ sum, word(&pair[8..]) ^ K[1]);
+    let (pairs, odd) = payload.as_chunks::<16>();
+    for both in pairs {
+        sum = pair(sum, word(both), word(&both[8..]));
     }
-    if !pairs.remainder().is_empty() {
-        sum = fold(word(pairs.remainder()) ^ sum, K[2]);
-    }
-    fold(sum ^ message.len() as u64, secret ^ K[2])
+    let [low, high, turn] = [0, 8, 16].map(|at| word(&tail[at..]));
+    sum = match odd.is_empty() {
+        true => fold(turn ^ pair(sum, low, high), K[2]),
+        false => pair(pair(sum, word(odd), low), high, turn),
+    };
+    fold(sum ^ (payload.len() + SEALED_BYTES) as u64, secret ^ K[2])
 }
 
 /// A message that is being made, in private memory.
@@ -246,17 +268,35 @@ impl Draft {
     ) -> &[u8] {
         let length = header.length as usize;
         let padded = (length + 7) & !7;
-        self.bytes[length..padded].fill(0);
+        if padded != length {
+            // The last word of the payload, with zeros for what is not there.
+            let (last, mask) = (padded - 8, !(u64::MAX << (8 * (length % 8))));
+            let word: [u8; 8] = std::array::from_fn(|at| self.bytes[last + at]);
+            let word = u64::from_le_bytes(word) & mask;
+            self.bytes[last..padded].copy_from_slice(&word.to_le_bytes());
+        }
         self.bytes[padded..padded + HEADER_BYTES].copy_from_slice(&header.encode());
         self.seal(padded + TAIL_BYTES, turn, seals, block)
     }
 
     /// The message of `bytes` bytes that is there already, in another turn.
+    ///
+    /// # Panics
+    /// When it is shorter than a message, or longer than a block.
     #[inline]
     pub(crate) fn seal(&mut self, bytes: usize, turn: u64, seals: &Seals, block: usize) -> &[u8] {
-        self.bytes[bytes - 16..bytes - 8].copy_from_slice(&turn.to_le_bytes());
-        let seal = seals.seal(block, &self.bytes[..bytes - 8]);
-        self.bytes[bytes - 8..bytes].copy_from_slice(&seal.to_le_bytes());
+        let (payload, tail) = self.bytes[..bytes].split_at_mut(bytes - TAIL_BYTES);
+        let (sealed, seal) = tail.split_at_mut(SEALED_BYTES);
+        sealed[HEADER_BYTES..].copy_from_slice(&turn.to_le_bytes());
+        if let Some(sealed) = sealed.first_chunk() {
+            seal.copy_from_slice(&seals.seal(block, payload, sealed).to_le_bytes());
+        }
+        &self.bytes[..bytes]
+    }
+
+    /// The message of so many bytes that was made last.
+    #[inline]
+    pub(crate) fn message(&self, bytes: usize) -> &[u8] {
         &self.bytes[..bytes]
     }
 }
@@ -361,14 +401,16 @@ mod tests {
     #[test]
     fn nobody_seals_without_the_key() {
         let factor = 0xe703_7ed1_a0b4_28db_u64;
+        // As payload and tail: the payload's only word, and the first of the header.
         let words = [0, factor, 32, factor ^ 1].map(u64::to_le_bytes);
-        let forged = words.as_flattened();
+        let (payload, tail) = words.as_flattened().split_at(8);
+        let tail = tail.first_chunk().unwrap();
         let keys = || (0..100u64).map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        assert!(keys().all(|secret| Seals::sum(secret).seal(3, forged) == 1));
+        assert!(keys().all(|secret| Seals::sum(secret).seal(3, payload, tail) == 1));
         let mut known = std::collections::HashSet::new();
         for key in keys() {
             for key in [[key, 1], [1, key]] {
-                assert!(known.insert(Seals::mac(key).seal(3, forged)) || key == [1, 1]);
+                assert!(known.insert(Seals::mac(key).seal(3, payload, tail)) || key == [1, 1]);
             }
         }
         assert!(!known.contains(&1));

@@ -6,19 +6,18 @@
 
 use std::ops::{Deref, DerefMut};
 
-use dunlin_verbs::{
-    Device, Operation, Payload, QueuePair, QueuePairState, Region, RemoteAddress, Segment,
-    SendFlags, Work,
-};
+use dunlin_verbs::{Device, QueuePair, QueuePairState, Region, RemoteAddress, SendFlags, Work};
 
 use super::block::{Blocks, Draft, Look, Seals};
 use super::turn::{Entry, Turn};
-use super::{are_bundled, bits, ALL, BLOCKS, CALLS, ENTRY_AT, ENTRY_RING, EVENT};
+use super::{bits, ALL, BLOCKS, CALLS, ENTRY_RING, EVENT};
 use crate::channel::call_id::slot_of;
 use crate::channel::carrier::{Carrier, RINGS};
 use crate::channel::message::{Header, Kind};
-use crate::channel::{Channel, ChannelError, Exchange};
+use crate::channel::{Channel, ChannelError, Exchange, Mapped};
 use crate::effort;
+
+mod requests;
 
 /// Words about turns that are heard in one look for answers: an honest server changes turns more slowly than anybody
 /// looks.
@@ -47,9 +46,17 @@ pub(super) struct Pool {
     pub(super) block_bytes: usize,
     /// The server hears of messages by completions, and knows this client there by this number.
     pub(super) rings: Option<u32>,
+    /// There is one zone, this client's for good: nothing is ever fetched.
+    pub(super) is_fixed: bool,
 }
 
 impl Pool {
+    /// Where the last `length` bytes of a block begin, counted from the first zone.
+    #[inline]
+    fn place(&self, zone: u16, block: usize, length: usize) -> usize {
+        usize::from(zone) * self.zone_bytes + (block + 1) * self.block_bytes - length
+    }
+
     /// What is to be said with a message in this block.
     #[inline]
     fn ring(&self, block: u32) -> Option<u32> {
@@ -62,6 +69,8 @@ impl Pool {
 pub(crate) struct PoolChannel<D: Device> {
     pub(super) carrier: Carrier<D>,
     pub(super) pool: Pool,
+    /// The zones, where they are mapped here and were written once.
+    pub(super) peer_zones: Option<Mapped<D>>,
     /// Requests until they are answered; the server READs them from here.
     pub(super) requests: D::Region,
     pub(super) request_blocks: Blocks,
@@ -85,6 +94,8 @@ pub(crate) struct PoolChannel<D: Device> {
     /// The block after that of the last answer, where the next look begins: servers answer in the order of blocks, and
     /// none of them is to wait for ever behind others that are used again and again.
     pub(super) next: usize,
+    /// Blocks that had something new at the last look, and were not taken since.
+    pub(super) found: u32,
     /// Bytes of the message in each block, and the last seal that was read in answer.
     pub(super) lengths: [usize; EVENT],
     pub(super) seen: [u64; EVENT + 1],
@@ -116,120 +127,25 @@ impl<D: Device> DerefMut for PoolChannel<D> {
 }
 
 impl<D: Device> PoolChannel<D> {
-    /// WRITEs the message of a block into the zone; it stands in the draft and in the memory that the server may read.
-    /// `false`: not now.
-    #[inline]
-    fn write(&mut self, block: usize) -> Result<bool, ChannelError> {
-        let length = self.lengths[block];
-        let end = (block + 1) * self.pool.block_bytes - length;
-        let zone = usize::from(self.turn.place) * self.pool.zone_bytes;
-        let write = Operation::Write {
-            remote: self.pool.zones.plus((zone + end) as u64),
-            immediate: self.pool.ring(block as u32),
-        };
-        let mut flags = self.carrier.next_flags();
-        flags.set(SendFlags::SOLICITED, self.pool.rings.is_some());
-        let segment = [Segment {
-            region: &self.requests,
-            offset: self.request_blocks.end(block) - length,
-            length,
-        }];
-        let payload = match length <= self.carrier.inline_bytes {
-            true => Payload::Inline(self.draft.space(length)),
-            false => Payload::Segments(&segment),
-        };
-        let posted = self.carrier.post_write(write, payload, flags)?;
-        self.unflushed |= posted;
-        Ok(posted)
-    }
-
-    /// Seals the message that stands in a block once more, for the turn of this number; so many calls are out.
-    fn seal_again(&mut self, block: usize, number: u32, out: u32) {
-        let (length, end) = (self.lengths[block], self.request_blocks.end(block));
-        let memory = self.requests.memory();
-        self.draft.take(memory, end, length);
-        let turn = Turn {
-            number,
-            place: out as u16,
-            ..Turn::default()
-        };
-        let sealed = self.draft.seal(length, turn.encode(), &self.writes, block);
-        memory.write(end - 16, &sealed[length - 16..]);
-        D::charge(Work::Copy(length));
-    }
-
-    /// Sends what waits: written where that may be, else told in the entry.
-    fn send_waiting(&mut self) -> Result<(), ChannelError> {
-        match self.state {
-            State::Warmup => Ok(()),
-            State::Process => {
-                let mut out = (self.out & !self.waiting).count_ones();
-                for block in bits(self.waiting) {
-                    if !self.carrier.reserve(1)? {
-                        break;
-                    }
-                    out += 1;
-                    self.seal_again(block, self.turn.number, out);
-                    self.write(block)?;
-                    self.waiting &= !(1 << block);
-                }
-                Ok(())
-            }
-            // The entry that tells of them is to be posted.
-            State::Idle if !self.carrier.reserve(1)? => Ok(()),
-            State::Idle => {
-                // Those that were answered with the last words of the turn are taken with the next look.
-                let memory = self.carrier.inlet.memory();
-                let answered =
-                    |&block: &usize| self.answers.is_new(memory, block, self.seen[block]);
-                let done = bits(self.waiting).filter(answered);
-                let done = done.fold(0, |set, block| set | 1 << block);
-                let blocks = std::mem::take(&mut self.waiting) & !done;
-                if blocks == 0 {
-                    return Ok(());
-                }
-                let next = self.turn.number.wrapping_add(1);
-                let longest = bits(blocks).map(|block| self.lengths[block]).max();
-                let lines = longest.unwrap_or(0).div_ceil(64);
-                let bundled = are_bundled(lines as u16, blocks);
-                let mut slot_end = self.bundle_at;
-                for (block, out) in bits(blocks).zip(1..) {
-                    self.seal_again(block, next, out);
-                    if bundled {
-                        let length = self.lengths[block];
-                        slot_end += lines * 64;
-                        let message = self.draft.space(length);
-                        let memory = self.requests.memory();
-                        memory.write(slot_end - length, message);
-                        D::charge(Work::Copy(length));
-                    }
-                }
-                self.state = State::Warmup;
-                self.tell(lines as u16, blocks)
-            }
-        }
-    }
-
-    /// WRITEs the endpoint entry.
-    fn tell(&mut self, lines: u16, blocks: u32) -> Result<(), ChannelError> {
-        self.serial = Entry::after(self.serial);
-        let entry = Entry {
-            serial: self.serial,
-            lines,
-            blocks,
-        };
-        let word = entry.encode().to_le_bytes();
-        self.carrier.write_word(ENTRY_AT, &word, false)?;
-        self.unflushed = true;
-        Ok(())
-    }
-
     /// Looks at a block of the answers; the payload of what is new stands in the scratch.
     #[inline]
     fn look_at(&mut self, block: usize) -> Look {
         let memory = self.carrier.inlet.memory();
         let (seen, scratch) = (&mut self.seen[block], &mut self.scratch);
         self.answers.take(memory, block, seen, &self.reads, scratch)
+    }
+
+    /// Blocks in which answers may be.
+    #[inline]
+    fn look_for_answers(&mut self) -> u32 {
+        if !D::QueuePair::MAPS_PEERS {
+            return self.out;
+        }
+        if self.found == 0 {
+            let memory = self.carrier.inlet.memory();
+            self.found = self.answers.news(memory, self.out, &self.seen);
+        }
+        self.found
     }
 
     /// Looks for a word about the turn that came without an answer.
@@ -304,6 +220,7 @@ impl<D: Device> PoolChannel<D> {
         D::charge(Work::Arrived);
         D::charge(Work::Copy(header.length as usize));
         self.carrier.met = true;
+        self.expect(block);
         if block >= CALLS && header.handler != self.words[block - CALLS] {
             // To an earlier word in this block, which was fetched twice.
             return Ok(None);
@@ -320,35 +237,6 @@ impl<D: Device> PoolChannel<D> {
             return Err(ChannelError::violation("an answer in another's place"));
         }
         Ok(Some(header))
-    }
-
-    /// Puts the message whose payload stands in the draft on its way.
-    #[inline]
-    fn send(&mut self, block: usize, header: Header) -> Result<(), ChannelError> {
-        if self.state == State::Process {
-            // A turn may have ended since the last look; what is written then is late.
-            self.look_for_event()?;
-        }
-        let others = self.out & !(ALL << CALLS) & !(1 << block);
-        let turn = Turn {
-            number: self.turn.number,
-            place: others.count_ones() as u16 + 1,
-            ..Turn::default()
-        };
-        let message = self
-            .draft
-            .finish(header, turn.encode(), &self.writes, block);
-        D::charge(effort::SEALED);
-        let length = message.len();
-        let end = self.request_blocks.end(block);
-        self.requests.memory().write(end - length, message);
-        D::charge(Work::Copy(length));
-        self.lengths[block] = length;
-        self.out |= 1 << block;
-        if self.state != State::Process || !self.write(block)? {
-            self.waiting |= 1 << block;
-        }
-        Ok(())
     }
 }
 
@@ -432,8 +320,9 @@ impl<D: Device> Channel for PoolChannel<D> {
     fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
         for _ in 0..WORDS {
             let first = self.next as u32;
-            for ahead in bits(self.out.rotate_right(first)) {
+            for ahead in bits(self.look_for_answers().rotate_right(first)) {
                 let block = (self.next + ahead) % BLOCKS;
+                self.found &= !(1 << block);
                 if let Some(header) = self.take(block)? {
                     self.next = (block + 1) % BLOCKS;
                     return Ok(Some(header));

@@ -193,6 +193,7 @@ impl<D: Device> UnconnectedPool<D> {
             zone_bytes: zone_bytes(said.eager),
             block_bytes: block_bytes(said.eager),
             rings: rings.transpose()?.map(|client| client as u32),
+            is_fixed: fixed,
         };
         let theirs = Peer {
             inlet: said.inlet,
@@ -209,6 +210,7 @@ impl<D: Device> UnconnectedPool<D> {
         Ok(PoolChannel {
             carrier,
             pool,
+            peer_zones: None,
             requests: self.requests,
             request_blocks: Blocks { start: 0, bytes },
             bundle_at: zone_bytes(eager),
@@ -225,6 +227,7 @@ impl<D: Device> UnconnectedPool<D> {
             waiting: 0,
             taken: 0,
             next: 0,
+            found: 0,
             lengths: [0; EVENT],
             seen: [0; EVENT + 1],
             words: [0; EVENT - CALLS],
@@ -400,6 +403,8 @@ impl<D: Device> UnconnectedServedPool<D> {
         Ok(ServedPool {
             carrier,
             theirs,
+            peer_answers: None,
+            usual: 0,
             entry_at: self.entry_at,
             zones_at: self.zones_at,
             has_own_zone: self.has_own_zone,

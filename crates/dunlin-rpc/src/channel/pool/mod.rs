@@ -20,6 +20,9 @@
 //! RECEIVE says whose they are and where, so the server polls one completion queue for all such clients and none of
 //! their blocks.
 //!
+//! Where the peer's memory is mapped here ([`dunlin_verbs::PeerMemory`]) the last step of a message is a store, in place
+//! of a WRITE that is posted: the bytes and the places are the same.
+//!
 //! This also makes no demand on the order in which a device places the bytes of a WRITE.
 
 mod batch;
@@ -30,6 +33,8 @@ mod connect;
 pub(crate) mod fuzzed;
 pub(crate) mod scan;
 mod server;
+#[cfg(all(test, not(loom)))]
+mod stored_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod turn;

@@ -38,6 +38,12 @@ impl Scan {
         block
     }
 
+    /// Of the blocks that are still to be looked at in this look, only those that `new` says have something new.
+    #[inline]
+    pub(crate) fn keep(&mut self, new: impl FnOnce(u32) -> u32) {
+        self.left = new(self.left);
+    }
+
     /// Messages are, or will be, in these blocks.
     #[inline]
     pub(crate) fn found(&mut self, blocks: u32) {

@@ -24,7 +24,7 @@ const PLACES: usize = 2;
 type Shm = ShmDevice;
 
 /// What a server's clients share.
-struct Pools {
+pub(super) struct Pools {
     device: Shm,
     region: <Shm as Device>::Region,
 }
@@ -37,7 +37,7 @@ fn config() -> ChannelConfig {
 }
 
 impl Pools {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let device = crate::devices::shared_memory().unwrap();
         let domain = device.create_protection_domain().unwrap();
         let bytes = ZONES_AT + PLACES * zone_bytes(config().eager_bytes);
@@ -66,7 +66,7 @@ impl Pools {
         self.join_in(memory)
     }
 
-    fn join_in(
+    pub(super) fn join_in(
         &self,
         memory: PoolMemory<'_, <Shm as Device>::Region, <Shm as Device>::CompletionQueue>,
     ) -> (PoolChannel<Shm>, ServedPool<Shm>) {
@@ -93,11 +93,11 @@ fn settle(carrier: &mut Carrier<Shm>) {
     }
 }
 
-fn call(slot: u32, generation: u32) -> u64 {
+pub(super) fn call(slot: u32, generation: u32) -> u64 {
     call_id(slot, generation)
 }
 
-fn request(client: &mut PoolChannel<Shm>, call: u64, payload: &[u8]) {
+pub(super) fn request(client: &mut PoolChannel<Shm>, call: u64, payload: &[u8]) {
     assert!(client.make_room(payload.len()).unwrap());
     client.push(Kind::Request, 1, call, payload);
     client.flush().unwrap();
@@ -105,7 +105,7 @@ fn request(client: &mut PoolChannel<Shm>, call: u64, payload: &[u8]) {
 }
 
 /// Fetches the client's requests and begins its turn.
-fn begin_turn(served: &mut ServedPool<Shm>, place: u16) {
+pub(super) fn begin_turn(served: &mut ServedPool<Shm>, place: u16) {
     assert!(served.wants_turn().unwrap());
     assert!(served.warm_up(place).unwrap());
     while !served.is_warm().unwrap() {
@@ -115,7 +115,7 @@ fn begin_turn(served: &mut ServedPool<Shm>, place: u16) {
     served.begin_turn();
 }
 
-fn taken(served: &mut ServedPool<Shm>) -> Vec<(u64, Vec<u8>)> {
+pub(super) fn taken(served: &mut ServedPool<Shm>) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     // More looks than there are between two at every block.
     for _ in 0..40 {
@@ -126,7 +126,7 @@ fn taken(served: &mut ServedPool<Shm>) -> Vec<(u64, Vec<u8>)> {
     all
 }
 
-fn answer(served: &mut ServedPool<Shm>, call: u64, payload: &[u8]) {
+pub(super) fn answer(served: &mut ServedPool<Shm>, call: u64, payload: &[u8]) {
     served.push(Kind::Response, 0, call, payload);
     served.flush().unwrap();
     settle(served);
@@ -139,7 +139,7 @@ fn end_turn(served: &mut ServedPool<Shm>) -> TurnLoad {
     load
 }
 
-fn answers(client: &mut PoolChannel<Shm>) -> Vec<(u64, Vec<u8>)> {
+pub(super) fn answers(client: &mut PoolChannel<Shm>) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     while let Some(header) = client.receive().unwrap() {
         assert_eq!(header.kind, Kind::Response);

@@ -22,9 +22,10 @@ use crate::call::slots::Slots;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::buffers::BytesMut;
 use crate::channel::datagram::driven::client::Driver;
-use crate::channel::datagram::driven::PART_BYTES;
+use crate::channel::datagram::driven::{CREDITS, CREDITS_OF_MEMORY, PART_BYTES};
 use crate::channel::datagram::packet::{Head, Packet};
 use crate::channel::datagram::segments::{Incoming, Transfer, SEGMENT_HEAD_BYTES};
+use crate::channel::datagram::spare::{LongBytes, Spare};
 use crate::channel::datagram::written::Uplink;
 use crate::channel::datagram::{Endpoint, Greeting, Protocol, Shared, UnconnectedSession};
 use crate::channel::message::{Header, Kind};
@@ -65,8 +66,10 @@ pub(crate) struct DatagramLane<D: Device> {
     /// The datagram that is being read.
     scratch: Box<[u8]>,
     /// Long requests: the first is on its way.
-    transfers: VecDeque<Transfer<Box<[u8]>>>,
+    transfers: VecDeque<Transfer<LongBytes>>,
     transfer: u32,
+    /// Memory of long messages.
+    spare: Spare,
     /// The long response that is on its way.
     incoming: Incoming,
     /// The last long response that came whole, and its segments: the word about it may be lost, and others wait behind
@@ -115,10 +118,15 @@ impl<D: Device> DatagramLane<D> {
         drop(held);
         let packet_bytes = theirs.packet_bytes.min(own);
         let capacity = theirs.capacity(own);
+        let spare = Spare::default();
         let driving = (setup.protocol == Protocol::Driven).then(|| {
             let limits = (capacity - PART_BYTES, config.max_message_bytes);
             let controlled = config.congestion_control && has_network;
-            let driver = Driver::new(theirs.calls, config.session_credits, limits, controlled);
+            let credits = config.session_credits.unwrap_or(match has_network {
+                true => CREDITS,
+                false => CREDITS_OF_MEMORY,
+            });
+            let driver = Driver::new(theirs.calls, credits, limits, controlled, &spare);
             Box::new(Driving::new(driver))
         });
         let mut lane = Self {
@@ -138,7 +146,12 @@ impl<D: Device> DatagramLane<D> {
             scratch: vec![0; own].into(),
             transfers: VecDeque::new(),
             transfer: 0,
-            incoming: Incoming::new(capacity - SEGMENT_HEAD_BYTES, config.max_message_bytes),
+            spare: spare.clone(),
+            incoming: Incoming::new(
+                capacity - SEGMENT_HEAD_BYTES,
+                config.max_message_bytes,
+                &spare,
+            ),
             last_whole: None,
             cancels: Vec::new(),
             releases: Vec::new(),
@@ -210,6 +223,20 @@ impl<D: Device> DatagramLane<D> {
         self.on_loss == PacketLoss::EndClient && self.fatal.load(Ordering::Relaxed)
     }
 
+    /// A long request in memory of this lane's.
+    fn own(&self, body: &mut Body<'_>) -> Result<LongBytes, CallError> {
+        match body.take() {
+            Body::Bytes(bytes) => {
+                let copied = self.spare.copied(bytes);
+                copied.map_err(|error| CallError::from(&ChannelError::memory(error.to_string())))
+            }
+            Body::Buffer(buffer) => match buffer.into_any().downcast::<LongBytes>() {
+                Ok(own) => Ok(*own),
+                Err(_) => unreachable!("a client keeps to one kind of lane"),
+            },
+        }
+    }
+
     /// When no more calls may be out.
     fn full(&self) -> Result<Option<CallId>, CallError> {
         // The session's credits bound a lane before the user's limit does: then there is only no room for now.
@@ -263,11 +290,22 @@ impl<D: Device> Lane for DatagramLane<D> {
         if self.calls.is_full() {
             return self.full();
         }
-        if let Some(driving) = &mut self.driving {
+        if self.driving.is_some() {
+            let request = match length > self.capacity {
+                true => self.own(body)?,
+                false => LongBytes::default(),
+            };
             let Some(call) = self.calls.begin(tag, self.watch.tick()) else {
                 return Ok(None);
             };
-            driving.driver.begin(call, handler, body.bytes());
+            let Some(driving) = &mut self.driving else {
+                return Ok(None);
+            };
+            if length <= self.capacity {
+                driving.driver.begin(call, handler, body.bytes());
+            } else {
+                driving.driver.begin_long(call, handler, request);
+            }
             return Ok(Some(call));
         }
         if let Some(uplink) = &mut self.uplink {
@@ -293,13 +331,7 @@ impl<D: Device> Lane for DatagramLane<D> {
             self.push(Kind::Request, handler, call, body.bytes());
             return Ok(Some(call));
         }
-        let bytes: Box<[u8]> = match body.take() {
-            Body::Bytes(bytes) => bytes.into(),
-            Body::Buffer(buffer) => match buffer.into_any().downcast::<Box<[u8]>>() {
-                Ok(own) => *own,
-                Err(_) => unreachable!("a client keeps to one kind of lane"),
-            },
-        };
+        let bytes = self.own(body)?;
         let Some(call) = self.calls.begin(tag, self.watch.tick()) else {
             return Ok(None);
         };
@@ -379,7 +411,10 @@ impl<D: Device> Lane for DatagramLane<D> {
 
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
         check_length(length, self.longest)?;
-        Ok(Box::new(vec![0; length].into_boxed_slice()))
+        let bytes = self.spare.unfilled(length);
+        Ok(Box::new(bytes.map_err(|error| {
+            CallError::from(&ChannelError::memory(error.to_string()))
+        })?))
     }
 
     fn outstanding(&self) -> usize {

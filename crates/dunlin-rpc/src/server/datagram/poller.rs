@@ -10,6 +10,7 @@ use dunlin_verbs::{thread, Device, EndpointAddress, VerbsError};
 use super::outgoing::Outgoing;
 use super::session::{Session, Tools};
 use crate::channel::datagram::endpoint::{sessions_max, Block, Route, Stock};
+use crate::channel::datagram::spare::Spare;
 use crate::channel::datagram::written::Zone;
 use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::pool::block_bytes;
@@ -24,6 +25,8 @@ use crate::server::workers::Finished;
 
 /// Datagrams taken before the responses leave.
 const POLL_BUDGET: usize = 64;
+/// The same where a SEND is a copy: no doorbell is saved by waiting, and the client goes on meanwhile.
+const POLL_BUDGET_OF_MEMORY: usize = 8;
 /// A session that was silent for so long gives its place to a newcomer when there is no other: where the device does
 /// not hear of it, a client that died says nothing.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -136,6 +139,9 @@ pub(super) struct Poller<D: Device> {
     ready: VecDeque<u32>,
     outgoing: Outgoing,
     scratch: Box<[u8]>,
+    budget: usize,
+    /// Memory of long requests.
+    spare: Spare,
     longest: usize,
     usual: usize,
     /// The time of the last check.
@@ -174,12 +180,17 @@ impl<D: Device> Poller<D> {
             handle,
             index,
             context,
-            endpoint,
             sessions: Vec::new(),
             zones: Vec::new(),
             ready: VecDeque::new(),
             outgoing: Outgoing::new(packet_bytes),
             scratch: vec![0; packet_bytes.max(block_bytes(eager))].into(),
+            budget: match endpoint.device().attributes().writes_are_messages {
+                true => POLL_BUDGET,
+                false => POLL_BUDGET_OF_MEMORY,
+            },
+            endpoint,
+            spare: Spare::default(),
             longest,
             usual: 64,
             now: thread::now(),
@@ -252,7 +263,13 @@ impl<D: Device> Poller<D> {
             zone,
         } = newcomer;
         let limits = (self.endpoint.packet_bytes(), self.longest);
-        let session = Session::new((id, number), protocol, &theirs, limits, self.now);
+        let session = Session::new(
+            (id, number),
+            protocol,
+            &theirs,
+            limits,
+            (self.now, &self.spare),
+        );
         let index = number as usize;
         if self.sessions.len() <= index {
             self.sessions.resize_with(index + 1, || None);
@@ -422,7 +439,7 @@ impl<D: Device> Poller<D> {
             let ready = &mut self.ready;
             self.endpoint.settle(|session| ready.push_back(session))?;
         }
-        for _ in 0..POLL_BUDGET {
+        for _ in 0..self.budget {
             if self.outgoing.is_full() {
                 self.outgoing.flush(&mut self.endpoint)?;
                 if self.outgoing.is_full() {

@@ -88,6 +88,8 @@ pub(super) struct Poller<D: Device> {
     failed: Vec<Failed>,
     spoilt: Vec<u32>,
     long_calls: LongCalls,
+    /// When the last pass ended, if it served somebody.
+    served_at: Option<Instant>,
     passes: u32,
     next_probe: Option<Instant>,
 }
@@ -110,6 +112,7 @@ impl<D: Device> Poller<D> {
             failed: Vec::new(),
             spoilt: Vec::new(),
             long_calls: LongCalls::new(Duration::from_nanos(rules.slice_ns)),
+            served_at: None,
             passes: 0,
             next_probe: None,
         }
@@ -404,8 +407,8 @@ impl<D: Device> Poller<D> {
         if served == 0 && self.turns.are_one_group() {
             return self.turns.fetch_late(&mut self.members, &mut self.failed);
         }
-        let now = served_at.unwrap_or_else(thread::now);
         if served == 0 || self.passes % PASSES_PER_FETCH == 0 {
+            let now = served_at.unwrap_or_else(thread::now);
             let (members, failed) = (&mut self.members, &mut self.failed);
             self.turns
                 .end_turns(now, members, &self.context, &mut self.lingering, failed);
@@ -448,10 +451,12 @@ impl<D: Device> Rounds for Poller<D> {
         self.passes = self.passes.wrapping_add(1);
         let mut served_at = None;
         let served = if self.context.workers.is_some() {
-            let began = thread::now();
+            // A pass begins when the one before it ended, unless that found nothing: then the thread may have rested.
+            let began = self.served_at.take().unwrap_or_else(thread::now);
             let served = self.serve();
             if served > 0 {
-                let now = *served_at.insert(thread::now());
+                let now = thread::now();
+                (served_at, self.served_at) = (Some(now), Some(now));
                 self.long_calls.passed(now.saturating_duration_since(began));
             }
             served

@@ -7,6 +7,7 @@ use super::timely::Timely;
 use super::{number_in, pieces, Part, FAILURE, HELD, PART_BYTES};
 use crate::channel::call_id::slot_of;
 use crate::channel::datagram::packet::Packet;
+use crate::channel::datagram::spare::{LongBytes, Spare};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 
@@ -28,8 +29,12 @@ struct Slot {
     again: bool,
     failed: bool,
     request: Vec<u8>,
+    /// The request, in its place, where it came with memory of its own.
+    long_request: Option<LongBytes>,
     requests: u32,
     response: Vec<u8>,
+    /// In its place a response of several parts.
+    long_response: LongBytes,
     /// Known with the first part of the response.
     responses: Option<u32>,
     /// Packets sent, and answers to them that have come, each in its order.
@@ -43,6 +48,14 @@ struct Slot {
 }
 
 impl Slot {
+    #[inline]
+    fn request(&self) -> &[u8] {
+        match &self.long_request {
+            None => &self.request,
+            Some(request) => request,
+        }
+    }
+
     /// Packets that may be sent, as far as is known.
     #[inline]
     fn limit(&self) -> u32 {
@@ -75,7 +88,7 @@ pub(crate) enum Heard {
 pub(crate) enum Response<'a> {
     /// In the slot's memory until its next call.
     Short(&'a [u8]),
-    Long(Box<[u8]>),
+    Long(LongBytes),
     /// The words of a failure.
     Failure(&'a [u8]),
 }
@@ -95,6 +108,8 @@ pub(crate) struct Driver {
     /// The rate, where there is a network whose queues it can be made for.
     timely: Option<Timely>,
     pacer: Pacer,
+    /// Where memory of long responses comes from.
+    spare: Spare,
 }
 
 impl Driver {
@@ -104,6 +119,7 @@ impl Driver {
         credits: usize,
         (piece, longest): (usize, usize),
         controlled: bool,
+        spare: &Spare,
     ) -> Self {
         let slot = |_| Slot {
             sent_ns: vec![0; credits].into(),
@@ -118,24 +134,34 @@ impl Driver {
             longest,
             timely: controlled.then(|| Timely::new(0)),
             pacer: Pacer::default(),
+            spare: spare.clone(),
         }
     }
 
     /// Begins a call in the slot that its number names, which no call is out in.
     #[inline]
     pub(crate) fn begin(&mut self, call: u64, handler: u16, request: &[u8]) {
+        let slot = &mut self.slots[slot_of(call)];
+        slot.request.clear();
+        slot.request.extend_from_slice(request);
+        slot.long_request = None;
+        self.begun(call, handler);
+    }
+
+    /// As [`Driver::begin`], without a copy.
+    pub(crate) fn begin_long(&mut self, call: u64, handler: u16, request: LongBytes) {
+        self.slots[slot_of(call)].long_request = Some(request);
+        self.begun(call, handler);
+    }
+
+    #[inline]
+    fn begun(&mut self, call: u64, handler: u16) {
         let index = slot_of(call) as u32;
         let slot = &mut self.slots[index as usize];
-        slot.request.clear();
-        if slot.request.capacity() > 2 * self.piece {
-            // After a long one.
-            slot.request.shrink_to(self.piece);
-        }
-        slot.request.extend_from_slice(request);
         (slot.call, slot.handler, slot.out) = (call, handler, true);
         (slot.again, slot.failed) = (false, false);
         (slot.sent, slot.got, slot.timeouts) = (0, 0, 0);
-        slot.requests = pieces(request.len(), self.piece);
+        slot.requests = pieces(slot.request().len(), self.piece);
         slot.responses = None;
         slot.response.clear();
         self.stand_in_line(index);
@@ -265,11 +291,17 @@ impl Driver {
             if part.number == 0 {
                 slot.responses = Some(parts);
                 slot.failed = part.flags & FAILURE != 0;
+                if parts > 1 {
+                    slot.long_response = self.spare.empty(part.total as usize);
+                }
             } else if slot.responses != Some(parts) {
                 let words = "a response that changes its length";
                 return Err(ChannelError::violation(words));
             }
-            slot.response.extend_from_slice(body);
+            match slot.responses {
+                Some(1) => slot.response.extend_from_slice(body),
+                _ => slot.long_response.extend_from_slice(body),
+            }
         }
         slot.got += 1;
         if slot.sent < slot.got {
@@ -288,6 +320,7 @@ impl Driver {
         slot.timeouts = 0;
         if slot.is_whole() {
             slot.out = false;
+            slot.long_request = None;
             return Ok(Heard::Whole);
         }
         if slot.has_more() {
@@ -300,13 +333,13 @@ impl Driver {
     #[inline]
     pub(crate) fn take_response(&mut self, call: u64) -> Response<'_> {
         let slot = &mut self.slots[slot_of(call)];
-        if slot.failed {
-            return Response::Failure(&slot.response);
+        let is_short = slot.responses == Some(1);
+        match (slot.failed, is_short) {
+            (true, true) => Response::Failure(&slot.response),
+            (true, false) => Response::Failure(&slot.long_response),
+            (false, true) => Response::Short(&slot.response),
+            (false, false) => Response::Long(std::mem::take(&mut slot.long_response)),
         }
-        if slot.responses == Some(1) {
-            return Response::Short(&slot.response);
-        }
-        Response::Long(std::mem::take(&mut slot.response).into())
     }
 
     /// Lets calls without an answer for too long go back to their first packet without one (eRPC §5.3: go-back-N).
@@ -335,9 +368,10 @@ impl Driver {
 
 fn put_request(slot: &Slot, number: u32, piece: usize, packet: &mut Packet) {
     let start = number as usize * piece;
-    let body = &slot.request[start..slot.request.len().min(start + piece)];
+    let request = slot.request();
+    let body = &request[start..request.len().min(start + piece)];
     let part = Part {
-        total: slot.request.len() as u32,
+        total: request.len() as u32,
         number,
         flags: 0,
     };

@@ -25,6 +25,9 @@ mod timely;
 
 /// Packets of a session on their way at once, by default (eRPC §4.3.1).
 pub(crate) const CREDITS: usize = 8;
+/// The same by default where nothing is sent over a network, whose queues they would be for: as many as there are
+/// RECEIVEs.
+pub(crate) const CREDITS_OF_MEMORY: usize = crate::channel::datagram::CALLS;
 /// Bytes before a piece.
 pub(crate) const PART_BYTES: usize = 12;
 

@@ -5,6 +5,7 @@ use super::client::put_part;
 use super::{pieces, Part, FAILURE, HELD};
 use crate::channel::call_id::slot_of;
 use crate::channel::datagram::packet::Packet;
+use crate::channel::datagram::spare::{LongBytes, Spare};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::memory;
@@ -30,7 +31,7 @@ struct Slot {
     got: u32,
     /// Bytes of the request, as its first part says, and those that have come.
     total: u32,
-    request: Vec<u8>,
+    request: LongBytes,
     /// There was no memory for them.
     starved: bool,
     /// The response in the first bytes: so many.
@@ -49,7 +50,7 @@ pub(crate) enum Step {
     /// It is answered by a credit.
     Credit(u32),
     /// The request is whole: in this one packet, or in several.
-    Run(Option<Box<[u8]>>),
+    Run(Option<LongBytes>),
     /// The request is whole, and there was no memory for so many bytes.
     Starved(usize),
     /// It came again, while the handler runs.
@@ -68,6 +69,8 @@ pub(crate) struct Answerer {
     kept: usize,
     /// Bytes of requests of more than one part that are coming, as far as they will come.
     coming: usize,
+    /// Where memory of long requests comes from.
+    spare: Spare,
 }
 
 /// Bytes of requests that come at once; one that is alone comes however long it is.
@@ -75,13 +78,14 @@ const COMING_MAX: usize = 64 << 20;
 
 impl Answerer {
     /// For as many calls, with requests of up to `longest` bytes in pieces of `piece`.
-    pub(crate) fn new(calls: usize, piece: usize, longest: usize) -> Self {
+    pub(crate) fn new(calls: usize, piece: usize, longest: usize, spare: &Spare) -> Self {
         Self {
             slots: (0..calls).map(|_| Slot::default()).collect(),
             piece,
             longest,
             kept: 0,
             coming: 0,
+            spare: spare.clone(),
         }
     }
 
@@ -158,6 +162,9 @@ impl Answerer {
         }
         slot.got += 1;
         if last > 0 {
+            if part.number == 0 {
+                slot.request = self.spare.empty(part.total as usize);
+            }
             // What it says of its length costs memory only as its bytes come.
             if !slot.starved && memory::reserve(&mut slot.request, body.len()).is_ok() {
                 slot.request.extend_from_slice(body);
@@ -169,7 +176,7 @@ impl Answerer {
                 if part.number > 0 {
                     self.coming -= coming_of(slot);
                 }
-                slot.request = Vec::new();
+                slot.request = LongBytes::default();
                 slot.starved = true;
             }
         }
@@ -181,7 +188,7 @@ impl Answerer {
         if slot.starved {
             return Ok(Step::Starved(slot.total as usize));
         }
-        let whole = (last > 0).then(|| std::mem::take(&mut slot.request).into());
+        let whole = (last > 0).then(|| std::mem::take(&mut slot.request));
         Ok(Step::Run(whole))
     }
 
@@ -275,7 +282,7 @@ fn forget(slot: &mut Slot, call: u64, piece: usize) {
     if slot.response.len() > piece {
         slot.response = Vec::new();
     }
-    slot.request.clear();
+    slot.request = LongBytes::default();
     slot.starved = false;
     (slot.call, slot.stage) = (call, Stage::Coming);
     (slot.got, slot.length, slot.flags, slot.sent) = (0, 0, 0, 0);

@@ -9,6 +9,7 @@ use super::server::{Answerer, Step};
 use super::{pieces, Part, PART_BYTES};
 use crate::channel::call_id::{call_id, generation_of, slot_of};
 use crate::channel::datagram::packet::{Cursor, Head, Packet};
+use crate::channel::datagram::spare::Spare;
 use crate::channel::message::{Header, Kind};
 
 const PACKET: usize = 256;
@@ -126,7 +127,8 @@ impl Server {
                 Step::Run(whole) => {
                     self.next[slot] = generation.wrapping_add(1);
                     *self.executed.entry(header.call).or_default() += 1;
-                    let request = whole.map_or_else(|| payload[PART_BYTES..].to_vec(), Vec::from);
+                    let request = whole
+                        .map_or_else(|| payload[PART_BYTES..].to_vec(), |whole| whole.to_vec());
                     let done = now + if header.call % 3 == 0 { 7_000_000 } else { 0 };
                     self.working.push((done, header.call, request));
                 }
@@ -168,9 +170,15 @@ fn run(
         lost,
         ..Network::default()
     };
-    let mut driver = Driver::new(CALLS, credits, (PIECE, 1 << 20), controlled);
+    let mut driver = Driver::new(
+        CALLS,
+        credits,
+        (PIECE, 1 << 20),
+        controlled,
+        &Spare::default(),
+    );
     let mut server = Server {
-        answerer: Answerer::new(CALLS, PIECE, 1 << 20),
+        answerer: Answerer::new(CALLS, PIECE, 1 << 20, &Spare::default()),
         next: vec![0; CALLS],
         executed: BTreeMap::new(),
         working: Vec::new(),
@@ -263,11 +271,11 @@ proptest! {
                 prop_assert!(part.total <= 2000 && body.len() <= PIECE);
             }
             for kind in [Kind::CreditReturn, Kind::ResponsePart] {
-                let mut driver = Driver::new(2, 4, (PIECE, 2000), true);
+                let mut driver = Driver::new(2, 4, (PIECE, 2000), true, &Spare::default());
                 driver.begin(0, 1, &[0; 500]);
                 driver.put(&mut Packet::new(PACKET), 0);
                 let _ = driver.hear(Header::new(kind, 0, 0, bytes.len()), bytes, 5);
-                let mut answerer = Answerer::new(2, PIECE, 2000);
+                let mut answerer = Answerer::new(2, PIECE, 2000, &Spare::default());
                 for is_new in [true, false] {
                     let _ = answerer.take(Header::new(Kind::RequestPart, 1, 1, bytes.len()), bytes, is_new);
                 }
@@ -288,7 +296,7 @@ fn without_loss_each_packet_is_sent_once() {
 
 #[test]
 fn a_server_that_changes_a_response_is_found_out() {
-    let mut driver = Driver::new(1, 4, (PIECE, 2000), false);
+    let mut driver = Driver::new(1, 4, (PIECE, 2000), false, &Spare::default());
     driver.begin(0, 1, b"short");
     let mut packet = Packet::new(PACKET);
     assert!(driver.put(&mut packet, 0) && !driver.put(&mut Packet::new(PACKET), 0));

@@ -1,24 +1,23 @@
 //! The server's side of a message pool, for one client: finds requests in the client's zone, answers them into the
 //! client's memory, and tells it about its turns.
 
+mod answers;
 mod turns;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
-use dunlin_verbs::{
-    Access, Completion, Device, Operation, Payload, QueuePair, Region, RemoteAddress, Segment, Work,
-};
+use dunlin_verbs::{Completion, Device, PeerMemory, QueuePair, Region, RemoteAddress, Work};
 
 use super::batch::Batch;
-use super::block::{Blocks, Draft, Look, Seals};
+use super::block::{Blocks, Draft, Look, Seals, LINE_BYTES};
 use super::scan::Scan;
 use super::turn::{Entry, Turn};
-use super::{Mapping, BLOCKS, CALLS, ENTRY_RING, EVENT};
+use super::{bits, Mapping, BLOCKS, CALLS, ENTRY_RING};
 use crate::channel::call_id::{generation_of, slot_of};
 use crate::channel::carrier::Carrier;
 use crate::channel::message::{Header, Kind};
-use crate::channel::{Channel, ChannelError, Exchange};
+use crate::channel::{Channel, ChannelError, Exchange, Mapped};
 use crate::effort;
 
 /// Looks at a block whose message does not become whole, before the turn ends so that it is fetched.
@@ -57,6 +56,10 @@ pub(crate) struct TurnLoad {
 pub(crate) struct ServedPool<D: Device> {
     pub(super) carrier: Carrier<D>,
     pub(super) theirs: Theirs,
+    /// Its answers, where they are mapped here and were written once.
+    pub(super) peer_answers: Option<Mapped<D>>,
+    /// Bytes of the last message that was stored there.
+    pub(super) usual: usize,
     /// Offset of the endpoint entry in the region, and of the first zone.
     pub(super) entry_at: usize,
     pub(super) zones_at: usize,
@@ -220,80 +223,6 @@ impl<D: Device> ServedPool<D> {
         self.spoilt
     }
 
-    /// WRITEs a message whose payload stands in the draft into a block of the client.
-    #[inline]
-    fn write(&mut self, block: usize, header: Header, turn: u64) -> Result<(), ChannelError> {
-        let message = self.draft.finish(header, turn, &self.writes, block);
-        let length = message.len();
-        let at = (block + 1) * self.theirs.answer_bytes - length;
-        let write = Operation::Write {
-            remote: self.theirs.answers.plus(at as u64),
-            immediate: None,
-        };
-        let flags = self.carrier.next_flags();
-        let posted;
-        if length <= self.carrier.inline_bytes {
-            let message = Payload::Inline(message);
-            posted = self.carrier.post_write(write, message, flags)?;
-        } else {
-            if self.staging.is_none() {
-                self.staging = Some(
-                    self.carrier
-                        .device
-                        .allocate_region(
-                            &self.carrier.domain,
-                            (EVENT + 1) * self.theirs.answer_bytes,
-                            Access::LOCAL_WRITE,
-                        )
-                        .map_err(|error| ChannelError::memory(error.to_string()))?,
-                );
-            }
-            let Some(staging) = &self.staging else {
-                return Ok(());
-            };
-            // An answer stands here until the client puts its next request into the block, which it does when it has
-            // the answer.
-            staging.memory().write(at, message);
-            D::charge(Work::Copy(length));
-            let segment = [Segment {
-                region: staging,
-                offset: at,
-                length,
-            }];
-            let message = Payload::Segments(&segment);
-            posted = self.carrier.post_write(write, message, flags)?;
-        }
-        self.unflushed = true;
-        // There were entries for whatever answers a message when it was taken.
-        match posted {
-            true => Ok(()),
-            false => Err(ChannelError::queue_pair(
-                "an answer without an entry".to_owned(),
-            )),
-        }
-    }
-
-    /// Answers, with a word about the turn.
-    #[inline]
-    fn answer(&mut self, block: usize, header: Header) -> Result<(), ChannelError> {
-        D::charge(effort::SERVED);
-        D::charge(effort::SEALED);
-        D::charge(Work::Copy(header.length as usize));
-        self.working &= !(1 << block);
-        // The last answer of a turn carries its end (§3.3), unless there is more to say than it has room for. To a
-        // call: a word that came twice is answered twice, and the client looks for one answer.
-        let is_call = block < CALLS;
-        let over = is_call
-            && self.ending
-            && self.active
-            && self.working == 0
-            && (!self.patient || self.batch.is_whole())
-            && !self.has_message();
-        self.told |= is_call;
-        self.told_over |= over;
-        self.write(block, header, self.turn_word(over))
-    }
-
     /// Whether there is something in the zone that was not looked at.
     fn has_message(&self) -> bool {
         let Some(place) = self.place.filter(|_| self.active) else {
@@ -301,6 +230,27 @@ impl<D: Device> ServedPool<D> {
         };
         let (blocks, memory) = (self.blocks(place), self.carrier.inlet.memory());
         (0..BLOCKS).any(|block| blocks.is_new(memory, block, self.seen[block]))
+    }
+
+    /// Finds out which of the blocks that are to be looked at hold something new, and asks for what its answers will be
+    /// stored into: their last lines are the client's, which polls them, but those before are wanted here.
+    #[inline]
+    fn find(&mut self, place: u16) {
+        let (blocks, memory, seen) = (self.blocks(place), self.carrier.inlet.memory(), &self.seen);
+        let answers = self
+            .peer_answers
+            .as_ref()
+            .filter(|_| self.usual > LINE_BYTES);
+        let bytes = self.theirs.answer_bytes;
+        self.scan.keep(|left| {
+            let new = blocks.news(memory, left, seen);
+            if let Some(answers) = answers {
+                bits(new).for_each(|block| {
+                    answers.expect((block + 1) * bytes - 2 * LINE_BYTES, LINE_BYTES);
+                });
+            }
+            new
+        });
     }
 
     /// Takes the request in a block, if a new one is there.
@@ -480,8 +430,14 @@ impl<D: Device> Channel for ServedPool<D> {
             return Ok(None);
         };
         // The only word of a client with static mapping that is not in its zone.
-        if self.rings.is_none() && self.scan.begin() {
-            self.new_entry()?;
+        if self.rings.is_none() {
+            let begins = !self.scan.is_open();
+            if self.scan.begin() {
+                self.new_entry()?;
+            }
+            if D::QueuePair::MAPS_PEERS && begins {
+                self.find(place);
+            }
         }
         // What is taken is answered at once, if it is no call.
         while self.carrier.reserve(ANSWERS)? {

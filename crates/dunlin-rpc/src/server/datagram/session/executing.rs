@@ -7,6 +7,7 @@ use dunlin_verbs::{Device, Work};
 use super::{Session, Tools};
 use crate::channel::buffers::{Bytes, BytesMut};
 use crate::channel::call_id::slot_of;
+use crate::channel::datagram::spare::LongBytes;
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::error::{FailureReason, WireFailure};
@@ -30,18 +31,18 @@ impl Exporter for NoExports {
 
 /// A request that a worker can have.
 pub(super) trait Kept {
-    fn kept(self) -> Result<Box<[u8]>, NoMemory>;
+    fn kept(self) -> Result<Box<dyn Bytes>, NoMemory>;
 }
 
 impl Kept for &[u8] {
-    fn kept(self) -> Result<Box<[u8]>, NoMemory> {
-        memory::copied(self)
+    fn kept(self) -> Result<Box<dyn Bytes>, NoMemory> {
+        Ok(Box::new(memory::copied(self)?))
     }
 }
 
-impl Kept for Box<[u8]> {
-    fn kept(self) -> Result<Box<[u8]>, NoMemory> {
-        Ok(self)
+impl Kept for LongBytes {
+    fn kept(self) -> Result<Box<dyn Bytes>, NoMemory> {
+        Ok(Box::new(self))
     }
 }
 
@@ -86,7 +87,7 @@ impl Session {
                 self.run(function.as_ref(), header, payload.as_ref(), tools)
             }
             Some(Execution::Worker(_)) => match payload.kept() {
-                Ok(payload) => self.hand_out(header.call, header.handler, Box::new(payload), tools),
+                Ok(payload) => self.hand_out(header.call, header.handler, payload, tools),
                 Err(error) => self.refuse(header.call, WireFailure::no_memory(error), tools),
             },
             None => self.fail_unknown(header.call, header.handler, tools),

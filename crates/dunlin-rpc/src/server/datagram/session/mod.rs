@@ -23,6 +23,7 @@ use crate::channel::datagram::packet::{Cursor, Head};
 use crate::channel::datagram::segments::{
     count_in, Arrived, Incoming, Transfer, SEGMENT_HEAD_BYTES,
 };
+use crate::channel::datagram::spare::Spare;
 use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
@@ -83,7 +84,7 @@ impl Session {
         protocol: Protocol,
         theirs: &Greeting,
         (own_packet, longest_request): (usize, usize),
-        now: Instant,
+        (now, spare): (Instant, &Spare),
     ) -> Self {
         let slot = Slot {
             next: 0,
@@ -105,10 +106,10 @@ impl Session {
             transfers: VecDeque::new(),
             transfer: 0,
             transfer_bytes: 0,
-            incoming: Incoming::new(capacity - SEGMENT_HEAD_BYTES, longest_request),
+            incoming: Incoming::new(capacity - SEGMENT_HEAD_BYTES, longest_request, spare),
             answerer: (protocol == Protocol::Driven).then(|| {
                 let piece = capacity - PART_BYTES;
-                Box::new(Answerer::new(theirs.calls, piece, longest_request))
+                Box::new(Answerer::new(theirs.calls, piece, longest_request, spare))
             }),
             on_workers: 0,
             cancelled: Vec::new(),
