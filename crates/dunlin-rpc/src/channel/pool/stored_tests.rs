@@ -6,6 +6,7 @@ use dunlin_shm::ShmDevice;
 
 use super::tests::{answer, answers, begin_turn, call, request, taken, Pools};
 use super::{PoolChannel, PoolMemory, ServedPool};
+use crate::channel::call_id::slot_of;
 use crate::channel::message::Kind;
 use crate::channel::Channel;
 
@@ -53,7 +54,7 @@ fn messages_are_stored_once_the_peer_is_mapped() {
             while let Some(header) = client.receive().unwrap() {
                 answered.push((header.call, client.payload(header).to_vec()));
             }
-            answered.sort_by_key(|&(call, _)| call as u32);
+            answered.sort_by_key(|&(call, _)| slot_of(call));
             assert_eq!(answered, expected);
         }
         assert_eq!((client.carrier.posted, served.carrier.posted), posted);

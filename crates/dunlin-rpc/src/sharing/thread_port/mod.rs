@@ -18,7 +18,7 @@ use dunlin_verbs::{thread, VerbsError};
 
 use looking::{LOOKS, RESTS_FOR_MAIL};
 
-use super::calls::{slot_of, Calls};
+use super::calls::{port_of, slot_of, Calls};
 use super::combining::{Node, Outcome};
 use super::handle::{Handle, Placed};
 use super::lane::{Exported, SharedLane};
@@ -265,7 +265,7 @@ impl Lane for ThreadPort {
     }
 
     fn abandon(&mut self, call: CallId) {
-        if call >> 48 != u64::from(self.port.id) || !self.calls.abandon(call) {
+        if port_of(call) != usize::from(self.port.id) || !self.calls.abandon(call) {
             return;
         }
         // Only a courtesy: when there is no room the server simply answers in vain.
