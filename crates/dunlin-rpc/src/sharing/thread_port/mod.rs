@@ -278,12 +278,15 @@ impl Lane for ThreadPort {
 
     #[inline]
     fn rest(&mut self) {
-        // News wake who has looked for them; who found another at it looks again when that one is done.
-        if thread::is_simulated() && self.looked {
+        if !thread::is_simulated() {
+            thread::idle(REST, false);
+        } else if self.looked {
+            // News wake who has looked for them.
             let apart = self.handle.is_dispatched() && self.looks.count() > RESTS_FOR_MAIL;
             self.port.rest(self.handle.is_crowded() || apart);
         } else {
-            thread::idle(REST, false);
+            // Who found another at it looks again when that one is done: nothing that it has looked at will wake it.
+            thread::relax();
         }
     }
 
