@@ -360,6 +360,24 @@ fn each_message_is_answered_by_one() {
     assert_eq!(bench.stop(), (0, 0));
 }
 
+/// Threads that share the queue pairs of a card look for each other's answers themselves with `auto`, and lose nothing to
+/// `flock`, which has a dispatcher for that: who found another at it looks again as soon as that one is done.
+#[test]
+fn threads_without_a_dispatcher_lose_nothing_by_it() {
+    let rate = |preset, dispatched| {
+        let plan = RpcPlan {
+            dispatched,
+            ..RpcPlan::flock(preset, 16, 1)
+        };
+        let bench = RpcBench::new(cluster(9, 3), plan);
+        let result = bench.measure(100_000, 300_000, 200_000);
+        assert_eq!(bench.stop(), (0, 0));
+        result.mops
+    };
+    let (auto, flock) = (rate(Preset::Auto, false), rate(Preset::Flock, true));
+    assert!(auto > 0.9 * flock, "auto makes {auto} M/s, flock {flock}");
+}
+
 /// A thread that waits for a dispatcher which waits for its core lets it run, long before its slice of 3 ms is over.
 #[test]
 fn a_dispatcher_may_share_the_core_of_its_threads() {
