@@ -71,9 +71,9 @@ const AUTO_LANES: usize = 32;
 const AUTO_REQUEST_BYTES: u64 = 300;
 
 /// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's,
-/// which may never call, and two more, which are workers' or pipelines'. When a fourth is asked for all threads share,
+/// which may never call, and three more, which are workers' or pipelines'. When a fifth is asked for all threads share,
 /// from then on: eight that do make three times the calls of eight that do not, when they outnumber the cores.
-pub(crate) const AUTO_OWN_LANES: usize = 3;
+pub(crate) const AUTO_OWN_LANES: usize = 4;
 
 /// Calls that a pipeline keeps out from which on it has a lane of its own with the preset `auto`, where queue pairs are
 /// memory: so many fill a message by themselves. Below, threads that share a core change places less often when whoever

@@ -1,5 +1,5 @@
-//! The preset that users get without choosing, on shared memory: a client's first three lanes are one thread's each,
-//! and a fourth makes all share.
+//! The preset that users get without choosing, on shared memory: a client's first four lanes are one thread's each,
+//! and a fifth makes all share.
 
 mod common;
 
@@ -35,50 +35,53 @@ impl Worker {
 }
 
 #[test]
-fn four_threads_share_what_three_did_not() {
+fn five_threads_share_what_four_did_not() {
     let server = common::serve_echo();
     let client = Client::builder().lanes(1);
     let client = client.connect(&server.address().to_string()).unwrap();
     assert_eq!(client.info().preset, Preset::Auto);
-    let [second, third, fourth] = [(); 3].map(|()| Worker::new(&client));
+    let [second, third, fourth, fifth] = [(); 4].map(|()| Worker::new(&client));
     assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
-    assert_eq!(second.call().unwrap(), b"x");
-    assert_eq!(third.call().unwrap(), b"x");
+    for worker in [&second, &third, &fourth] {
+        assert_eq!(worker.call().unwrap(), b"x");
+    }
     assert!(client.figures().is_none(), "nobody shares");
     let own = || server.connections();
-    eventually("one lane each", || own() == 3);
-    assert_eq!(fourth.call().unwrap(), b"x");
+    eventually("one lane each", || own() == 4);
+    assert_eq!(fifth.call().unwrap(), b"x");
     let handle = client.figures().expect("there is a handle now");
     assert_eq!(handle.threads, 1);
     // The others come to it with their next call, and their own lanes end.
-    assert_eq!(second.call().unwrap(), b"x");
-    assert_eq!(third.call().unwrap(), b"x");
+    for worker in [&second, &third, &fourth] {
+        assert_eq!(worker.call().unwrap(), b"x");
+    }
     assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
-    assert_eq!(client.figures().unwrap().threads, 4);
+    assert_eq!(client.figures().unwrap().threads, 5);
     eventually("one lane for all", || own() == 1);
     assert_eq!(server.statistics().violations, 0);
 }
 
 #[test]
-fn a_fourth_that_is_refused_takes_nothing_from_the_three() {
+fn a_fifth_that_is_refused_takes_nothing_from_the_four() {
     let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
     let server = server.handle(ECHO, |request, reply| reply.write(request.payload()));
-    let server = server.max_connections(3).serve().unwrap();
+    let server = server.max_connections(4).serve().unwrap();
     let client = Client::connect(&server.address().to_string()).unwrap();
-    let [second, third, fourth] = [(); 3].map(|()| Worker::new(&client));
+    let [second, third, fourth, fifth] = [(); 4].map(|()| Worker::new(&client));
     for _ in 0..3 {
-        assert_eq!(second.call().unwrap(), b"x");
-        assert_eq!(third.call().unwrap(), b"x");
+        for worker in [&second, &third, &fourth] {
+            assert_eq!(worker.call().unwrap(), b"x");
+        }
         assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
-        let refused = fourth.call().unwrap_err();
+        let refused = fifth.call().unwrap_err();
         assert!(matches!(refused, CallError::Connect(_)), "{refused}");
     }
-    assert_eq!(server.connections(), 3);
+    assert_eq!(server.connections(), 4);
     assert!(client.figures().is_none());
     // When one of them is gone there is room, and it is one thread's own again.
     drop(second);
-    eventually("the second is gone", || server.connections() == 2);
-    assert_eq!(fourth.call().unwrap(), b"x");
+    eventually("the second is gone", || server.connections() == 3);
+    assert_eq!(fifth.call().unwrap(), b"x");
     assert!(client.figures().is_none());
 }
 
