@@ -360,8 +360,8 @@ fn each_message_is_answered_by_one() {
     assert_eq!(bench.stop(), (0, 0));
 }
 
-/// Threads that share the queue pairs of a card look for each other's answers themselves with `auto`, and lose nothing to
-/// `flock`, which has a dispatcher for that: who found another at it looks again as soon as that one is done.
+/// Threads that share the queue pairs of a card look for each other's answers themselves with `auto`, and lose nothing
+/// to `flock`, which has a dispatcher for that: who found another at it looks again as soon as that one is done.
 #[test]
 fn threads_without_a_dispatcher_lose_nothing_by_it() {
     let rate = |preset, dispatched| {

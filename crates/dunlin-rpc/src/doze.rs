@@ -1,5 +1,5 @@
-//! How a thread falls asleep, whoever it is: a caller that waits, a poller, the thread of a connection handle, the driver
-//! of futures.
+//! How a thread falls asleep, whoever it is: a caller that waits, a poller, the thread of a connection handle, the
+//! driver of futures.
 //!
 //! It tells its peers, and may not sleep before they are known to have heard of it: a peer that has not wakes nobody.
 //! Then it looks on for longer than a store takes to become visible anywhere, looks for failures, which messages do not

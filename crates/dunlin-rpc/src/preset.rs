@@ -44,8 +44,8 @@ pub enum Preset {
     Herd,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs
     /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where a WRITE is not a message of
-    /// the network (shared memory, soft-RoCE) the first three threads have a lane each, as `plain`, and share from the
-    /// fourth on; on a device without RC what goes over datagrams.
+    /// the network (shared memory, soft-RoCE) the first four lanes are one thread's each, as with `plain`, and all
+    /// share from the fifth on; on a device without RC what goes over datagrams.
     #[default]
     Auto,
 }

@@ -22,7 +22,8 @@ pub(crate) const CREDITS_PARAMETER: &str = "credits";
 pub(crate) const GROUP_PARAMETER: &str = "group";
 /// The group that another server told it: here it may be any, if there are not so many.
 pub(crate) const GROUP_WISH_PARAMETER: &str = "group-wish";
-/// Where a grant's word, whose lower half counts credits, says what the server thinks of the lane: bits of [`Standing`].
+/// Where a grant's word, whose lower half counts credits, says what the server thinks of the lane: bits of
+/// [`Standing`].
 pub(crate) const STANDING_SHIFT: u32 = 32;
 /// Where it counts the reports of one-sided operations that were taken, in eight bits.
 pub(crate) const REPORTS_SHIFT: u32 = 40;

@@ -1,12 +1,12 @@
 //! The client core: what a server's messages mean, on any channel, and for calls in any table.
 //!
-//! It stands between a [`Channel`] below and the calls that are out above ([`Outstanding`]): a lane of one thread has them
-//! in a table of its own, those of a shared lane belong to many threads. No threads, no clocks, no waiting.
+//! It stands between a [`Channel`] below and the calls that are out above ([`Outstanding`]): a lane of one thread has
+//! them in a table of its own, those of a shared lane belong to many threads. No threads, no clocks, no waiting.
 
 use super::lane::{Answer, CallId};
 use crate::channel::buffers::Landed;
 use crate::channel::carrier::Finished;
-use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
+use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError};
 use crate::error::{CallError, WireFailure};
 
@@ -126,14 +126,7 @@ impl<C: Channel> ClientCore<C> {
 
     fn fetch(&mut self, header: Header, calls: &mut impl Outstanding) -> Result<(), ChannelError> {
         calls.begin_fetch(header.call)?;
-        let mut descriptor = [0; DESCRIPTOR_BYTES];
-        let payload = self.channel.payload(header);
-        if payload.len() != descriptor.len() {
-            return Err(ChannelError::violation(
-                "a long message without a descriptor",
-            ));
-        }
-        descriptor.copy_from_slice(payload);
+        let descriptor = self.channel.descriptor(header)?;
         match self.channel.fetch(header.call, &descriptor) {
             Err(error) if error.is_memory() => {
                 // The server need not keep it.

@@ -16,8 +16,8 @@ const GENERATION_SHIFT: u32 = 32;
 struct Slot {
     /// Its owner's name for the call; of a free slot, the next one that is free.
     tag: u64,
-    /// `generation (32 bits) | marks | state`: one comparison tells whether an answer is for a call that is waited for and
-    /// has no marks, as nearly all are.
+    /// `generation (32 bits) | marks | state`: one comparison tells whether an answer is for a call that is waited for
+    /// and has no marks, as nearly all are.
     word: u64,
 }
 
@@ -67,8 +67,8 @@ impl<E: Copy + Default> Slots<E> {
         Self::named(most, u32::MAX)
     }
 
-    /// Of `most` calls, whose names have 16 bits for the generation: they go into short headers. A channel that brings each
-    /// message once needs generations only to notice a peer that does not answer honestly.
+    /// Of `most` calls, whose names have 16 bits for the generation: they go into short headers. A channel that brings
+    /// each message once needs generations only to notice a peer that does not answer honestly.
     pub(crate) fn with_short_names(most: usize) -> Self {
         Self::named(most, u32::from(u16::MAX))
     }
@@ -155,8 +155,8 @@ impl<E: Copy + Default> Slots<E> {
         self.out -= 1;
     }
 
-    /// Frees the slot of a call that is waited for and has no marks, and says whose it was. `None`: it is another, if it is
-    /// one; [`Slots::finish`] knows.
+    /// Frees the slot of a call that is waited for and has no marks, and says whose it was. `None`: it is another, if
+    /// it is one; [`Slots::finish`] knows.
     #[inline(always)]
     pub(crate) fn finish_waiting(&mut self, call: CallId) -> Option<u64> {
         let slot = self.slots.get(slot_of(call))?;

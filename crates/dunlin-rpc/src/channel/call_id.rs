@@ -1,8 +1,8 @@
 //! Names of calls: who asks names a call, and the answer has the same name.
 //!
 //! `generation | slot (16 bits)`: the slot is a place in the asker's table of calls, and each call in it has a new
-//! generation, so that a late answer is never taken for another call's. Generations have 16 bits where a name has to fit
-//! into a short header of a ring, else 32. (Threads that share lanes put more into their names; see
+//! generation, so that a late answer is never taken for another call's. Generations have 16 bits where a name has to
+//! fit into a short header of a ring, else 32. (Threads that share lanes put more into their names; see
 //! `sharing/calls.rs`.)
 
 /// A call's name.

@@ -209,8 +209,8 @@ impl Inbox {
         Ok(Some(header))
     }
 
-    /// Takes the next message of the open batch, which has one, if it has a short header of this kind. All others are left
-    /// to [`Inbox::take`].
+    /// Takes the next message of the open batch, which has one, if it has a short header of this kind. All others are
+    /// left to [`Inbox::take`].
     ///
     /// # Errors
     /// As for [`Inbox::take`].

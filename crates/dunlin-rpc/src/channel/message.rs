@@ -153,12 +153,6 @@ impl Header {
         fits.then(|| ShortHeader::new(kind, self.handler, self.call, self.length).encode())
     }
 
-    /// Bytes of its header in a ring.
-    #[inline]
-    pub(crate) fn bytes(&self) -> usize {
-        self.short().map_or(HEADER_BYTES, |short| short.len())
-    }
-
     #[inline(always)]
     fn short_kind(&self) -> Option<ShortKind> {
         match self.kind {
@@ -168,8 +162,8 @@ impl Header {
         }
     }
 
-    /// Reads what a peer wrote at the beginning of these bytes of a ring: the header, and how many bytes it has. `None`: it
-    /// is none.
+    /// Reads what a peer wrote at the beginning of these bytes of a ring: the header, and how many bytes it has.
+    /// `None`: it is none.
     pub(crate) fn first(bytes: &[u8]) -> Option<(Self, usize)> {
         for kind in [ShortKind::Request, ShortKind::Response] {
             if let Some(short) = ShortHeader::read(kind, *bytes.first_chunk()?) {

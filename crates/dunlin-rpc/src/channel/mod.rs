@@ -37,7 +37,7 @@ mod room_tests;
 
 use buffers::{Buffer, BufferPool};
 use carrier::Carrier;
-use message::{Descriptor, Header, Kind};
+use message::{Descriptor, Header, Kind, DESCRIPTOR_BYTES};
 use ring::RingChannel;
 
 /// What two sides tell each other: numbers by name.
@@ -115,10 +115,10 @@ pub(crate) trait Channel:
     /// Takes the next message.
     fn receive(&mut self) -> Result<Option<Header>, ChannelError>;
 
-    /// Gives short requests that have come to `run`, in order, each with room for its answer, and puts the answer on its
-    /// way when `run` says how long it is. Ends when there are no more, or no room, or `most` messages were taken, or at
-    /// a message that `run` did not answer, or is none of these: that was received as by [`Channel::receive`] and is
-    /// said. Says how many were taken.
+    /// Gives short requests that have come to `run`, in order, each with room for its answer, and puts the answer on
+    /// its way when `run` says how long it is. Ends when there are no more, or no room, or `most` messages were taken,
+    /// or at a message that `run` did not answer, or is none of these: that was received as by [`Channel::receive`] and
+    /// is said. Says how many were taken.
     #[inline]
     fn serve(
         &mut self,
@@ -152,8 +152,9 @@ pub(crate) trait Channel:
         Ok((most, None))
     }
 
-    /// Gives the short answers that have come to `answer`, in order, until there are no more, `most` messages were taken,
-    /// or one of another kind came: that was received like by [`Channel::receive`] and is said. Says how many were taken.
+    /// Gives the short answers that have come to `answer`, in order, until there are no more, `most` messages were
+    /// taken, or one of another kind came: that was received like by [`Channel::receive`] and is said. Says how many
+    /// were taken.
     #[inline]
     fn take_answers(
         &mut self,
@@ -174,6 +175,15 @@ pub(crate) trait Channel:
 
     /// The payload of the message that was received last.
     fn payload(&self, header: Header) -> &[u8];
+
+    /// The descriptor of the long message that was received last.
+    ///
+    /// # Errors
+    /// When its payload has another length.
+    fn descriptor(&self, header: Header) -> Result<[u8; DESCRIPTOR_BYTES], ChannelError> {
+        let payload = self.payload(header).try_into();
+        payload.map_err(|_| ChannelError::violation("a long message without a descriptor"))
+    }
 
     /// Whether a message has begun to arrive.
     fn has_arrival(&self) -> bool;

@@ -98,8 +98,8 @@ pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
     }
     let (sleeps, late) = crate::doze::sleeps();
     assert!(sleeps > 0, "nobody slept");
-    // Each round has two calls at least that find somebody asleep. One sleep or another may end by its bound at the very
-    // moment when something comes.
+    // Each round has two calls at least that find somebody asleep. One sleep or another may end by its bound at the
+    // very moment when something comes.
     let late = late - late_before;
     assert!(
         late < u64::from(ROUNDS / 2),

@@ -40,8 +40,7 @@ impl Counters {
     /// One more request. Each poller counts its own, so the addition never meets another core's.
     #[inline]
     pub(super) fn request(&self) {
-        let seen = self.requests.load(Ordering::Relaxed);
-        self.requests.store(seen + 1, Ordering::Relaxed);
+        self.requests(1);
     }
 
     /// So many more.

@@ -1,9 +1,9 @@
 //! The calls of a port as its owner sees them, and their names. What others see of them is the port's.
 //!
 //! A call's name is FLOCK's thread id and sequence id (§4.1), in as many bits as a short header has for it:
-//! `generation (8 bits) | slot (12) | port (12)`. The port is the thread's. A slot has a new generation for each call, so
-//! that an answer which no honest server would send is noticed: a lane brings each answer once, and the slot of a call
-//! that nobody waits for any more is free only when its answer has come.
+//! `generation (8 bits) | slot (12) | port (12)`. The port is the thread's. A slot has a new generation for each call,
+//! so that an answer which no honest server would send is noticed: a lane brings each answer once, and the slot of a
+//! call that nobody waits for any more is free only when its answer has come.
 
 use super::ports::Port;
 use crate::call::slots::Slots;

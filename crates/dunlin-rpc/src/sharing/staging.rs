@@ -4,7 +4,7 @@
 use super::calls::slot_of;
 use super::combining::Run;
 use crate::call::lane::OPERATIONS_STAGED;
-use crate::channel::message::{self, Header, DESCRIPTOR_BYTES};
+use crate::channel::message::{self, Header, DESCRIPTOR_BYTES, HEADER_BYTES};
 use crate::channel::one_sided::OneSided;
 use crate::channel::outbox::copy;
 
@@ -109,7 +109,8 @@ impl Staging {
 
     /// The same for a long request, whose payload is a descriptor of memory of the lane.
     pub(super) fn push_long_call(&mut self, header: Header, descriptor: &[u8; DESCRIPTOR_BYTES]) {
-        let at = self.used + header.bytes();
+        // Such a message has no short header.
+        let at = self.used + HEADER_BYTES;
         self.longs.push((at, slot_of(header.call)));
         self.push_call(header, descriptor);
     }

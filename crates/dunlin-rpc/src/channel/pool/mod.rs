@@ -20,8 +20,8 @@
 //! RECEIVE says whose they are and where, so the server polls one completion queue for all such clients and none of
 //! their blocks.
 //!
-//! Where the peer's memory is mapped here ([`dunlin_verbs::PeerMemory`]) the last step of a message is a store, in place
-//! of a WRITE that is posted: the bytes and the places are the same.
+//! Where the peer's memory is mapped here ([`dunlin_verbs::PeerMemory`]) the last step of a message is a store, in
+//! place of a WRITE that is posted: the bytes and the places are the same.
 //!
 //! This also makes no demand on the order in which a device places the bytes of a WRITE.
 

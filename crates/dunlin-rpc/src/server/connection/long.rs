@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Connection, MAX_PENDING};
 use crate::channel::buffers::{Bytes, Landed};
-use crate::channel::message::{Header, Kind, DESCRIPTOR_BYTES};
+use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError};
 use crate::error::{FailureReason, WireFailure};
 use crate::server::connection::Context;
@@ -29,14 +29,7 @@ impl<C: Channel> Connection<C> {
         if context.handlers.get(header.handler).is_none() {
             return self.fail_unknown(call, header.handler);
         }
-        let mut descriptor = [0; DESCRIPTOR_BYTES];
-        let payload = self.channel.payload(header);
-        if payload.len() != descriptor.len() {
-            return Err(ChannelError::violation(
-                "a long message without a descriptor",
-            ));
-        }
-        descriptor.copy_from_slice(payload);
+        let descriptor = self.channel.descriptor(header)?;
         self.fetching.push((call, header.handler));
         match self.channel.fetch(call, &descriptor) {
             Err(error) if error.is_memory() => {

@@ -214,8 +214,8 @@ impl<C: Channel> Connection<C> {
         }
     }
 
-    /// Runs the handlers of short requests on this thread, as long as their answers are short, too. Ends at a message that
-    /// is not of this kind, or whose handler has ended in another way.
+    /// Runs the handlers of short requests on this thread, as long as their answers are short, too. Ends at a message
+    /// that is not of this kind, or whose handler has ended in another way.
     #[inline]
     fn serve(&mut self, most: usize, context: &Context) -> Result<Served, ChannelError> {
         let limits = self.limits();
