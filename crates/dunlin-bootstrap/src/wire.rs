@@ -28,7 +28,7 @@ use crate::secret::{Proof, PROOF_BYTES};
 pub const MAGIC: [u8; 8] = *b"\x89DUNLIN\0";
 /// The version that is spoken here, of the handshake and of what channels write after it. No other is understood. Since
 /// 3 rings have short headers.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Bytes of magic and version.
 pub const PREFIX_BYTES: usize = MAGIC.len() + 2;
 

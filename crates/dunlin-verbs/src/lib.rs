@@ -43,7 +43,10 @@ pub use completion::{
 pub use device::{AsyncEvent, Device};
 pub use error::{CompletionQueueError, PostError, PostErrorKind, VerbsError};
 pub use mapped::{NotMapped, PeerMemory};
-pub use memory::{copy_in_order, Access, LocalKey, Memory, Region, RemoteAddress, RemoteKey};
+pub use memory::{
+    copy_in_order, copy_lines, copy_lines_first_word_last, Access, LocalKey, Memory, Region,
+    RemoteAddress, RemoteKey,
+};
 pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use queue_pair::{
     Aborter, ConnectAttributes, EndpointAddress, QueuePair, QueuePairConfig, ReceiveQueue,

@@ -19,6 +19,13 @@ pub trait PeerMemory: Debug + Send + 'static {
     /// When the range is not inside.
     fn store(&self, offset: usize, bytes: &[u8]);
 
+    /// Stores `bytes`, one or more whole cache lines, at `offset` so that the first eight become visible together and
+    /// after all others; else as [`PeerMemory::store`], also in that order where the place is not on a cache line.
+    ///
+    /// # Panics
+    /// When the range is not inside, or `bytes` are not whole lines.
+    fn publish(&self, offset: usize, bytes: &[u8]);
+
     /// Says that `length` bytes will soon be stored at `offset`: a hint, as [`crate::QueuePair::expect_write`]. What is
     /// not inside is ignored.
     fn expect(&self, offset: usize, length: usize);
@@ -34,6 +41,10 @@ impl PeerMemory for NotMapped {
     }
 
     fn store(&self, _offset: usize, _bytes: &[u8]) {
+        match *self {}
+    }
+
+    fn publish(&self, _offset: usize, _bytes: &[u8]) {
         match *self {}
     }
 

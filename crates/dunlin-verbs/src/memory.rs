@@ -278,8 +278,62 @@ mod raw {
             }
         }
     }
+
+    /// Copies whole lines of 64 bytes, in any order: they are few, and a call of `memcpy` costs more than they do.
+    ///
+    /// # Safety
+    /// `source` valid for reads and `target` for writes of `lines` lines, not overlapping.
+    #[inline(always)]
+    pub unsafe fn copy_lines(source: *const u8, target: *mut u8, lines: usize) {
+        for line in 0..lines {
+            // SAFETY: the caller says that so many lines are valid; SSE2 is part of every x86-64.
+            unsafe {
+                let (source, target) = (source.add(line * 64), target.add(line * 64));
+                #[cfg(target_arch = "x86_64")]
+                {
+                    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
+                    let from = source.cast::<__m128i>();
+                    let to = target.cast::<__m128i>();
+                    let (a, b) = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
+                    let (c, d) = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));
+                    _mm_storeu_si128(to, a);
+                    _mm_storeu_si128(to.add(1), b);
+                    _mm_storeu_si128(to.add(2), c);
+                    _mm_storeu_si128(to.add(3), d);
+                }
+                #[cfg(not(target_arch = "x86_64"))]
+                std::ptr::copy_nonoverlapping(source, target, 64);
+            }
+        }
+    }
+
+    /// Copies whole lines of 64 bytes so that the first eight bytes become visible together, after all others: for a
+    /// reader that polls them.
+    ///
+    /// # Safety
+    /// `source` valid for reads and `target` for writes of `lines` lines, at least one, not overlapping, `target` on a
+    /// line. Nobody else writes the target by references.
+    #[inline(always)]
+    pub unsafe fn copy_lines_first_word_last(source: *const u8, target: *mut u8, lines: usize) {
+        // All at once: the stores would ask for one after the other, and each belongs to another core. The first is
+        // polled: asked for early it is taken away again before its turn comes, unless that is soon.
+        if lines > 1 {
+            for line in usize::from(lines > 4)..lines.min(PREFETCHED_BYTES / 64) {
+                crate::prefetch_to_write(target.wrapping_add(line * 64));
+            }
+        }
+        // SAFETY: every access is within `lines` lines of both; the first word of the target is on eight bytes because
+        // lines are. What is read of the target while this runs is read by who checks the first word before and copies.
+        unsafe {
+            copy_lines(source.add(64), target.add(64), lines - 1);
+            std::ptr::copy_nonoverlapping(source.add(8), target.add(8), 56);
+            let first = source.cast::<u64>().read_unaligned();
+            let word = std::sync::atomic::AtomicU64::from_ptr(target.cast());
+            word.store(first, std::sync::atomic::Ordering::Release);
+        }
+    }
 }
-pub use raw::copy_in_order;
+pub use raw::{copy_in_order, copy_lines, copy_lines_first_word_last};
 
 impl Memory {
     /// Bytes in the window.

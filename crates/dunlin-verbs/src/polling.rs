@@ -21,6 +21,21 @@ const LOOKS_PER_CLOCK: u32 = 64;
 /// milliseconds.
 const INTERVAL: Duration = Duration::from_millis(10);
 
+/// Looks in vain, one after the other, without a pause of the core between them, which lasts as long as several looks.
+/// What comes within a round trip or two is found sooner; after that the pause leaves more of the core to a sibling.
+pub(crate) const LOOKS_WITHOUT_PAUSE: u32 = 64;
+
+/// What follows a look in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The next look.
+    Look,
+    /// A pause of the core.
+    Pause,
+    /// Others go first.
+    Yield,
+}
+
 thread_local! {
     static LOOKS: Cell<Looks> = const { Cell::new(Looks::new()) };
     static LOOKED: Cell<u32> = const { Cell::new(0) };
@@ -103,9 +118,9 @@ fn shares_core(before: Usage, after: Usage, passed: Duration) -> bool {
     displaced > 2 * intervals.max(1) || displaced > 0 && ran < passed * 3 / 4
 }
 
-/// A look in vain of the calling thread; says whether others go first now.
+/// A look in vain of the calling thread.
 #[inline]
-pub(crate) fn in_vain() -> bool {
+pub(crate) fn in_vain() -> Next {
     let looked = LOOKED.get().wrapping_add(1);
     LOOKED.set(looked);
     if looked % LOOKS_PER_CLOCK == 0 {
@@ -114,7 +129,13 @@ pub(crate) fn in_vain() -> bool {
     let mut looks = LOOKS.get();
     let yields = looks.in_vain(SHARES.get());
     LOOKS.set(looks);
-    yields
+    if yields {
+        Next::Yield
+    } else if looks.count() < LOOKS_WITHOUT_PAUSE {
+        Next::Look
+    } else {
+        Next::Pause
+    }
 }
 
 /// The calling thread has found something.

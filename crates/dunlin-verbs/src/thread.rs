@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::polling;
+use crate::polling::{self, Next, LOOKS_WITHOUT_PAUSE};
 
 pub use crate::polling::Looks;
 
@@ -75,22 +75,27 @@ pub fn relax() {
     }
 }
 
-/// A look in vain for news from peers. A real thread spins on, whatever `at_most` and `yields` are; where it shares its
-/// core it lets others go first after a few looks.
+/// A look in vain for news from peers. A real thread spins on, whatever `at_most` and `yields` are, with a pause of the
+/// core between two looks if there were some already; where it shares its core it lets others go first after a few.
 #[inline]
 pub fn idle(at_most: Duration, yields: bool) {
     match SIMULATED.get() {
-        None if polling::in_vain() => std::thread::yield_now(),
-        None => std::hint::spin_loop(),
+        None => match polling::in_vain() {
+            Next::Look => {}
+            Next::Pause => std::hint::spin_loop(),
+            Next::Yield => std::thread::yield_now(),
+        },
         Some(thread) => thread.idle(at_most, yields),
     }
 }
 
 /// As [`idle`], for who serves others: on a core that it shares with them it spins on, and sleeps when nothing comes
-/// for long. Each request that comes while it lets others go first waits for all of them.
+/// for long. Each request that comes while it lets others go first waits for all of them. It has looked `looks` times in
+/// vain.
 #[inline]
-pub fn stand_by(at_most: Duration) {
+pub fn stand_by(at_most: Duration, looks: u32) {
     match SIMULATED.get() {
+        None if looks < LOOKS_WITHOUT_PAUSE => {}
         None => std::hint::spin_loop(),
         Some(thread) => thread.idle(at_most, false),
     }
@@ -99,7 +104,7 @@ pub fn stand_by(at_most: Duration) {
 /// A look in vain of one who has other things to do, too, and comes back by itself: as [`idle`], but nobody waits.
 #[inline]
 pub fn missed() {
-    if SIMULATED.get().is_none() && polling::in_vain() {
+    if SIMULATED.get().is_none() && polling::in_vain() == Next::Yield {
         std::thread::yield_now();
     }
 }

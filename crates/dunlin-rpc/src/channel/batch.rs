@@ -1,33 +1,28 @@
 //! The wire format of a batch: messages that cross together, in whole cache lines (FLOCK's coalesced message, §4.2).
 //!
 //! ```text
-//! line 0:  | head 8 B | content 48 B | commit 8 B |          content = header 16 B | payload, to 8 B | header | payload | ...
-//! line i:  | content 64 B                         |
+//! Form::Twice:    | commit 8 B | head 8 B | content                |      to the end of the last line
+//! Form::Sealed:   | head 8 B | content                | commit 8 B |
 //!
-//! or, in one WRITE ([`Form::Sealed`]):
-//!
-//! | head 8 B | content | commit 8 B |                       the commit word is the last of the batch's lines
-//!
-//!   head   = canary (low half) | lines (20 bits) | messages (12 bits)
-//!   commit = canary (high half) | lines of the other ring that the writer of this one has consumed (low 32 bits)
+//!   content = header | payload, to 8 B | header | payload | ...
+//!   head    = canary (low half) | lines (20 bits) | messages (12 bits)
+//!   commit  = canary (high half) | lines of the other ring that the writer of this one has consumed (low 32 bits)
 //! ```
 //!
-//! When the commit word is there, all is there. Where it stands is the batch's [`Form`]. Head and commit carry the two
-//! halves of the batch's *canary*, a number that both sides draw from a sequence of their own for each connection
-//! ([`Canaries`]). What an earlier lap left in the ring cannot pass for a batch, because no payload knows the numbers
-//! to come, and nothing needs to be cleared after reading. The consumed lines are the flow control: a request-response
-//! exchange needs no WRITE for it (FLOCK §4.2's piggybacked head).
+//! When the commit word is there, all is there. Where it stands is the batch's [`Form`]; in whichever word comes first,
+//! the reader polls for its half of the batch's *canary*, a number that both sides draw from a sequence of their own for
+//! each connection ([`Canaries`]). What an earlier lap left in the ring cannot pass for a batch, because no payload
+//! knows the numbers to come, and nothing needs to be cleared after reading. The half in the commit word stands where a
+//! device that writes byte by byte puts it last. The consumed lines are the flow control: a request-response exchange
+//! needs no WRITE for it (FLOCK §4.2's piggybacked head).
 
 /// How a batch crosses: where its commit word stands, and in how many WRITEs it goes. The content has as many bytes in
 /// all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Line 0 goes by a WRITE of its own, after the others. The reader polls one line only, and does not take the
-    /// others away from a writer that stores into shared memory (RB²'s write twice, with the first line for the tail).
-    /// Asks of the reader's device that the 64 bytes of line 0 are placed in address order.
-    FirstLineLast,
-    /// The same lines; the commit word by a WRITE of its own behind the rest of line 0. Asks for no order within a
-    /// WRITE.
+    /// The commit word is the first of the first line, and goes by a WRITE of its own behind all others (RB²'s write
+    /// twice). Asks for no order within a WRITE. The reader polls one line only, and does not take the others away from
+    /// a writer that stores into shared memory.
     Twice,
     /// One WRITE, two where the ring ends; the commit word is the last of the last line (FaRM, FLOCK §4.1's canary).
     /// Asks that all bytes of a WRITE are placed in address order. For devices where a WRITE costs a message.
@@ -38,32 +33,47 @@ impl Form {
     /// What suits a writer whose WRITEs are messages, or are not, and a reader whose device places in order, or does
     /// not.
     pub(crate) fn between(writes_are_messages: bool, in_order: bool) -> Self {
-        match (in_order, writes_are_messages) {
-            (false, _) => Self::Twice,
-            (true, false) => Self::FirstLineLast,
-            (true, true) => Self::Sealed,
+        match writes_are_messages && in_order {
+            true => Self::Sealed,
+            false => Self::Twice,
         }
     }
 
-    /// The line of a batch of `lines` that ends with the commit word.
+    /// Bytes of a batch before its content.
     #[inline]
-    pub(crate) fn commit_line(self, lines: usize) -> usize {
+    pub(crate) const fn content_at(self) -> usize {
         match self {
-            Self::Sealed => lines - 1,
-            Self::FirstLineLast | Self::Twice => 0,
+            Self::Twice => FRAME_BYTES,
+            Self::Sealed => WORD_BYTES,
+        }
+    }
+
+    /// Bytes of a batch behind its content.
+    #[inline]
+    pub(crate) const fn behind_content(self) -> usize {
+        FRAME_BYTES - self.content_at()
+    }
+
+    /// The bits of a batch's first word that are of its canary.
+    #[inline]
+    pub(crate) const fn canary_bits(self) -> u64 {
+        match self {
+            Self::Twice => HIGH_HALF,
+            Self::Sealed => !HIGH_HALF,
         }
     }
 }
 
 /// Bytes of a line: a cache line. Batches begin on lines, and room is counted in them.
 pub(crate) const LINE_BYTES: usize = 64;
-/// Where the content begins in line 0, and how much of it stands there.
-pub(crate) const HEAD_BYTES: usize = 8;
-pub(crate) const FIRST_BYTES: usize = LINE_BYTES - HEAD_BYTES - 8;
-/// The last word of a line, where a commit stands.
-pub(crate) const COMMIT_WORD: usize = LINE_BYTES / 8 - 1;
+/// The last word of a line, where the commit word of a sealed batch stands.
+pub(crate) const LAST_WORD: usize = LINE_BYTES / WORD_BYTES - 1;
+/// Bytes of head and commit word, and of either.
+pub(crate) const FRAME_BYTES: usize = 2 * WORD_BYTES;
+pub(crate) const WORD_BYTES: usize = 8;
 /// From this many lines on a batch is long: another like it is likely to follow.
 pub(crate) const LONG_LINES: usize = 8;
+const HIGH_HALF: u64 = !0 << 32;
 /// Bits of the head that count lines, and those that count messages.
 const LINE_BITS: u32 = 20;
 const MESSAGE_BITS: u32 = 12;
@@ -73,13 +83,13 @@ pub(crate) const MOST_MESSAGES: u32 = (1 << MESSAGE_BITS) - 1;
 /// Lines of a batch with `content` bytes of messages.
 #[inline]
 pub(crate) fn lines_of(content: usize) -> usize {
-    (content + LINE_BYTES - FIRST_BYTES).div_ceil(LINE_BYTES)
+    (content + FRAME_BYTES).div_ceil(LINE_BYTES)
 }
 
 /// Bytes of content that fit into `lines` lines.
 #[inline]
 pub(crate) fn content_of(lines: usize) -> usize {
-    (lines * LINE_BYTES).saturating_sub(LINE_BYTES - FIRST_BYTES)
+    (lines * LINE_BYTES).saturating_sub(FRAME_BYTES)
 }
 
 /// Lines of a batch with one message of `payload` bytes.
@@ -124,31 +134,26 @@ impl Canaries {
     }
 }
 
-/// The first word of a batch.
+/// How long a batch is.
 #[inline]
 pub(crate) fn head(canary: u64, lines: usize, messages: u32) -> u64 {
     debug_assert!(lines < 1 << LINE_BITS && messages <= MOST_MESSAGES);
-    (canary & 0xffff_ffff) | (lines as u64) << 32 | u64::from(messages) << (32 + LINE_BITS)
+    (canary & !HIGH_HALF) | (lines as u64) << 32 | u64::from(messages) << (32 + LINE_BITS)
 }
 
-/// Whether `head` may begin the batch with this canary.
-#[inline]
-pub(crate) fn is_head(head: u64, canary: u64) -> bool {
-    head as u32 == canary as u32
-}
-
-/// Lines and messages of a batch, when `head` begins the one with this canary. Memory that nobody wrote says no lines,
+/// Lines and messages of a batch, when `head` is of the one with this canary. Memory that nobody wrote says no lines,
 /// which is no batch.
 #[inline]
 pub(crate) fn read_head(head: u64, canary: u64) -> Option<(usize, u32)> {
     let lines = (head >> 32) as usize & ((1 << LINE_BITS) - 1);
-    (is_head(head, canary) && lines != 0).then_some((lines, (head >> (32 + LINE_BITS)) as u32))
+    (head as u32 == canary as u32 && lines != 0)
+        .then_some((lines, (head >> (32 + LINE_BITS)) as u32))
 }
 
 /// The word that is written last.
 #[inline]
 pub(crate) fn commit(canary: u64, consumed: u64) -> u64 {
-    (canary & !0xffff_ffff) | (consumed & 0xffff_ffff)
+    (canary & HIGH_HALF) | (consumed & !HIGH_HALF)
 }
 
 /// The lower half of the count of consumed lines, when `commit` is of the batch with this canary.
@@ -157,7 +162,7 @@ pub(crate) fn read_commit(commit: u64, canary: u64) -> Option<u32> {
     (commit >> 32 == canary >> 32).then_some(commit as u32)
 }
 
-/// A batch with this content as lines, and offsets of lines, in the order to write them, of a peer that claims anything
+/// A batch with this content as bytes, and their offsets, in the order to write them, of a peer that claims anything
 /// about it: lines and messages. Where what it claims decides where the reader looks for the commit word, that stands
 /// there as well.
 #[cfg(any(test, feature = "conformance", feature = "fuzzing"))]
@@ -170,17 +175,22 @@ pub(crate) fn lay_out(
 ) -> Vec<(usize, Vec<u8>)> {
     let lines = lines_of(content.len());
     let commit = commit(canary, consumed).to_le_bytes();
-    let commit_at = form.commit_line(lines) * LINE_BYTES + 8 * COMMIT_WORD;
-    let mut bytes = head(canary, claimed, messages).to_le_bytes().to_vec();
+    let mut bytes = vec![0; form.content_at() - WORD_BYTES];
+    bytes.extend_from_slice(&head(canary, claimed, messages).to_le_bytes());
     bytes.extend_from_slice(content);
-    bytes.resize(lines * LINE_BYTES - commit.len(), 0);
-    bytes.splice(commit_at..commit_at, commit);
+    bytes.resize(lines * LINE_BYTES, 0);
+    if form == Form::Sealed {
+        bytes.splice(lines * LINE_BYTES - WORD_BYTES.., commit);
+    }
     let place = |(i, line): (usize, &[u8])| (i * LINE_BYTES, line.to_vec());
     let mut placed: Vec<_> = bytes.chunks(LINE_BYTES).enumerate().map(place).collect();
     match form {
-        Form::FirstLineLast | Form::Twice => placed.rotate_left(1),
+        Form::Twice => {
+            placed[0] = (WORD_BYTES, bytes[WORD_BYTES..LINE_BYTES].to_vec());
+            placed.push((0, commit.to_vec()));
+        }
         Form::Sealed if claimed == lines || claimed == 0 => {}
-        Form::Sealed => placed.push((claimed * LINE_BYTES - commit.len(), commit.to_vec())),
+        Form::Sealed => placed.push((claimed * LINE_BYTES - WORD_BYTES, commit.to_vec())),
     }
     placed
 }

@@ -5,7 +5,7 @@
 
 use dunlin_verbs::Memory;
 
-use super::batch::{self, Canaries, Form, COMMIT_WORD, LINE_BYTES, LONG_LINES};
+use super::batch::{self, Canaries, Form, LAST_WORD, LINE_BYTES, LONG_LINES};
 use super::lines::Lines;
 use super::message::{self, Header, ShortHeader, ShortKind, SHORT_BYTES};
 use super::outbox::Outbox;
@@ -38,12 +38,14 @@ pub(crate) struct Inbox {
     head: u64,
     /// Batches opened since then.
     opened: u64,
+    /// Lines of the last of them.
+    last_lines: usize,
     canaries: Canaries,
     form: Form,
     /// Longest payload that an honest peer puts into the ring.
     eager_bytes: usize,
-    /// The content of the last batch, private; `at .. end` of it is not read yet and holds `messages`.
-    content: Box<[u8]>,
+    /// The last batch, private; `at .. end` of it is not read yet and holds `messages`.
+    batch: Box<[u8]>,
     at: usize,
     end: usize,
     messages: u32,
@@ -67,10 +69,11 @@ impl Inbox {
             shift: lines.trailing_zeros(),
             head: 0,
             opened: 0,
+            last_lines: 0,
             canaries: Canaries::new(seed),
             form,
             eager_bytes,
-            content: vec![0; Outbox::batch_bytes(eager_bytes)].into_boxed_slice(),
+            batch: vec![0; Outbox::batch_bytes(eager_bytes)].into_boxed_slice(),
             at: 0,
             end: 0,
             messages: 0,
@@ -107,7 +110,14 @@ impl Inbox {
     /// When `header` is another's.
     #[inline]
     pub(crate) fn payload(&self, header: Header) -> &[u8] {
-        &self.content[self.payload_at..self.payload_at + header.length as usize]
+        &self.batch[self.payload_at..self.payload_at + header.length as usize]
+    }
+
+    /// Whether the next batch may have come, by the word that its reader polls.
+    #[inline]
+    fn may_have_arrived(&self, ring: Lines<'_>) -> bool {
+        let differs = ring.word(self.head, 0) ^ self.canaries.current();
+        differs & self.form.canary_bits() == 0
     }
 
     /// The head and the commit word of the next batch, when they are there: lines, messages, and what the peer has
@@ -115,21 +125,35 @@ impl Inbox {
     #[inline]
     fn arrived(&self, ring: Lines<'_>) -> Option<(usize, u32, u32)> {
         let canary = self.canaries.current();
-        let head = ring.word(self.head, 0);
-        let (lines, messages) = batch::read_head(head, canary)?;
-        // The peer says how many lines; a position is taken modulo the ring, so this looks into it whatever was said.
-        let last = self.head + self.form.commit_line(lines) as u64;
-        let consumed = batch::read_commit(ring.word(last, COMMIT_WORD), canary)?;
-        // A device that is software may write bytes, not words: the first look saw half of the head, and the commit
-        // word came after it.
-        (ring.word(self.head, 0) == head).then_some((lines, messages, consumed))
+        match self.form {
+            Form::Twice => {
+                let consumed = batch::read_commit(ring.word(self.head, 0), canary)?;
+                let (lines, messages) = batch::read_head(ring.word(self.head, 1), canary)?;
+                Some((lines, messages, consumed))
+            }
+            Form::Sealed => {
+                let head = ring.word(self.head, 0);
+                let (lines, messages) = batch::read_head(head, canary)?;
+                // The peer says how many lines; a position is taken modulo the ring, so this looks into it whatever was
+                // said.
+                let last = self.head + lines as u64 - 1;
+                let consumed = batch::read_commit(ring.word(last, LAST_WORD), canary)?;
+                // A device that is software may write bytes, not words: the first look saw half of the head, and the
+                // commit word came after it.
+                (ring.word(self.head, 0) == head).then_some((lines, messages, consumed))
+            }
+        }
     }
 
     /// Whether nothing has begun to arrive: one load, for who looks again and again.
     #[inline]
     pub(crate) fn is_idle(&self, memory: &Memory) -> bool {
         let ring = Lines::new(memory, self.start, self.shift);
-        self.messages == 0 && !batch::is_head(ring.word(self.head, 0), self.canaries.current())
+        if self.last_lines > 1 {
+            // Another as long is likely, and its second line comes on the way of the first then.
+            ring.prefetch(self.head + 1);
+        }
+        self.messages == 0 && !self.may_have_arrived(ring)
     }
 
     /// Whether a message waits.
@@ -151,21 +175,17 @@ impl Inbox {
         let Some((lines, messages, consumed)) = self.arrived(ring) else {
             return Ok(None);
         };
-        if lines * LINE_BYTES > self.content.len() || lines > 1 << self.shift {
+        if lines * LINE_BYTES > self.batch.len() || lines > 1 << self.shift {
             return Err(ChannelError::violation("a batch is longer than agreed"));
         }
         // From here on the batch is private, and what the peer does to it does not matter.
-        match self.form {
-            Form::Sealed => ring.copy_sealed(self.head, lines, &mut self.content),
-            Form::FirstLineLast | Form::Twice => {
-                ring.copy_content(self.head, lines, &mut self.content);
-            }
-        }
+        ring.copy(self.head, lines, &mut self.batch);
         self.head += lines as u64;
+        self.last_lines = lines;
         self.opened += 1;
         self.canaries.advance();
-        self.at = 0;
-        self.end = batch::content_of(lines);
+        self.at = self.form.content_at();
+        self.end = lines * LINE_BYTES - self.form.behind_content();
         self.messages = messages;
         // One that comes alone is not followed so soon, and a look at the next line takes it away from its writer.
         if lines >= LONG_LINES {
@@ -191,7 +211,7 @@ impl Inbox {
         if self.messages == 0 {
             return Ok(None);
         }
-        let rest = &self.content[self.at..self.end];
+        let rest = &self.batch[self.at..self.end];
         if rest.len() < SHORT_BYTES {
             return Err(ChannelError::violation("a batch ends before its messages"));
         }
@@ -219,7 +239,7 @@ impl Inbox {
         &mut self,
         kind: ShortKind,
     ) -> Result<Option<Short<'_>>, ChannelError> {
-        let rest = &self.content[self.at..self.end];
+        let rest = &self.batch[self.at..self.end];
         let Some((header, rest)) = rest.split_first_chunk() else {
             return Ok(None);
         };

@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dunlin_verbs::{prefetch_to_read, Memory};
+use dunlin_verbs::{copy_lines, prefetch_to_read, Memory};
 
-use super::batch::{self, FIRST_BYTES, HEAD_BYTES, LINE_BYTES};
+use super::batch::LINE_BYTES;
 
 /// A ring of lines in a window of registered memory. Positions count from the start of the connection and are taken
 /// modulo the size, so that no position, and nothing that a peer writes, can lead outside; the window is checked once,
@@ -62,70 +62,25 @@ impl<'a> Lines<'a> {
         prefetch_to_read(self.at(position).as_ptr());
     }
 
-    /// Copies the content of a sealed batch of `lines` lines out, and its commit word behind it.
-    ///
-    /// # Panics
-    /// When `target` is shorter than the batch without its head, or the ring shorter than the batch.
-    #[inline]
-    pub(super) fn copy_sealed(&self, position: u64, lines: usize, target: &mut [u8]) {
-        let at = position as usize & self.mask;
-        let before_end = lines.min(self.mask + 1 - at);
-        let after = lines - before_end;
-        assert!(lines > 0 && after <= at && target.len() >= lines * LINE_BYTES - HEAD_BYTES);
-        // SAFETY: `at + before_end` and `after` are lines of the ring, `target` is private memory with room for both
-        // parts. The peer may tear the copy; bytes have no invalid values.
-        unsafe {
-            let target = target.as_mut_ptr();
-            let first = self.at(position).add(HEAD_BYTES).as_ptr();
-            let split = before_end * LINE_BYTES - HEAD_BYTES;
-            std::ptr::copy_nonoverlapping(first, target, split);
-            if after > 0 {
-                let target = target.add(split);
-                std::ptr::copy_nonoverlapping(self.start.as_ptr(), target, after * LINE_BYTES);
-            }
-        }
-    }
-
-    /// Copies the content of a batch of `lines` lines out whose commit word is in its first line, from `position` on
-    /// and around the end of the ring.
+    /// Copies `lines` lines out, from `position` on and around the end of the ring.
     ///
     /// # Panics
     /// When `target` is shorter, or the ring.
     #[inline]
-    pub(super) fn copy_content(&self, position: u64, lines: usize, target: &mut [u8]) {
-        let next = (position + 1) as usize & self.mask;
-        let before_end = (lines - 1).min(self.mask + 1 - next);
-        let after = lines - 1 - before_end;
-        assert!(target.len() >= batch::content_of(lines) && after <= next);
-        // SAFETY: `next + before_end` and `after` are lines of the ring, `target` is private memory with room for all
+    pub(super) fn copy(&self, position: u64, lines: usize, target: &mut [u8]) {
+        let at = position as usize & self.mask;
+        let before_end = lines.min(self.mask + 1 - at);
+        let after = lines - before_end;
+        assert!(target.len() >= lines * LINE_BYTES && after <= at);
+        // SAFETY: `at + before_end` and `after` are lines of the ring, `target` is private memory with room for both
         // parts. The peer may tear the copy; bytes have no invalid values.
         unsafe {
             let target = target.as_mut_ptr();
-            let first = self.at(position).add(HEAD_BYTES).as_ptr();
-            std::ptr::copy_nonoverlapping(first, target, FIRST_BYTES);
-            let target = target.add(FIRST_BYTES);
-            copy_lines(self.at(position + 1).as_ptr(), target, before_end);
+            copy_lines(self.at(position).as_ptr(), target, before_end);
             if after > 0 {
-                copy_lines(
-                    self.start.as_ptr(),
-                    target.add(before_end * LINE_BYTES),
-                    after,
-                );
+                let target = target.add(before_end * LINE_BYTES);
+                copy_lines(self.start.as_ptr(), target, after);
             }
         }
-    }
-}
-
-/// Copies whole lines one by one: they are few, and a call of `memcpy` costs more than they do.
-///
-/// # Safety
-/// `source` valid for reads and `target` for writes of `lines` lines, not overlapping.
-#[allow(unsafe_code)]
-#[inline(always)]
-unsafe fn copy_lines(source: *const u8, target: *mut u8, lines: usize) {
-    for line in 0..lines {
-        let at = line * LINE_BYTES;
-        // SAFETY: the caller says that so many lines are valid.
-        unsafe { std::ptr::copy_nonoverlapping(source.add(at), target.add(at), LINE_BYTES) };
     }
 }

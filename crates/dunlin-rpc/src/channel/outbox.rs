@@ -4,7 +4,7 @@
 
 use dunlin_verbs::PeerMemory;
 
-use super::batch::{self, Canaries, Form, FIRST_BYTES, HEAD_BYTES, LINE_BYTES, LONG_LINES};
+use super::batch::{self, Canaries, Form, FRAME_BYTES, LINE_BYTES, LONG_LINES, WORD_BYTES};
 use super::message::{self, Header, Kind, ShortHeader, ShortKind, HEADER_BYTES, SHORT_BYTES};
 use super::ChannelError;
 
@@ -12,7 +12,7 @@ use super::ChannelError;
 const FULL_BYTES: usize = 24 * LINE_BYTES;
 
 /// Where the content of a full batch ends at the least.
-const FULL_END: usize = HEAD_BYTES + FULL_BYTES;
+const FULL_END: usize = FRAME_BYTES + FULL_BYTES;
 
 /// Copies with moves of fixed sizes that overlap, where the bytes are few: a call of `memcpy` costs more than they do.
 ///
@@ -39,9 +39,8 @@ pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// The batch that is not written yet: room for its head, then its content. Its first line, where that is made last.
+    /// The batch that is not written yet, as it will stand in the ring.
     batch: Box<[u8]>,
-    first: [u8; LINE_BYTES],
     /// Where the content ends in the batch, and up to where it may grow without a look at limits.
     end: usize,
     limit: usize,
@@ -61,7 +60,7 @@ pub(crate) struct Outbox {
 pub(crate) struct Piece<'a> {
     /// Byte offset in the ring.
     pub(crate) offset: usize,
-    /// Whole lines, but for a first line whose commit word goes by itself.
+    /// Whole lines, but for a commit word that goes by itself.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -72,8 +71,7 @@ impl Outbox {
         debug_assert!(lines.is_power_of_two());
         let mut outbox = Self {
             batch: vec![0; Self::batch_bytes(eager_bytes)].into_boxed_slice(),
-            first: [0; LINE_BYTES],
-            end: HEAD_BYTES,
+            end: form.content_at(),
             limit: 0,
             messages: 0,
             written: 0,
@@ -99,7 +97,7 @@ impl Outbox {
     }
 
     fn set_limit(&mut self) {
-        self.limit = HEAD_BYTES + batch::content_of(self.free());
+        self.limit = self.form.content_at() + batch::content_of(self.free());
     }
 
     /// Whether a message with `payload` bytes goes into the batch as it is.
@@ -213,7 +211,7 @@ impl Outbox {
     /// Bytes that runs of whole messages may take in the batch as it is.
     #[inline]
     pub(crate) fn run_room(&self) -> usize {
-        let most = HEAD_BYTES + batch::content_of(self.batch.len() / LINE_BYTES);
+        let most = self.batch.len() - self.form.behind_content();
         if self.end >= FULL_END {
             return 0;
         }
@@ -244,11 +242,10 @@ impl Outbox {
     /// Lines of the batch as it is.
     #[inline]
     fn lines(&self) -> usize {
-        batch::lines_of(self.end - HEAD_BYTES)
+        (self.end + self.form.behind_content()).div_ceil(LINE_BYTES)
     }
 
-    /// Gives the batch its head and its commit word, in its first line where that is made last; says how many lines it
-    /// has.
+    /// Gives the batch its head and its commit word; says how many lines it has.
     ///
     /// # Errors
     /// When messages were put into it that did not fit: it would be written over what the peer has not read.
@@ -261,14 +258,16 @@ impl Outbox {
         let canary = self.canaries.current();
         let head = batch::head(canary, lines, self.messages).to_le_bytes();
         let commit = batch::commit(canary, consumed).to_le_bytes();
-        self.batch[..HEAD_BYTES].copy_from_slice(&head);
-        if self.form == Form::Sealed {
-            let end = lines * LINE_BYTES;
-            self.batch[end - commit.len()..end].copy_from_slice(&commit);
-        } else {
-            const WITHOUT_COMMIT: usize = HEAD_BYTES + FIRST_BYTES;
-            self.first[..WITHOUT_COMMIT].copy_from_slice(&self.batch[..WITHOUT_COMMIT]);
-            self.first[WITHOUT_COMMIT..].copy_from_slice(&commit);
+        match self.form {
+            Form::Twice => {
+                self.batch[..WORD_BYTES].copy_from_slice(&commit);
+                self.batch[WORD_BYTES..FRAME_BYTES].copy_from_slice(&head);
+            }
+            Form::Sealed => {
+                let end = lines * LINE_BYTES;
+                self.batch[..WORD_BYTES].copy_from_slice(&head);
+                self.batch[end - WORD_BYTES..end].copy_from_slice(&commit);
+            }
         }
         Ok(lines)
     }
@@ -279,26 +278,14 @@ impl Outbox {
         (line as usize & ((1 << self.shift) - 1)) * LINE_BYTES
     }
 
-    /// `bytes` of whole lines from this one on: what stands before the end of the ring, and what stands at its start.
+    /// The bytes of a batch of so many lines before the end of the ring, and those at its start.
     #[inline]
-    fn around_the_end<'a>(&self, line: u64, bytes: &'a [u8]) -> [Piece<'a>; 2] {
-        let offset = self.offset(line);
+    fn around_the_end(&self, lines: usize) -> (Piece<'_>, Piece<'_>) {
+        let offset = self.offset(self.written);
+        let bytes = &self.batch[..lines * LINE_BYTES];
         let (before_end, after) = bytes.split_at(bytes.len().min(self.ring_bytes() - offset));
         let piece = |offset, bytes| Piece { offset, bytes };
-        [piece(offset, before_end), piece(0, after)]
-    }
-
-    /// All of a batch of so many lines whose commit word is its last.
-    #[inline]
-    fn sealed(&self, lines: usize) -> [Piece<'_>; 2] {
-        self.around_the_end(self.written, &self.batch[..lines * LINE_BYTES])
-    }
-
-    /// The part of a batch of so many lines that is written before its first line.
-    #[inline]
-    fn before_first_line(&self, lines: usize) -> [Piece<'_>; 2] {
-        let bytes = &self.batch[HEAD_BYTES + FIRST_BYTES..][..(lines - 1) * LINE_BYTES];
-        self.around_the_end(self.written + 1, bytes)
+        (piece(offset, before_end), piece(0, after))
     }
 
     /// The batch as contiguous pieces, in the order to write them; none but the last of those that are not empty ends
@@ -306,30 +293,19 @@ impl Outbox {
     ///
     /// # Errors
     /// As for [`Outbox::close_batch`].
-    pub(crate) fn pieces(&mut self, consumed: u64) -> Result<[Piece<'_>; 4], ChannelError> {
+    pub(crate) fn pieces(&mut self, consumed: u64) -> Result<[Piece<'_>; 3], ChannelError> {
         let lines = self.close_batch(consumed)?;
-        let whole = match self.form {
-            Form::Sealed => {
-                let none = || Piece {
-                    offset: 0,
-                    bytes: &[],
-                };
-                let [before_end, after] = self.sealed(lines);
-                return Ok([none(), none(), before_end, after]);
-            }
-            Form::FirstLineLast => LINE_BYTES,
-            // Its commit word by itself where all is written twice.
-            Form::Twice => LINE_BYTES - 8,
-        };
-        let [before_end, after] = self.before_first_line(lines);
-        let at = self.offset(self.written);
+        let (mut before_end, after) = self.around_the_end(lines);
         let piece = |offset, bytes| Piece { offset, bytes };
-        Ok([
-            before_end,
-            after,
-            piece(at, &self.first[..whole]),
-            piece(at + whole, &self.first[whole..]),
-        ])
+        Ok(match self.form {
+            Form::Twice => {
+                let commit = piece(before_end.offset, &before_end.bytes[..WORD_BYTES]);
+                before_end.offset += WORD_BYTES;
+                before_end.bytes = &before_end.bytes[WORD_BYTES..];
+                [before_end, after, commit]
+            }
+            Form::Sealed => [piece(0, &[]), before_end, after],
+        })
     }
 
     /// Stores the batch into the peer's ring, which is mapped, in the same order.
@@ -343,20 +319,19 @@ impl Outbox {
         ring: &impl PeerMemory,
     ) -> Result<(), ChannelError> {
         let lines = self.close_batch(consumed)?;
-        if self.form == Form::Sealed {
-            let [before_end, after] = self.sealed(lines);
-            ring.store(before_end.offset, before_end.bytes);
-            ring.store(after.offset, after.bytes);
-            return Ok(());
-        }
-        if lines > 1 {
-            let [before_end, after] = self.before_first_line(lines);
-            ring.store(before_end.offset, before_end.bytes);
-            if !after.bytes.is_empty() {
+        let (before_end, after) = self.around_the_end(lines);
+        match self.form {
+            Form::Twice => {
+                if !after.bytes.is_empty() {
+                    ring.store(after.offset, after.bytes);
+                }
+                ring.publish(before_end.offset, before_end.bytes);
+            }
+            Form::Sealed => {
+                ring.store(before_end.offset, before_end.bytes);
                 ring.store(after.offset, after.bytes);
             }
         }
-        ring.store(self.offset(self.written), &self.first);
         Ok(())
     }
 
@@ -366,7 +341,7 @@ impl Outbox {
     pub(crate) fn written(&mut self) -> Option<(usize, usize)> {
         let lines = self.lines();
         self.written += lines as u64;
-        self.end = HEAD_BYTES;
+        self.end = self.form.content_at();
         self.messages = 0;
         self.canaries.advance();
         self.set_limit();

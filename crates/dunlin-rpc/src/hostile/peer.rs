@@ -57,7 +57,7 @@ fn ring<D: Device>(
     random: &mut Random,
     gone: &mut Vec<Grant>,
 ) -> usize {
-    let form = random.of(&[Form::FirstLineLast, Form::Sealed]);
+    let form = random.of(&[Form::Twice, Form::Sealed]);
     let receives = random.of(&[0, 1, 64, 64]);
     let mut ring = Ring::new(device, receives, form);
     let mut parameters = ring.parameters();

@@ -6,7 +6,7 @@ use dunlin_verbs::{Device, EndpointAddress, Region};
 
 use super::pair::{Grant, Pair, MEMORY_BYTES};
 use super::{Random, ECHO, LONG, ON_WORKERS};
-use crate::channel::batch::{self, Canaries, Form, LINE_BYTES};
+use crate::channel::batch::{self, Canaries, Form, LINE_BYTES, WORD_BYTES};
 use crate::channel::message::{Descriptor, Header, Kind};
 use crate::channel::Parameters;
 
@@ -213,7 +213,8 @@ impl<D: Device> Ring<D> {
             5 => {
                 // The head of a batch whose commit never comes.
                 let head = batch::head(self.canaries.current(), 64, 1);
-                self.write(RING_AT + self.position * LINE_BYTES, &head.to_le_bytes())
+                let at = self.position * LINE_BYTES + self.form.content_at() - WORD_BYTES;
+                self.write(RING_AT + at, &head.to_le_bytes())
             }
             6 => {
                 // Beyond the inlet: the device must say no.

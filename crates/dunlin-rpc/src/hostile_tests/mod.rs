@@ -118,7 +118,7 @@ fn a_client_that_writes_anything_harms_itself_alone() {
 fn clients_that_dial_and_never_come_are_given_up() {
     let server = serve();
     let device = hostile_device();
-    let open = || Raw::open(&device, &server, 8, None, Form::FirstLineLast);
+    let open = || Raw::open(&device, &server, 8, None, Form::Twice);
     drop(open());
     let (_stays, _) = open();
     assert_eq!(server.connections(), 2);
@@ -187,7 +187,7 @@ fn each_breach_of_the_protocol_ends_the_connection() {
             Box::new(|raw| raw.message(1 << 32 | 1 << 48, 1, &[], 1000)),
         ),
     ];
-    let forms = [Form::FirstLineLast, Form::Sealed];
+    let forms = [Form::Twice, Form::Sealed];
     let mut violations = 0;
     for (form, (name, breach)) in forms
         .iter()

@@ -18,7 +18,7 @@ impl Raw {
         receives: usize,
         sender: Option<u64>,
     ) -> Self {
-        Self::dial_in(Form::FirstLineLast, device, server, receives, sender)
+        Self::dial_in(Form::Twice, device, server, receives, sender)
     }
 
     /// As [`Raw::dial_as`], with batches of this form.

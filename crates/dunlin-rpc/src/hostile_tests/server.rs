@@ -21,7 +21,7 @@ fn a_server_that_writes_anything_gives_errors_and_no_harm() {
         std::thread::spawn(move || {
             acceptor
                 .run(&stop, |request| {
-                    let mut raw = Raw::new(&device, 64, Form::FirstLineLast);
+                    let mut raw = Raw::new(&device, 64, Form::Twice);
                     raw.connect(&request.endpoint, &request.parameters);
                     let reply = OpenReply {
                         endpoint: raw.queue_pair.address(),

@@ -67,7 +67,7 @@ pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl Completio
         }
         idle_passes = idle_passes.wrapping_add(1);
         if idle_passes % PASSES_PER_CLOCK != 0 {
-            thread::stand_by(REST);
+            thread::stand_by(REST, idle_passes);
             continue;
         }
         let now = thread::now();

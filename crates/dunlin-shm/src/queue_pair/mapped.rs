@@ -5,7 +5,9 @@ use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 
 use dunlin_verbs::process::Generation;
-use dunlin_verbs::{copy_in_order, prefetch_to_write, PeerMemory, QueuePairState};
+use dunlin_verbs::{
+    copy_in_order, copy_lines_first_word_last, prefetch_to_write, PeerMemory, QueuePairState,
+};
 
 use crate::mapping::Mapping;
 use crate::port::{is_receiving, PortMap};
@@ -69,6 +71,22 @@ impl MappedRegion {
     }
 }
 
+impl Range {
+    /// Where `length` bytes at `offset` are.
+    ///
+    /// # Panics
+    /// When they are not inside.
+    #[inline(always)]
+    fn at(&self, offset: usize, length: usize) -> *mut u8 {
+        let end = offset.checked_add(length);
+        assert!(
+            end.is_some_and(|end| end <= self.length),
+            "a store inside of the peer's region"
+        );
+        self.start.as_ptr().wrapping_add(offset)
+    }
+}
+
 impl PeerMemory for MappedRegion {
     #[inline(always)]
     fn is_open(&self) -> bool {
@@ -82,18 +100,26 @@ impl PeerMemory for MappedRegion {
 
     #[inline(always)]
     fn store(&self, offset: usize, bytes: &[u8]) {
-        let end = offset.checked_add(bytes.len());
-        assert!(
-            end.is_some_and(|end| end <= self.range.length),
-            "a store inside of the peer's region"
-        );
+        let target = self.range.at(offset, bytes.len());
         // SAFETY: the range is inside of the mapping, which the value keeps; `bytes` is memory of the caller, of which
         // nothing is mapped: safe code has no slices of regions.
-        unsafe {
-            let target = self.range.start.as_ptr().add(offset);
-            copy_in_order(bytes.as_ptr(), target, bytes.len());
-        }
+        unsafe { copy_in_order(bytes.as_ptr(), target, bytes.len()) };
         fence(Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn publish(&self, offset: usize, bytes: &[u8]) {
+        let target = self.range.at(offset, bytes.len());
+        let lines = bytes.len() / LINE_BYTES;
+        assert!(lines > 0 && bytes.len() % LINE_BYTES == 0, "whole lines");
+        if target as usize % LINE_BYTES != 0 {
+            // The peer has said where: what it sees is its own affair.
+            return self.store(offset, bytes);
+        }
+        // SAFETY: as above; the target is on a line, and there is at least one.
+        unsafe {
+            copy_lines_first_word_last(bytes.as_ptr(), target, lines);
+        }
     }
 
     #[inline]

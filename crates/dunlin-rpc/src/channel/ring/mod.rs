@@ -120,7 +120,7 @@ impl<D: Device> RingChannel<D> {
     }
 
     /// Writes the batch to the peer, if there are entries for it, and wakes the peer if it sleeps.
-    #[inline]
+    #[inline(always)]
     fn write_batch(&mut self) -> Result<(), ChannelError> {
         D::charge(effort::WRITTEN);
         if !self.store_batch()? && !self.post_batch()? {
@@ -131,7 +131,7 @@ impl<D: Device> RingChannel<D> {
     }
 
     /// Stores the batch into the peer's ring where that is mapped. `false`: it is to be posted.
-    #[inline]
+    #[inline(always)]
     fn store_batch(&mut self) -> Result<bool, ChannelError> {
         let Some(peer) = &self.peer_ring else {
             return Ok(false);
@@ -147,13 +147,14 @@ impl<D: Device> RingChannel<D> {
     }
 
     /// Posts the batch as WRITEs. `false`: there are no entries for it.
+    #[inline(never)]
     fn post_batch(&mut self) -> Result<bool, ChannelError> {
-        if !self.reserve(5)? {
+        if !self.reserve(4)? {
             return Ok(false);
         }
         let ring = self.carrier.peer_inlet.plus(RING_AT as u64);
         let pieces = self.outbox.pieces(self.inbox.consumed())?;
-        let last = if pieces[3].bytes.is_empty() { 2 } else { 3 };
+        let last = if pieces[2].bytes.is_empty() { 1 } else { 2 };
         for (place, Piece { offset, bytes }) in pieces.into_iter().enumerate() {
             if bytes.is_empty() {
                 continue;
@@ -321,6 +322,9 @@ impl<D: Device> Channel for RingChannel<D> {
         while served < most {
             // Before room is made, because a batch takes whole lines of it when it is written.
             self.end_batch()?;
+            if served > 0 && self.inbox.is_idle(self.carrier.inlet.memory()) {
+                break;
+            }
             // Room first: a request that is taken is answered, and one that is not waits in the ring.
             if !self.make_room(eager)? || !self.has_message()? {
                 break;
@@ -356,7 +360,12 @@ impl<D: Device> Channel for RingChannel<D> {
         answer: &mut impl FnMut(u64, &[u8]) -> Result<(), ChannelError>,
     ) -> Result<(usize, Option<Header>), ChannelError> {
         let mut taken = 0;
-        while taken < most && self.has_message()? {
+        while taken < most {
+            if (taken > 0 && self.inbox.is_idle(self.carrier.inlet.memory()))
+                || !self.has_message()?
+            {
+                break;
+            }
             while taken < most && self.inbox.messages() > 0 {
                 taken += 1;
                 let Some(response) = self.inbox.take_short(ShortKind::Response)? else {
