@@ -11,6 +11,7 @@ use dunlin_verbs::RateLimit;
 
 use crate::address::Address;
 use crate::counters::{Counters, Counts, Ending};
+use crate::dialed::Time;
 use crate::error::BootstrapError;
 use crate::handshake;
 use crate::limits;
@@ -19,6 +20,7 @@ use crate::openers::Openers;
 use crate::pending::Client;
 use crate::port::{Job, Port};
 use crate::refusal::Refusal;
+use crate::resolve::resolve;
 use crate::secret::Secret;
 use crate::selection::Capability;
 use crate::stop::StopHandle;
@@ -28,6 +30,8 @@ use crate::wire::{self, MAX_FRAME};
 const BACKLOG: i32 = 4096;
 /// Lines of the log a minute about clients that were refused, of each level.
 const LINES_PER_MINUTE: u32 = 30;
+/// How long a server waits for what its own address stands for.
+const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// What a server offers, and what it allows to strangers.
 #[derive(Clone, Debug)]
@@ -92,7 +96,7 @@ impl Acceptor {
                 source,
             },
         };
-        let all = crate::dial::resolve(address)?;
+        let all = resolve(address, Time::of(LOOK_UP))?;
         let listener = TcpListener::bind(&*all).map_err(wrong)?;
         listener.set_nonblocking(true).map_err(wrong)?;
         rustix::net::listen(&listener, BACKLOG).map_err(|errno| wrong(errno.into()))?;

@@ -1,7 +1,7 @@
 //! How a client reaches a server: connect, hello and hello.
 
-use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
@@ -9,9 +9,10 @@ use crate::dialed::{Conversation, Dialed, Time};
 use crate::error::BootstrapError;
 use crate::message::{ClientHello, ClientOpen, NONCE_BYTES};
 use crate::pauses::Pauses;
+use crate::resolve::resolve;
 use crate::secret::{Secret, Transcript};
 use crate::selection::Capability;
-use crate::stream::{after, First, FrameStream};
+use crate::stream::{First, FrameStream};
 use crate::wire::{self, MAX_FRAME};
 
 const GREETING: &str = "waiting for its hello";
@@ -29,8 +30,7 @@ pub struct DialConfig {
     pub capabilities: Vec<Capability>,
     /// The name or kind of the only device that will do.
     pub device: Option<String>,
-    /// Time for all of it: connecting, the hellos, the open request. 5 s. Resolving a host name takes what the
-    /// system's resolver allows itself.
+    /// Time for all of it: looking up the host's name, connecting, the hellos, the open request. 5 s.
     pub timeout: Duration,
 }
 
@@ -45,21 +45,13 @@ impl Default for DialConfig {
     }
 }
 
-/// All that a host name stands for.
-pub(crate) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, BootstrapError> {
-    let unknown = |source| BootstrapError::UnknownHost {
-        address: address.clone(),
-        source,
-    };
-    let all: Vec<_> = address
-        .to_pair()
-        .to_socket_addrs()
-        .map_err(unknown)?
-        .collect();
-    if all.is_empty() {
-        return Err(unknown(io::Error::from(ErrorKind::NotFound)));
-    }
-    Ok(all)
+/// All that the host of an address stands for, at least one, looked up within `timeout`.
+///
+/// # Errors
+/// [`BootstrapError::UnknownHost`] when the name leads nowhere, [`BootstrapError::Timeout`] when the resolver has not
+/// said so in time, [`BootstrapError::Io`] when too many names are being looked up.
+pub fn look_up(address: &Address, timeout: Duration) -> Result<Vec<SocketAddr>, BootstrapError> {
+    resolve(address, Time::of(timeout))
 }
 
 /// Reaches a server, checks that it knows the secret and learns which device was chosen. A server that is busy is
@@ -68,11 +60,7 @@ pub(crate) fn resolve(address: &Address) -> Result<Vec<SocketAddr>, BootstrapErr
 /// # Errors
 /// Says which step failed, and what would help.
 pub fn dial(address: &Address, config: &DialConfig) -> Result<Dialed, BootstrapError> {
-    let time = Time {
-        timeout: config.timeout,
-        deadline: after(config.timeout),
-    };
-    reach(address, config, time)
+    reach(address, config, Time::of(config.timeout))
 }
 
 /// As [`dial`], for a caller who waits no longer than until `deadline`, which holds for [`Dialed::open`] too. The
@@ -87,12 +75,7 @@ pub fn dial_until(
 ) -> Result<Dialed, BootstrapError> {
     // Measured once, so that an error names the timeout as it was set.
     let left = deadline.saturating_duration_since(Instant::now());
-    let timeout = left.min(config.timeout);
-    let time = Time {
-        timeout,
-        deadline: after(timeout),
-    };
-    reach(address, config, time)
+    reach(address, config, Time::of(left.min(config.timeout)))
 }
 
 /// As [`dial`], in this time.
@@ -177,7 +160,7 @@ fn connect(address: &Address, time: Time) -> Result<TcpStream, BootstrapError> {
         timeout,
         during: "connecting",
     };
-    let all = resolve(address)?;
+    let all = resolve(address, time)?;
     let mut patience = FIRST_TRY;
     loop {
         let mut last = timed_out();

@@ -10,7 +10,7 @@ use crate::message::{ClientOpen, OpenReply, OpenRequest, Outcome, Proved, Server
 use crate::pauses::Pauses;
 use crate::secret::{Role, Secret, Transcript};
 use crate::selection::Choice;
-use crate::stream::{First, FrameStream, StreamError};
+use crate::stream::{after, First, FrameStream, StreamError};
 use crate::wire::{self, MAX_FRAME};
 
 const OPENING: &str = "waiting for its reply to the open request";
@@ -33,6 +33,16 @@ pub(crate) struct Time {
     pub(crate) timeout: Duration,
     /// Its end.
     pub(crate) deadline: Instant,
+}
+
+impl Time {
+    /// So long, from now on.
+    pub(crate) fn of(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            deadline: after(timeout),
+        }
+    }
 }
 
 /// What every step needs.

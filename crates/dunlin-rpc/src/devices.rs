@@ -2,16 +2,20 @@
 //!
 //! The one list of devices above the wall. A new device is one more entry in [`open_all`].
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use dunlin_bootstrap::{Address, Capability, HostId, Reach};
+use dunlin_bootstrap::{look_up, Address, BootstrapError, Capability, HostId, Reach};
 use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::process::PerProcess;
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
 use crate::fabric::{DeviceFabric, Fabric, Fabrics};
+
+/// How long a name is looked up where no other time is set.
+pub(crate) const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// A device of this machine, or why it cannot be used.
 #[derive(Debug)]
@@ -188,13 +192,23 @@ pub(crate) fn fabrics(only: Option<&str>, local: Option<IpAddr>) -> Result<Fabri
 /// # Errors
 /// When this host cannot be told from others.
 pub fn offered(address: &Address) -> std::io::Result<Vec<Capability>> {
-    capabilities(&fabrics(None, towards(address)).unwrap_or_default())
+    let towards = towards(address, LOOK_UP).unwrap_or_default();
+    capabilities(&fabrics(None, towards).unwrap_or_default())
 }
 
 /// The address of this host from which the one of a server would be reached; a name that is not known has none.
-pub(crate) fn towards(address: &Address) -> Option<IpAddr> {
-    let mut all = (address.host(), address.port()).to_socket_addrs().ok()?;
-    all.find_map(local_address)
+///
+/// # Errors
+/// When the name was not looked up within `timeout`.
+pub(crate) fn towards(
+    address: &Address,
+    timeout: Duration,
+) -> Result<Option<IpAddr>, BootstrapError> {
+    match look_up(address, timeout) {
+        Ok(all) => Ok(all.into_iter().find_map(local_address)),
+        Err(error @ BootstrapError::Timeout { .. }) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// What this process can offer to a peer over `fabrics`.

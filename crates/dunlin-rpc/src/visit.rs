@@ -59,11 +59,13 @@ pub fn capabilities_towards(
     address: Option<&Address>,
 ) -> std::io::Result<(Vec<Capability>, Vec<String>)> {
     let (mut usable, mut missing) = (Vec::new(), Vec::new());
+    let towards = address.map(|address| devices::towards(address, devices::LOOK_UP));
+    let towards = towards.transpose().unwrap_or_default().flatten();
     match devices::shared_memory() {
         Ok(device) => usable.push(capability(device.attributes())?),
         Err(error) => missing.push(format!("shm: {error}")),
     }
-    for (name, nic) in devices::verbs_hardware(address.and_then(devices::towards)) {
+    for (name, nic) in devices::verbs_hardware(towards) {
         match nic {
             Ok(nic) => usable.push(capability(nic.attributes())?),
             Err(error) => missing.push(format!("{name}: {error}")),

@@ -70,7 +70,12 @@ fn a_server_that_ends_is_lost_alone() {
         }
         let mut answered = 0;
         while answered < 2 {
-            answered += peers.wait(|_, _, answer| assert!(answer.is_ok())).unwrap();
+            let count = |_, _, answer: Result<&[u8], CallError>| {
+                assert!(answer.is_ok());
+                answered += 1;
+            };
+            // Servers on a busy machine also say what became of calls, which counts as messages.
+            peers.wait(count).unwrap();
         }
         assert!(ends.shutdown());
         // It hears of that sooner or later; until then calls may be sent in vain, and end with an error.

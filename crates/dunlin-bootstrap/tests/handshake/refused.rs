@@ -77,7 +77,7 @@ fn a_server_of_another_version() {
         ),
         "{error}"
     );
-    assert!(error.to_string().contains("version 3 ") && error.to_string().contains("version 265"));
+    assert!(error.to_string().contains("version 4 ") && error.to_string().contains("version 265"));
 }
 
 #[test]

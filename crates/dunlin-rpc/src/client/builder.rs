@@ -157,11 +157,13 @@ impl ClientBuilder {
     pub fn connect(mut self, address: &str) -> Result<Client, ConnectError> {
         self.validate()?;
         let address: Address = address.parse()?;
-        let fabrics = devices::fabrics(self.device.as_deref(), devices::towards(&address))
-            .map_err(|available| ConnectError::NoDevice {
+        let towards = devices::towards(&address, self.connect_timeout)?;
+        let fabrics = devices::fabrics(self.device.as_deref(), towards).map_err(|available| {
+            ConnectError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,
-            })?;
+            }
+        })?;
         let capabilities = devices::capabilities(&fabrics)
             .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
         let way = Way::Port {

@@ -113,7 +113,8 @@ impl Door {
         };
         match &self.0 {
             Way::Port(address, device) => {
-                let fabrics = devices::fabrics(device.as_deref(), devices::towards(address));
+                let towards = devices::towards(address, devices::LOOK_UP).expect("in time");
+                let fabrics = devices::fabrics(device.as_deref(), towards);
                 let fabrics = fabrics.expect("the device is there");
                 let config = DialConfig {
                     capabilities: devices::capabilities(&fabrics).expect("a host with a name"),
