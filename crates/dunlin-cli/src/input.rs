@@ -1,6 +1,7 @@
 //! What comes from files and standard input: read no further than it may be long.
 
 use std::io::{self, BufRead, Read};
+use std::ops::RangeInclusive;
 
 /// Everything, or `None` when it has more than `most` bytes; of those one is read, to know.
 ///
@@ -26,9 +27,62 @@ pub fn line_at_most(from: &mut impl BufRead, most: usize) -> io::Result<Option<V
     })
 }
 
+/// Reads a number of bytes in this range, plain or in binary units: `4096`, `4K`, `4KiB`, `1M`, `1GiB`.
+pub fn parse_bytes(
+    range: RangeInclusive<u32>,
+) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let digits = text.find(|c: char| !c.is_ascii_digit());
+        let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+        let shift = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kib" => 10,
+            "m" | "mib" => 20,
+            "g" | "gib" => 30,
+            _ => return Err("write bytes as a number, or with K, M or G (KiB, MiB, GiB)".into()),
+        };
+        let number = number.parse::<u64>().map_err(|error| error.to_string())?;
+        let bytes = number.checked_mul(1 << shift);
+        let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok());
+        match bytes.filter(|bytes| range.contains(bytes)) {
+            Some(bytes) => Ok(bytes),
+            None if *range.end() == u32::MAX => Err(format!("at least {}", range.start())),
+            None => Err(format!("from {} to {}", range.start(), range.end())),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_binary_units() {
+        let parse = parse_bytes(4..=1 << 26);
+        for (text, bytes) in [
+            ("4", 4),
+            ("64b", 64),
+            ("4k", 4096),
+            ("4KiB", 4096),
+            ("1M", 1 << 20),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "3",
+            "1G",
+            "65MiB",
+            "-1",
+            "1.5K",
+            "1kB/s",
+            "K",
+            "9999999999999999999G",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_bytes(1..=u32::MAX)("3GiB"), Ok(3 << 30));
+    }
 
     #[test]
     fn what_is_too_long_is_not_read() {

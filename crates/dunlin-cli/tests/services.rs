@@ -2,7 +2,10 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 
 use common::{dunlin, dunlin_with_input, failure, object, stat, Scratch, Serving};
 
@@ -31,6 +34,41 @@ fn keys_are_put_got_scanned_and_deleted() {
         let words = failure(&kv(&[action, "bird"]), 1);
         assert!(words.contains("no key 'bird'"), "{words}");
     }
+    server.stop();
+}
+
+#[test]
+fn keys_and_values_are_any_bytes() {
+    let server = Serving::start("kv", &[]);
+    let kv = ["kv", "--address", server.address()];
+    let put = |key: &str, value: &[u8]| {
+        let put = [&kv[..], &["put", key, "-"]].concat();
+        assert_eq!(text(&dunlin_with_input(&put, value.to_vec())), "");
+    };
+    put("a\tb\nc", b"tabs\tand\nlines");
+    put("none", b"");
+    put("raw", &[0xff, 0, 0x0a]);
+    // A key that is no UTF-8, as a shell passes it.
+    let raw = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .args(kv)
+        .arg("put")
+        .arg(OsStr::from_bytes(b"zz\xfe"))
+        .arg("last")
+        .output()
+        .expect("it runs");
+    assert_eq!(text(&raw), "");
+    let lines = text(&dunlin(&[&kv[..], &["scan", "--json"]].concat()));
+    let entries: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object"))
+        .collect();
+    let expected = serde_json::json!([
+        {"key": "a\tb\nc", "value": "tabs\tand\nlines"},
+        {"key": "none", "value": ""},
+        {"key": "raw", "value_hex": "ff000a"},
+        {"key_hex": "7a7afe", "value": "last"},
+    ]);
+    assert_eq!(serde_json::Value::from(entries), expected);
     server.stop();
 }
 

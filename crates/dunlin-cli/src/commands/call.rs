@@ -1,9 +1,12 @@
 //! `dunlin call`: one request by hand.
 
+use std::ffi::OsString;
+
 use dunlin::Address;
 
+use super::payload::payload;
 use super::{connect, Failure};
-use crate::{input, output};
+use crate::output;
 
 /// Send one request and print the response
 #[derive(Debug, clap::Args)]
@@ -16,9 +19,9 @@ pub struct Args {
     address: Address,
     /// Id of the handler
     handler: u16,
-    /// Request; `-` reads it from standard input
+    /// Request, any bytes; `-` reads it from standard input
     #[arg(default_value = "")]
-    payload: String,
+    payload: OsString,
     /// Say on standard error what the connection uses, and why
     #[arg(long, short)]
     verbose: bool,
@@ -36,17 +39,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             info.device, info.why, info.pages, info.preset
         ));
     }
-    let payload = match args.payload.as_str() {
-        // Only the server knows how long a request may be: nothing is read before it is there.
-        "-" => {
-            let longest = client.max_message_bytes().map_err(Failure::new)?;
-            input::read_at_most(std::io::stdin().lock(), longest)?.ok_or_else(|| {
-                let words = "standard input is longer than a request to this server may be";
-                Failure::new(format!("{words}: {longest} bytes (max_message_bytes)"))
-            })?
-        }
-        words => words.as_bytes().to_vec(),
-    };
+    let payload = payload(&client, &args.payload)?;
     let reply = client.call(args.handler, &payload).map_err(Failure::new)?;
     output::write(&reply)
 }

@@ -1,8 +1,12 @@
 //! `dunlin kv`: the key-value service by hand.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
 use clap::Subcommand;
 use dunlin::{Address, CallError};
 
+use super::payload::payload;
 use super::{connect, Failure};
 use crate::output;
 use crate::services::kv;
@@ -29,36 +33,57 @@ pub struct Args {
 pub enum Action {
     /// Print the value of a key; exit code 1 when there is none
     Get {
-        /// The key
-        key: String,
+        /// The key, any bytes
+        key: OsString,
     },
     /// Set the value of a key
     Put {
-        /// The key
-        key: String,
-        /// The value
-        value: String,
+        /// The key, any bytes
+        key: OsString,
+        /// The value; `-` reads it from standard input
+        value: OsString,
     },
     /// Remove a key; exit code 1 when there was none
     Del {
-        /// The key
-        key: String,
+        /// The key, any bytes
+        key: OsString,
     },
     /// Print entries in order of their keys, tab between key and value
     Scan {
         /// First key
         #[arg(default_value = "")]
-        from: String,
+        from: OsString,
         /// Most entries
         #[arg(long, default_value_t = 100)]
         limit: u32,
+        /// Print a JSON object for each entry; what is not UTF-8 as `key_hex` and `value_hex`
+        #[arg(long)]
+        json: bool,
     },
+}
+
+/// An entry as a line of JSON, without loss whatever its bytes are.
+fn json_line(key: &[u8], value: &[u8]) -> String {
+    let mut object = serde_json::Map::new();
+    for (name, bytes) in [("key", key), ("value", value)] {
+        let hex = || {
+            bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
+        match std::str::from_utf8(bytes) {
+            Ok(text) => object.insert(name.into(), text.into()),
+            Err(_) => object.insert(format!("{name}_hex"), hex().into()),
+        };
+    }
+    format!("{}\n", serde_json::Value::Object(object))
 }
 
 /// Does it.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let client = args.connect.connect(&args.address)?;
-    let missing = |key: &str| Failure::new(format!("no key '{key}'"));
+    let missing = |key: &OsStr| Failure::new(format!("no key '{}'", key.to_string_lossy()));
     let failed = |error: CallError| match error {
         CallError::UnknownHandler(_) => {
             Failure::new(format!("the server at {} keeps no keys", args.address))
@@ -82,7 +107,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 );
                 return Err(Failure::usage(words));
             }
-            let request = kv::put_request(key.as_bytes(), value.as_bytes());
+            let value = payload(&client, value)?;
+            let request = kv::put_request(key.as_bytes(), &value);
             client.call(kv::PUT, &request).map_err(failed)?;
         }
         Action::Del { key } => {
@@ -91,10 +117,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 return Err(missing(key));
             }
         }
-        Action::Scan { from, limit } => {
+        Action::Scan { from, limit, json } => {
             let entries = kv::scan_entries(&client, from.as_bytes(), *limit).map_err(failed)?;
-            let lines = entries.into_iter();
-            let lines = lines.map(|(key, value)| [&key[..], b"\t", &value, b"\n"].concat());
+            let lines = entries.into_iter().map(|(key, value)| match json {
+                true => json_line(&key, &value).into_bytes(),
+                false => [&key[..], b"\t", &value, b"\n"].concat(),
+            });
             output::write(&lines.collect::<Vec<_>>().concat())?;
         }
     }

@@ -7,6 +7,7 @@ pub mod devices;
 pub mod doctor;
 pub mod kv;
 pub mod lab;
+mod payload;
 pub mod perf;
 pub mod serve;
 pub mod top;

@@ -119,6 +119,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         wait_for_parent();
     } else {
         wait_for_interrupt()?;
+        let statistics = server.statistics();
+        output::note(format_args!(
+            "served {} requests on {} connections",
+            statistics.requests, statistics.accepted
+        ));
     }
     finish(server)
 }
@@ -140,11 +145,6 @@ fn wait_for_interrupt() -> Result<(), Failure> {
 }
 
 fn finish(server: RunningServer) -> Result<(), Failure> {
-    let statistics = server.statistics();
-    output::note(format_args!(
-        "served {} requests on {} connections",
-        statistics.requests, statistics.accepted
-    ));
     if server.shutdown() {
         return Ok(());
     }

@@ -8,6 +8,7 @@ use dunlin_verbs::Device;
 
 use super::Against;
 use crate::commands::{connect, Failure};
+use crate::input::parse_bytes;
 use crate::output;
 use crate::ring::compare::compare;
 use crate::ring::consume::STAMP_BYTES;
@@ -36,8 +37,8 @@ pub struct Args {
     /// The rings, the first one being what others are compared with
     #[arg(long, value_enum, value_delimiter = ',')]
     design: Vec<Choice>,
-    /// Bytes of a message, at least 16
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(STAMP_BYTES as i64..=1 << 26))]
+    /// Bytes of a message, at least 16; 4K and 1MiB are numbers, too
+    #[arg(long, default_value_t = 64, value_parser = parse_bytes(STAMP_BYTES as u32..=1 << 26))]
     size: u32,
     /// Slots of each ring, a power of two; designs without slots have as many bytes. 128, and fewer where they would be
     /// more than 32 MiB

@@ -12,6 +12,7 @@ use crate::affinity;
 use crate::against;
 use crate::clock::now_ns;
 use crate::commands::{connect, Failure};
+use crate::input::parse_bytes;
 use crate::output;
 use crate::report::{Report, Setting, Tally};
 use crate::services::child::ServerProcess;
@@ -26,14 +27,14 @@ thread. Latency is taken from one call in sixteen when several are outstanding.\
 Examples:\n  \
   dunlin perf rpc                                     round trip of 64 bytes\n  \
   dunlin perf rpc --outstanding 64 --against limits   rate, beside what the bare machine allows\n  \
-  dunlin perf rpc --size 1048576 --outstanding 4 --json | jq .bytes_per_s\n  \
+  dunlin perf rpc --size 1MiB --outstanding 4 --json | jq .bytes_per_s\n  \
   dunlin perf rpc --preset flock --processes 64 --threads 4 --seconds 60    is anybody starved, and what it costs")]
 pub struct Args {
-    /// Bytes of a request, at least 4
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..))]
+    /// Bytes of a request, at least 4; 4K and 1MiB are numbers, too
+    #[arg(long, default_value_t = 64, value_parser = parse_bytes(4..=u32::MAX))]
     size: u32,
     /// Bytes of a response; as many as the request's by default, but 64 for requests above 4096
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes(0..=u32::MAX))]
     response_size: Option<u32>,
     /// Calls that each thread keeps outstanding
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]

@@ -8,6 +8,7 @@ use super::Against;
 use crate::affinity;
 use crate::against;
 use crate::commands::{connect, Failure};
+use crate::input::parse_bytes;
 use crate::output;
 use crate::peer::Peer;
 use crate::report::{Report, Setting, Tally};
@@ -34,8 +35,8 @@ pub struct Args {
     /// Transport
     #[arg(long, value_enum, default_value = "rc")]
     transport: Service,
-    /// Bytes of an operation; atomics always have 8
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Bytes of an operation (4K and 1MiB are numbers, too); atomics always have 8
+    #[arg(long, default_value_t = 64, value_parser = parse_bytes(1..=u32::MAX))]
     size: u32,
     /// Operations outstanding
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
