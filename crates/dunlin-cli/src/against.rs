@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::interrupt;
 use crate::limits::survey::median;
 use crate::limits::{copy, ring};
 use crate::report::{AnyLimits, Report, Setting, Tally};
@@ -170,7 +171,9 @@ pub fn interleave<E: From<io::Error>>(
     let start = Instant::now();
     let mut looks = vec![look(setting)?];
     let mut slices = Vec::new();
-    while slices.len() < 3 || start.elapsed() < duration {
+    while slices.is_empty()
+        || (slices.len() < 3 || start.elapsed() < duration) && !interrupt::came()
+    {
         slices.push(measured(MEASURED_SLICE)?);
         looks.push(look(setting)?);
         progress((start.elapsed().as_secs_f64() / duration.as_secs_f64()).min(1.0));

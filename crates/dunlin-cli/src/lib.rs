@@ -13,6 +13,7 @@ pub mod commands;
 pub mod doctor;
 pub mod histogram;
 pub mod input;
+pub mod interrupt;
 pub mod lab;
 pub mod limits;
 pub mod log;

@@ -2,8 +2,12 @@
 
 mod common;
 
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{kill_process_group, Pid, Signal};
 
 use common::{assert_against, assert_report, dunlin, failure, stat, DUNLIN};
 
@@ -258,5 +262,47 @@ fn a_peer_that_is_killed_is_an_error() {
         let output = child.wait_with_output().expect("dunlin ends");
         println!("{}", failure(&output, 1).trim());
         assert_eq!(left_of_group(group), Vec::<String>::new(), "{test}");
+    }
+}
+
+/// Ctrl-C ends a measurement, not what was measured: a report, and the exit code of an interrupted command.
+#[test]
+fn what_was_measured_before_an_interrupt_is_reported() {
+    for command in [&["perf", "rpc"][..], &["demo", "--entries", "10"]] {
+        let mut child = Command::new(DUNLIN)
+            .args(command)
+            .args(["--seconds", "600", "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("it starts");
+        let group = Pid::from_raw(child.id() as i32).expect("a process");
+        // The server's process has worked for a while: what comes first is over then.
+        let patience = Instant::now() + Duration::from_secs(60);
+        let works = |process: &String| {
+            let ticks =
+                |fields: Vec<String>| fields[11].parse::<u64>().is_ok_and(|ticks| ticks > 20);
+            *process != child.id().to_string() && stat(process).is_some_and(ticks)
+        };
+        while !left_of_group(child.id()).iter().any(works) {
+            assert!(Instant::now() < patience, "no server works");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // As a terminal does it: all processes at once.
+        kill_process_group(group, Signal::INT).expect("a signal");
+        let mut output = String::new();
+        let stdout = child.stdout.as_mut().expect("its output");
+        stdout.read_to_string(&mut output).expect("text");
+        let mut words = String::new();
+        let stderr = child.stderr.as_mut().expect("its words");
+        stderr.read_to_string(&mut words).expect("text");
+        assert_eq!(child.wait().expect("an end").code(), Some(130), "{words}");
+        let report: serde_json::Value = serde_json::from_str(&output).expect("a report");
+        assert!(
+            report["rate_per_s"].as_f64().expect("a rate") > 0.0,
+            "{report}"
+        );
+        assert!(words.contains("interrupted before the end"), "{words}");
     }
 }

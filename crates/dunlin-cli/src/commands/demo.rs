@@ -8,6 +8,7 @@ use super::perf::parse_seconds;
 use super::{connect, Failure};
 use crate::affinity;
 use crate::clock::now_ns;
+use crate::interrupt;
 use crate::output;
 use crate::report::{Report, Setting, Tally};
 use crate::services::child::ServerProcess;
@@ -87,7 +88,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let start = now_ns();
     let limit = args.seconds.as_nanos() as u64;
     let mut elapsed = 0;
-    while elapsed < limit {
+    interrupt::listen()?;
+    while elapsed < limit && !interrupt::came() {
         for _ in 0..4096 {
             match mix.next() {
                 Choice::Read(entry) => {
@@ -137,7 +139,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if report.errors > 0 || run.tally.operations == 0 {
         return Err(Failure::new(format!("{} operations failed", report.errors)));
     }
-    Ok(())
+    interrupt::check()
 }
 
 /// YCSB's keys: `user` and a number, of one length.

@@ -6,6 +6,7 @@ use clap::Subcommand;
 use dunlin_lab::{figures, freeze, report, speed};
 
 use super::Failure;
+use crate::interrupt;
 use crate::lab::{fit, hunt, runner, sensitivity};
 use crate::output;
 
@@ -108,7 +109,9 @@ impl Command {
                 if let Some(out) = &out {
                     output::folder(out)?;
                 }
-                let results = runner::run(&selection.figures()?, selection.effort());
+                let figures = selection.figures()?;
+                interrupt::listen()?;
+                let results = runner::run(&figures, selection.effort());
                 let card = runner::score(&results);
                 if let Some(out) = out {
                     report::write(&out, &results, &card)
@@ -117,17 +120,21 @@ impl Command {
                 }
                 output::print(report::text(&results))?;
                 output::print(report::scorecard(&card))?;
-                frozen()
+                frozen()?;
+                interrupt::check()
             }
             Self::Score { selection, json } => {
-                let results = runner::run(&selection.figures()?, selection.effort());
+                let figures = selection.figures()?;
+                interrupt::listen()?;
+                let results = runner::run(&figures, selection.effort());
                 let card = runner::score(&results);
                 if json {
                     output::print_json(&card)?;
                 } else {
                     output::print(report::scorecard(&card))?;
                 }
-                frozen()
+                frozen()?;
+                interrupt::check()
             }
             Self::Fit(args) => fit::run(&args),
             Self::Hunt(args) => hunt::run(&args),

@@ -32,7 +32,7 @@ use crate::output;
         dunlin perf rpc                 a round trip between two processes\n  \
         dunlin perf limits              what this machine allows, before any framework\n  \
         dunlin doctor                   what is missing here, and how to get it\n\n\
-        Exit codes: 0 done, 1 it failed, 2 it was called wrongly.\n\n\
+        Exit codes: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C (with what was measured until then).\n\n\
         DUNLIN_LOG=debug says on standard error why connections begin and end; DUNLIN_LOG=dunlin_rpc=trace\n\
         takes one crate alone.",
     arg_required_else_help = true
@@ -85,6 +85,9 @@ impl Command {
     }
 }
 
+/// The exit code after Ctrl-C, as shells have it: 128 and the number of the signal.
+pub const INTERRUPTED: u8 = 130;
+
 /// Why a command failed, and what its caller can do.
 #[derive(Debug)]
 pub struct Failure {
@@ -108,6 +111,14 @@ impl Failure {
         Self {
             exit_code: 2,
             ..Self::new(message)
+        }
+    }
+
+    /// Ctrl-C ended it before all was done: exit code 130.
+    pub fn interrupted() -> Self {
+        Self {
+            exit_code: INTERRUPTED,
+            ..Self::new("interrupted before the end")
         }
     }
 

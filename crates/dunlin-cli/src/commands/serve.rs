@@ -9,7 +9,7 @@ use dunlin::{Address, RunningServer, Secret, Server, WaitMode};
 
 use super::{connect, Failure};
 use crate::services::{echo, kv, metrics::MetricsPort};
-use crate::{affinity, input, output};
+use crate::{affinity, input, interrupt, output};
 
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -116,6 +116,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         output::print(format_args!("metrics on http://{}/metrics", port.address()))?;
     }
     if args.with_parent {
+        interrupt::ignore()?;
         wait_for_parent();
     } else {
         wait_for_interrupt()?;

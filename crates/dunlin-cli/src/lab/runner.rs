@@ -9,6 +9,7 @@ use dunlin_lab::freeze;
 use dunlin_lab::parallel::PROGRESS;
 use dunlin_lab::score::Scorecard;
 
+use crate::interrupt;
 use crate::output::progress_bar;
 
 /// How often the bar is drawn.
@@ -79,7 +80,7 @@ fn points_done(before: (usize, usize)) -> (f64, usize) {
     (done as f64 / known.max(1) as f64, done)
 }
 
-/// Runs figures.
+/// Runs figures, until Ctrl-C comes.
 pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure, Findings)> {
     let count = figures.len();
     // The figure that is worked on, and the points before it.
@@ -94,9 +95,9 @@ pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure,
     };
     watched(look, || {
         let figures = figures.iter().enumerate();
-        let results = figures.map(|(number, figure)| {
+        let results = figures.map_while(|(number, figure)| {
             *begun() = (number, PROGRESS.get());
-            (*figure, (figure.run)(effort))
+            (!interrupt::came()).then(|| (*figure, (figure.run)(effort)))
         });
         results.collect()
     })

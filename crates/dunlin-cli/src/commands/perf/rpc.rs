@@ -13,6 +13,7 @@ use crate::against;
 use crate::clock::now_ns;
 use crate::commands::{connect, Failure};
 use crate::input::parse_bytes;
+use crate::interrupt;
 use crate::output;
 use crate::report::{Report, Setting, Tally};
 use crate::services::child::ServerProcess;
@@ -159,6 +160,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         outstanding: load.outstanding,
         size: load.size,
     };
+    if !args.held {
+        interrupt::listen()?;
+    }
     let bar = output::progress_bar();
     bar.set_message("perf rpc");
     let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
@@ -176,7 +180,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 false => Duration::from_millis(250),
             };
             let mut tally = Tally::default();
-            while tally.elapsed < args.seconds {
+            while tally.elapsed < args.seconds && !interrupt::came() {
                 let left = args.seconds - tally.elapsed;
                 tally.merge_after(&measure(&threads, left.min(longest))?);
                 progress(tally.elapsed.as_secs_f64() / args.seconds.as_secs_f64());
@@ -192,7 +196,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if report.errors > 0 {
         return Err(Failure::new(format!("{} calls failed", report.errors)));
     }
-    Ok(())
+    interrupt::check()
 }
 
 /// One slice on all threads.

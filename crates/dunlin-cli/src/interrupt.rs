@@ -1,0 +1,46 @@
+//! Ctrl-C while something is measured: what was measured until then is reported, and the exit code is 130. The second
+//! one ends the process at once.
+
+use std::process::exit;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::commands::{Failure, INTERRUPTED};
+
+static CAME: AtomicBool = AtomicBool::new(false);
+
+/// From now on Ctrl-C is heard by [`came`] instead of ending the process; once in a process.
+///
+/// # Errors
+/// When the system refuses a handler.
+pub fn listen() -> Result<(), Failure> {
+    let heard = || {
+        if CAME.swap(true, Ordering::Relaxed) {
+            exit(INTERRUPTED.into());
+        }
+    };
+    ctrlc::set_handler(heard).map_err(Failure::new)
+}
+
+/// Leaves Ctrl-C to the process that has started this one, which ends it in time.
+///
+/// # Errors
+/// When the system refuses a handler.
+pub fn ignore() -> Result<(), Failure> {
+    ctrlc::set_handler(|| {}).map_err(Failure::new)
+}
+
+/// Whether Ctrl-C came.
+pub fn came() -> bool {
+    CAME.load(Ordering::Relaxed)
+}
+
+/// The end of a command that has reported what it had.
+///
+/// # Errors
+/// When Ctrl-C came before all was done.
+pub fn check() -> Result<(), Failure> {
+    if came() {
+        return Err(Failure::interrupted());
+    }
+    Ok(())
+}
