@@ -70,14 +70,15 @@ fn a_server_of_another_version() {
         matches!(
             error,
             BootstrapError::Version {
-                ours: 3,
+                ours: wire::VERSION,
                 theirs: 0x0109,
                 ..
             }
         ),
         "{error}"
     );
-    assert!(error.to_string().contains("version 4 ") && error.to_string().contains("version 265"));
+    let ours = format!("version {} ", wire::VERSION);
+    assert!(error.to_string().contains(&ours) && error.to_string().contains("version 265"));
 }
 
 #[test]
