@@ -76,6 +76,13 @@ impl<D: Device> Poller<D> {
         self.handle.left(id);
     }
 
+    /// Goes on draining; says whether that is done.
+    #[cold]
+    fn is_drained(&mut self) -> bool {
+        self.each(Connection::drain);
+        self.connections.iter().all(Connection::is_quiet) && !self.handle.has_mail()
+    }
+
     fn each(&mut self, mut action: impl FnMut(&mut Connection<D>) -> Result<(), ChannelError>) {
         let mut index = 0;
         while index < self.connections.len() {
@@ -128,14 +135,9 @@ impl<D: Device> Rounds for Poller<D> {
         self.handle.has_clients()
     }
 
+    #[inline]
     fn is_over(&mut self) -> bool {
-        if self.handle.is_ending() {
-            return true;
-        }
-        self.handle.is_draining() && {
-            self.each(Connection::drain);
-            self.connections.iter().all(Connection::is_quiet) && !self.handle.has_mail()
-        }
+        self.handle.is_ending() || self.handle.is_draining() && self.is_drained()
     }
 
     fn is_ending(&self) -> bool {
