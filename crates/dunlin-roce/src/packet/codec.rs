@@ -1,0 +1,401 @@
+//! The wire form of a packet, between the UDP header and the invariant CRC.
+
+use super::header::{
+    Acknowledgement, AtomicTarget, Header, Operation, Refusal, RemoteRange, Service, Syndrome,
+};
+use super::psn::{Psn, PSN_COUNT};
+
+/// Why bytes are no packet, or a packet has no wire form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// It ends within its headers or its padding.
+    #[error("the packet ends after {bytes} bytes, within its headers or padding")]
+    Truncated {
+        /// Bytes that there were.
+        bytes: usize,
+    },
+    /// Nobody here knows such packets.
+    #[error("opcode {0:#04x} is not supported: RC without invalidation, UC and UD are")]
+    Opcode(u8),
+    /// The base header has another version than zero.
+    #[error("version {0} of the transport header is not supported: 0 is")]
+    Version(u8),
+    /// The syndrome is reserved.
+    #[error("syndrome {0:#04x} of an acknowledgement is reserved")]
+    Syndrome(u8),
+    /// A packet of a kind that has no payload carries some.
+    #[error("{bytes} bytes of payload in a packet of opcode {opcode:#04x}, which has none")]
+    Payload {
+        /// Its opcode.
+        opcode: u8,
+        /// How many.
+        bytes: usize,
+    },
+    /// The operation does not exist on the transport.
+    #[error("the operation of code {code:#04x} does not exist on this transport")]
+    Transport {
+        /// Low five bits of its opcode.
+        code: u8,
+    },
+    /// The buffer is too short for the packet.
+    #[error("the buffer has {bytes} bytes, and the packet takes {needed}")]
+    Room {
+        /// Bytes of the buffer.
+        bytes: usize,
+        /// Bytes of the packet.
+        needed: usize,
+    },
+}
+
+/// Takes fields off the front of what arrived.
+struct Reader<'a> {
+    rest: &'a [u8],
+    total: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], PacketError> {
+        let (field, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or(PacketError::Truncated { bytes: self.total })?;
+        self.rest = rest;
+        Ok(*field)
+    }
+
+    fn word(&mut self) -> Result<u32, PacketError> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn double_word(&mut self) -> Result<u64, PacketError> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn range(&mut self) -> Result<RemoteRange, PacketError> {
+        Ok(RemoteRange {
+            address: self.double_word()?,
+            key: self.word()?,
+            bytes: self.word()?,
+        })
+    }
+
+    fn target(&mut self) -> Result<AtomicTarget, PacketError> {
+        Ok(AtomicTarget {
+            address: self.double_word()?,
+            key: self.word()?,
+        })
+    }
+
+    fn immediate(&mut self, present: bool) -> Result<Option<u32>, PacketError> {
+        present.then(|| self.word()).transpose()
+    }
+
+    fn acknowledgement(&mut self) -> Result<Acknowledgement, PacketError> {
+        let word = self.word()?;
+        let code = (word >> 24) as u8;
+        let value = code & 0x1f;
+        let syndrome = match (code >> 5, value) {
+            (0, credits) => Syndrome::Acknowledged(credits),
+            (1, timer) => Syndrome::ReceiverNotReady(timer),
+            (3, 0) => Syndrome::Refused(Refusal::SequenceError),
+            (3, 1) => Syndrome::Refused(Refusal::InvalidRequest),
+            (3, 2) => Syndrome::Refused(Refusal::RemoteAccess),
+            (3, 3) => Syndrome::Refused(Refusal::RemoteOperation),
+            _ => return Err(PacketError::Syndrome(code)),
+        };
+        Ok(Acknowledgement {
+            syndrome,
+            messages: word % PSN_COUNT,
+        })
+    }
+
+    fn operation(&mut self, opcode: u8) -> Result<Operation, PacketError> {
+        Ok(match opcode & 0x1f {
+            0x00 => Operation::SendFirst,
+            0x01 => Operation::SendMiddle,
+            code @ 0x02..=0x03 => Operation::SendLast {
+                immediate: self.immediate(code == 0x03)?,
+            },
+            code @ 0x04..=0x05 => Operation::SendOnly {
+                immediate: self.immediate(code == 0x05)?,
+            },
+            0x06 => Operation::WriteFirst {
+                target: self.range()?,
+            },
+            0x07 => Operation::WriteMiddle,
+            code @ 0x08..=0x09 => Operation::WriteLast {
+                immediate: self.immediate(code == 0x09)?,
+            },
+            code @ 0x0a..=0x0b => Operation::WriteOnly {
+                target: self.range()?,
+                immediate: self.immediate(code == 0x0b)?,
+            },
+            0x0c => Operation::ReadRequest {
+                source: self.range()?,
+            },
+            0x0d => Operation::ReadResponseFirst {
+                acknowledgement: self.acknowledgement()?,
+            },
+            0x0e => Operation::ReadResponseMiddle,
+            0x0f => Operation::ReadResponseLast {
+                acknowledgement: self.acknowledgement()?,
+            },
+            0x10 => Operation::ReadResponseOnly {
+                acknowledgement: self.acknowledgement()?,
+            },
+            0x11 => Operation::Acknowledge {
+                acknowledgement: self.acknowledgement()?,
+            },
+            0x12 => Operation::AtomicAcknowledge {
+                acknowledgement: self.acknowledgement()?,
+                original: self.double_word()?,
+            },
+            0x13 => {
+                let target = self.target()?;
+                let swap = self.double_word()?;
+                Operation::CompareAndSwap {
+                    target,
+                    compare: self.double_word()?,
+                    swap,
+                }
+            }
+            0x14 => {
+                let target = self.target()?;
+                let add = self.double_word()?;
+                // The standard has the same header for both atomics; the last word means nothing here.
+                self.double_word()?;
+                Operation::FetchAdd { target, add }
+            }
+            _ => return Err(PacketError::Opcode(opcode)),
+        })
+    }
+}
+
+/// Reads a packet: its header and its payload without padding. `bytes` end before the invariant CRC.
+///
+/// # Errors
+/// When they are no packet of a supported kind.
+pub fn parse(bytes: &[u8]) -> Result<(Header, &[u8]), PacketError> {
+    let mut reader = Reader {
+        rest: bytes,
+        total: bytes.len(),
+    };
+    let [opcode, flags] = reader.take()?;
+    let partition_key = u16::from_be_bytes(reader.take()?);
+    let queue_pair = reader.word()? % PSN_COUNT;
+    let sequence = reader.word()?;
+    if flags & 0x0f != 0 {
+        return Err(PacketError::Version(flags & 0x0f));
+    }
+    let service = match opcode >> 5 {
+        0 => Service::Reliable,
+        1 => Service::Unreliable,
+        3 => Service::Datagram {
+            queue_key: reader.word()?,
+            source_queue_pair: reader.word()? % PSN_COUNT,
+        },
+        _ => return Err(PacketError::Opcode(opcode)),
+    };
+    let operation = reader.operation(opcode)?;
+    if !operation.exists_on(&service) {
+        return Err(PacketError::Opcode(opcode));
+    }
+    let padding = usize::from(flags >> 4 & 3);
+    let bytes_left = reader.rest.len();
+    let payload_bytes = bytes_left
+        .checked_sub(padding)
+        .ok_or(PacketError::Truncated { bytes: bytes.len() })?;
+    if bytes_left > 0 && !operation.has_payload() {
+        return Err(PacketError::Payload {
+            opcode,
+            bytes: bytes_left,
+        });
+    }
+    let header = Header {
+        service,
+        operation,
+        solicited: flags & 0x80 != 0,
+        acknowledge: sequence & 1 << 31 != 0,
+        partition_key,
+        queue_pair,
+        psn: Psn::new(sequence),
+    };
+    Ok((header, &reader.rest[..payload_bytes]))
+}
+
+/// Puts fields behind each other.
+struct Writer<'a> {
+    buffer: &'a mut [u8],
+    end: usize,
+}
+
+impl Writer<'_> {
+    /// The caller has checked that everything fits.
+    fn put(&mut self, field: &[u8]) {
+        self.buffer[self.end..self.end + field.len()].copy_from_slice(field);
+        self.end += field.len();
+    }
+
+    fn range(&mut self, range: &RemoteRange) {
+        self.put(&range.address.to_be_bytes());
+        self.put(&range.key.to_be_bytes());
+        self.put(&range.bytes.to_be_bytes());
+    }
+
+    fn atomic(&mut self, target: &AtomicTarget, first: u64, second: u64) {
+        self.put(&target.address.to_be_bytes());
+        self.put(&target.key.to_be_bytes());
+        self.put(&first.to_be_bytes());
+        self.put(&second.to_be_bytes());
+    }
+
+    fn immediate(&mut self, immediate: Option<u32>) {
+        if let Some(immediate) = immediate {
+            self.put(&immediate.to_be_bytes());
+        }
+    }
+
+    fn acknowledgement(&mut self, acknowledgement: &Acknowledgement) {
+        let code = match acknowledgement.syndrome {
+            Syndrome::Acknowledged(credits) => credits & 0x1f,
+            Syndrome::ReceiverNotReady(timer) => 0x20 | timer & 0x1f,
+            Syndrome::Refused(Refusal::SequenceError) => 0x60,
+            Syndrome::Refused(Refusal::InvalidRequest) => 0x61,
+            Syndrome::Refused(Refusal::RemoteAccess) => 0x62,
+            Syndrome::Refused(Refusal::RemoteOperation) => 0x63,
+        };
+        let word = (u32::from(code) << 24) | (acknowledgement.messages % PSN_COUNT);
+        self.put(&word.to_be_bytes());
+    }
+
+    fn operation(&mut self, operation: &Operation) {
+        match operation {
+            Operation::SendFirst
+            | Operation::SendMiddle
+            | Operation::WriteMiddle
+            | Operation::ReadResponseMiddle => {}
+            Operation::SendLast { immediate }
+            | Operation::SendOnly { immediate }
+            | Operation::WriteLast { immediate } => self.immediate(*immediate),
+            Operation::WriteFirst { target } => self.range(target),
+            Operation::WriteOnly { target, immediate } => {
+                self.range(target);
+                self.immediate(*immediate);
+            }
+            Operation::ReadRequest { source } => self.range(source),
+            Operation::ReadResponseFirst { acknowledgement }
+            | Operation::ReadResponseLast { acknowledgement }
+            | Operation::ReadResponseOnly { acknowledgement }
+            | Operation::Acknowledge { acknowledgement } => self.acknowledgement(acknowledgement),
+            Operation::AtomicAcknowledge {
+                acknowledgement,
+                original,
+            } => {
+                self.acknowledgement(acknowledgement);
+                self.put(&original.to_be_bytes());
+            }
+            Operation::CompareAndSwap {
+                target,
+                compare,
+                swap,
+            } => {
+                self.atomic(target, *swap, *compare);
+            }
+            Operation::FetchAdd { target, add } => self.atomic(target, *add, 0),
+        }
+    }
+}
+
+impl Header {
+    /// Bytes of the headers on the wire.
+    pub fn encoded_bytes(&self) -> usize {
+        let acknowledgement = 4;
+        let range = 16;
+        let immediate = |immediate: &Option<u32>| 4 * usize::from(immediate.is_some());
+        let datagram = match self.service {
+            Service::Datagram { .. } => 8,
+            Service::Reliable | Service::Unreliable => 0,
+        };
+        super::header::BASE_BYTES
+            + datagram
+            + match &self.operation {
+                Operation::SendFirst
+                | Operation::SendMiddle
+                | Operation::WriteMiddle
+                | Operation::ReadResponseMiddle => 0,
+                Operation::SendLast { immediate: data }
+                | Operation::SendOnly { immediate: data }
+                | Operation::WriteLast { immediate: data } => immediate(data),
+                Operation::WriteFirst { .. } | Operation::ReadRequest { .. } => range,
+                Operation::WriteOnly {
+                    immediate: data, ..
+                } => range + immediate(data),
+                Operation::ReadResponseFirst { .. }
+                | Operation::ReadResponseLast { .. }
+                | Operation::ReadResponseOnly { .. }
+                | Operation::Acknowledge { .. } => acknowledgement,
+                Operation::AtomicAcknowledge { .. } => acknowledgement + 8,
+                Operation::CompareAndSwap { .. } | Operation::FetchAdd { .. } => 28,
+            }
+    }
+}
+
+/// Writes a packet with `payload_bytes` of payload to the front of `buffer` and says how many bytes it takes, padding
+/// included. `fill` is given the place of the payload, so that it is copied once, from where it is.
+///
+/// # Errors
+/// When the operation does not exist on the transport or has no payload, or the buffer is too short. Nothing was
+/// written then.
+pub fn encode(
+    header: &Header,
+    payload_bytes: usize,
+    buffer: &mut [u8],
+    fill: impl FnOnce(&mut [u8]),
+) -> Result<usize, PacketError> {
+    let code = header.operation.code();
+    if !header.operation.exists_on(&header.service) {
+        return Err(PacketError::Transport { code });
+    }
+    if payload_bytes > 0 && !header.operation.has_payload() {
+        return Err(PacketError::Payload {
+            opcode: code,
+            bytes: payload_bytes,
+        });
+    }
+    let headers = header.encoded_bytes();
+    let padding = payload_bytes.wrapping_neg() % 4;
+    let needed = headers
+        .saturating_add(payload_bytes)
+        .saturating_add(padding);
+    if needed > buffer.len() {
+        return Err(PacketError::Room {
+            bytes: buffer.len(),
+            needed,
+        });
+    }
+    let service = match header.service {
+        Service::Reliable => 0,
+        Service::Unreliable => 1,
+        Service::Datagram { .. } => 3,
+    };
+    let mut writer = Writer { buffer, end: 0 };
+    // Path migration is not supported, and its bit says *migrated*, as that of other endpoints without it does.
+    let flags = u8::from(header.solicited) << 7 | 1 << 6 | (padding as u8) << 4;
+    writer.put(&[service << 5 | code, flags]);
+    writer.put(&header.partition_key.to_be_bytes());
+    writer.put(&(header.queue_pair % PSN_COUNT).to_be_bytes());
+    writer.put(&(u32::from(header.acknowledge) << 31 | header.psn.value()).to_be_bytes());
+    if let Service::Datagram {
+        queue_key,
+        source_queue_pair,
+    } = header.service
+    {
+        writer.put(&queue_key.to_be_bytes());
+        writer.put(&(source_queue_pair % PSN_COUNT).to_be_bytes());
+    }
+    writer.operation(&header.operation);
+    fill(&mut buffer[headers..headers + payload_bytes]);
+    buffer[headers + payload_bytes..needed].fill(0);
+    Ok(needed)
+}

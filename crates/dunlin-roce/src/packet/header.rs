@@ -1,0 +1,245 @@
+//! Headers: the base transport header and its extensions, as values (IBTA vol. 1 §9.2, §9.3).
+
+use super::psn::Psn;
+
+/// Bytes of a base transport header.
+pub const BASE_BYTES: usize = 12;
+/// Bytes of the longest run of headers: a base header and that of a compare-and-swap.
+pub const MAX_HEADER_BYTES: usize = BASE_BYTES + 28;
+/// The partition key of everybody, the only one on most Ethernets.
+pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;
+
+/// The transport of a packet, with what only this transport's packets carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// RC.
+    Reliable,
+    /// UC.
+    Unreliable,
+    /// UD, with its datagram header (DETH).
+    Datagram {
+        /// The receiver's queue key.
+        queue_key: u32,
+        /// Queue pair of the sender, 24 bits.
+        source_queue_pair: u32,
+    },
+}
+
+/// A range of the peer's memory (RETH).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteRange {
+    /// First byte.
+    pub address: u64,
+    /// Key.
+    pub key: u32,
+    /// Bytes of the whole message.
+    pub bytes: u32,
+}
+
+/// Eight bytes of the peer's memory (the first half of AtomicETH).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicTarget {
+    /// Where, divisible by eight.
+    pub address: u64,
+    /// Key.
+    pub key: u32,
+}
+
+/// Why a responder refuses (IBTA vol. 1 §9.7.5.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A packet before this one is missing; everything from it on is to be sent again.
+    SequenceError,
+    /// The request is malformed, too long, or of a kind that the queue pair does not take.
+    InvalidRequest,
+    /// The key does not allow it.
+    RemoteAccess,
+    /// The responder could not carry it out.
+    RemoteOperation,
+}
+
+/// What an acknowledgement says (AETH syndrome, IBTA vol. 1 §9.7.5.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syndrome {
+    /// Everything up to here has been carried out; five bits of end-to-end credit, 31 for none kept.
+    Acknowledged(u8),
+    /// No RECEIVE is posted; five bits of time to wait, see [`super::timer`].
+    ReceiverNotReady(u8),
+    /// Refused.
+    Refused(Refusal),
+}
+
+/// The acknowledgement header (AETH).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// What became of the request.
+    pub syndrome: Syndrome,
+    /// Messages that the responder has completed, modulo 2^24.
+    pub messages: u32,
+}
+
+/// What a packet does, with the headers that belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A SEND's first of several packets.
+    SendFirst,
+    /// A SEND's packet in between.
+    SendMiddle,
+    /// A SEND's last of several packets.
+    SendLast {
+        /// Immediate data.
+        immediate: Option<u32>,
+    },
+    /// A SEND in one packet.
+    SendOnly {
+        /// Immediate data.
+        immediate: Option<u32>,
+    },
+    /// A WRITE's first of several packets.
+    WriteFirst {
+        /// Where to.
+        target: RemoteRange,
+    },
+    /// A WRITE's packet in between.
+    WriteMiddle,
+    /// A WRITE's last of several packets.
+    WriteLast {
+        /// Immediate data.
+        immediate: Option<u32>,
+    },
+    /// A WRITE in one packet.
+    WriteOnly {
+        /// Where to.
+        target: RemoteRange,
+        /// Immediate data.
+        immediate: Option<u32>,
+    },
+    /// A READ.
+    ReadRequest {
+        /// What of.
+        source: RemoteRange,
+    },
+    /// The first of several packets that answer a READ.
+    ReadResponseFirst {
+        /// Acknowledges what came before.
+        acknowledgement: Acknowledgement,
+    },
+    /// A packet in between.
+    ReadResponseMiddle,
+    /// The last of several packets that answer a READ.
+    ReadResponseLast {
+        /// Acknowledges the READ.
+        acknowledgement: Acknowledgement,
+    },
+    /// The one packet that answers a READ.
+    ReadResponseOnly {
+        /// Acknowledges the READ.
+        acknowledgement: Acknowledgement,
+    },
+    /// An acknowledgement or a refusal.
+    Acknowledge {
+        /// Which.
+        acknowledgement: Acknowledgement,
+    },
+    /// The answer to an atomic.
+    AtomicAcknowledge {
+        /// Acknowledges the atomic.
+        acknowledgement: Acknowledgement,
+        /// The value before it (AtomicAckETH).
+        original: u64,
+    },
+    /// Compare-and-swap.
+    CompareAndSwap {
+        /// Which eight bytes.
+        target: AtomicTarget,
+        /// The value to find there.
+        compare: u64,
+        /// The value to put there.
+        swap: u64,
+    },
+    /// Fetch-and-add.
+    FetchAdd {
+        /// Which eight bytes.
+        target: AtomicTarget,
+        /// What to add.
+        add: u64,
+    },
+}
+
+impl Operation {
+    /// Whether packets of this kind carry payload.
+    pub fn has_payload(&self) -> bool {
+        !matches!(
+            self,
+            Self::ReadRequest { .. }
+                | Self::Acknowledge { .. }
+                | Self::AtomicAcknowledge { .. }
+                | Self::CompareAndSwap { .. }
+                | Self::FetchAdd { .. }
+        )
+    }
+
+    /// Whether it goes from a responder to a requester.
+    pub fn is_response(&self) -> bool {
+        matches!(
+            self,
+            Self::ReadResponseFirst { .. }
+                | Self::ReadResponseMiddle
+                | Self::ReadResponseLast { .. }
+                | Self::ReadResponseOnly { .. }
+                | Self::Acknowledge { .. }
+                | Self::AtomicAcknowledge { .. }
+        )
+    }
+
+    /// Low five bits of the opcode (IBTA vol. 1 table 38).
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            Self::SendFirst => 0x00,
+            Self::SendMiddle => 0x01,
+            Self::SendLast { immediate } => 0x02 + u8::from(immediate.is_some()),
+            Self::SendOnly { immediate } => 0x04 + u8::from(immediate.is_some()),
+            Self::WriteFirst { .. } => 0x06,
+            Self::WriteMiddle => 0x07,
+            Self::WriteLast { immediate } => 0x08 + u8::from(immediate.is_some()),
+            Self::WriteOnly { immediate, .. } => 0x0a + u8::from(immediate.is_some()),
+            Self::ReadRequest { .. } => 0x0c,
+            Self::ReadResponseFirst { .. } => 0x0d,
+            Self::ReadResponseMiddle => 0x0e,
+            Self::ReadResponseLast { .. } => 0x0f,
+            Self::ReadResponseOnly { .. } => 0x10,
+            Self::Acknowledge { .. } => 0x11,
+            Self::AtomicAcknowledge { .. } => 0x12,
+            Self::CompareAndSwap { .. } => 0x13,
+            Self::FetchAdd { .. } => 0x14,
+        }
+    }
+
+    /// Whether packets of this kind exist on the transport.
+    pub(super) fn exists_on(&self, service: &Service) -> bool {
+        match service {
+            Service::Reliable => true,
+            Service::Unreliable => self.has_payload() && !self.is_response(),
+            Service::Datagram { .. } => matches!(self, Self::SendOnly { .. }),
+        }
+    }
+}
+
+/// All that stands before the payload of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Transport.
+    pub service: Service,
+    /// What the packet does.
+    pub operation: Operation,
+    /// Whether the receiver's completion is solicited.
+    pub solicited: bool,
+    /// Whether the sender asks for an acknowledgement.
+    pub acknowledge: bool,
+    /// Partition key.
+    pub partition_key: u16,
+    /// Queue pair of the receiver, 24 bits.
+    pub queue_pair: u32,
+    /// Sequence number.
+    pub psn: Psn,
+}
