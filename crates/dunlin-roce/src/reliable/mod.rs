@@ -1,0 +1,24 @@
+//! RC as state machines: packets and time go in, packets and the next deadline come out (IBTA vol. 1 §9.7).
+//!
+//! A queue pair has a [`Requester`] for its own work requests and a [`Responder`] for those of its peer. Neither has a
+//! socket, a clock or a thread. Times are nanoseconds of any clock that does not go back.
+
+mod inflight;
+mod request;
+mod requester;
+mod responder;
+mod responses;
+mod target;
+
+pub use request::{Request, Verb};
+pub use requester::{
+    Finished, PostError, ReadPlacement, Requester, RequesterConfig, Transmit, MAX_MESSAGE_BYTES,
+};
+pub use responder::{Responder, ResponderConfig, Verdict};
+pub use responses::{Response, ResponsePayload};
+pub use target::{AccessError, Delivered, Target};
+
+/// Packets that messages of `bytes` take: at least one.
+fn packets_of(bytes: u32, mtu_bytes: u32) -> u32 {
+    bytes.div_ceil(mtu_bytes).max(1)
+}

@@ -1,0 +1,496 @@
+//! The requester: work requests become packets, and the answers to them completions.
+//!
+//! Packets are counted from zero on inside, so that nothing wraps; only on the wire they have 24 bits. Everything before
+//! `acknowledged` is done, `next` is sent next, and going back is setting `next` to `acknowledged`.
+
+use std::collections::VecDeque;
+
+use dunlin_verbs::CompletionStatus;
+
+use super::inflight::Inflight;
+use super::packets_of;
+use super::request::{Request, Verb};
+use crate::packet::{
+    timer, Acknowledgement, Header, Operation, Psn, Refusal, Service, Syndrome,
+    DEFAULT_PARTITION_KEY,
+};
+
+/// Bytes of one message at most: 2^31, as the standard has it.
+pub const MAX_MESSAGE_BYTES: u32 = 1 << 31;
+/// The largest window: half of the sequence numbers that can be told apart.
+const MAX_WINDOW_PACKETS: u32 = 1 << 22;
+
+/// How a requester behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct RequesterConfig {
+    /// Queue pair of the peer.
+    pub peer_queue_pair: u32,
+    /// Sequence number of the first packet.
+    pub first_psn: Psn,
+    /// Payload of one packet, 256 to 4096 bytes.
+    pub mtu_bytes: u32,
+    /// Packets on their way at most, requests and the answers to READs alike; at least 2.
+    pub window_packets: u32,
+    /// Work requests posted at once.
+    pub requests: usize,
+    /// READs and atomics on their way at most: what the peer is willing to keep.
+    pub max_outstanding_reads: usize,
+    /// Nanoseconds without progress before packets are sent again.
+    pub timeout_ns: u64,
+    /// How often that happens without progress before a request fails.
+    pub retry_count: u8,
+    /// How often a message is offered to a receiver that is not ready; 7 never gives up.
+    pub receiver_not_ready_retries: u8,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// As many as may be are posted.
+    #[error("the send queue is full with {0} requests: take completions first")]
+    Full(usize),
+    /// The message is too long.
+    #[error("a message of {0} bytes is longer than {MAX_MESSAGE_BYTES}")]
+    TooLong(u32),
+    /// An atomic of another length than eight.
+    #[error("an atomic of {0} bytes: it has 8")]
+    AtomicLength(u32),
+}
+
+/// The end of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Its id.
+    pub id: u64,
+    /// How it ended.
+    pub status: CompletionStatus,
+}
+
+/// A packet to send, with the place of its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Everything before the payload.
+    pub header: Header,
+    /// The request whose bytes are the payload.
+    pub id: u64,
+    /// First byte of the payload in the message.
+    pub offset: u32,
+    /// Bytes of payload.
+    pub bytes: u32,
+}
+
+/// Where the answer to a READ or an atomic goes. To be carried out before completions are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadPlacement {
+    /// The packet's payload, into the READ's buffers.
+    Bytes {
+        /// The READ.
+        id: u64,
+        /// First byte in the message.
+        offset: u32,
+    },
+    /// The value from before an atomic.
+    Value {
+        /// The atomic.
+        id: u64,
+        /// The value.
+        original: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Entry {
+    request: Request,
+    first: u64,
+    packets: u32,
+}
+
+impl Entry {
+    fn end(&self) -> u64 {
+        self.first + u64::from(self.packets)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Requester {
+    config: RequesterConfig,
+    queue: VecDeque<Entry>,
+    finished: VecDeque<Finished>,
+    /// The sequence number after everything that was posted.
+    posted: u64,
+    acknowledged: u64,
+    next: u64,
+    /// The sequence number after everything that was ever sent.
+    sent: u64,
+    /// Which entry `next` is in.
+    cursor: usize,
+    inflight: Inflight,
+    /// Where the last early go-back began: a second one from the same place waits for the timer, since the peer and the
+    /// network may say several times what is missing.
+    went_back_at: Option<u64>,
+    progress_ns: u64,
+    retries: u8,
+    not_ready_retries: u8,
+    not_ready_until_ns: Option<u64>,
+    failed: bool,
+}
+
+impl Requester {
+    /// One with nothing posted. Values out of their range are moved into it.
+    pub fn new(mut config: RequesterConfig) -> Self {
+        config.mtu_bytes = config.mtu_bytes.clamp(256, 4096);
+        config.window_packets = config.window_packets.clamp(2, MAX_WINDOW_PACKETS);
+        config.requests = config.requests.max(1);
+        config.max_outstanding_reads = config.max_outstanding_reads.max(1);
+        config.timeout_ns = config.timeout_ns.max(1);
+        Self {
+            queue: VecDeque::with_capacity(config.requests),
+            finished: VecDeque::with_capacity(config.requests),
+            posted: 0,
+            acknowledged: 0,
+            next: 0,
+            sent: 0,
+            cursor: 0,
+            inflight: Inflight::new(config.max_outstanding_reads),
+            went_back_at: None,
+            progress_ns: 0,
+            retries: config.retry_count,
+            not_ready_retries: config.receiver_not_ready_retries,
+            not_ready_until_ns: None,
+            failed: false,
+            config,
+        }
+    }
+
+    /// Takes a request. After a failure it is flushed at once.
+    ///
+    /// # Errors
+    /// When the queue is full or the length is not one of the verb.
+    pub fn post(&mut self, request: Request) -> Result<(), PostError> {
+        if self.queue.len() + self.finished.len() >= self.config.requests {
+            return Err(PostError::Full(self.config.requests));
+        }
+        if request.bytes > MAX_MESSAGE_BYTES {
+            return Err(PostError::TooLong(request.bytes));
+        }
+        let atomic = matches!(
+            request.verb,
+            Verb::CompareAndSwap { .. } | Verb::FetchAdd { .. }
+        );
+        if atomic && request.bytes != 8 {
+            return Err(PostError::AtomicLength(request.bytes));
+        }
+        if self.failed {
+            self.finished.push_back(Finished {
+                id: request.id,
+                status: CompletionStatus::Flushed,
+            });
+            return Ok(());
+        }
+        let packets = if atomic {
+            1
+        } else {
+            packets_of(request.bytes, self.config.mtu_bytes)
+        };
+        self.queue.push_back(Entry {
+            request,
+            first: self.posted,
+            packets,
+        });
+        self.posted += u64::from(packets);
+        Ok(())
+    }
+
+    /// The next packet to send now, if there is one.
+    pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit> {
+        if let Some(until) = self.not_ready_until_ns {
+            if now_ns < until {
+                return None;
+            }
+            self.not_ready_until_ns = None;
+        }
+        let window_end = self.acknowledged + u64::from(self.config.window_packets);
+        let entry = self.queue.get(self.cursor)?;
+        if self.next >= window_end {
+            return None;
+        }
+        let request = entry.request;
+        let fenced = request.fence && self.next == entry.first && !self.inflight.is_empty();
+        if fenced || request.is_answered() && self.inflight.is_full() {
+            return None;
+        }
+        let mtu = self.config.mtu_bytes;
+        let offset = (self.next - entry.first) as u32 * mtu;
+        let reads = matches!(request.verb, Verb::Read { .. });
+        // A READ is asked for in pieces, so that its answers do not overrun the window either. Where they end does not
+        // depend on what has come: what is asked for again is a part of what was asked for before, which is all that a
+        // responder answers twice.
+        let packets = if reads {
+            let half = u64::from(self.config.window_packets / 2);
+            let piece = ((self.next - entry.first) / half + 1) * half;
+            let end = entry.end().min(entry.first + piece);
+            if end > window_end {
+                return None;
+            }
+            (end - self.next) as u32
+        } else {
+            1
+        };
+        let bytes = (request.bytes - offset).min(packets.saturating_mul(mtu));
+        let end = self.next + u64::from(packets);
+        let last = end == entry.end();
+        // Acknowledgements are asked for four times in a window, so that it moves on before it is full.
+        let quarter = u64::from((self.config.window_packets / 4).max(1));
+        let header = Header {
+            service: Service::Reliable,
+            operation: request.operation(offset, bytes, last),
+            solicited: request.solicited && last && !request.is_answered(),
+            acknowledge: last || end == window_end || end.is_multiple_of(quarter),
+            partition_key: DEFAULT_PARTITION_KEY,
+            queue_pair: self.config.peer_queue_pair,
+            psn: self.config.first_psn.plus(self.next as u32),
+        };
+        if request.is_answered() {
+            self.inflight.sent(self.next, end);
+        }
+        if self.acknowledged == self.sent {
+            // Nothing was on its way: the peer's time begins now.
+            self.progress_ns = now_ns;
+        }
+        if last {
+            self.cursor += 1;
+        }
+        self.next = end;
+        self.sent = self.sent.max(end);
+        let bytes = if request.is_answered() { 0 } else { bytes };
+        Some(Transmit {
+            header,
+            id: request.id,
+            offset,
+            bytes,
+        })
+    }
+
+    /// Takes a packet of the peer's responder. `payload_bytes` are those of a READ's answer. What is not expected is
+    /// ignored.
+    pub fn handle(
+        &mut self,
+        now_ns: u64,
+        header: &Header,
+        payload_bytes: usize,
+    ) -> Option<ReadPlacement> {
+        let acknowledged = self.config.first_psn.plus(self.acknowledged as u32);
+        let distance = i64::from(header.psn.distance_from(acknowledged));
+        let sequence = self.acknowledged.checked_add_signed(distance)?;
+        if self.failed || sequence >= self.sent {
+            return None;
+        }
+        match header.operation {
+            Operation::Acknowledge { acknowledgement } => {
+                self.handle_acknowledgement(now_ns, sequence, &acknowledgement);
+                None
+            }
+            Operation::AtomicAcknowledge { original, .. } => {
+                let request = self.answered_request(now_ns, sequence)?;
+                let atomic = matches!(
+                    request.verb,
+                    Verb::CompareAndSwap { .. } | Verb::FetchAdd { .. }
+                );
+                if !atomic {
+                    return None;
+                }
+                self.advance(now_ns, sequence + 1);
+                Some(ReadPlacement::Value {
+                    id: request.id,
+                    original,
+                })
+            }
+            Operation::ReadResponseFirst { .. }
+            | Operation::ReadResponseMiddle
+            | Operation::ReadResponseLast { .. }
+            | Operation::ReadResponseOnly { .. } => {
+                let request = self.answered_request(now_ns, sequence)?;
+                let offset = (sequence - self.queue.front()?.first) as u32 * self.config.mtu_bytes;
+                let expected = (request.bytes - offset).min(self.config.mtu_bytes);
+                if !matches!(request.verb, Verb::Read { .. }) || payload_bytes != expected as usize
+                {
+                    return None;
+                }
+                self.advance(now_ns, sequence + 1);
+                Some(ReadPlacement::Bytes {
+                    id: request.id,
+                    offset,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The READ or atomic that `sequence` answers, when it is the answer that is due. It acknowledges what was posted
+    /// before.
+    fn answered_request(&mut self, now_ns: u64, sequence: u64) -> Option<Request> {
+        self.acknowledge(now_ns, sequence);
+        let front = self.queue.front()?;
+        (sequence == self.acknowledged && front.request.is_answered()).then_some(front.request)
+    }
+
+    fn handle_acknowledgement(&mut self, now_ns: u64, sequence: u64, header: &Acknowledgement) {
+        match header.syndrome {
+            Syndrome::Acknowledged(_) => self.acknowledge(now_ns, sequence + 1),
+            Syndrome::ReceiverNotReady(code) => {
+                self.acknowledge(now_ns, sequence);
+                if sequence != self.acknowledged || self.not_ready_until_ns.is_some() {
+                    return;
+                }
+                if self.not_ready_retries == 0 {
+                    self.fail(CompletionStatus::ReceiverNotReadyRetryExceeded);
+                    return;
+                }
+                if self.config.receiver_not_ready_retries < 7 {
+                    self.not_ready_retries -= 1;
+                }
+                let until_ns = now_ns.saturating_add(timer::receiver_not_ready_ns(code));
+                self.not_ready_until_ns = Some(until_ns);
+                self.progress_ns = until_ns;
+                self.go_back();
+            }
+            Syndrome::Refused(Refusal::SequenceError) => {
+                self.acknowledge(now_ns, sequence);
+                if sequence == self.acknowledged {
+                    self.go_back_early();
+                }
+            }
+            Syndrome::Refused(refusal) => {
+                self.acknowledge(now_ns, sequence);
+                if sequence < self.acknowledged {
+                    return;
+                }
+                let status = match refusal {
+                    Refusal::InvalidRequest => CompletionStatus::RemoteInvalidRequest,
+                    Refusal::RemoteAccess => CompletionStatus::RemoteAccess,
+                    Refusal::RemoteOperation | Refusal::SequenceError => {
+                        CompletionStatus::RemoteOperation
+                    }
+                };
+                // READs before the refused request whose answers were lost will not be answered any more.
+                while self
+                    .queue
+                    .front()
+                    .is_some_and(|entry| entry.end() <= sequence)
+                {
+                    self.finish_front(CompletionStatus::Flushed);
+                }
+                self.fail(status);
+            }
+        }
+    }
+
+    /// The peer has carried out everything before `end`. A READ or atomic on the way there whose answer did not come is
+    /// asked for again.
+    fn acknowledge(&mut self, now_ns: u64, end: u64) {
+        if end <= self.acknowledged {
+            return;
+        }
+        let mut reached = self.queue.iter().take_while(|entry| entry.first < end);
+        let first_answered = reached.find(|entry| entry.request.is_answered());
+        let answered = first_answered.map_or(u64::MAX, |entry| entry.first);
+        let reached = end.min(answered.max(self.acknowledged));
+        if reached > self.acknowledged {
+            self.advance(now_ns, reached);
+        }
+        if reached < end {
+            self.go_back_early();
+        }
+    }
+
+    /// Everything before `end` is done.
+    fn advance(&mut self, now_ns: u64, end: u64) {
+        self.acknowledged = end;
+        self.progress_ns = self.not_ready_until_ns.unwrap_or(0).max(now_ns);
+        self.retries = self.config.retry_count;
+        self.not_ready_retries = self.config.receiver_not_ready_retries;
+        self.inflight.answered(end);
+        while self.queue.front().is_some_and(|entry| entry.end() <= end) {
+            self.finish_front(CompletionStatus::Success);
+        }
+        if self.next < end {
+            // It had gone back, and the peer had more than it seemed.
+            self.next = end;
+            self.cursor = 0;
+        }
+    }
+
+    fn finish_front(&mut self, status: CompletionStatus) {
+        if let Some(entry) = self.queue.pop_front() {
+            self.finished.push_back(Finished {
+                id: entry.request.id,
+                status,
+            });
+            self.cursor = self.cursor.saturating_sub(1);
+        }
+    }
+
+    fn go_back(&mut self) {
+        self.next = self.acknowledged;
+        self.cursor = 0;
+        self.inflight.sent_again();
+    }
+
+    fn go_back_early(&mut self) {
+        if self.went_back_at != Some(self.acknowledged) {
+            self.went_back_at = Some(self.acknowledged);
+            self.go_back();
+        }
+    }
+
+    /// When [`Requester::handle_timeout`] wants to be called, in nanoseconds.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        if self.not_ready_until_ns.is_some() {
+            return self.not_ready_until_ns;
+        }
+        (self.acknowledged < self.sent && !self.failed)
+            .then(|| self.progress_ns.saturating_add(self.config.timeout_ns))
+    }
+
+    /// Looks whether a deadline has passed; then [`Requester::poll_transmit`] has packets, or requests have failed.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        if self.deadline_ns().is_none_or(|deadline| now_ns < deadline) {
+            return;
+        }
+        if self.not_ready_until_ns.take().is_some() {
+            self.progress_ns = now_ns;
+            return;
+        }
+        if self.retries == 0 {
+            self.fail(CompletionStatus::RetryExceeded);
+            return;
+        }
+        self.retries -= 1;
+        self.progress_ns = now_ns;
+        self.went_back_at = Some(self.acknowledged);
+        self.go_back();
+    }
+
+    /// Ends the first request with `status` and flushes the others.
+    pub fn fail(&mut self, status: CompletionStatus) {
+        self.failed = true;
+        self.not_ready_until_ns = None;
+        self.finish_front(status);
+        while !self.queue.is_empty() {
+            self.finish_front(CompletionStatus::Flushed);
+        }
+        self.cursor = 0;
+        self.inflight.sent_again();
+    }
+
+    /// Whether a request has failed.
+    pub fn is_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The next request that has ended, in the order of posting.
+    pub fn poll_finished(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+}
