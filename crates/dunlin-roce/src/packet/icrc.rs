@@ -102,3 +102,127 @@ pub fn icrc(envelope: &Envelope, packet: &[u8]) -> Option<[u8; ICRC_BYTES]> {
     hasher.update(rest);
     Some(hasher.finalize().to_le_bytes())
 }
+
+/// What stands in the reserved bits of a base header's ninth byte where the invariant CRC is left out. Only devices that
+/// agreed on it send such packets to each other; to all others the bits mean nothing.
+const OMITTED: u8 = 0x35;
+/// Those bits.
+const OMITTED_BITS: u8 = 0x7f;
+const OMITTED_AT: usize = 8;
+
+/// Marks a packet as one without an invariant CRC.
+pub fn mark_icrc_omitted(packet: &mut [u8]) {
+    if let Some(byte) = packet.get_mut(OMITTED_AT) {
+        *byte = *byte & !OMITTED_BITS | OMITTED;
+    }
+}
+
+/// Whether a packet is marked as one without an invariant CRC.
+pub fn is_icrc_omitted(packet: &[u8]) -> bool {
+    packet
+        .get(OMITTED_AT)
+        .is_some_and(|byte| byte & OMITTED_BITS == OMITTED)
+}
+
+/// Whether `crc` is the invariant CRC of `packet`. Over IPv4 that of any identification will do, since a UDP socket does
+/// not show which it was: sixteen bits of the check remain, and UDP's own checksum where the sender has one.
+pub fn icrc_agrees(envelope: &Envelope, packet: &[u8], crc: [u8; ICRC_BYTES]) -> bool {
+    let Some(computed) = icrc(envelope, packet) else {
+        return false;
+    };
+    let difference = u32::from_le_bytes(computed) ^ u32::from_le_bytes(crc);
+    if difference == 0 || matches!(envelope.network, Network::V6 { .. }) {
+        return difference == 0;
+    }
+    // A CRC is linear: another identification adds its own polynomial, moved by all bits that come after it. Moved back
+    // the difference must be such a polynomial, which has sixteen bits.
+    let bytes_after = IPV4_BYTES + UDP_BYTES - IDENTIFICATION_END + packet.len();
+    let bits = 8 * bytes_after as u32 + 32;
+    let identification = polynomial::multiply(difference, polynomial::power_of_x(u32::MAX - bits));
+    identification & 0xffff == 0
+}
+
+/// Where the identification ends in an IPv4 header.
+const IDENTIFICATION_END: usize = 6;
+
+/// Polynomials modulo that of the CRC, with the coefficient of x^0 in the highest bit.
+mod polynomial {
+    const ONE: u32 = 1 << 31;
+    const CRC: u32 = 0xedb8_8320;
+
+    fn times_x(a: u32) -> u32 {
+        a >> 1 ^ (CRC & (a & 1).wrapping_neg())
+    }
+
+    pub(super) fn multiply(a: u32, mut b: u32) -> u32 {
+        let mut product = 0;
+        for bit in (0..32).rev() {
+            product ^= b & (a >> bit & 1).wrapping_neg();
+            b = times_x(b);
+        }
+        product
+    }
+
+    /// x to a power. The polynomial is primitive: powers repeat after 2^32 - 1, so `u32::MAX - n` is the inverse of n.
+    pub(super) fn power_of_x(mut exponent: u32) -> u32 {
+        let (mut power, mut square) = (ONE, ONE >> 1);
+        while exponent > 0 {
+            if exponent & 1 == 1 {
+                power = multiply(power, square);
+            }
+            square = multiply(square, square);
+            exponent >>= 1;
+        }
+        power
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn envelope(identification: u16) -> Envelope {
+        Envelope {
+            network: Network::V4 {
+                source: [192, 0, 2, 1].into(),
+                destination: [192, 0, 2, 2].into(),
+                identification,
+                dont_fragment: true,
+            },
+            source_port: 49152,
+            destination_port: 4791,
+        }
+    }
+
+    #[test]
+    fn any_identification_agrees_and_little_else() {
+        let mut wrong = 0;
+        for bytes in [12, 16, 100, 1052, 4124] {
+            let packet: Vec<u8> = (0..bytes).map(|at| (at * 37 + 11) as u8).collect();
+            for identification in [0, 1, 0x8000, 0xffff, 0x1234] {
+                let crc = icrc(&envelope(identification), &packet).unwrap();
+                assert!(
+                    icrc_agrees(&envelope(0), &packet, crc),
+                    "{bytes} {identification:x}"
+                );
+                for bit in 0..32 {
+                    let bad = (u32::from_le_bytes(crc) ^ 1 << bit).to_le_bytes();
+                    wrong += u32::from(icrc_agrees(&envelope(0), &packet, bad));
+                }
+            }
+        }
+        // One in 65,536 of all wrong ones passes.
+        assert_eq!(wrong, 0, "of 800");
+    }
+
+    #[test]
+    fn a_mark_says_that_the_crc_is_omitted() {
+        let mut packet = [0xff; 12];
+        assert!(!is_icrc_omitted(&packet));
+        mark_icrc_omitted(&mut packet);
+        assert!(is_icrc_omitted(&packet));
+        assert_eq!(packet[8] & 0x80, 0x80, "the bit beside them stays");
+        assert!(!is_icrc_omitted(&[0; 12]));
+        assert!(!is_icrc_omitted(&[0; 3]));
+    }
+}

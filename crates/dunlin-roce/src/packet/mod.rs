@@ -14,5 +14,7 @@ pub use header::{
     Acknowledgement, AtomicTarget, Header, Operation, Refusal, RemoteRange, Service, Syndrome,
     BASE_BYTES, DEFAULT_PARTITION_KEY, MAX_HEADER_BYTES,
 };
-pub use icrc::{icrc, Envelope, Network, ICRC_BYTES};
+pub use icrc::{
+    icrc, icrc_agrees, is_icrc_omitted, mark_icrc_omitted, Envelope, Network, ICRC_BYTES,
+};
 pub use psn::{Psn, PSN_COUNT};

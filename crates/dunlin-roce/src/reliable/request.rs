@@ -67,7 +67,7 @@ impl Request {
 
     /// The operation of the packet that begins `offset` bytes into the message and is its last one or not. A READ asks
     /// for `bytes` from there.
-    pub(super) fn operation(&self, offset: u32, bytes: u32, last: bool) -> Operation {
+    pub(crate) fn operation(&self, offset: u32, bytes: u32, last: bool) -> Operation {
         match self.verb {
             Verb::Send { immediate } => match (offset, last) {
                 (0, true) => Operation::SendOnly { immediate },

@@ -465,6 +465,11 @@ impl Responder {
         self.responses.front()
     }
 
+    /// Whether all there is to send is that packets have come, which may wait a little for company.
+    pub fn has_acknowledgement_only(&self) -> bool {
+        self.responses.is_acknowledgement_only()
+    }
+
     /// The packet that [`Responder::poll_transmit`] gave is on its way.
     pub fn sent(&mut self) {
         self.responses.sent();

@@ -199,6 +199,16 @@ impl Responses {
         Some(Response { header, payload })
     }
 
+    /// Whether all there is to say is that packets have come.
+    pub(super) fn is_acknowledgement_only(&self) -> bool {
+        let mut pending = self.pending.iter();
+        matches!(
+            (pending.next(), pending.next()),
+            (Some(Pending::Acknowledge { acknowledgement, .. }), None)
+                if matches!(acknowledgement.syndrome, Syndrome::Acknowledged(_))
+        )
+    }
+
     /// The packet at the front was sent.
     pub(super) fn sent(&mut self) {
         if let Some(Pending::Read {

@@ -1,0 +1,166 @@
+//! Addresses of queue pairs: what [`EndpointAddress`] carries on this device, and where that leads.
+//!
+//! The global identifier is an IPv6 or mapped IPv4 address, as on every RoCE device. The token, which means nothing to
+//! kernels and NICs, says what a device of Dunlin adds; zero is what those have.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use dunlin_verbs::{EndpointAddress, VerbsError};
+
+use crate::config::ROCE_PORT;
+
+/// The token is one of Dunlin's: its low 16 bits are the UDP port, of the sender's packets and for those to it.
+const TOKEN_DUNLIN: u64 = 1 << 16;
+/// It does without the invariant CRC.
+const TOKEN_OMITS_ICRC: u64 = 1 << 17;
+/// From this bit on: KiB of the receive buffer.
+const TOKEN_BUFFER_SHIFT: u32 = 32;
+
+/// The receive buffer that is assumed of a peer that does not say: a quarter of what Linux gives without being asked.
+const UNKNOWN_BUFFER_BYTES: usize = 64 << 10;
+
+/// What this device says of itself in an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    pub(crate) port: u16,
+    pub(crate) omit_icrc: bool,
+    pub(crate) receive_buffer_bytes: usize,
+}
+
+impl Habits {
+    pub(crate) fn token(&self) -> u64 {
+        let icrc = if self.omit_icrc { TOKEN_OMITS_ICRC } else { 0 };
+        let kilobytes = (self.receive_buffer_bytes >> 10).min(u32::MAX as usize) as u64;
+        TOKEN_DUNLIN | icrc | u64::from(self.port) | kilobytes << TOKEN_BUFFER_SHIFT
+    }
+}
+
+/// Where a peer's device is, and how it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) address: IpAddr,
+    /// Where packets to it go.
+    pub(crate) port: u16,
+    /// Whether its packets come from that port. Those of kernels and NICs come from any.
+    pub(crate) sends_from_port: bool,
+    /// Whether packets carry the invariant CRC.
+    pub(crate) icrc: bool,
+    /// Bytes that may be on their way to it at once.
+    pub(crate) buffer_bytes: usize,
+}
+
+impl Peer {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// When it is not one of a RoCE device.
+    pub(crate) fn new(address: &EndpointAddress, ours: &Habits) -> Result<Self, VerbsError> {
+        let ip = Ipv6Addr::from(address.gid);
+        let bad = |why: &str| Err(VerbsError::Address(format!("{ip}: {why}")));
+        if address.lid != 0 {
+            return bad("with a local identifier, so of InfiniBand and not of RoCE");
+        }
+        if ip.is_unspecified() || ip.is_multicast() {
+            return bad("not the address of a host");
+        }
+        let token = address.token;
+        let dunlin = token & TOKEN_DUNLIN != 0;
+        let port = if dunlin { token as u16 } else { ROCE_PORT };
+        if port == 0 {
+            return bad("without a UDP port");
+        }
+        let kilobytes = (token >> TOKEN_BUFFER_SHIFT) as usize;
+        Ok(Self {
+            address: IpAddr::V6(ip).to_canonical(),
+            port,
+            sends_from_port: dunlin,
+            icrc: !(dunlin && ours.omit_icrc && token & TOKEN_OMITS_ICRC != 0),
+            buffer_bytes: if dunlin {
+                kilobytes << 10
+            } else {
+                UNKNOWN_BUFFER_BYTES
+            },
+        })
+    }
+
+    /// Whether a datagram from there can be one of its packets.
+    #[inline]
+    pub(crate) fn sends_from(&self, source: &SocketAddr) -> bool {
+        source.ip() == self.address && (!self.sends_from_port || source.port() == self.port)
+    }
+}
+
+/// Where datagrams go: a peer's device.
+#[derive(Clone, Debug)]
+pub struct RoceAddressHandle {
+    pub(crate) peer: Peer,
+}
+
+/// The global identifier of an address.
+pub(crate) fn gid(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(token: u64) -> EndpointAddress {
+        EndpointAddress {
+            gid: gid("192.0.2.7".parse().unwrap()),
+            lid: 0,
+            mtu_bytes: 1024,
+            queue_pair: 17,
+            packet_sequence: 1,
+            queue_key: 0,
+            token,
+        }
+    }
+
+    const OURS: Habits = Habits {
+        port: 5000,
+        omit_icrc: true,
+        receive_buffer_bytes: 1 << 20,
+    };
+
+    #[test]
+    fn the_token_says_port_buffer_and_whether_the_crc_is_omitted() {
+        for omit_icrc in [true, false] {
+            let theirs = Habits {
+                port: 40_000,
+                omit_icrc,
+                receive_buffer_bytes: 212_992,
+            };
+            let peer = Peer::new(&address(theirs.token()), &OURS).unwrap();
+            assert_eq!(peer.address, "192.0.2.7".parse::<IpAddr>().unwrap());
+            assert_eq!((peer.port, peer.icrc), (40_000, !omit_icrc));
+            assert_eq!(peer.buffer_bytes, 212_992);
+            assert!(peer.sends_from(&"192.0.2.7:40000".parse().unwrap()));
+            assert!(!peer.sends_from(&"192.0.2.7:40001".parse().unwrap()));
+            assert!(!peer.sends_from(&"192.0.2.8:40000".parse().unwrap()));
+        }
+    }
+
+    #[test]
+    fn kernels_are_at_the_port_of_roce_and_send_from_any() {
+        let peer = Peer::new(&address(0), &OURS).unwrap();
+        assert_eq!((peer.port, peer.icrc), (ROCE_PORT, true));
+        assert!(peer.sends_from(&"192.0.2.7:50123".parse().unwrap()));
+    }
+
+    #[test]
+    fn addresses_of_other_devices_are_refused() {
+        let mut lid = address(0);
+        lid.lid = 1;
+        let mut nowhere = address(0);
+        nowhere.gid = [0; 16];
+        let no_port = address(TOKEN_DUNLIN);
+        for address in [lid, nowhere, no_port] {
+            let error = Peer::new(&address, &OURS).unwrap_err();
+            assert!(matches!(error, VerbsError::Address(_)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Completion queues, as their owners hold them: polling one takes packets off the socket.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use dunlin_verbs::{Completion, CompletionQueue, CompletionQueueError, Notify, VerbsError};
+
+use crate::completions::Completions;
+use crate::port::Port;
+
+/// A completion queue of the RoCE device.
+#[derive(Debug)]
+pub struct RoceCompletionQueue {
+    completions: Arc<Completions>,
+    port: Arc<Port>,
+}
+
+impl RoceCompletionQueue {
+    pub(crate) fn new(port: &Arc<Port>, completions: Completions) -> Self {
+        Self {
+            completions: Arc::new(completions),
+            port: Arc::clone(port),
+        }
+    }
+
+    pub(crate) fn completions(&self) -> &Arc<Completions> {
+        &self.completions
+    }
+}
+
+impl Drop for RoceCompletionQueue {
+    fn drop(&mut self) {
+        self.completions.disarm();
+    }
+}
+
+impl CompletionQueue for RoceCompletionQueue {
+    #[inline]
+    fn poll(&mut self, completions: &mut [Completion]) -> Result<usize, CompletionQueueError> {
+        self.port.core.made_in.check()?;
+        self.port.poll();
+        if self.completions.is_overrun() {
+            return Err(CompletionQueueError::Overrun {
+                limit: self.completions.capacity(),
+            });
+        }
+        Ok(self.completions.take(completions))
+    }
+
+    fn request_notify(&mut self, notify: Notify) -> Result<(), VerbsError> {
+        let core = &self.port.core;
+        core.made_in.check()?;
+        if !self.completions.has_channel() {
+            return Err(VerbsError::Invalid {
+                argument: "notify",
+                why: "the completion queue has no channel".to_owned(),
+            });
+        }
+        self.completions.arm(notify);
+        if core.wakes_ns.load(Ordering::SeqCst) == 0 {
+            // The device's thread may be leaving the socket to who polls.
+            core.call.raise();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,359 @@
+//! The device: opening it, and making everything else.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
+    QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
+    VerbsError,
+};
+
+use crate::address::{Peer, RoceAddressHandle};
+use crate::channel::RoceCompletionChannel;
+use crate::completion_queue::RoceCompletionQueue;
+use crate::completions::Completions;
+use crate::config::RoceConfig;
+use crate::core::Core;
+use crate::engine::{Parts, Shared};
+use crate::memory::MAX_REGIONS;
+use crate::packet::Psn;
+use crate::port::{Driver, Port, MAX_QUEUE_PAIRS};
+use crate::queue_pair::{Limits, RoceQueuePair};
+use crate::region::RoceRegion;
+use crate::shared_receive::RoceSharedReceiveQueue;
+use crate::socket::{interface_mtu_bytes, Count};
+use crate::sync::random_u32;
+use crate::work::ReceiveQueue;
+
+const MAX_REQUESTS: usize = 1 << 16;
+const MAX_SEGMENTS: usize = 32;
+const MAX_INLINE_BYTES: usize = 4096;
+const MAX_COMPLETIONS: usize = 1 << 22;
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
+
+/// A software RNIC on UDP. Clones are handles on the same device.
+#[derive(Clone, Debug)]
+pub struct RoceDevice {
+    handle: Arc<Handle>,
+    local: IpAddr,
+    attributes: Arc<DeviceAttributes>,
+}
+
+/// The open device; its thread ends when the last handle is gone.
+#[derive(Debug)]
+struct Handle {
+    port: Arc<Port>,
+    _driver: Driver,
+}
+
+/// Protection domain: regions and queue pairs of one domain work together.
+#[derive(Clone, Debug)]
+pub struct RoceProtectionDomain {
+    id: u64,
+    device: Arc<Handle>,
+}
+
+impl RoceDevice {
+    /// Opens a device: binds its UDP port and starts its thread.
+    ///
+    /// # Errors
+    /// When a setting is out of its range, the port is taken, or another system call fails.
+    pub fn open(config: RoceConfig) -> Result<Self, VerbsError> {
+        check(&config)?;
+        let local = config.local_address.unwrap_or(Ipv4Addr::LOCALHOST.into());
+        let attributes = attributes(&config, local);
+        let port = Arc::new(Port::new(Arc::new(Core::open(config)?)));
+        let driver = Driver::start(&port)?;
+        Ok(Self {
+            handle: Arc::new(Handle {
+                port,
+                _driver: driver,
+            }),
+            local: local.to_canonical(),
+            attributes: Arc::new(attributes),
+        })
+    }
+
+    /// The same device as it is reached at another address of this host: queue pairs that are made by it say so, and
+    /// their packets come from there. Itself where it was opened for one address.
+    #[must_use]
+    pub fn at(&self, local: IpAddr) -> Self {
+        let config = &self.core().config;
+        let local = local.to_canonical();
+        if config.local_address.is_some() || local == self.local {
+            return self.clone();
+        }
+        Self {
+            handle: Arc::clone(&self.handle),
+            local,
+            attributes: Arc::new(attributes(config, local)),
+        }
+    }
+
+    /// The address of this host that its queue pairs name.
+    pub fn local_address(&self) -> IpAddr {
+        self.local
+    }
+
+    /// Its UDP port.
+    pub fn port(&self) -> u16 {
+        self.core().socket.port()
+    }
+
+    /// Bytes of the socket's receive buffer, as the system gave them.
+    pub fn receive_buffer_bytes(&self) -> usize {
+        self.core().socket.receive_buffer_bytes()
+    }
+
+    /// How often something happened to packets since the device was opened.
+    pub fn count(&self, what: Count) -> u64 {
+        self.core().socket.statistics.get(what)
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.handle.port.core
+    }
+
+    fn check_domain(&self, domain: &RoceProtectionDomain) -> Result<(), VerbsError> {
+        self.core().made_in.check()?;
+        if Arc::ptr_eq(&domain.device, &self.handle) {
+            return Ok(());
+        }
+        Err(VerbsError::Invalid {
+            argument: "domain",
+            why: "of another device".to_owned(),
+        })
+    }
+}
+
+fn check(config: &RoceConfig) -> Result<(), VerbsError> {
+    let invalid = |argument, why: &str| {
+        Err(VerbsError::Invalid {
+            argument,
+            why: why.to_owned(),
+        })
+    };
+    if ![256, 512, 1024, 2048, 4096].contains(&config.mtu_bytes) {
+        return invalid("mtu_bytes", "256, 512, 1024, 2048 or 4096");
+    }
+    if config.max_regions == 0 || config.max_regions > MAX_REGIONS {
+        return invalid("max_regions", "1 to 65536");
+    }
+    if config.max_queue_pairs == 0 || config.max_queue_pairs > MAX_QUEUE_PAIRS {
+        return invalid("max_queue_pairs", "1 to 32768");
+    }
+    if config
+        .local_address
+        .is_some_and(|address| address.is_unspecified())
+    {
+        return invalid("local_address", "an address of this host, or none");
+    }
+    Ok(())
+}
+
+fn attributes(config: &RoceConfig, local: IpAddr) -> DeviceAttributes {
+    let connected =
+        Verbs::SEND | Verbs::WRITE | Verbs::WRITE_WITH_IMMEDIATE | Verbs::SHARED_RECEIVE;
+    DeviceAttributes {
+        name: config.name.clone(),
+        transports: TransportSet {
+            rc: connected | Verbs::READ | Verbs::ATOMIC,
+            uc: connected,
+            ud: Verbs::SEND | Verbs::SHARED_RECEIVE,
+        },
+        placement: Placement::InOrder,
+        writes_are_messages: true,
+        messages_per_second: None,
+        lossless: false,
+        max_queue_pairs: config.max_queue_pairs,
+        max_send_requests: MAX_REQUESTS,
+        max_receive_requests: MAX_REQUESTS,
+        max_segments: MAX_SEGMENTS,
+        max_inline_bytes: MAX_INLINE_BYTES,
+        max_completions: MAX_COMPLETIONS,
+        max_regions: config.max_regions,
+        max_registered_bytes: config.max_registered_bytes,
+        max_message_bytes: MAX_MESSAGE_BYTES,
+        mtu_bytes: config.mtu_bytes.min(interface_mtu_bytes(local)),
+        max_shared_receive_requests: MAX_REQUESTS,
+        timestamps: false,
+        page_kind: PageKind::Transparent,
+        raw_memory_remote: true,
+        grants_are_mappings: false,
+    }
+}
+
+fn within(resource: &'static str, asked: usize, limit: usize) -> Result<(), VerbsError> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(VerbsError::Limit {
+        resource,
+        asked,
+        available: limit,
+        limit,
+    })
+}
+
+impl Device for RoceDevice {
+    type ProtectionDomain = RoceProtectionDomain;
+    type Region = RoceRegion;
+    type CompletionChannel = RoceCompletionChannel;
+    type CompletionQueue = RoceCompletionQueue;
+    type AddressHandle = RoceAddressHandle;
+    type QueuePair = RoceQueuePair;
+    type SharedReceiveQueue = RoceSharedReceiveQueue;
+
+    fn attributes(&self) -> &DeviceAttributes {
+        &self.attributes
+    }
+
+    fn create_protection_domain(&self) -> Result<RoceProtectionDomain, VerbsError> {
+        self.core().made_in.check()?;
+        Ok(RoceProtectionDomain {
+            id: self.core().next_domain(),
+            device: Arc::clone(&self.handle),
+        })
+    }
+
+    fn allocate_region(
+        &self,
+        domain: &RoceProtectionDomain,
+        length: usize,
+        access: Access,
+    ) -> Result<RoceRegion, VerbsError> {
+        self.check_domain(domain)?;
+        RoceRegion::allocate(self.core(), domain.id, length, access)
+    }
+
+    unsafe fn register_raw(
+        &self,
+        domain: &RoceProtectionDomain,
+        start: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<RoceRegion, VerbsError> {
+        self.check_domain(domain)?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { RoceRegion::raw(self.core(), domain.id, start, length, access) }
+    }
+
+    fn register_again(
+        &self,
+        domain: &RoceProtectionDomain,
+        region: &RoceRegion,
+    ) -> Result<RoceRegion, VerbsError> {
+        self.check_domain(domain)?;
+        region.again(self.core(), domain.id)
+    }
+
+    fn create_completion_channel(&self) -> Result<RoceCompletionChannel, VerbsError> {
+        self.core().made_in.check()?;
+        RoceCompletionChannel::new()
+    }
+
+    fn create_completion_queue(
+        &self,
+        entries: usize,
+        channel: Option<&RoceCompletionChannel>,
+    ) -> Result<RoceCompletionQueue, VerbsError> {
+        let core = self.core();
+        core.made_in.check()?;
+        within("max_completions", entries, MAX_COMPLETIONS)?;
+        let sleepers = Arc::clone(&core.sleepers);
+        let completions = Completions::new(entries, channel.cloned(), sleepers);
+        Ok(RoceCompletionQueue::new(&self.handle.port, completions))
+    }
+
+    fn create_queue_pair(
+        &self,
+        domain: &RoceProtectionDomain,
+        config: &QueuePairConfig<'_, RoceCompletionQueue, RoceSharedReceiveQueue>,
+    ) -> Result<RoceQueuePair, VerbsError> {
+        self.check_domain(domain)?;
+        within("max_send_requests", config.send_requests, MAX_REQUESTS)?;
+        within("max_segments", config.segments, MAX_SEGMENTS)?;
+        within("max_inline_bytes", config.inline_bytes, MAX_INLINE_BYTES)?;
+        let own = |requests, segments| {
+            within("max_receive_requests", requests, MAX_REQUESTS)?;
+            let queue = ReceiveQueue::new(requests, segments, domain.id);
+            Ok::<_, VerbsError>(Arc::new(queue))
+        };
+        let receives = match config.receive_queue {
+            ReceiveQueueConfig::Own(requests) => own(requests, config.segments)?,
+            ReceiveQueueConfig::OwnEmpty(requests) => own(requests, 0)?,
+            ReceiveQueueConfig::Shared(queue) if queue.queue().domain == domain.id => {
+                Arc::clone(queue.queue())
+            }
+            ReceiveQueueConfig::Shared(_) => {
+                return Err(VerbsError::Invalid {
+                    argument: "receive_queue",
+                    why: "of another protection domain".to_owned(),
+                })
+            }
+        };
+        let shares_receives = matches!(config.receive_queue, ReceiveQueueConfig::Shared(_));
+        let (queue_key, first_psn) = (random_u32()?, Psn::new(random_u32()?));
+        let make = |number| {
+            let parts = Parts {
+                core: Arc::clone(self.core()),
+                number,
+                transport: config.transport,
+                domain: domain.id,
+                queue_key,
+                send_completions: Arc::clone(config.send_completions.completions()),
+                receive_completions: Arc::clone(config.receive_completions.completions()),
+                receives,
+                shares_receives,
+                send_requests: config.send_requests.max(1),
+            };
+            Shared::new(parts, first_psn)
+        };
+        let shared = self.handle.port.pairs.insert(make)?;
+        let limits = Limits {
+            segments: config.segments,
+            inline_bytes: config.inline_bytes,
+            message_bytes: match config.transport {
+                Transport::UnreliableDatagram => self.attributes.mtu_bytes,
+                _ => MAX_MESSAGE_BYTES,
+            },
+            mtu_bytes: self.attributes.mtu_bytes,
+        };
+        Ok(RoceQueuePair::new(
+            &self.handle.port,
+            shared,
+            limits,
+            self.local,
+        ))
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        domain: &RoceProtectionDomain,
+        requests: usize,
+        segments: usize,
+    ) -> Result<RoceSharedReceiveQueue, VerbsError> {
+        self.check_domain(domain)?;
+        within("max_shared_receive_requests", requests, MAX_REQUESTS)?;
+        within("max_segments", segments, MAX_SEGMENTS)?;
+        let queue = ReceiveQueue::new(requests.max(1), segments, domain.id);
+        Ok(RoceSharedReceiveQueue::new(queue, self.core().made_in))
+    }
+
+    fn create_address_handle(
+        &self,
+        domain: &RoceProtectionDomain,
+        address: &EndpointAddress,
+    ) -> Result<RoceAddressHandle, VerbsError> {
+        self.check_domain(domain)?;
+        Ok(RoceAddressHandle {
+            peer: Peer::new(address, &self.core().habits())?,
+        })
+    }
+
+    fn poll_async_event(&self) -> Option<AsyncEvent> {
+        self.core().pop_event()
+    }
+}

@@ -1,0 +1,164 @@
+//! What a queue pair's owner, the socket's reader and the device's thread have in common of it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use dunlin_verbs::{
+    AsyncEvent, Completion, CompletionOpcode, CompletionStatus, QueuePairState, Transport,
+};
+
+use super::Engine;
+use crate::completions::{Completions, Retirement};
+use crate::core::Core;
+use crate::packet::Psn;
+use crate::reliable::Delivered;
+use crate::sync::lock;
+use crate::work::{Receive, ReceiveQueue, Send};
+
+/// What a queue pair is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) core: Arc<Core>,
+    pub(crate) number: u32,
+    pub(crate) transport: Transport,
+    pub(crate) domain: u64,
+    pub(crate) queue_key: u32,
+    pub(crate) send_completions: Arc<Completions>,
+    pub(crate) receive_completions: Arc<Completions>,
+    pub(crate) receives: Arc<ReceiveQueue>,
+    /// Whether others draw from the receive queue, too.
+    pub(crate) shares_receives: bool,
+    pub(crate) send_requests: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) parts: Parts,
+    state: AtomicU32,
+    /// Sends whose entries have come back to the send queue.
+    pub(crate) retired: Arc<AtomicU32>,
+    engine: Mutex<Engine>,
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts, first_psn: Psn) -> Self {
+        Self {
+            parts,
+            state: AtomicU32::new(QueuePairState::Reset as u32),
+            retired: Arc::new(AtomicU32::new(0)),
+            engine: Mutex::new(Engine::new(first_psn)),
+        }
+    }
+
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
+        lock(&self.engine)
+    }
+
+    /// Where it stands; that a completion queue has overrun is found out by others than its queue pairs.
+    pub(crate) fn state(&self) -> QueuePairState {
+        let number = self.state.load(Ordering::SeqCst);
+        let state = QueuePairState::from_number(number).unwrap_or(QueuePairState::Error);
+        let lives = !matches!(state, QueuePairState::Reset | QueuePairState::Error);
+        if lives && self.is_overrun() {
+            self.engine().enter_error(self);
+            return QueuePairState::Error;
+        }
+        state
+    }
+
+    /// Where it stands, for who has the engine.
+    pub(crate) fn state_in_engine(&self) -> QueuePairState {
+        let number = self.state.load(Ordering::SeqCst);
+        QueuePairState::from_number(number).unwrap_or(QueuePairState::Error)
+    }
+
+    /// To be called by who has the engine.
+    pub(crate) fn set_state(&self, state: QueuePairState) {
+        self.state.store(state as u32, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_overrun(&self) -> bool {
+        self.send_completions.is_overrun() || self.receive_completions.is_overrun()
+    }
+
+    /// Reports the end of a send, if it is to be reported.
+    pub(super) fn complete_send(&self, send: &Send, status: CompletionStatus, until: u32) {
+        if status == CompletionStatus::Success && !send.signaled {
+            return;
+        }
+        let completion = Completion {
+            id: send.id,
+            status,
+            opcode: send.opcode,
+            bytes: send.bytes.len(),
+            queue_pair: self.number,
+            ..Completion::EMPTY
+        };
+        let retired = Arc::clone(&self.retired);
+        let retirement = Some(Retirement { retired, until });
+        self.push(&self.send_completions, completion, false, retirement);
+    }
+
+    /// Reports a RECEIVE that a message has come into.
+    pub(super) fn complete_receive(
+        &self,
+        receive: &Receive,
+        delivered: Delivered,
+        source_queue_pair: Option<u32>,
+    ) {
+        let completion = Completion {
+            id: receive.id,
+            status: CompletionStatus::Success,
+            opcode: if delivered.write {
+                CompletionOpcode::ReceiveWriteWithImmediate
+            } else {
+                CompletionOpcode::Receive
+            },
+            bytes: delivered.bytes as usize,
+            immediate: delivered.immediate,
+            queue_pair: self.number,
+            source_queue_pair,
+            timestamp_ns: None,
+        };
+        self.push(
+            &self.receive_completions,
+            completion,
+            delivered.solicited,
+            None,
+        );
+    }
+
+    /// Reports a RECEIVE that nothing came of.
+    pub(super) fn fail_receive(&self, receive: &Receive, status: CompletionStatus) {
+        let completion = Completion {
+            id: receive.id,
+            status,
+            opcode: CompletionOpcode::Receive,
+            queue_pair: self.number,
+            ..Completion::EMPTY
+        };
+        self.push(&self.receive_completions, completion, false, None);
+    }
+
+    fn push(
+        &self,
+        queue: &Completions,
+        completion: Completion,
+        solicited: bool,
+        retirement: Option<Retirement>,
+    ) {
+        queue.push(completion, solicited, retirement);
+        if queue.is_overrun() {
+            self.core.push_event(AsyncEvent::CompletionQueueOverrun);
+        }
+    }
+}

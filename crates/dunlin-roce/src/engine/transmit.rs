@@ -1,0 +1,261 @@
+//! What happens to a queue pair from outside: packets, time, and the wish to send.
+
+use std::net::SocketAddr;
+
+use dunlin_verbs::{Access, CompletionStatus, QueuePairState};
+
+use super::target::granted;
+use super::{Engine, Protocol, Shared};
+use crate::packet::{Header, Service};
+use crate::socket::{Count, Train};
+
+/// How long an acknowledgement waits for a packet that it can go out with, in nanoseconds: about what a server takes to
+/// answer a request. It saves one system call in two of a ping-pong.
+const ACKNOWLEDGE_DELAY_NS: u64 = 10_000;
+/// When to look again whether a socket that was full takes packets, in nanoseconds.
+const BLOCKED_NS: u64 = 50_000;
+
+impl Engine {
+    /// Takes a packet that names this queue pair.
+    pub(crate) fn handle(
+        &mut self,
+        shared: &Shared,
+        now_ns: u64,
+        source: &SocketAddr,
+        header: &Header,
+        payload: &[u8],
+    ) {
+        let statistics = &shared.core.socket.statistics;
+        let from_peer = |engine: &Self| {
+            let path = engine.path.as_ref();
+            path.is_some_and(|path| path.peer.sends_from(source))
+        };
+        match (&self.protocol, header.service) {
+            (Protocol::Reliable { .. }, Service::Reliable)
+            | (Protocol::Unreliable { .. }, Service::Unreliable)
+                if !from_peer(self) =>
+            {
+                statistics.count(Count::WrongSource);
+            }
+            (Protocol::Reliable { .. }, Service::Reliable) => {
+                self.handle_reliable(shared, now_ns, header, payload);
+            }
+            (Protocol::Unreliable { .. }, Service::Unreliable) => {
+                self.handle_unreliable(shared, header, payload);
+            }
+            (Protocol::Datagram { .. }, Service::Datagram { .. }) => {
+                self.handle_datagram(shared, source, header, payload);
+            }
+            _ => statistics.count(Count::WrongState),
+        }
+    }
+
+    /// Looks whether a deadline has come.
+    pub(crate) fn handle_timeout(&mut self, shared: &Shared, now_ns: u64) {
+        if self.timer_ns.is_some_and(|timer_ns| timer_ns <= now_ns) {
+            self.timer_ns = None;
+        }
+        if let Protocol::Reliable { requester, .. } = &mut self.protocol {
+            if requester
+                .deadline_ns()
+                .is_some_and(|deadline_ns| deadline_ns <= now_ns)
+            {
+                shared.core.socket.statistics.count(Count::Retransmission);
+                requester.handle_timeout(now_ns);
+            }
+        }
+    }
+
+    /// Sends what there is to send, reports what has ended, and sets the timer.
+    pub(crate) fn progress(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
+        match &self.protocol {
+            Protocol::Reliable { .. } => {
+                self.transmit_reliable(shared, now_ns, train);
+                self.finish_reliable(shared);
+            }
+            Protocol::Unreliable { .. } => self.transmit_unreliable(shared, train),
+            Protocol::Datagram { .. } | Protocol::None => {}
+        }
+        train.send(&shared.core.socket);
+        if shared.is_overrun() && !matches!(self.protocol, Protocol::None) {
+            self.enter_error(shared);
+        }
+        self.set_timer(shared, now_ns);
+    }
+
+    /// Answers first, then requests, then an acknowledgement: the shortest of them, so it fits at the end of a train.
+    fn transmit_reliable(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
+        let Some(path) = self.path else {
+            return;
+        };
+        let socket = &shared.core.socket;
+        let Protocol::Reliable {
+            requester,
+            responder,
+        } = &mut self.protocol
+        else {
+            return;
+        };
+        let access = self.access;
+        let respond = |responder: &mut crate::reliable::Responder, train: &mut Train| {
+            let Some(response) = responder.poll_transmit() else {
+                return false;
+            };
+            let Some(payload) = response.payload else {
+                train.add(socket, &path, &response.header, 0, |_| {});
+                responder.sent();
+                return true;
+            };
+            let range = payload.range;
+            let source = match range.bytes {
+                0 => None,
+                _ => match granted(shared, access, &range, Access::REMOTE_READ) {
+                    Ok(source) => Some(source),
+                    Err(_) => {
+                        responder.fail_read();
+                        return true;
+                    }
+                },
+            };
+            train.add(
+                socket,
+                &path,
+                &response.header,
+                range.bytes as usize,
+                |place| {
+                    let Some((region, offset)) = source else {
+                        return;
+                    };
+                    let bytes = place.len();
+                    let read = region.access(offset, bytes, |memory| memory.read(offset, place));
+                    if read.is_none() {
+                        // The registration has ended this moment. The train's buffer has bytes of others.
+                        place.fill(0);
+                    }
+                },
+            );
+            responder.sent();
+            true
+        };
+        while !responder.has_acknowledgement_only() && respond(responder, train) {}
+        let mut sent = false;
+        let state = shared.state_in_engine();
+        if matches!(
+            state,
+            QueuePairState::ReadyToSend | QueuePairState::SendQueueDrained
+        ) && !socket.has_backlog()
+        {
+            while let Some(transmit) = requester.poll_transmit(now_ns) {
+                let index = (transmit.id - self.ended) as usize;
+                let mut gathered = Ok(());
+                train.add(
+                    socket,
+                    &path,
+                    &transmit.header,
+                    transmit.bytes as usize,
+                    |place| {
+                        gathered = self.sends[index]
+                            .bytes
+                            .gather(transmit.offset as usize, place);
+                    },
+                );
+                sent = true;
+                if gathered.is_err() {
+                    requester.fail(CompletionStatus::LocalProtection);
+                }
+            }
+        }
+        if !responder.has_acknowledgement_only() {
+            self.acknowledge_ns = None;
+            self.unacknowledged = 0;
+            return;
+        }
+        let due = *self
+            .acknowledge_ns
+            .get_or_insert(now_ns + ACKNOWLEDGE_DELAY_NS);
+        if sent || due <= now_ns {
+            respond(responder, train);
+            self.acknowledge_ns = None;
+            self.unacknowledged = 0;
+        }
+    }
+
+    /// Reports requests that have ended; after a failure of either end the queue pair is in error.
+    fn finish_reliable(&mut self, shared: &Shared) {
+        let Protocol::Reliable {
+            requester,
+            responder,
+        } = &mut self.protocol
+        else {
+            return;
+        };
+        let failed =
+            requester.is_failed() || responder.is_failed() && responder.poll_transmit().is_none();
+        while let Some(finished) = requester.poll_finished() {
+            if let Some(send) = self.sends.pop_front() {
+                self.ended += 1;
+                shared.complete_send(&send, finished.status, self.ended as u32);
+            }
+        }
+        if failed {
+            self.enter_error(shared);
+        }
+    }
+
+    fn transmit_unreliable(&mut self, shared: &Shared, train: &mut Train) {
+        let Some(path) = self.path else {
+            return;
+        };
+        let socket = &shared.core.socket;
+        loop {
+            let Protocol::Unreliable { sender, .. } = &mut self.protocol else {
+                return;
+            };
+            if shared.state_in_engine() == QueuePairState::ReadyToReceive || socket.has_backlog() {
+                return;
+            }
+            let Some((transmit, last)) = sender.poll_transmit() else {
+                return;
+            };
+            let mut gathered = Ok(());
+            let index = (transmit.id - self.ended) as usize;
+            train.add(
+                socket,
+                &path,
+                &transmit.header,
+                transmit.bytes as usize,
+                |place| {
+                    gathered = self.sends[index]
+                        .bytes
+                        .gather(transmit.offset as usize, place);
+                },
+            );
+            if gathered.is_err() {
+                self.end_send(shared, CompletionStatus::LocalProtection);
+                return self.enter_error(shared);
+            }
+            if last {
+                self.end_send(shared, CompletionStatus::Success);
+            }
+        }
+    }
+
+    /// The next time something is to be done, as far as it is earlier than what is set already.
+    fn set_timer(&mut self, shared: &Shared, now_ns: u64) {
+        let protocol_ns = match &self.protocol {
+            Protocol::Reliable { requester, .. } => requester.deadline_ns(),
+            Protocol::Unreliable { .. } => None,
+            Protocol::Datagram { .. } | Protocol::None => return,
+        };
+        let blocked = shared.core.socket.has_backlog();
+        let blocked_ns = blocked.then_some(now_ns + BLOCKED_NS);
+        let deadlines = [protocol_ns, self.acknowledge_ns, blocked_ns];
+        let Some(next_ns) = deadlines.into_iter().flatten().min() else {
+            return;
+        };
+        if self.timer_ns.is_none_or(|timer_ns| next_ns < timer_ns) {
+            self.timer_ns = Some(next_ns);
+            shared.core.set_timer(next_ns, shared.number);
+        }
+    }
+}

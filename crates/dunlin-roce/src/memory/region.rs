@@ -1,0 +1,133 @@
+//! A registration: memory, what was granted on it, and until when.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, RwLock};
+
+use dunlin_verbs::{copy_in_order, Access, Memory, PageKind};
+use rustix::io::Errno;
+
+use super::mapping::Mapping;
+use crate::sync::{read, write};
+
+/// What a region grants, and to whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) domain: u64,
+    pub(crate) access: Access,
+    /// Local and remote key alike.
+    pub(crate) key: u32,
+}
+
+/// The memory of a registration. Work requests hold it; the registration itself ends with [`RegionCore::end`].
+#[derive(Debug)]
+pub(crate) struct RegionCore {
+    pub(crate) grant: Grant,
+    memory: Memory,
+    /// The pages, where they are the device's own; shared by all registrations of them.
+    mapping: Option<Arc<Mapping>>,
+    /// Whether the registration is in force. Held for reading by every access, so that none goes on after the end:
+    /// memory of the caller may be freed then.
+    open: RwLock<bool>,
+    /// Bytes taken out of the device's budget.
+    pub(crate) reserved: usize,
+}
+
+impl RegionCore {
+    /// On pages of the device's own.
+    pub(crate) fn allocate(grant: Grant, length: usize) -> Result<Self, Errno> {
+        let mapping = Mapping::new(length.max(1).next_multiple_of(4096))?;
+        Ok(Self::on(Arc::new(mapping), grant, length, length))
+    }
+
+    /// On the pages of another registration; `None` when those are the caller's.
+    pub(crate) fn again(&self, grant: Grant) -> Option<Self> {
+        let mapping = Arc::clone(self.mapping.as_ref()?);
+        Some(Self::on(mapping, grant, self.memory.len(), 0))
+    }
+
+    fn on(mapping: Arc<Mapping>, grant: Grant, length: usize, reserved: usize) -> Self {
+        // SAFETY: the mapping is page-aligned and has at least `length` bytes; it lives as long as this value, which
+        // holds it, and nobody makes references to it.
+        let memory = unsafe { Memory::new(mapping.start(), length) };
+        Self {
+            grant,
+            memory,
+            mapping: Some(mapping),
+            open: RwLock::new(true),
+            reserved,
+        }
+    }
+
+    /// On memory of the caller.
+    ///
+    /// # Safety
+    /// As for [`dunlin_verbs::Device::register_raw`], until [`RegionCore::end`] has returned; `start` on 8 bytes.
+    pub(crate) unsafe fn raw(grant: Grant, start: NonNull<u8>, length: usize) -> Self {
+        // SAFETY: the caller's promise; after the end the memory is not accessed any more.
+        let memory = unsafe { Memory::new(start, length) };
+        Self {
+            grant,
+            memory,
+            mapping: None,
+            open: RwLock::new(true),
+            reserved: length,
+        }
+    }
+
+    /// The window for the region's owner.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(crate) fn page_kind(&self) -> PageKind {
+        self.mapping
+            .as_ref()
+            .map_or(PageKind::Base, |mapping| mapping.page_kind)
+    }
+
+    /// The address of byte 0, as peers count it.
+    pub(crate) fn base(&self) -> u64 {
+        self.memory.start().as_ptr() as u64
+    }
+
+    /// Ends the registration: waits for accesses under way, and lets no other begin.
+    pub(crate) fn end(&self) {
+        *write(&self.open) = false;
+    }
+
+    /// Does something with the memory while the registration is in force; `None` when it is not, or the range is not
+    /// inside.
+    #[inline]
+    pub(crate) fn access<T>(
+        &self,
+        offset: usize,
+        length: usize,
+        action: impl FnOnce(&Memory) -> T,
+    ) -> Option<T> {
+        let open = read(&self.open);
+        (*open && self.memory.contains(offset, length)).then(|| action(&self.memory))
+    }
+
+    /// The offset of an address of ours, when the range from there is inside.
+    #[inline]
+    pub(crate) fn offset_of(&self, address: u64, length: u32) -> Option<usize> {
+        let offset = usize::try_from(address.checked_sub(self.base())?).ok()?;
+        self.memory
+            .contains(offset, length as usize)
+            .then_some(offset)
+    }
+
+    /// Writes so that the bytes become visible in ascending order; `false` when the registration has ended.
+    #[inline]
+    pub(crate) fn write_in_order(&self, offset: usize, bytes: &[u8]) -> bool {
+        let written = self.access(offset, bytes.len(), |memory| {
+            // SAFETY: `access` has checked that the range is inside the window; `bytes` is memory of ours and cannot
+            // overlap it.
+            unsafe {
+                let target = memory.start().as_ptr().add(offset);
+                copy_in_order(bytes.as_ptr(), target, bytes.len());
+            }
+        });
+        written.is_some()
+    }
+}

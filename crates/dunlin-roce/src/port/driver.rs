@@ -1,0 +1,100 @@
+//! The device's thread: it takes packets and keeps the time where nobody polls, so that a queue pair answers its peer
+//! like a NIC's, whatever its process does. While somebody polls it only looks now and then whether that is still so.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dunlin_verbs::VerbsError;
+use rustix::event::{poll, PollFd, PollFlags};
+
+use super::Port;
+use crate::channel::timespec;
+use crate::sync::{now_ns, system};
+
+/// How often it looks whether somebody polls.
+const ATTENDED: Duration = Duration::from_millis(2);
+
+/// The running thread; ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    port: Arc<Port>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Driver {
+    pub(crate) fn start(port: &Arc<Port>) -> Result<Self, VerbsError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (thread_port, thread_stop) = (Arc::clone(port), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("dunlin-roce".to_owned())
+            .spawn(move || run(&thread_port, &thread_stop))
+            .map_err(system("starting the device's thread"))?;
+        Ok(Self {
+            port: Arc::clone(port),
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let thread = self.thread.take();
+        if !self.port.core.made_in.is_current() {
+            // There is no such thread in a child.
+            return std::mem::forget(thread);
+        }
+        self.stop.store(true, Ordering::SeqCst);
+        self.port.core.call.raise();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(port: &Port, stop: &AtomicBool) {
+    let core = &port.core;
+    let mut polls = port.polls();
+    while !stop.load(Ordering::SeqCst) {
+        let polls_now = port.polls();
+        let sleeps_for_it = core.sleepers.load(Ordering::SeqCst) > 0;
+        if polls_now != polls && !sleeps_for_it {
+            polls = polls_now;
+            // Who polls keeps the time, too. Who goes to sleep raises the event.
+            core.wakes_ns.store(0, Ordering::SeqCst);
+            if core.sleepers.load(Ordering::SeqCst) == 0 {
+                wait(
+                    &mut [PollFd::new(&core.call, PollFlags::IN)],
+                    Some(ATTENDED),
+                );
+            }
+            let _ = core.call.consume();
+            continue;
+        }
+        polls = polls_now;
+        port.look_for_all();
+        // What is set from now on and comes earlier than what is seen here raises the event.
+        core.wakes_ns.store(u64::MAX, Ordering::SeqCst);
+        let next_ns = core.timers().next_ns();
+        let timeout = next_ns.map(|next_ns| {
+            core.wakes_ns.store(next_ns, Ordering::SeqCst);
+            Duration::from_nanos(next_ns.saturating_sub(now_ns()))
+        });
+        let socket = core.socket.as_fd();
+        let mut both = [
+            PollFd::from_borrowed_fd(socket, PollFlags::IN),
+            PollFd::new(&core.call, PollFlags::IN),
+        ];
+        wait(&mut both, timeout);
+        let _ = core.call.consume();
+    }
+}
+
+fn wait(set: &mut [PollFd<'_>], timeout: Option<Duration>) {
+    // An interruption is as good as an event.
+    let _ = poll(set, timeout.map(timespec).as_ref());
+}

@@ -1,0 +1,468 @@
+//! Queue pairs, as their owners hold them: states, and posting.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Aborter, Access, CompletionOpcode, ConnectAttributes, EndpointAddress, NotMapped, Operation,
+    Payload, PostError, PostErrorKind, QueuePair, QueuePairState, ReceiveRequest, SendFlags,
+    SendRequest, Transport, VerbsError,
+};
+
+use crate::address::{gid, Peer, RoceAddressHandle};
+use crate::engine::{Datagram, Engine, Protocol, Shared};
+use crate::packet::{AtomicTarget, Psn};
+use crate::port::{with_train, Port};
+use crate::region::RoceRegion;
+use crate::reliable::{Request, Requester, RequesterConfig, Responder, ResponderConfig, Verb};
+use crate::shared_receive::{bytes_of, post_receives};
+use crate::socket::{path_mtu_bytes, Path};
+use crate::sync::{now_ns, random_u32};
+use crate::unreliable::{Receiver, Sender};
+use crate::work::{Bytes, Send};
+
+/// READs and atomics on their way at once, at either end.
+const MAX_OUTSTANDING_READS: usize = 16;
+/// Packets on their way at most, whatever the peer's buffer.
+const MAX_WINDOW_PACKETS: usize = 128;
+/// What the kernel keeps for a packet beside its bytes, roughly.
+const PACKET_OVERHEAD_BYTES: usize = 512;
+
+type SendOf<'a> = SendRequest<'a, RoceRegion, RoceAddressHandle>;
+
+/// What one request may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) segments: usize,
+    pub(crate) inline_bytes: usize,
+    /// Of one message, or of one datagram.
+    pub(crate) message_bytes: usize,
+    /// Path MTU of this side.
+    pub(crate) mtu_bytes: usize,
+}
+
+/// A queue pair of the RoCE device.
+#[derive(Debug)]
+pub struct RoceQueuePair {
+    port: Arc<Port>,
+    shared: Arc<Shared>,
+    limits: Limits,
+    /// The address of this host that its packets have.
+    local: IpAddr,
+    /// Sends posted so far.
+    posted: u32,
+}
+
+impl RoceQueuePair {
+    pub(crate) fn new(
+        port: &Arc<Port>,
+        shared: Arc<Shared>,
+        limits: Limits,
+        local: IpAddr,
+    ) -> Self {
+        Self {
+            port: Arc::clone(port),
+            shared,
+            limits,
+            local,
+            posted: 0,
+        }
+    }
+
+    fn check_move(&self, to: QueuePairState) -> Result<(), VerbsError> {
+        self.port.core.made_in.check()?;
+        let from = self.shared.state();
+        if from.may_move(to, self.shared.transport) {
+            return Ok(());
+        }
+        Err(VerbsError::Transition {
+            queue_pair: self.shared.number,
+            from,
+            to,
+        })
+    }
+
+    /// The protocol of a connection.
+    fn connect(
+        &self,
+        engine: &mut Engine,
+        remote: &EndpointAddress,
+        attributes: &ConnectAttributes,
+    ) -> Result<(), VerbsError> {
+        let habits = self.port.core.habits();
+        let peer = Peer::new(remote, &habits)?;
+        if peer.address.is_ipv4() != self.local.is_ipv4() {
+            return Err(VerbsError::Address(format!(
+                "{} cannot be reached from {}: one is IPv4 and the other IPv6",
+                peer.address, self.local
+            )));
+        }
+        let mtu_bytes = path_mtu_bytes(self.local, peer.address)
+            .unwrap_or(self.limits.mtu_bytes)
+            .min(self.limits.mtu_bytes)
+            .min(match remote.mtu_bytes {
+                0 => usize::MAX,
+                theirs => theirs as usize,
+            })
+            .max(256);
+        let mtu = mtu_bytes as u32;
+        let theirs = Psn::new(remote.packet_sequence);
+        engine.path = Some(Path {
+            local: self.local,
+            peer,
+        });
+        engine.protocol = match self.shared.transport {
+            Transport::ReliableConnection => {
+                // Half of what the peer can keep: others may send to it, too.
+                let window = peer.buffer_bytes / 2 / (mtu_bytes + PACKET_OVERHEAD_BYTES);
+                let requester = Requester::new(RequesterConfig {
+                    peer_queue_pair: remote.queue_pair,
+                    first_psn: engine.first_psn,
+                    mtu_bytes: mtu,
+                    window_packets: window.clamp(4, MAX_WINDOW_PACKETS) as u32,
+                    requests: self.shared.send_requests,
+                    max_outstanding_reads: MAX_OUTSTANDING_READS,
+                    timeout_ns: attributes.timeout_ns,
+                    retry_count: attributes.retry_count,
+                    receiver_not_ready_retries: attributes.receiver_not_ready_retries,
+                });
+                let responder = Responder::new(ResponderConfig {
+                    peer_queue_pair: remote.queue_pair,
+                    first_psn: theirs,
+                    mtu_bytes: mtu,
+                    max_outstanding_reads: MAX_OUTSTANDING_READS,
+                    receiver_not_ready_timer_ns: attributes.receiver_not_ready_timer_ns,
+                });
+                Protocol::Reliable {
+                    requester: Box::new(requester),
+                    responder: Box::new(responder),
+                }
+            }
+            Transport::UnreliableConnection => Protocol::Unreliable {
+                sender: Sender::new(remote.queue_pair, engine.first_psn, mtu),
+                receiver: Receiver::new(theirs, mtu),
+            },
+            Transport::UnreliableDatagram => Protocol::Datagram {
+                next: engine.first_psn,
+            },
+        };
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        if !self.port.core.made_in.is_current() {
+            return;
+        }
+        let shared = &self.shared;
+        let mut engine = shared.engine();
+        shared.set_state(QueuePairState::Reset);
+        // Without random numbers the device could not have been opened.
+        let psn = Psn::new(random_u32().unwrap_or_default());
+        engine.reset(psn);
+        shared.send_completions.forget(shared.number);
+        shared.receive_completions.forget(shared.number);
+        if !shared.shares_receives {
+            while shared.receives.pop().is_some() {}
+        }
+        shared.retired.store(self.posted, Ordering::Release);
+    }
+
+    fn post_one(&mut self, engine: &mut Engine, request: &SendOf<'_>) -> Result<(), PostErrorKind> {
+        let shared = &*self.shared;
+        let state = shared.state_in_engine();
+        if !state.takes_sends() {
+            return Err(PostErrorKind::State(state));
+        }
+        let bytes = self.check(request)?;
+        let limit = shared.send_requests;
+        let retired = shared.retired.load(Ordering::Acquire);
+        if self.posted.wrapping_sub(retired) as usize >= limit {
+            return Err(PostErrorKind::Full { limit });
+        }
+        self.posted = self.posted.wrapping_add(1);
+        let length = bytes.len() as u32;
+        let number = engine.keep(Send {
+            id: request.id,
+            opcode: opcode(&request.operation),
+            signaled: request.flags.contains(SendFlags::SIGNALED),
+            bytes,
+        });
+        if state == QueuePairState::Error {
+            engine.flush(shared);
+            return Ok(());
+        }
+        let solicited = request.flags.contains(SendFlags::SOLICITED);
+        if let Some(to) = &request.destination {
+            let Operation::Send { immediate } = request.operation else {
+                return Err(PostErrorKind::Verb(shared.transport));
+            };
+            let datagram = Datagram {
+                path: Path {
+                    local: self.local,
+                    peer: to.handle.peer,
+                },
+                queue_pair: to.queue_pair,
+                queue_key: to.queue_key,
+                immediate,
+                solicited,
+            };
+            with_train(|train| engine.send_datagram(shared, train, &datagram));
+            return Ok(());
+        }
+        let request = Request {
+            id: number,
+            verb: verb(&request.operation),
+            bytes: length,
+            fence: request.flags.contains(SendFlags::FENCE),
+            solicited,
+        };
+        engine.post(request, state == QueuePairState::SendQueueDrained);
+        Ok(())
+    }
+
+    /// Checks a request and keeps what its payload names.
+    fn check(&self, request: &SendOf<'_>) -> Result<Bytes, PostErrorKind> {
+        let transport = self.shared.transport;
+        let not_carried = PostErrorKind::Verb(transport);
+        let is_datagram = transport == Transport::UnreliableDatagram;
+        if request.destination.is_some() != is_datagram {
+            return Err(not_carried);
+        }
+        let is_reliable = transport == Transport::ReliableConnection;
+        let (carried, access) = match request.operation {
+            Operation::Send { .. } => (true, Access::empty()),
+            Operation::Write { .. } => (!is_datagram, Access::empty()),
+            Operation::Read { .. }
+            | Operation::CompareAndSwap { .. }
+            | Operation::FetchAndAdd { .. } => (is_reliable, Access::LOCAL_WRITE),
+        };
+        if !carried {
+            return Err(not_carried);
+        }
+        let bytes = match request.payload {
+            Payload::Inline(bytes) => {
+                if bytes.len() > self.limits.inline_bytes {
+                    return Err(PostErrorKind::Inline {
+                        bytes: bytes.len(),
+                        limit: self.limits.inline_bytes,
+                    });
+                }
+                if !access.is_empty() {
+                    return Err(not_carried);
+                }
+                Bytes::Inline(bytes.into())
+            }
+            Payload::Segments(segments) => {
+                bytes_of(segments, self.limits.segments, self.shared.domain, access)?
+            }
+        };
+        let (length, limit) = (bytes.len(), self.limits.message_bytes);
+        if length > limit {
+            return Err(PostErrorKind::Length {
+                bytes: length,
+                limit,
+            });
+        }
+        let is_atomic = matches!(
+            request.operation,
+            Operation::CompareAndSwap { .. } | Operation::FetchAndAdd { .. }
+        );
+        if is_atomic && !(length == 8 && matches!(bytes, Bytes::Piece(_))) {
+            return Err(not_carried);
+        }
+        Ok(bytes)
+    }
+}
+
+fn opcode(operation: &Operation) -> CompletionOpcode {
+    match operation {
+        Operation::Send { .. } => CompletionOpcode::Send,
+        Operation::Write { .. } => CompletionOpcode::Write,
+        Operation::Read { .. } => CompletionOpcode::Read,
+        Operation::CompareAndSwap { .. } => CompletionOpcode::CompareAndSwap,
+        Operation::FetchAndAdd { .. } => CompletionOpcode::FetchAndAdd,
+    }
+}
+
+fn verb(operation: &Operation) -> Verb {
+    match *operation {
+        Operation::Send { immediate } => Verb::Send { immediate },
+        Operation::Write { remote, immediate } => Verb::Write {
+            address: remote.address,
+            key: remote.key.0,
+            immediate,
+        },
+        Operation::Read { remote } => Verb::Read {
+            address: remote.address,
+            key: remote.key.0,
+        },
+        Operation::CompareAndSwap {
+            remote,
+            compare,
+            swap,
+        } => Verb::CompareAndSwap {
+            target: AtomicTarget {
+                address: remote.address,
+                key: remote.key.0,
+            },
+            compare,
+            swap,
+        },
+        Operation::FetchAndAdd { remote, add } => Verb::FetchAdd {
+            target: AtomicTarget {
+                address: remote.address,
+                key: remote.key.0,
+            },
+            add,
+        },
+    }
+}
+
+impl Drop for RoceQueuePair {
+    fn drop(&mut self) {
+        if !self.port.core.made_in.is_current() {
+            return;
+        }
+        self.reset();
+        self.port.pairs.remove(self.shared.number);
+    }
+}
+
+impl QueuePair for RoceQueuePair {
+    type Region = RoceRegion;
+    type AddressHandle = RoceAddressHandle;
+    type Mapped = NotMapped;
+
+    fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    fn transport(&self) -> Transport {
+        self.shared.transport
+    }
+
+    fn state(&self) -> QueuePairState {
+        self.shared.state()
+    }
+
+    fn address(&self) -> EndpointAddress {
+        EndpointAddress {
+            gid: gid(self.local),
+            lid: 0,
+            mtu_bytes: self.limits.mtu_bytes as u32,
+            queue_pair: self.shared.number,
+            packet_sequence: self.shared.engine().first_psn.value(),
+            queue_key: self.shared.queue_key,
+            token: self.port.core.habits().token(),
+        }
+    }
+
+    fn to_init(&mut self, access: Access) -> Result<(), VerbsError> {
+        self.check_move(QueuePairState::Init)?;
+        let mut engine = self.shared.engine();
+        engine.access = access;
+        self.shared.set_state(QueuePairState::Init);
+        Ok(())
+    }
+
+    fn to_ready_to_receive(
+        &mut self,
+        remote: Option<&EndpointAddress>,
+        attributes: ConnectAttributes,
+    ) -> Result<(), VerbsError> {
+        self.check_move(QueuePairState::ReadyToReceive)?;
+        let mut engine = self.shared.engine();
+        match (remote, self.shared.transport) {
+            (None, Transport::UnreliableDatagram) => {
+                let next = engine.first_psn;
+                engine.protocol = Protocol::Datagram { next };
+            }
+            (Some(_), Transport::UnreliableDatagram) => {
+                return Err(VerbsError::Address(
+                    "a datagram queue pair has no peer".to_owned(),
+                ))
+            }
+            (None, _) => {
+                return Err(VerbsError::Address(
+                    "a connected queue pair needs its peer's address".to_owned(),
+                ))
+            }
+            (Some(remote), _) => self.connect(&mut engine, remote, &attributes)?,
+        }
+        self.shared.set_state(QueuePairState::ReadyToReceive);
+        Ok(())
+    }
+
+    fn to_ready_to_send(&mut self) -> Result<(), VerbsError> {
+        self.check_move(QueuePairState::ReadyToSend)?;
+        let shared = &self.shared;
+        let mut engine = shared.engine();
+        shared.set_state(QueuePairState::ReadyToSend);
+        engine.release();
+        with_train(|train| engine.progress(shared, now_ns(), train));
+        Ok(())
+    }
+
+    fn to_send_queue_drained(&mut self) -> Result<(), VerbsError> {
+        self.check_move(QueuePairState::SendQueueDrained)?;
+        let _engine = self.shared.engine();
+        self.shared.set_state(QueuePairState::SendQueueDrained);
+        Ok(())
+    }
+
+    fn to_error(&mut self) {
+        if self.port.core.made_in.is_current() {
+            self.shared.engine().enter_error(&self.shared);
+        }
+    }
+
+    fn aborter(&self) -> Option<Aborter> {
+        let shared = Arc::downgrade(&self.shared);
+        Some(Box::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.engine().enter_error(&shared);
+            }
+        }))
+    }
+
+    fn to_reset(&mut self) {
+        self.reset();
+    }
+
+    fn post_send(&mut self, requests: &[SendOf<'_>]) -> Result<(), PostError> {
+        self.port.core.made_in.check().map_err(PostError::forked)?;
+        let shared = Arc::clone(&self.shared);
+        let mut engine = shared.engine();
+        let mut result = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(kind) = self.post_one(&mut engine, request) {
+                result = Err(PostError { index, kind });
+                break;
+            }
+        }
+        with_train(|train| engine.progress(&shared, now_ns(), train));
+        result
+    }
+
+    fn post_receive(
+        &mut self,
+        requests: &[ReceiveRequest<'_, RoceRegion>],
+    ) -> Result<(), PostError> {
+        self.port.core.made_in.check().map_err(PostError::forked)?;
+        let shared = &*self.shared;
+        let refused = |kind| PostError { index: 0, kind };
+        if shared.shares_receives {
+            return Err(refused(PostErrorKind::Verb(shared.transport)));
+        }
+        let state = shared.state();
+        if !state.takes_receives() {
+            return Err(refused(PostErrorKind::State(state)));
+        }
+        let result = post_receives(&shared.receives, requests);
+        if state == QueuePairState::Error {
+            shared.engine().flush(shared);
+        }
+        result
+    }
+}

@@ -1,0 +1,160 @@
+//! Registered memory, as its owner holds it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, LocalKey, Memory, PageKind, Region, RemoteAddress, RemoteKey, VerbsError,
+};
+use rustix::io::Errno;
+
+use crate::core::Core;
+use crate::memory::{Grant, RegionCore};
+use crate::sync::system;
+
+/// A registered region; clones name the same registration.
+#[derive(Clone, Debug)]
+pub struct RoceRegion {
+    handle: Arc<Handle>,
+}
+
+/// Ends the registration when the last of its owner's handles is gone; work requests hold the [`RegionCore`] only.
+#[derive(Debug)]
+struct Handle {
+    region: Arc<RegionCore>,
+    core: Arc<Core>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.core.made_in.is_current() {
+            self.core.regions.remove(&self.region);
+        }
+    }
+}
+
+fn check_length(length: usize) -> Result<(), VerbsError> {
+    if length > 0 {
+        return Ok(());
+    }
+    Err(VerbsError::Invalid {
+        argument: "length",
+        why: "a region has at least one byte".to_owned(),
+    })
+}
+
+impl RoceRegion {
+    fn insert(
+        core: &Arc<Core>,
+        bytes: usize,
+        grant: Grant,
+        make: impl FnOnce(Grant) -> Result<RegionCore, VerbsError>,
+    ) -> Result<Self, VerbsError> {
+        let insert = |key| make(Grant { key, ..grant });
+        let region = core.regions.insert(bytes, insert)?;
+        Ok(Self {
+            handle: Arc::new(Handle {
+                region,
+                core: Arc::clone(core),
+            }),
+        })
+    }
+
+    pub(crate) fn allocate(
+        core: &Arc<Core>,
+        domain: u64,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        check_length(length)?;
+        let grant = Grant {
+            domain,
+            access,
+            key: 0,
+        };
+        Self::insert(core, length, grant, |grant| {
+            RegionCore::allocate(grant, length).map_err(system::<Errno>("mmap of a region"))
+        })
+    }
+
+    /// # Safety
+    /// As for [`dunlin_verbs::Device::register_raw`].
+    pub(crate) unsafe fn raw(
+        core: &Arc<Core>,
+        domain: u64,
+        start: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        check_length(length)?;
+        if start.as_ptr() as usize % 8 != 0 {
+            return Err(VerbsError::Invalid {
+                argument: "start",
+                why: "registered memory starts on 8 bytes".to_owned(),
+            });
+        }
+        let grant = Grant {
+            domain,
+            access,
+            key: 0,
+        };
+        Self::insert(core, length, grant, |grant| {
+            // SAFETY: the caller's promise; the registration ends when the last handle does, before the memory.
+            Ok(unsafe { RegionCore::raw(grant, start, length) })
+        })
+    }
+
+    /// Registers the memory of `self` once more, in `domain`.
+    pub(crate) fn again(&self, core: &Arc<Core>, domain: u64) -> Result<Self, VerbsError> {
+        if !Arc::ptr_eq(core, &self.handle.core) {
+            return Err(VerbsError::Invalid {
+                argument: "region",
+                why: "of another device".to_owned(),
+            });
+        }
+        let grant = Grant {
+            domain,
+            access: self.access(),
+            key: 0,
+        };
+        Self::insert(core, 0, grant, |grant| {
+            self.handle
+                .region
+                .again(grant)
+                .ok_or_else(|| VerbsError::Invalid {
+                    argument: "region",
+                    why: "its memory is the caller's: register it again yourself".to_owned(),
+                })
+        })
+    }
+
+    #[inline]
+    pub(crate) fn region(&self) -> &Arc<RegionCore> {
+        &self.handle.region
+    }
+}
+
+impl Region for RoceRegion {
+    fn memory(&self) -> &Memory {
+        self.region().memory()
+    }
+
+    fn access(&self) -> Access {
+        self.region().grant.access
+    }
+
+    fn local_key(&self) -> LocalKey {
+        LocalKey(self.region().grant.key)
+    }
+
+    fn remote(&self) -> RemoteAddress {
+        RemoteAddress {
+            address: self.region().base(),
+            key: RemoteKey(self.region().grant.key),
+        }
+    }
+
+    fn page_kind(&self) -> PageKind {
+        self.region().page_kind()
+    }
+}

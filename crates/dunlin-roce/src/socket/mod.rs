@@ -1,0 +1,265 @@
+//! The UDP socket: trains of packets out, datagrams in, with the kernel's segmentation and its reverse.
+
+mod mtu;
+mod statistics;
+mod train;
+
+pub(crate) use mtu::{interface_mtu_bytes, path_mtu_bytes};
+pub(crate) use statistics::Statistics;
+pub use statistics::{Count, COUNTS};
+pub(crate) use train::{envelope, Path, Train};
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+
+use dunlin_verbs::VerbsError;
+use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use socket2::{Domain, Protocol, SockAddr, Type};
+
+use crate::config::RoceConfig;
+use crate::sync::{lock, system};
+
+/// Datagrams taken by one system call.
+const DATAGRAMS: usize = 4;
+/// The longest that the kernel hands over: a train put together again.
+const DATAGRAM_BYTES: usize = 64 << 10;
+/// Bytes kept for a socket that takes no more; what does not fit is lost, as in a switch.
+const MAX_BACKLOG_BYTES: usize = 4 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    port: u16,
+    /// Bound to one address, which then is every packet's source.
+    bound: Option<IpAddr>,
+    is_v6: bool,
+    receive_buffer_bytes: usize,
+    backlog: Mutex<VecDeque<Unsent>>,
+    has_backlog: AtomicBool,
+    pub(crate) statistics: Statistics,
+}
+
+/// What the socket did not take.
+#[derive(Debug)]
+struct Unsent {
+    destination: SocketAddr,
+    source: Option<IpAddr>,
+    segment_bytes: Option<usize>,
+    bytes: Vec<u8>,
+}
+
+/// Between which addresses a datagram went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: Option<IpAddr>,
+}
+
+/// Where datagrams are received.
+#[derive(Debug)]
+pub(crate) struct ReceiveBuffers {
+    bytes: Box<[u8]>,
+    metas: [RecvMeta; DATAGRAMS],
+    count: usize,
+}
+
+impl ReceiveBuffers {
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: vec![0; DATAGRAMS * DATAGRAM_BYTES].into(),
+            metas: [RecvMeta::default(); DATAGRAMS],
+            count: 0,
+        }
+    }
+
+    /// What came last: packets of one train, and where they come from.
+    pub(crate) fn trains(&self) -> impl Iterator<Item = (Origin, std::slice::Chunks<'_, u8>)> {
+        let buffers = self.bytes.chunks(DATAGRAM_BYTES);
+        self.metas[..self.count]
+            .iter()
+            .zip(buffers)
+            .map(|(meta, bytes)| {
+                let origin = Origin {
+                    source: SocketAddr::new(meta.addr.ip().to_canonical(), meta.addr.port()),
+                    destination: meta.dst_ip.map(|address| address.to_canonical()),
+                };
+                let length = meta.len.min(bytes.len());
+                (origin, bytes[..length].chunks(meta.stride.max(1)))
+            })
+    }
+
+    /// Whether the last call took all that it could: there may be more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == DATAGRAMS
+    }
+}
+
+impl Socket {
+    /// Binds.
+    ///
+    /// # Errors
+    /// When a system call fails: the port is taken, or the address is not one of this host.
+    pub(crate) fn bind(config: &RoceConfig) -> Result<Self, VerbsError> {
+        let socket = match config.local_address {
+            Some(address) => open(SocketAddr::new(address, config.port), config),
+            // Both families by one socket; where the host has no IPv6, IPv4.
+            None => open(
+                SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), config.port),
+                config,
+            )
+            .or_else(|_| {
+                open(
+                    SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), config.port),
+                    config,
+                )
+            }),
+        };
+        let socket = socket.map_err(system("binding the UDP socket"))?;
+        let state = UdpSocketState::new((&socket).into())
+            .map_err(system("setting options of the UDP socket"))?;
+        mtu::never_fragment(socket.as_fd());
+        let address = socket
+            .local_addr()
+            .map_err(system("getsockname of the UDP socket"))?;
+        // The kernel counts its own bookkeeping too, and says twice what it was asked for.
+        let receive_buffer_bytes = state
+            .recv_buffer_size((&socket).into())
+            .map_err(system("getsockopt of the UDP socket"))?
+            / 2;
+        Ok(Self {
+            state,
+            port: address.port(),
+            bound: config.local_address,
+            is_v6: address.is_ipv6(),
+            socket,
+            receive_buffer_bytes,
+            backlog: Mutex::new(VecDeque::new()),
+            has_backlog: AtomicBool::new(false),
+            statistics: Statistics::default(),
+        })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn receive_buffer_bytes(&self) -> usize {
+        self.receive_buffer_bytes
+    }
+
+    /// Packets of one train at most; 1 where the system cannot segment.
+    fn max_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    /// The address as this socket's family has it.
+    fn destination(&self, address: IpAddr, port: u16) -> SocketAddr {
+        let address = match address {
+            IpAddr::V4(v4) if self.is_v6 => v4.to_ipv6_mapped().into(),
+            other => other,
+        };
+        SocketAddr::new(address, port)
+    }
+
+    /// Sends a train, or keeps it for later when the socket takes no more. Any other failure is a loss, which the
+    /// protocol makes good; it is counted.
+    fn send(&self, transmit: &Transmit<'_>) {
+        let blocked = self.has_backlog.load(Ordering::Relaxed);
+        if !blocked {
+            match self.state.try_send((&self.socket).into(), transmit) {
+                Ok(()) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return self.statistics.failed_to_send(&error),
+            }
+        }
+        let mut backlog = lock(&self.backlog);
+        let bytes: usize = backlog.iter().map(|unsent| unsent.bytes.len()).sum();
+        if bytes + transmit.contents.len() > MAX_BACKLOG_BYTES {
+            return self.statistics.count(Count::SendBufferFull);
+        }
+        backlog.push_back(Unsent {
+            destination: transmit.destination,
+            source: transmit.src_ip,
+            segment_bytes: transmit.segment_size,
+            bytes: transmit.contents.to_vec(),
+        });
+        self.has_backlog.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something waits for room in the socket.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.has_backlog.load(Ordering::Relaxed)
+    }
+
+    /// Sends what the socket did not take before.
+    pub(crate) fn send_backlog(&self) {
+        if !self.has_backlog() {
+            return;
+        }
+        let mut backlog = lock(&self.backlog);
+        while let Some(unsent) = backlog.front() {
+            let transmit = Transmit {
+                destination: unsent.destination,
+                ecn: None,
+                contents: &unsent.bytes,
+                segment_size: unsent.segment_bytes,
+                src_ip: unsent.source,
+            };
+            match self.state.try_send((&self.socket).into(), &transmit) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => self.statistics.failed_to_send(&error),
+                Ok(()) => {}
+            }
+            backlog.pop_front();
+        }
+        self.has_backlog.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes datagrams that have come; `false` when there are none.
+    pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers) -> bool {
+        let mut slices = buffers
+            .bytes
+            .chunks_mut(DATAGRAM_BYTES)
+            .map(IoSliceMut::new);
+        let mut slices: [IoSliceMut<'_>; DATAGRAMS] =
+            std::array::from_fn(|_| slices.next().unwrap_or(IoSliceMut::new(&mut [])));
+        let socket = (&self.socket).into();
+        // An error other than *nothing there* is one of an earlier send, and is consumed with this.
+        let received = self.state.recv(socket, &mut slices, &mut buffers.metas);
+        buffers.count = received.unwrap_or(0);
+        buffers.count > 0
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn open(address: SocketAddr, config: &RoceConfig) -> io::Result<UdpSocket> {
+    let socket = socket2::Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    mtu::grow_buffers(
+        socket.as_fd(),
+        config.receive_buffer_bytes,
+        config.send_buffer_bytes,
+    );
+    if address.is_ipv6() {
+        mtu::take_packets_without_checksum(socket.as_fd());
+    }
+    socket.bind(&SockAddr::from(address))?;
+    Ok(socket.into())
+}

@@ -1,0 +1,171 @@
+//! Options of sockets that the libraries do not have: path MTU, buffers, checksums.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// What stands around the payload of a packet at most: IPv6, UDP, base header, RETH, immediate data, padding and
+/// invariant CRC.
+const OVERHEAD_BYTES: usize = 40 + 8 + 12 + 16 + 4 + 3 + 4;
+/// What every IPv6 link carries, for where nothing can be asked.
+const LEAST_LINK_BYTES: usize = 1280;
+
+/// The largest MTU of RoCE within what a link carries.
+fn within(link_bytes: usize) -> usize {
+    let fits = |mtu: &usize| mtu + OVERHEAD_BYTES <= link_bytes;
+    [4096, 2048, 1024, 512]
+        .into_iter()
+        .find(fits)
+        .unwrap_or(256)
+}
+
+fn set(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int, value: usize) -> bool {
+    let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the descriptor is open, and the value is an integer of the length that is passed.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    result == 0
+}
+
+fn get(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int) -> Option<usize> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and the place is an integer of the length that is passed.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    (result == 0).then(|| usize::try_from(value).ok()).flatten()
+}
+
+/// Asks for buffers of these sizes, beyond the system's limits where this process may.
+pub(super) fn grow_buffers(socket: BorrowedFd<'_>, receive_bytes: usize, send_bytes: usize) {
+    let level = libc::SOL_SOCKET;
+    let _ = set(socket, level, libc::SO_RCVBUFFORCE, receive_bytes)
+        || set(socket, level, libc::SO_RCVBUF, receive_bytes);
+    let _ = set(socket, level, libc::SO_SNDBUFFORCE, send_bytes)
+        || set(socket, level, libc::SO_SNDBUF, send_bytes);
+}
+
+/// Kernels and NICs send RoCE over IPv6 with a UDP checksum of zero, which is dropped otherwise.
+pub(super) fn take_packets_without_checksum(socket: BorrowedFd<'_>) {
+    set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1);
+}
+
+/// Packets go with *don't fragment*, whatever the kernel believes of the path.
+pub(super) fn never_fragment(socket: BorrowedFd<'_>) {
+    set(
+        socket,
+        libc::IPPROTO_IP,
+        libc::IP_MTU_DISCOVER,
+        libc::IP_PMTUDISC_PROBE as usize,
+    );
+}
+
+/// The MTU of RoCE on the way from `local` to `remote`, by the routing table and what the kernel has learnt.
+pub(crate) fn path_mtu_bytes(local: IpAddr, remote: IpAddr) -> Option<usize> {
+    let socket = UdpSocket::bind(SocketAddr::new(local, 0)).ok()?;
+    // Sends nothing: it asks for the route.
+    socket.connect(SocketAddr::new(remote, 9)).ok()?;
+    let link_bytes = match remote {
+        IpAddr::V4(_) => get(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU),
+        IpAddr::V6(_) => get(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    link_bytes.map(within)
+}
+
+/// The MTU of RoCE on the interface that has an address of this host.
+pub(crate) fn interface_mtu_bytes(address: IpAddr) -> usize {
+    if address.is_loopback() {
+        return within(64 << 10);
+    }
+    let link_bytes = interface_of(address).and_then(|name| {
+        let text = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
+        text.trim().parse().ok()
+    });
+    within(link_bytes.unwrap_or(LEAST_LINK_BYTES))
+}
+
+/// The name of the interface that has an address.
+fn interface_of(address: IpAddr) -> Option<String> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the place is a pointer that the call fills; the list is freed below.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return None;
+    }
+    let mut found = None;
+    // SAFETY: the first entry of the list, or none.
+    let mut next = unsafe { first.as_ref() };
+    while let Some(entry) = next {
+        if address_of(entry) == Some(address) {
+            // SAFETY: the name of an entry ends with a zero, and lives until `freeifaddrs`.
+            let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) };
+            found = name.to_str().ok().map(str::to_owned);
+            break;
+        }
+        // SAFETY: the next entry of the list, or none; all of them live until `freeifaddrs`.
+        next = unsafe { entry.ifa_next.as_ref() };
+    }
+    // SAFETY: the list of the call above, once.
+    unsafe { libc::freeifaddrs(first) };
+    found
+}
+
+/// The IP address of an entry of `getifaddrs`' list.
+fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
+    let address = entry.ifa_addr;
+    // SAFETY: the address of an entry is null or valid, and of the type that its family says; it is read by value,
+    // wherever it stands.
+    unsafe {
+        if address.is_null() {
+            return None;
+        }
+        match libc::c_int::from((*address).sa_family) {
+            libc::AF_INET => {
+                let inet = address.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(IpAddr::V4(u32::from_be(inet.sin_addr.s_addr).into()))
+            }
+            libc::AF_INET6 => {
+                let inet = address.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(IpAddr::V6(inet.sin6_addr.s6_addr.into()))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_links_carry_common_mtus() {
+        for (link, mtu) in [
+            (1280, 1024),
+            (1500, 1024),
+            (9000, 4096),
+            (65536, 4096),
+            (576, 256),
+        ] {
+            assert_eq!(within(link), mtu, "{link}");
+        }
+    }
+
+    #[test]
+    fn loopback_carries_the_largest() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(path_mtu_bytes(here, here), Some(4096));
+        assert_eq!(interface_of(here).as_deref(), Some("lo"));
+    }
+}

@@ -1,0 +1,57 @@
+//! Locks, time and random numbers, as the other rooms use them.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+
+use dunlin_verbs::VerbsError;
+
+/// Locks a mutex whose data stay sound when a holder panics.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.lock() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// Locks for reading, likewise.
+#[inline]
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    match lock.read() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// Locks for writing, likewise.
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    match lock.write() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// Nanoseconds of a clock that does not go back.
+#[inline]
+pub(crate) fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// A random number of the system's generator: keys, numbers and sequences are not to be guessed.
+pub(crate) fn random_u32() -> Result<u32, VerbsError> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).map_err(|error| VerbsError::System {
+        call: "getrandom",
+        source: std::io::Error::other(error.to_string()),
+    })?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+/// Makes the wall's error of one of the system's.
+pub(crate) fn system<E: Into<std::io::Error>>(call: &'static str) -> impl Fn(E) -> VerbsError {
+    move |error| VerbsError::System {
+        call,
+        source: error.into(),
+    }
+}
