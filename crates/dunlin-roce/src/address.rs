@@ -93,6 +93,8 @@ impl Peer {
 /// Where datagrams go: a peer's device.
 #[derive(Clone, Debug)]
 pub struct RoceAddressHandle {
+    /// The address of this host on the way there.
+    pub(crate) local: IpAddr,
     pub(crate) peer: Peer,
 }
 

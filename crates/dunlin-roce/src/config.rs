@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use dunlin_verbs::VerbsError;
+
 /// UDP port of RoCEv2, where kernels and NICs listen.
 pub const ROCE_PORT: u16 = 4791;
 
@@ -11,8 +13,8 @@ pub const ROCE_PORT: u16 = 4791;
 pub struct RoceConfig {
     /// The device's name for people.
     pub name: String,
-    /// The address of this host that peers send to. `None`: that of the connection that introduces them
-    /// ([`crate::RoceDevice::at`]); before one is known, this host's loopback address.
+    /// The address of this host that packets come from and go to. `None`: all of them, each peer by the one that the
+    /// routing table has for it.
     pub local_address: Option<IpAddr>,
     /// UDP port; zero for one of the system's choice, which travels in the addresses of queue pairs. [`ROCE_PORT`] to
     /// be reached by a kernel or a NIC, which know no other.
@@ -32,6 +34,41 @@ pub struct RoceConfig {
     pub max_registered_bytes: usize,
     /// Queue pairs at once, at most 32768.
     pub max_queue_pairs: usize,
+}
+
+impl RoceConfig {
+    /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC` (`yes` or `no`).
+    ///
+    /// # Errors
+    /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.
+    pub fn from_environment() -> Result<Self, VerbsError> {
+        fn parse<T: std::str::FromStr>(name: &'static str) -> Result<Option<T>, VerbsError> {
+            let Ok(text) = std::env::var(name) else {
+                return Ok(None);
+            };
+            let value = text.trim().parse().map_err(|_| VerbsError::Invalid {
+                argument: name,
+                why: format!("`{text}` makes no sense there"),
+            })?;
+            Ok(Some(value))
+        }
+        let mut config = Self::default();
+        config.local_address = parse("DUNLIN_ROCE_ADDRESS")?;
+        config.port = parse("DUNLIN_ROCE_PORT")?.unwrap_or(config.port);
+        config.mtu_bytes = parse("DUNLIN_ROCE_MTU")?.unwrap_or(config.mtu_bytes);
+        let omit: Option<String> = parse("DUNLIN_ROCE_OMIT_ICRC")?;
+        config.omit_icrc = match omit.as_deref() {
+            None | Some("yes") => true,
+            Some("no") => false,
+            Some(other) => {
+                return Err(VerbsError::Invalid {
+                    argument: "DUNLIN_ROCE_OMIT_ICRC",
+                    why: format!("`{other}` is neither `yes` nor `no`"),
+                })
+            }
+        };
+        Ok(config)
+    }
 }
 
 impl Default for RoceConfig {

@@ -1,16 +1,17 @@
 //! The device: opening it, and making everything else.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use dunlin_verbs::progress::{self, Progress};
 use dunlin_verbs::{
     Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
     QueuePairConfig, ReceiveQueue as ReceiveQueueConfig, Transport, TransportSet, Verbs,
     VerbsError,
 };
 
-use crate::address::{Peer, RoceAddressHandle};
+use crate::address::{gid, Peer, RoceAddressHandle};
 use crate::channel::RoceCompletionChannel;
 use crate::completion_queue::RoceCompletionQueue;
 use crate::completions::Completions;
@@ -23,7 +24,7 @@ use crate::port::{Driver, Port, MAX_QUEUE_PAIRS};
 use crate::queue_pair::{Limits, RoceQueuePair};
 use crate::region::RoceRegion;
 use crate::shared_receive::RoceSharedReceiveQueue;
-use crate::socket::{interface_mtu_bytes, Count};
+use crate::socket::{interface_mtu_bytes, Count, Route};
 use crate::sync::random_u32;
 use crate::work::ReceiveQueue;
 
@@ -37,7 +38,8 @@ const MAX_MESSAGE_BYTES: usize = 1 << 30;
 #[derive(Clone, Debug)]
 pub struct RoceDevice {
     handle: Arc<Handle>,
-    local: IpAddr,
+    /// Where it is seen from, if that was chosen.
+    local: Option<IpAddr>,
     attributes: Arc<DeviceAttributes>,
 }
 
@@ -45,7 +47,22 @@ pub struct RoceDevice {
 #[derive(Debug)]
 struct Handle {
     port: Arc<Port>,
-    _driver: Driver,
+    /// Its thread, from the first queue pair on.
+    driver: OnceLock<Driver>,
+}
+
+impl Handle {
+    /// Starts the device's thread, unless it runs.
+    fn drive(&self) -> Result<(), VerbsError> {
+        if self.driver.get().is_none() {
+            // Where two threads are here at once the second one's driver ends at once.
+            if self.driver.set(Driver::start(&self.port)?).is_ok() {
+                let port: Arc<dyn Progress> = self.port.clone();
+                progress::register(Arc::downgrade(&port));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Protection domain: regions and queue pairs of one domain work together.
@@ -62,38 +79,40 @@ impl RoceDevice {
     /// When a setting is out of its range, the port is taken, or another system call fails.
     pub fn open(config: RoceConfig) -> Result<Self, VerbsError> {
         check(&config)?;
-        let local = config.local_address.unwrap_or(Ipv4Addr::LOCALHOST.into());
-        let attributes = attributes(&config, local);
+        let local = config.local_address.map(|address| address.to_canonical());
+        let attributes = attributes(&config, interface_mtu_bytes(local));
         let port = Arc::new(Port::new(Arc::new(Core::open(config)?)));
-        let driver = Driver::start(&port)?;
         Ok(Self {
             handle: Arc::new(Handle {
                 port,
-                _driver: driver,
+                driver: OnceLock::new(),
             }),
-            local: local.to_canonical(),
+            local,
             attributes: Arc::new(attributes),
         })
     }
 
-    /// The same device as it is reached at another address of this host: queue pairs that are made by it say so, and
-    /// their packets come from there. Itself where it was opened for one address.
+    /// The same device for one peer: queue pairs that are made by it have the address of this host, and the path MTU,
+    /// that the routing table has for that peer. Itself where it was opened for one address, or there is no route.
     #[must_use]
-    pub fn at(&self, local: IpAddr) -> Self {
+    pub fn towards(&self, peer: IpAddr) -> Self {
         let config = &self.core().config;
-        let local = local.to_canonical();
-        if config.local_address.is_some() || local == self.local {
+        let route = match config.local_address {
+            Some(_) => None,
+            None => Route::find(None, peer.to_canonical()),
+        };
+        let Some(route) = route else {
             return self.clone();
-        }
+        };
         Self {
             handle: Arc::clone(&self.handle),
-            local,
-            attributes: Arc::new(attributes(config, local)),
+            local: Some(route.local),
+            attributes: Arc::new(attributes(config, route.mtu_bytes)),
         }
     }
 
-    /// The address of this host that its queue pairs name.
-    pub fn local_address(&self) -> IpAddr {
+    /// The address of this host that its queue pairs name, if one was chosen.
+    pub fn local_address(&self) -> Option<IpAddr> {
         self.local
     }
 
@@ -153,7 +172,7 @@ fn check(config: &RoceConfig) -> Result<(), VerbsError> {
     Ok(())
 }
 
-fn attributes(config: &RoceConfig, local: IpAddr) -> DeviceAttributes {
+fn attributes(config: &RoceConfig, link_mtu_bytes: usize) -> DeviceAttributes {
     let connected =
         Verbs::SEND | Verbs::WRITE | Verbs::WRITE_WITH_IMMEDIATE | Verbs::SHARED_RECEIVE;
     DeviceAttributes {
@@ -176,7 +195,7 @@ fn attributes(config: &RoceConfig, local: IpAddr) -> DeviceAttributes {
         max_regions: config.max_regions,
         max_registered_bytes: config.max_registered_bytes,
         max_message_bytes: MAX_MESSAGE_BYTES,
-        mtu_bytes: config.mtu_bytes.min(interface_mtu_bytes(local)),
+        mtu_bytes: config.mtu_bytes.min(link_mtu_bytes),
         max_shared_receive_requests: MAX_REQUESTS,
         timestamps: false,
         page_kind: PageKind::Transparent,
@@ -311,6 +330,7 @@ impl Device for RoceDevice {
             };
             Shared::new(parts, first_psn)
         };
+        self.handle.drive()?;
         let shared = self.handle.port.pairs.insert(make)?;
         let limits = Limits {
             segments: config.segments,
@@ -319,7 +339,11 @@ impl Device for RoceDevice {
                 Transport::UnreliableDatagram => self.attributes.mtu_bytes,
                 _ => MAX_MESSAGE_BYTES,
             },
-            mtu_bytes: self.attributes.mtu_bytes,
+            mtu_bytes: match self.local {
+                Some(_) => self.attributes.mtu_bytes,
+                // Known when the peer is.
+                None => self.core().config.mtu_bytes,
+            },
         };
         Ok(RoceQueuePair::new(
             &self.handle.port,
@@ -348,9 +372,29 @@ impl Device for RoceDevice {
         address: &EndpointAddress,
     ) -> Result<RoceAddressHandle, VerbsError> {
         self.check_domain(domain)?;
+        let peer = Peer::new(address, &self.core().habits())?;
+        let route = || Route::find(None, peer.address).map(|route| route.local);
+        let local = self.local.or_else(route);
         Ok(RoceAddressHandle {
-            peer: Peer::new(address, &self.core().habits())?,
+            // Without a route the system says so with each datagram.
+            local: local.unwrap_or(Ipv6Addr::UNSPECIFIED.into()),
+            peer,
         })
+    }
+
+    fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress {
+        if own.gid != [0; 16] {
+            return own;
+        }
+        let remote = Ipv6Addr::from(peer.gid).to_canonical();
+        match Route::find(None, remote) {
+            None => own,
+            Some(route) => EndpointAddress {
+                gid: gid(route.local),
+                mtu_bytes: own.mtu_bytes.min(route.mtu_bytes as u32),
+                ..own
+            },
+        }
     }
 
     fn poll_async_event(&self) -> Option<AsyncEvent> {

@@ -17,7 +17,7 @@ use crate::port::{with_train, Port};
 use crate::region::RoceRegion;
 use crate::reliable::{Request, Requester, RequesterConfig, Responder, ResponderConfig, Verb};
 use crate::shared_receive::{bytes_of, post_receives};
-use crate::socket::{path_mtu_bytes, Path};
+use crate::socket::{Path, Route};
 use crate::sync::{now_ns, random_u32};
 use crate::unreliable::{Receiver, Sender};
 use crate::work::{Bytes, Send};
@@ -48,8 +48,8 @@ pub struct RoceQueuePair {
     port: Arc<Port>,
     shared: Arc<Shared>,
     limits: Limits,
-    /// The address of this host that its packets have.
-    local: IpAddr,
+    /// The address of this host that its packets have, where one was chosen.
+    local: Option<IpAddr>,
     /// Sends posted so far.
     posted: u32,
 }
@@ -59,7 +59,7 @@ impl RoceQueuePair {
         port: &Arc<Port>,
         shared: Arc<Shared>,
         limits: Limits,
-        local: IpAddr,
+        local: Option<IpAddr>,
     ) -> Self {
         Self {
             port: Arc::clone(port),
@@ -92,26 +92,29 @@ impl RoceQueuePair {
     ) -> Result<(), VerbsError> {
         let habits = self.port.core.habits();
         let peer = Peer::new(remote, &habits)?;
-        if peer.address.is_ipv4() != self.local.is_ipv4() {
+        let (local, mtu_bytes) = match self.local {
+            // What was said of the MTU before holds.
+            Some(local) => (local, self.limits.mtu_bytes),
+            None => {
+                let route = Route::find(None, peer.address)
+                    .ok_or_else(|| VerbsError::Address(format!("{}: no route", peer.address)))?;
+                (route.local, route.mtu_bytes.min(self.limits.mtu_bytes))
+            }
+        };
+        if peer.address.is_ipv4() != local.is_ipv4() {
             return Err(VerbsError::Address(format!(
-                "{} cannot be reached from {}: one is IPv4 and the other IPv6",
-                peer.address, self.local
+                "{} cannot be reached from {local}: one is IPv4 and the other IPv6",
+                peer.address
             )));
         }
-        let mtu_bytes = path_mtu_bytes(self.local, peer.address)
-            .unwrap_or(self.limits.mtu_bytes)
-            .min(self.limits.mtu_bytes)
-            .min(match remote.mtu_bytes {
-                0 => usize::MAX,
-                theirs => theirs as usize,
-            })
-            .max(256);
+        let mtu_bytes = match remote.mtu_bytes {
+            0 => mtu_bytes,
+            theirs => mtu_bytes.min(theirs as usize).max(256),
+        };
         let mtu = mtu_bytes as u32;
         let theirs = Psn::new(remote.packet_sequence);
-        engine.path = Some(Path {
-            local: self.local,
-            peer,
-        });
+        engine.path = Some(Path { local, peer });
+        engine.mtu_bytes = Some(mtu);
         engine.protocol = match self.shared.transport {
             Transport::ReliableConnection => {
                 // Half of what the peer can keep: others may send to it, too.
@@ -199,7 +202,7 @@ impl RoceQueuePair {
             };
             let datagram = Datagram {
                 path: Path {
-                    local: self.local,
+                    local: self.local.unwrap_or(to.handle.local),
                     peer: to.handle.peer,
                 },
                 queue_pair: to.queue_pair,
@@ -347,12 +350,14 @@ impl QueuePair for RoceQueuePair {
     }
 
     fn address(&self) -> EndpointAddress {
+        let engine = self.shared.engine();
+        let local = self.local.or(engine.path.map(|path| path.local));
         EndpointAddress {
-            gid: gid(self.local),
+            gid: local.map_or([0; 16], gid),
             lid: 0,
-            mtu_bytes: self.limits.mtu_bytes as u32,
+            mtu_bytes: engine.mtu_bytes.unwrap_or(self.limits.mtu_bytes as u32),
             queue_pair: self.shared.number,
-            packet_sequence: self.shared.engine().first_psn.value(),
+            packet_sequence: engine.first_psn.value(),
             queue_key: self.shared.queue_key,
             token: self.port.core.habits().token(),
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dunlin_bootstrap::{look_up, Address, BootstrapError, Capability, HostId, Reach};
 use dunlin_ibv::{IbvConfig, IbvDevice};
+use dunlin_roce::{RoceConfig, RoceDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::process::PerProcess;
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
@@ -26,9 +27,18 @@ pub struct DeviceReport {
     pub attributes: Result<DeviceAttributes, VerbsError>,
 }
 
+/// Between which addresses a device is to carry packets, as far as that is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Route {
+    /// Of this host.
+    pub(crate) local: Option<IpAddr>,
+    /// Of the peer's.
+    pub(crate) remote: Option<IpAddr>,
+}
+
 /// All devices that Dunlin knows, usable here or not.
 pub fn available() -> Vec<DeviceReport> {
-    open_all(None)
+    open_all(Route::default())
         .into_iter()
         .map(|(name, fabric)| DeviceReport {
             name,
@@ -47,6 +57,21 @@ pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
     let device = ShmDevice::open(ShmConfig::default())?;
     *open = Some(device.clone());
     Ok(device)
+}
+
+/// The device on UDP of this process, as it is seen on a route; opened once, because it has a port.
+pub(crate) fn udp(route: Route) -> Result<RoceDevice, VerbsError> {
+    static OPEN: PerProcess<Mutex<Option<RoceDevice>>> = PerProcess::new();
+    let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let device = match &*open {
+        Some(device) => device.clone(),
+        None => RoceDevice::open(RoceConfig::from_environment()?)?,
+    };
+    *open = Some(device.clone());
+    Ok(match route.remote {
+        Some(remote) => device.towards(remote),
+        None => device,
+    })
 }
 
 /// The RDMA NICs that this process has opened, each once for each of its addresses; looked for again when asked for.
@@ -134,9 +159,8 @@ pub fn chosen(name: &str) -> Option<String> {
     Some(format!("{}: {}", port.gid, port.why))
 }
 
-/// The address of this host from which the system would reach another; `None` for this host itself, and without a
-/// route.
-fn local_address(remote: SocketAddr) -> Option<IpAddr> {
+/// The way to a server; `None` without a route. For this host itself no address of it is named.
+fn route(remote: SocketAddr) -> Option<Route> {
     let any: SocketAddr = match remote {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -144,32 +168,36 @@ fn local_address(remote: SocketAddr) -> Option<IpAddr> {
     // Connecting a datagram socket sends nothing: it only asks the routing table.
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(remote).ok()?;
-    let local = socket.local_addr().ok()?.ip();
-    Some(local.to_canonical()).filter(|local| !local.is_loopback() && !local.is_unspecified())
+    let local = socket.local_addr().ok()?.ip().to_canonical();
+    Some(Route {
+        local: Some(local).filter(|local| !local.is_loopback() && !local.is_unspecified()),
+        remote: Some(remote.ip().to_canonical()),
+    })
 }
 
 /// A device by name, open or not usable.
 type Opened = (String, Result<Arc<dyn Fabric>, VerbsError>);
 
-fn open_all(local: Option<IpAddr>) -> Vec<Opened> {
+fn open_all(route: Route) -> Vec<Opened> {
     fn fabric<D: Device>(device: D) -> Arc<dyn Fabric> {
         Arc::new(DeviceFabric(device))
     }
     let mut all: Vec<Opened> = vec![("shm".to_string(), shared_memory().map(fabric))];
-    let hardware = verbs_hardware(local).into_iter();
+    let hardware = verbs_hardware(route.local).into_iter();
     all.extend(hardware.map(|(name, device)| (name, device.map(fabric))));
+    all.push(("roce".to_string(), udp(route).map(fabric)));
     all
 }
 
 /// The usable devices, all or those with the name or kind `only`; of several NICs the one whose interface has the
-/// address `local` of this host, if there is one.
+/// route's address of this host, if there is one.
 ///
 /// # Errors
 /// The names there are, when `only` is none of them.
-pub(crate) fn fabrics(only: Option<&str>, local: Option<IpAddr>) -> Result<Fabrics, String> {
+pub(crate) fn fabrics(only: Option<&str>, route: Route) -> Result<Fabrics, String> {
     let mut usable = Vec::new();
     let mut names = Vec::new();
-    for (name, fabric) in open_all(local) {
+    for (name, fabric) in open_all(route) {
         match fabric {
             Ok(fabric) => {
                 if only.is_none_or(|only| name == only || name.split(':').next() == Some(only)) {
@@ -196,18 +224,15 @@ pub fn offered(address: &Address) -> std::io::Result<Vec<Capability>> {
     capabilities(&fabrics(None, towards).unwrap_or_default())
 }
 
-/// The address of this host from which the one of a server would be reached; a name that is not known has none.
+/// The way on which a server would be reached; to a name that is not known there is none.
 ///
 /// # Errors
 /// When the name was not looked up within `timeout`.
-pub(crate) fn towards(
-    address: &Address,
-    timeout: Duration,
-) -> Result<Option<IpAddr>, BootstrapError> {
+pub(crate) fn towards(address: &Address, timeout: Duration) -> Result<Route, BootstrapError> {
     match look_up(address, timeout) {
-        Ok(all) => Ok(all.into_iter().find_map(local_address)),
+        Ok(all) => Ok(all.into_iter().find_map(route).unwrap_or_default()),
         Err(error @ BootstrapError::Timeout { .. }) => Err(error),
-        Err(_) => Ok(None),
+        Err(_) => Ok(Route::default()),
     }
 }
 

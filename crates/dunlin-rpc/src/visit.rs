@@ -3,7 +3,7 @@
 use dunlin_bootstrap::{Address, Capability, HostId, Reach};
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
-use crate::devices;
+use crate::devices::{self, Route};
 
 /// Something to do with a device whose type is known only when it is chosen.
 pub trait DeviceVisitor {
@@ -14,14 +14,21 @@ pub trait DeviceVisitor {
     fn visit<D: Device>(self, device: &D) -> Self::Output;
 }
 
-/// Shows a visitor the device with a name, as [`capabilities_towards`] gave it. A process opens a device once, for RPC
-/// and for all else.
+/// Shows a visitor the device with a name, as [`capabilities_towards`] gave it, for a peer at `address` or for all. A
+/// process opens a device once, for RPC and for all else.
 ///
 /// # Errors
 /// When there is none of this name, or it cannot be opened here.
-pub fn visit_device<V: DeviceVisitor>(name: &str, visitor: V) -> Result<V::Output, VerbsError> {
+pub fn visit_device<V: DeviceVisitor>(
+    name: &str,
+    address: Option<&Address>,
+    visitor: V,
+) -> Result<V::Output, VerbsError> {
     if name == "shm" {
         return Ok(visitor.visit(&devices::shared_memory()?));
+    }
+    if name == "roce" {
+        return Ok(visitor.visit(&devices::udp(route_to(address))?));
     }
     if let Some(nic) = devices::nic(name) {
         return Ok(visitor.visit(&nic));
@@ -59,17 +66,26 @@ pub fn capabilities_towards(
     address: Option<&Address>,
 ) -> std::io::Result<(Vec<Capability>, Vec<String>)> {
     let (mut usable, mut missing) = (Vec::new(), Vec::new());
-    let towards = address.map(|address| devices::towards(address, devices::LOOK_UP));
-    let towards = towards.transpose().unwrap_or_default().flatten();
+    let route = route_to(address);
     match devices::shared_memory() {
         Ok(device) => usable.push(capability(device.attributes())?),
         Err(error) => missing.push(format!("shm: {error}")),
     }
-    for (name, nic) in devices::verbs_hardware(towards) {
+    for (name, nic) in devices::verbs_hardware(route.local) {
         match nic {
             Ok(nic) => usable.push(capability(nic.attributes())?),
             Err(error) => missing.push(format!("{name}: {error}")),
         }
     }
+    match devices::udp(route) {
+        Ok(device) => usable.push(capability(device.attributes())?),
+        Err(error) => missing.push(format!("roce: {error}")),
+    }
     Ok((usable, missing))
+}
+
+/// The way to a peer; nothing is known of it where its name is not.
+fn route_to(address: Option<&Address>) -> Route {
+    let route = address.map(|address| devices::towards(address, devices::LOOK_UP));
+    route.transpose().unwrap_or_default().unwrap_or_default()
 }

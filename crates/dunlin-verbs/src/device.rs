@@ -178,6 +178,14 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         Ok(true)
     }
 
+    /// `own`, an address of a queue pair of this device, as the peer of another address reaches it: a host in several
+    /// networks has an address in each. To be said where an answer to that peer is made. A device that is reached by
+    /// everybody at the same address leaves it as it is.
+    fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress {
+        let _ = peer;
+        own
+    }
+
     /// The next event that no work request reports, if there is one.
     fn poll_async_event(&self) -> Option<AsyncEvent>;
 

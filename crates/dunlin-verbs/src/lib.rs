@@ -29,6 +29,7 @@ mod memory;
 mod polling;
 mod prefetch;
 pub mod process;
+pub mod progress;
 mod queue_pair;
 mod rate;
 mod state;

@@ -15,6 +15,7 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::polling::{self, Next, LOOKS_WITHOUT_PAUSE};
+use crate::progress::progress;
 
 pub use crate::polling::Looks;
 
@@ -80,11 +81,14 @@ pub fn relax() {
 #[inline]
 pub fn idle(at_most: Duration, yields: bool) {
     match SIMULATED.get() {
-        None => match polling::in_vain() {
-            Next::Look => {}
-            Next::Pause => std::hint::spin_loop(),
-            Next::Yield => std::thread::yield_now(),
-        },
+        None => {
+            progress();
+            match polling::in_vain() {
+                Next::Look => {}
+                Next::Pause => std::hint::spin_loop(),
+                Next::Yield => std::thread::yield_now(),
+            }
+        }
         Some(thread) => thread.idle(at_most, yields),
     }
 }
@@ -95,8 +99,12 @@ pub fn idle(at_most: Duration, yields: bool) {
 #[inline]
 pub fn stand_by(at_most: Duration, looks: u32) {
     match SIMULATED.get() {
-        None if looks < LOOKS_WITHOUT_PAUSE => {}
-        None => std::hint::spin_loop(),
+        None => {
+            progress();
+            if looks >= LOOKS_WITHOUT_PAUSE {
+                std::hint::spin_loop();
+            }
+        }
         Some(thread) => thread.idle(at_most, false),
     }
 }
@@ -104,8 +112,11 @@ pub fn stand_by(at_most: Duration, looks: u32) {
 /// A look in vain of one who has other things to do, too, and comes back by itself: as [`idle`], but nobody waits.
 #[inline]
 pub fn missed() {
-    if SIMULATED.get().is_none() && polling::in_vain() == Next::Yield {
-        std::thread::yield_now();
+    if SIMULATED.get().is_none() {
+        progress();
+        if polling::in_vain() == Next::Yield {
+            std::thread::yield_now();
+        }
     }
 }
 

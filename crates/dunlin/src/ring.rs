@@ -89,8 +89,9 @@ impl<D: Device> RingBuilder<D> {
             let theirs = Offer::decode(theirs);
             meeting::confirm(&device, &theirs.address)?;
             let end = UnconnectedConsumer::new(&device, &config)?;
-            let offer = end.offer().encode();
-            Ok((end.connect(&theirs)?, offer))
+            let mut offer = end.offer();
+            offer.address = device.address_for(offer.address, &theirs.address);
+            Ok((end.connect(&theirs)?, offer.encode()))
         };
         Listener::bind(address, KIND, &self.terms, self.capabilities()?, meet)
     }
@@ -105,8 +106,9 @@ impl<D: Device> RingBuilder<D> {
             let theirs = Offer::decode(theirs);
             meeting::confirm(&device, &theirs.address)?;
             let end = UnconnectedProducer::new(&device, &config)?;
-            let offer = end.offer().encode();
-            Ok((end.connect(&theirs)?, offer))
+            let mut offer = end.offer();
+            offer.address = device.address_for(offer.address, &theirs.address);
+            Ok((end.connect(&theirs)?, offer.encode()))
         };
         Listener::bind(address, KIND, &self.terms, self.capabilities()?, meet)
     }

@@ -15,10 +15,9 @@ use super::Failure;
 /// When there is no device of this name on any host.
 pub fn parse_device(name: &str) -> Result<String, &'static str> {
     match name.split_once(':') {
-        None if matches!(name, "shm" | "ibv") => Ok(name.to_owned()),
+        None if matches!(name, "shm" | "ibv" | "roce") => Ok(name.to_owned()),
         Some(("ibv", nic)) if !nic.is_empty() => Ok(name.to_owned()),
-        None if name == "roce" => Err("planned, and not there yet; devices are shm and ibv"),
-        _ => Err("devices are shm, ibv and ibv:NIC (see `dunlin devices`)"),
+        _ => Err("devices are shm, roce, ibv and ibv:NIC (see `dunlin devices`)"),
     }
 }
 

@@ -1,6 +1,9 @@
 //! The devices that `perf verbs` is compiled for. A new device is one more arm in [`on_device`].
 
+use std::net::Ipv4Addr;
+
 use dunlin_ibv::{IbvConfig, IbvDevice};
+use dunlin_roce::{RoceConfig, RoceDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::Device;
 
@@ -62,6 +65,12 @@ pub fn on_device_with<V: OnDevice>(
             let mut config = ShmConfig::default();
             config.huge_pages = pages == Pages::Any;
             visitor.run(ShmDevice::open(config).map_err(opening)?)
+        }
+        "roce" => {
+            let mut config = RoceConfig::from_environment().map_err(opening)?;
+            // Both ends of these are told of each other without a handshake.
+            config.local_address = config.local_address.or(Some(Ipv4Addr::LOCALHOST.into()));
+            visitor.run(RoceDevice::open(config).map_err(opening)?)
         }
         _ if name == "ibv" || name.starts_with("ibv:") => {
             let mut config = IbvConfig::from_environment().map_err(opening)?;

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use dunlin_verbs::progress::progress;
 use dunlin_verbs::{Device, QueuePair, ReceiveRequest, Region, Work};
 
 use super::{Arrival, Consumer, Received};
@@ -127,6 +128,7 @@ impl<D: Device> Consumer<D> {
     #[inline(always)]
     pub(super) fn nothing(&mut self) -> Result<Received<Arrival>, RingError> {
         D::charge(Work::Poll);
+        progress();
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOOKS != 0 && !self.over {
             return Ok(Received::Empty);

@@ -10,6 +10,7 @@ mod room;
 mod sleep;
 mod transmission;
 
+use dunlin_verbs::progress::progress;
 use dunlin_verbs::{Device, Region, RemoteAddress, Work};
 
 use crate::design::Design;
@@ -257,6 +258,7 @@ impl<D: Device> Producer<D> {
     #[inline]
     pub fn poll(&mut self) -> Result<(), RingError> {
         D::charge(Work::Poll);
+        progress();
         self.link.check()?;
         if self.link.in_flight() > 0 {
             self.take_completions()?;

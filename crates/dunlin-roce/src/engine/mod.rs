@@ -47,6 +47,8 @@ pub(crate) struct Engine {
     /// Sequence number of our first packet.
     pub(crate) first_psn: Psn,
     pub(crate) path: Option<Path>,
+    /// The path MTU on which both ends of a connection agree.
+    pub(crate) mtu_bytes: Option<u32>,
     pub(crate) protocol: Protocol,
     /// Posted sends that have not ended, in order.
     sends: VecDeque<Send>,
@@ -70,6 +72,7 @@ impl Engine {
             access: Access::empty(),
             first_psn,
             path: None,
+            mtu_bytes: None,
             protocol: Protocol::None,
             sends: VecDeque::new(),
             held_back: VecDeque::new(),

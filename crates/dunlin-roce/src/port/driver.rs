@@ -16,6 +16,8 @@ use crate::sync::{now_ns, system};
 
 /// How often it looks whether somebody polls.
 const ATTENDED: Duration = Duration::from_millis(2);
+/// How often somebody has to have polled in that time.
+const ATTENDED_POLLS: u64 = 20;
 
 /// The running thread; ends when dropped.
 #[derive(Debug)]
@@ -62,7 +64,7 @@ fn run(port: &Port, stop: &AtomicBool) {
     while !stop.load(Ordering::SeqCst) {
         let polls_now = port.polls();
         let sleeps_for_it = core.sleepers.load(Ordering::SeqCst) > 0;
-        if polls_now != polls && !sleeps_for_it {
+        if polls_now.wrapping_sub(polls) >= ATTENDED_POLLS && !sleeps_for_it {
             polls = polls_now;
             // Who polls keeps the time, too. Who goes to sleep raises the event.
             core.wakes_ns.store(0, Ordering::SeqCst);

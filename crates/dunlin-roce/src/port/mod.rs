@@ -10,6 +10,8 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
+use dunlin_verbs::progress::Progress;
+
 use crate::core::Core;
 use crate::engine::Shared;
 use crate::packet::{icrc_agrees, is_icrc_omitted, parse, Header, ICRC_BYTES};
@@ -28,11 +30,17 @@ thread_local! {
 
 /// Lends this thread's train.
 pub(crate) fn with_train<T>(action: impl FnOnce(&mut Train) -> T) -> T {
-    TRAIN.with(|train| match train.try_borrow_mut() {
-        Ok(mut train) => action(&mut train),
-        // Not reached: nothing that a train is lent to asks for another.
-        Err(_) => action(&mut Train::new()),
-    })
+    let mut action = Some(action);
+    let lent = TRAIN.try_with(|train| {
+        let mut train = train.try_borrow_mut().ok()?;
+        Some(action.take()?(&mut train))
+    });
+    // A thread that ends has none any more, and may still have queue pairs to give up.
+    match (lent, action) {
+        (Ok(Some(done)), _) => done,
+        (_, Some(action)) => action(&mut Train::new()),
+        (_, None) => unreachable!("what was taken has been done"),
+    }
 }
 
 /// See the module.
@@ -50,6 +58,14 @@ struct Inbound {
     buffers: ReceiveBuffers,
     /// Queue pairs that got packets in this look, each once.
     touched: Vec<Arc<Shared>>,
+}
+
+impl Progress for Port {
+    fn progress(&self) {
+        if self.core.made_in.is_current() {
+            self.poll();
+        }
+    }
 }
 
 impl Port {

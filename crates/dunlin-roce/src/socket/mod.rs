@@ -1,10 +1,10 @@
 //! The UDP socket: trains of packets out, datagrams in, with the kernel's segmentation and its reverse.
 
-mod mtu;
+mod route;
 mod statistics;
 mod train;
 
-pub(crate) use mtu::{interface_mtu_bytes, path_mtu_bytes};
+pub(crate) use route::{interface_mtu_bytes, Route};
 pub(crate) use statistics::Statistics;
 pub use statistics::{Count, COUNTS};
 pub(crate) use train::{envelope, Path, Train};
@@ -123,7 +123,7 @@ impl Socket {
         let socket = socket.map_err(system("binding the UDP socket"))?;
         let state = UdpSocketState::new((&socket).into())
             .map_err(system("setting options of the UDP socket"))?;
-        mtu::never_fragment(socket.as_fd());
+        route::never_fragment(socket.as_fd());
         let address = socket
             .local_addr()
             .map_err(system("getsockname of the UDP socket"))?;
@@ -252,13 +252,13 @@ fn open(address: SocketAddr, config: &RoceConfig) -> io::Result<UdpSocket> {
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
     }
-    mtu::grow_buffers(
+    route::grow_buffers(
         socket.as_fd(),
         config.receive_buffer_bytes,
         config.send_buffer_bytes,
     );
     if address.is_ipv6() {
-        mtu::take_packets_without_checksum(socket.as_fd());
+        route::take_packets_without_checksum(socket.as_fd());
     }
     socket.bind(&SockAddr::from(address))?;
     Ok(socket.into())

@@ -256,7 +256,7 @@ pub(super) fn over(
             peer(device.clone(), self.0, self.1, self.2)
         }
     }
-    let fabrics = crate::devices::fabrics(Some(name), None).map_err(Skipped)?;
+    let fabrics = crate::devices::fabrics(Some(name), Default::default()).map_err(Skipped)?;
     let name = &fabrics[0].attributes().name;
-    crate::visit_device(name, Begin(door, preset, seed)).map_err(failed)
+    crate::visit_device(name, None, Begin(door, preset, seed)).map_err(failed)
 }

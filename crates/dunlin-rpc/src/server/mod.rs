@@ -281,7 +281,11 @@ impl ServerBuilder {
         let bound = self.address.as_ref();
         let bound = bound.and_then(|address| address.host().parse::<IpAddr>().ok());
         let local = bound.filter(|ip| !ip.is_unspecified() && !ip.is_loopback());
-        let fabrics = devices::fabrics(self.device.as_deref(), local).map_err(|available| {
+        let route = devices::Route {
+            local,
+            remote: None,
+        };
+        let fabrics = devices::fabrics(self.device.as_deref(), route).map_err(|available| {
             ServeError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,

@@ -140,11 +140,12 @@ impl<D: Device> Service for DeviceService<D> {
             });
         }
         crate::memory::room_for_client()?;
-        match channel {
+        let (own, answer) = match channel {
             ChannelKind::Ring => self.rings.accept(peer, parameters),
             ChannelKind::Datagram(protocol) => self.datagrams.accept(protocol, peer, parameters),
             ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters),
-        }
+        }?;
+        Ok((self.rings.device.address_for(own, peer), answer))
     }
 
     fn senders(&self) -> Vec<SenderReport> {

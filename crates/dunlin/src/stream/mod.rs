@@ -183,12 +183,13 @@ impl StreamBuilder {
     /// As for [`Stream::connect`].
     pub fn connect(self, address: &str) -> Result<Stream, MeetError> {
         let Self { terms, config } = self;
+        let parsed = address.parse()?;
         let (stream, chosen) = meeting::connect(
             address,
             KIND,
             &terms,
             capabilities(terms.device.as_deref(), Some(address))?,
-            |device| visit_device(device, Open(config))?,
+            |device| visit_device(device, Some(&parsed), Open(config, None))?,
             |end: Box<dyn AnyEnd>, theirs| end.join(theirs),
         )?;
         Ok(Stream { stream, chosen })
@@ -207,8 +208,9 @@ impl StreamBuilder {
             &terms,
             capabilities,
             move |device, theirs| {
-                visit_device(device, Confirm(StreamOffer::decode(theirs)))??;
-                let (end, offer) = visit_device(device, Open(config))??;
+                let peer = StreamOffer::decode(theirs);
+                visit_device(device, None, Confirm(peer))??;
+                let (end, offer) = visit_device(device, None, Open(config, Some(peer)))??;
                 let stream = Stream {
                     stream: end.join(theirs)?,
                     chosen: Chosen {
@@ -252,16 +254,21 @@ impl DeviceVisitor for Confirm {
     }
 }
 
-/// Makes an end.
-struct Open(RingConfig);
+/// Makes an end; that of a listener for the peer that made an offer.
+struct Open(RingConfig, Option<StreamOffer>);
 
 impl DeviceVisitor for Open {
     type Output = Result<(Box<dyn AnyEnd>, [u8; STREAM_OFFER_BYTES]), MeetError>;
 
     fn visit<D: Device>(self, device: &D) -> Self::Output {
         let end = UnconnectedStream::new(device, &self.0)?;
-        let offer = end.offer().encode();
-        Ok((Box::new(end), offer))
+        let mut offer = end.offer();
+        if let Some(peer) = &self.1 {
+            for own in [&mut offer.producer, &mut offer.consumer] {
+                own.address = device.address_for(own.address, &peer.producer.address);
+            }
+        }
+        Ok((Box::new(end), offer.encode()))
     }
 }
 

@@ -1,6 +1,6 @@
-//! Options of sockets that the libraries do not have: path MTU, buffers, checksums.
+//! What the system knows of ways to peers, and options of sockets that the libraries do not have.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What stands around the payload of a packet at most: IPv6, UDP, base header, RETH, immediate data, padding and
@@ -73,46 +73,74 @@ pub(super) fn never_fragment(socket: BorrowedFd<'_>) {
     );
 }
 
-/// The MTU of RoCE on the way from `local` to `remote`, by the routing table and what the kernel has learnt.
-pub(crate) fn path_mtu_bytes(local: IpAddr, remote: IpAddr) -> Option<usize> {
-    let socket = UdpSocket::bind(SocketAddr::new(local, 0)).ok()?;
-    // Sends nothing: it asks for the route.
-    socket.connect(SocketAddr::new(remote, 9)).ok()?;
-    let link_bytes = match remote {
-        IpAddr::V4(_) => get(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU),
-        IpAddr::V6(_) => get(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU),
-    };
-    link_bytes.map(within)
+/// The way to a peer, by the routing table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// The address of this host that packets to it have.
+    pub(crate) local: IpAddr,
+    /// The MTU of RoCE on the way, by what the kernel knows of it.
+    pub(crate) mtu_bytes: usize,
 }
 
-/// The MTU of RoCE on the interface that has an address of this host.
-pub(crate) fn interface_mtu_bytes(address: IpAddr) -> usize {
-    if address.is_loopback() {
-        return within(64 << 10);
+impl Route {
+    /// The way to `remote`, from `local` if that is given; `None` when there is none.
+    pub(crate) fn find(local: Option<IpAddr>, remote: IpAddr) -> Option<Self> {
+        let any = match remote {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let socket = UdpSocket::bind(SocketAddr::new(local.unwrap_or(any), 0)).ok()?;
+        // Sends nothing: it asks for the route.
+        socket.connect(SocketAddr::new(remote, 9)).ok()?;
+        let link_bytes = match remote {
+            IpAddr::V4(_) => get(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU),
+            IpAddr::V6(_) => get(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU),
+        };
+        Some(Self {
+            local: socket.local_addr().ok()?.ip().to_canonical(),
+            mtu_bytes: within(link_bytes?),
+        })
     }
-    let link_bytes = interface_of(address).and_then(|name| {
-        let text = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
-        text.trim().parse().ok()
-    });
-    within(link_bytes.unwrap_or(LEAST_LINK_BYTES))
 }
 
-/// The name of the interface that has an address.
-fn interface_of(address: IpAddr) -> Option<String> {
+/// The MTU of RoCE on the interface that has an address of this host; without one on all interfaces that lead to others,
+/// and where there are none on the loopback interface.
+pub(crate) fn interface_mtu_bytes(address: Option<IpAddr>) -> usize {
+    let loopback = within(64 << 10);
+    if address.is_some_and(|address| address.is_loopback()) {
+        return loopback;
+    }
+    let link_bytes = |name: String| {
+        let text = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu"));
+        let bytes = text.ok().and_then(|text| text.trim().parse().ok());
+        within(bytes.unwrap_or(LEAST_LINK_BYTES))
+    };
+    let wanted = |one: &IpAddr| match address {
+        Some(address) => *one == address,
+        None => !one.is_loopback(),
+    };
+    let found = interfaces_of(wanted).into_iter().map(link_bytes).min();
+    found.unwrap_or(match address {
+        Some(_) => within(LEAST_LINK_BYTES),
+        None => loopback,
+    })
+}
+
+/// The names of the interfaces that have such an address.
+fn interfaces_of(wanted: impl Fn(&IpAddr) -> bool) -> Vec<String> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the place is a pointer that the call fills; the list is freed below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        return None;
+        return Vec::new();
     }
-    let mut found = None;
+    let mut found = Vec::new();
     // SAFETY: the first entry of the list, or none.
     let mut next = unsafe { first.as_ref() };
     while let Some(entry) = next {
-        if address_of(entry) == Some(address) {
+        if address_of(entry).is_some_and(|address| wanted(&address)) {
             // SAFETY: the name of an entry ends with a zero, and lives until `freeifaddrs`.
             let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) };
-            found = name.to_str().ok().map(str::to_owned);
-            break;
+            found.extend(name.to_str().ok().map(str::to_owned));
         }
         // SAFETY: the next entry of the list, or none; all of them live until `freeifaddrs`.
         next = unsafe { entry.ifa_next.as_ref() };
@@ -165,7 +193,9 @@ mod tests {
     #[test]
     fn loopback_carries_the_largest() {
         let here = IpAddr::from([127, 0, 0, 1]);
-        assert_eq!(path_mtu_bytes(here, here), Some(4096));
-        assert_eq!(interface_of(here).as_deref(), Some("lo"));
+        let route = Route::find(None, here).unwrap();
+        assert_eq!((route.local, route.mtu_bytes), (here, 4096));
+        assert_eq!(interfaces_of(|one| *one == here), ["lo"]);
+        assert_eq!(interface_mtu_bytes(Some(here)), 4096);
     }
 }
