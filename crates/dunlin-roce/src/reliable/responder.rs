@@ -11,8 +11,8 @@ use super::requester::MAX_MESSAGE_BYTES;
 use super::responses::{Response, Responses};
 use super::target::{AccessError, Delivered, Target};
 use crate::packet::{
-    timer, Acknowledgement, AtomicTarget, Header, Operation, Psn, Refusal, RemoteRange, Syndrome,
-    PSN_COUNT,
+    timer, Acknowledgement, AtomicTarget, Header, Operation, Psn, Refusal, RemoteRange, Service,
+    Syndrome, PSN_COUNT,
 };
 
 /// How a responder behaves.
@@ -111,7 +111,9 @@ impl Responder {
 
     /// Takes a packet of the peer's requester.
     pub fn handle(&mut self, header: &Header, payload: &[u8], target: &mut impl Target) -> Verdict {
-        if self.failed || header.operation.is_response() {
+        // A packet of UC or UD for this queue pair is nobody's.
+        let reliable = header.service == Service::Reliable;
+        if self.failed || !reliable || header.operation.is_response() {
             return Verdict::Dropped;
         }
         match header.psn.distance_from(self.expected) {

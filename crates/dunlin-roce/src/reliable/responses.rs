@@ -19,7 +19,7 @@ pub struct ResponsePayload {
 pub struct Response {
     /// Everything before the payload.
     pub header: Header,
-    /// The payload of a READ's answer.
+    /// The payload of a READ's answer; none when the READ asks for no bytes.
     pub payload: Option<ResponsePayload>,
 }
 
@@ -180,11 +180,9 @@ impl Responses {
                     key: source.key,
                     bytes: (source.bytes - offset).min(self.mtu_bytes),
                 };
-                (
-                    psn.plus(*sent_packets),
-                    operation,
-                    Some(ResponsePayload { range }),
-                )
+                // A READ of nothing has named no memory: its key was not looked at, and is not to be.
+                let payload = (range.bytes > 0).then_some(ResponsePayload { range });
+                (psn.plus(*sent_packets), operation, payload)
             }
         };
         let header = Header {
