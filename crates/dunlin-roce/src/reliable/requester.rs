@@ -283,7 +283,7 @@ impl Requester {
         let acknowledged = self.config.first_psn.plus(self.acknowledged as u32);
         let distance = i64::from(header.psn.distance_from(acknowledged));
         let sequence = self.acknowledged.checked_add_signed(distance)?;
-        if self.failed || sequence >= self.sent {
+        if self.failed || sequence >= self.sent || header.operation.contradicts_itself() {
             return None;
         }
         match header.operation {

@@ -276,7 +276,7 @@ impl Responder {
                 self.end_of_message();
                 let acknowledgement = self.positive();
                 self.responses
-                    .answer_read(header.psn, acknowledgement, source);
+                    .answer_read(header.psn, acknowledgement, source, false);
                 return Ok(packets_of(source.bytes, self.config.mtu_bytes));
             }
             Operation::CompareAndSwap {
@@ -415,10 +415,12 @@ impl Responder {
                 }
                 let acknowledgement = self.positive();
                 self.responses
-                    .answer_read(header.psn, acknowledgement, source);
+                    .answer_read(header.psn, acknowledgement, source, true);
             }
             Operation::CompareAndSwap { .. } | Operation::FetchAdd { .. } => {
-                let Some(replay) = self.replays.iter().find(|one| one.psn == header.psn) else {
+                // The last one first: numbers wrap, and a value that is long out of date may have the same.
+                let mut replays = self.replays.iter().rev();
+                let Some(replay) = replays.find(|one| one.psn == header.psn) else {
                     return Verdict::Dropped;
                 };
                 let original = replay.original;
@@ -478,7 +480,8 @@ impl Responder {
     }
 
     /// The memory of the READ that is being answered is no longer there: the READ is refused, and the connection in
-    /// error.
+    /// error. A RECEIVE that was being filled stays as it is, to be flushed with the others. Of a READ that is answered
+    /// again only the answer ends: it may be a late copy from the network, and its memory was given up since.
     pub fn fail_read(&mut self) {
         if let Some(psn) = self.responses.drop_read() {
             self.failed = true;

@@ -1,6 +1,8 @@
 //! Peers that keep no rule: whatever they send, nothing panics, nothing is written that was not granted, nothing is
 //! carried out twice, and whoever keeps the rules afterwards is served. The same runs are played by the fuzz targets.
 
+mod besides;
+mod cases;
 mod choices;
 mod packets;
 mod requester;
@@ -25,5 +27,10 @@ proptest! {
     #[test]
     fn no_responder_harms_a_requester(bytes in prop::collection::vec(any::<u8>(), 0..4_000)) {
         requester::hostile_responder(&bytes);
+    }
+
+    #[test]
+    fn packets_from_elsewhere_harm_nobody(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
+        besides::packets_from_elsewhere(&bytes);
     }
 }
