@@ -7,6 +7,7 @@ use dunlin_roce::packet::{
 use dunlin_roce::reliable::{
     ReadPlacement, Request, Requester, RequesterConfig, Responder, ResponderConfig, Verb, Verdict,
 };
+use dunlin_verbs::CompletionStatus;
 
 use super::choices::Choices;
 use super::packets;
@@ -339,4 +340,55 @@ fn an_answer_that_says_no_is_none() {
         let yes = answer(Syndrome::Acknowledged(0), psn);
         assert_eq!(requester.handle(0, &yes, bytes), Some(placement));
     }
+}
+
+fn post(requester: &mut Requester, id: u64, verb: Verb) {
+    let request = Request {
+        id,
+        verb,
+        bytes: 8,
+        fence: false,
+        solicited: false,
+    };
+    requester.post(request).expect("room");
+}
+
+#[test]
+fn a_receiver_is_never_ready_so_many_times_and_copies_of_it_saying_so_do_not_count() {
+    let mut requester = requester();
+    post(&mut requester, 1, Verb::Send { immediate: None });
+    let not_ready = header(says(Syndrome::ReceiverNotReady(1)), 0);
+    for _ in 0..3 {
+        let now = requester.deadline_ns().unwrap_or(0);
+        assert!(requester.poll_transmit(now).is_some());
+        for _ in 0..5 {
+            requester.handle(now, &not_ready, 0);
+        }
+        assert_eq!(requester.poll_transmit(now), None);
+        assert!(!requester.is_failed());
+    }
+    let now = requester.deadline_ns().expect("a pause");
+    assert!(requester.poll_transmit(now).is_some());
+    requester.handle(now, &not_ready, 0);
+    let finished = requester.poll_finished().map(|finished| finished.status);
+    let status = CompletionStatus::ReceiverNotReadyRetryExceeded;
+    assert_eq!(finished, Some(status));
+}
+
+#[test]
+fn a_refusal_is_of_its_request_and_not_of_a_read_before_it_whose_answer_is_missing() {
+    let mut requester = requester();
+    let (address, key, immediate) = (0, 0, None);
+    post(&mut requester, 0, Verb::Read { address, key });
+    post(&mut requester, 1, Verb::Send { immediate });
+    post(&mut requester, 2, Verb::Send { immediate });
+    while requester.poll_transmit(0).is_some() {}
+    let refused = says(Syndrome::Refused(Refusal::RemoteOperation));
+    requester.handle(0, &header(refused, 1), 0);
+    let finished = std::iter::from_fn(|| requester.poll_finished());
+    assert!(finished.map(|finished| (finished.id, finished.status)).eq([
+        (0, CompletionStatus::Flushed),
+        (1, CompletionStatus::RemoteOperation),
+        (2, CompletionStatus::Flushed),
+    ]));
 }

@@ -40,6 +40,8 @@ struct Run {
     sent: u64,
     /// All before it has ended.
     ended: u64,
+    /// The number after the last packet that the peer has said anything of.
+    claimed: u64,
     now: u64,
     timeouts: u8,
     /// Whether a request ended otherwise than it should.
@@ -87,6 +89,7 @@ impl Run {
             end: 0,
             sent: 0,
             ended: 0,
+            claimed: 0,
             now: 0,
             timeouts: 0,
             error: false,
@@ -232,6 +235,8 @@ impl Run {
             assert!(before.all(|one| one.answered || !is_answered(&one.request)));
         }
         self.sent = self.sent.max(end);
+        let window = u64::from(self.config.window_packets.min(1 << 22));
+        assert!(self.sent <= self.claimed + window, "beyond the window");
     }
 
     /// The honest answer to the first packet that is waiting for one.
@@ -280,6 +285,11 @@ impl Run {
 
     fn handle(&mut self, header: &Header, payload: u32) {
         let failed = self.requester.is_failed();
+        let ended = self.config.first_psn.plus(self.ended as u32);
+        let claimed = self.ended as i64 + i64::from(header.psn.distance_from(ended)) + 1;
+        if (0..=self.sent as i64).contains(&claimed) {
+            self.claimed = self.claimed.max(claimed as u64);
+        }
         let placement = self.requester.handle(self.now, header, payload as usize);
         assert!(!(failed && placement.is_some()));
         match placement {

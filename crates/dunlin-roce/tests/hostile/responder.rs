@@ -1,6 +1,6 @@
 //! A responder whose peer sends whatever it likes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use dunlin_roce::packet::{
     AtomicTarget, Header, Operation, Psn, Refusal, RemoteRange, Service, Syndrome, PSN_COUNT,
@@ -31,6 +31,8 @@ struct Run {
     failed: bool,
     /// What atomics found, by their sequence numbers.
     originals: HashMap<u32, u64>,
+    /// Numbers of the last atomics, as many as are kept.
+    kept: VecDeque<u32>,
     /// Whether a READ was so long that what was said before it seems to come after it.
     half_around: bool,
     /// Whether the last thing that was said is a positive acknowledgement of the packet before `expected`.
@@ -74,6 +76,7 @@ impl Run {
             partial: None,
             failed: false,
             originals: HashMap::new(),
+            kept: VecDeque::new(),
             half_around: false,
             acknowledged: false,
         }
@@ -241,7 +244,14 @@ impl Run {
         assert!(effects.checks <= 1, "{effects:?}");
         match verdict {
             Verdict::Taken => self.taken(header, payload),
-            Verdict::Duplicate => assert!(distance < 0 && effects == nothing, "{effects:?}"),
+            Verdict::Duplicate => {
+                assert!(distance < 0 && effects == nothing, "{effects:?}");
+                let atomic = matches!(
+                    header.operation,
+                    Operation::CompareAndSwap { .. } | Operation::FetchAdd { .. }
+                );
+                assert!(!atomic || self.kept.contains(&header.psn.value()));
+            }
             Verdict::Gap => assert!(distance > 0 && effects == Effects::default()),
             Verdict::Dropped | Verdict::NotReady => {
                 assert!(distance <= 0 && effects == nothing, "{effects:?}");
@@ -287,6 +297,10 @@ impl Run {
                 assert_eq!(effects.atomics, 1);
                 self.originals
                     .insert(header.psn.value(), self.target.original);
+                self.kept.push_back(header.psn.value());
+                if self.kept.len() > self.reads {
+                    self.kept.pop_front();
+                }
             }
             _ => {}
         }
