@@ -1,7 +1,7 @@
 //! The requester: work requests become packets, and the answers to them completions.
 //!
-//! Packets are counted from zero on inside, so that nothing wraps; only on the wire they have 24 bits. Everything before
-//! `acknowledged` is done, `next` is sent next, and going back is setting `next` to `acknowledged`.
+//! Packets are counted from zero on inside, so that nothing wraps; only on the wire they have 24 bits. Everything
+//! before `acknowledged` is done, `next` is sent next, and going back is setting `next` to `acknowledged`.
 
 use std::collections::VecDeque;
 

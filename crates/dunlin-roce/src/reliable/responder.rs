@@ -43,7 +43,8 @@ pub enum Verdict {
     NotReady,
     /// Refused: the connection is in error.
     Refused(Refusal),
-    /// Dropped without a word: the connection is in error, nothing can be made of it, or there is no room for the answer.
+    /// Dropped without a word: the connection is in error, nothing can be made of it, or there is no room for the
+    /// answer.
     Dropped,
 }
 

@@ -127,7 +127,8 @@ impl Responses {
         }
     }
 
-    /// Drops the answer to a READ at the front, and all behind it if it is owed; says then what packet of it is missing.
+    /// Drops the answer to a READ at the front, and all behind it if it is owed; says then which packet of it is
+    /// missing.
     pub(super) fn drop_read(&mut self) -> Option<Psn> {
         let Some(Pending::Read {
             psn,
