@@ -392,3 +392,24 @@ fn a_refusal_is_of_its_request_and_not_of_a_read_before_it_whose_answer_is_missi
         (2, CompletionStatus::Flushed),
     ]));
 }
+
+#[test]
+fn an_answer_that_finds_no_place_fails_its_own_request() {
+    let acknowledgement = Acknowledgement {
+        syndrome: Syndrome::Acknowledged(0),
+        messages: 0,
+    };
+    let answer = header(Operation::ReadResponseOnly { acknowledgement }, 0);
+    let mut requester = requester();
+    let read = Verb::Read { address: 0, key: 0 };
+    post(&mut requester, 0, read);
+    post(&mut requester, 1, read);
+    while requester.poll_transmit(0).is_some() {}
+    assert!(requester.handle(0, &answer, 8).is_some());
+    requester.fail_placement(0, CompletionStatus::LocalProtection);
+    let finished = std::iter::from_fn(|| requester.poll_finished());
+    assert!(finished.map(|finished| (finished.id, finished.status)).eq([
+        (0, CompletionStatus::LocalProtection),
+        (1, CompletionStatus::Flushed),
+    ]));
+}

@@ -1,8 +1,10 @@
 //! Packets as a hostile peer makes them, and what holds for all that parse.
 
+use std::net::Ipv4Addr;
+
 use dunlin_roce::packet::{
-    encode, icrc, parse, Acknowledgement, AtomicTarget, Envelope, Header, Network, Operation, Psn,
-    Refusal, RemoteRange, Service, Syndrome, DEFAULT_PARTITION_KEY,
+    encode, icrc, icrc_agrees, parse, Acknowledgement, AtomicTarget, Envelope, Header, Network,
+    Operation, Psn, Refusal, RemoteRange, Service, Syndrome, DEFAULT_PARTITION_KEY,
 };
 
 use super::choices::Choices;
@@ -143,16 +145,21 @@ pub(crate) fn crosses_the_wire(header: &Header, payload_bytes: u32) {
 /// Whatever parses is what `encode` makes of it again, but for the bits that mean nothing. No bytes make the parser or
 /// the CRC panic.
 pub(crate) fn bytes_of_anybody(bytes: &[u8]) {
-    let envelope = Envelope {
-        network: Network::V6 {
-            source: std::net::Ipv6Addr::LOCALHOST,
-            destination: std::net::Ipv6Addr::LOCALHOST,
+    let first = |at| bytes.get(at).copied().unwrap_or_default();
+    let envelope = |identification| Envelope {
+        network: Network::V4 {
+            source: Ipv4Addr::LOCALHOST,
+            destination: Ipv4Addr::LOCALHOST,
+            identification,
+            dont_fragment: true,
         },
         source_port: 1,
         destination_port: 4791,
     };
-    let crc = icrc(&envelope, bytes);
-    assert_eq!(crc.is_some(), (12..65_536 - 12).contains(&bytes.len()));
+    let crc = icrc(&envelope(u16::from_be_bytes([first(10), first(11)])), bytes);
+    assert_eq!(crc.is_some(), (12..65_536 - 32).contains(&bytes.len()));
+    let agrees = |crc| icrc_agrees(&envelope(0), bytes, crc);
+    assert!(crc.is_none_or(agrees) && (crc.is_some() || !agrees([0; 4])));
     let Ok((header, payload)) = parse(bytes) else {
         return;
     };
