@@ -7,6 +7,7 @@ mod choices;
 mod packets;
 mod requester;
 mod responder;
+mod unreliable;
 mod watched;
 
 use proptest::prelude::*;
@@ -32,5 +33,10 @@ proptest! {
     #[test]
     fn packets_from_elsewhere_harm_nobody(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
         besides::packets_from_elsewhere(&bytes);
+    }
+
+    #[test]
+    fn no_sender_harms_a_receiver_of_uc(bytes in prop::collection::vec(any::<u8>(), 0..2_000)) {
+        unreliable::hostile_sender(&bytes);
     }
 }
