@@ -192,6 +192,19 @@ impl Operation {
         )
     }
 
+    /// Whether it carries data and says in the same packet that there is none.
+    pub(crate) fn contradicts_itself(&self) -> bool {
+        match self {
+            Self::ReadResponseFirst { acknowledgement }
+            | Self::ReadResponseLast { acknowledgement }
+            | Self::ReadResponseOnly { acknowledgement }
+            | Self::AtomicAcknowledge {
+                acknowledgement, ..
+            } => !matches!(acknowledgement.syndrome, Syndrome::Acknowledged(_)),
+            _ => false,
+        }
+    }
+
     /// Low five bits of the opcode (IBTA vol. 1 table 38).
     pub(super) fn code(&self) -> u8 {
         match self {

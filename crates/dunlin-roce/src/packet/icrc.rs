@@ -52,8 +52,8 @@ const IPV6_BYTES: usize = 40;
 const ROUTING_BYTES: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 
-/// The invariant CRC of `packet`, which is everything between the UDP header and the CRC, padding included. `None`: it is
-/// shorter than a base header, or does not fit into a datagram.
+/// The invariant CRC of `packet`, which is everything between the UDP header and the CRC, padding included. `None`: it
+/// is shorter than a base header, or does not fit into a datagram.
 pub fn icrc(envelope: &Envelope, packet: &[u8]) -> Option<[u8; ICRC_BYTES]> {
     let udp_bytes = u16::try_from(UDP_BYTES + packet.len() + ICRC_BYTES).ok()?;
     let (base, rest) = packet.split_at_checked(BASE_BYTES)?;

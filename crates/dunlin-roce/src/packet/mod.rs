@@ -1,7 +1,7 @@
 //! Packets of RoCEv2: pure functions between bytes and values, without sockets and without state.
 //!
-//! A datagram's payload is a packet and its invariant CRC. [`parse`] and [`encode`] are for the packet, [`icrc()`] is for
-//! the CRC; both ends of a connection's state machines stand above them, the sockets below.
+//! A datagram's payload is a packet and its invariant CRC. [`parse`] and [`encode`] are for the packet, [`icrc()`] is
+//! for the CRC; both ends of a connection's state machines stand above them, the sockets below.
 
 mod codec;
 mod header;

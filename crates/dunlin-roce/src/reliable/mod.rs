@@ -10,10 +10,8 @@ mod responder;
 mod responses;
 mod target;
 
-pub use request::{Request, Verb};
-pub use requester::{
-    Finished, PostError, ReadPlacement, Requester, RequesterConfig, Transmit, MAX_MESSAGE_BYTES,
-};
+pub use request::{Finished, PostError, ReadPlacement, Request, Transmit, Verb};
+pub use requester::{Requester, RequesterConfig, MAX_MESSAGE_BYTES};
 pub use responder::{Responder, ResponderConfig, Verdict};
 pub use responses::{Response, ResponsePayload};
 pub use target::{AccessError, Delivered, Target};

@@ -1,6 +1,9 @@
-//! A work request as the requester sees it, and the packets that it becomes.
+//! A work request as the requester sees it, from its posting through its packets to its end.
 
-use crate::packet::{AtomicTarget, Operation, RemoteRange};
+use dunlin_verbs::CompletionStatus;
+
+use super::requester::MAX_MESSAGE_BYTES;
+use crate::packet::{AtomicTarget, Header, Operation, RemoteRange};
 
 /// What a request does; its bytes stay with whoever posts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,61 @@ pub struct Request {
     pub fence: bool,
     /// Whether the peer's completion is solicited.
     pub solicited: bool,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// As many as may be are posted.
+    #[error("the send queue is full with {0} requests: take completions first")]
+    Full(usize),
+    /// The message is too long.
+    #[error("a message of {0} bytes is longer than {MAX_MESSAGE_BYTES}")]
+    TooLong(u32),
+    /// An atomic of another length than eight.
+    #[error("an atomic of {0} bytes: it has 8")]
+    AtomicLength(u32),
+}
+
+/// The end of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Its id.
+    pub id: u64,
+    /// How it ended.
+    pub status: CompletionStatus,
+}
+
+/// A packet to send, with the place of its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Everything before the payload.
+    pub header: Header,
+    /// The request whose bytes are the payload.
+    pub id: u64,
+    /// First byte of the payload in the message.
+    pub offset: u32,
+    /// Bytes of payload.
+    pub bytes: u32,
+}
+
+/// Where the answer to a READ or an atomic goes. To be carried out before completions are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadPlacement {
+    /// The packet's payload, into the READ's buffers.
+    Bytes {
+        /// The READ.
+        id: u64,
+        /// First byte in the message.
+        offset: u32,
+    },
+    /// The value from before an atomic.
+    Value {
+        /// The atomic.
+        id: u64,
+        /// The value.
+        original: u64,
+    },
 }
 
 impl Request {

@@ -1,7 +1,7 @@
 //! The requester: work requests become packets, and the answers to them completions.
 //!
-//! Packets are counted from zero on inside, so that nothing wraps; only on the wire they have 24 bits. Everything before
-//! `acknowledged` is done, `next` is sent next, and going back is setting `next` to `acknowledged`.
+//! Packets are counted from zero on inside, so that nothing wraps; only on the wire they have 24 bits. Everything
+//! before `acknowledged` is done, `next` is sent next, and going back is setting `next` to `acknowledged`.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use dunlin_verbs::CompletionStatus;
 
 use super::inflight::Inflight;
 use super::packets_of;
-use super::request::{Request, Verb};
+use super::request::{Finished, PostError, ReadPlacement, Request, Transmit, Verb};
 use crate::packet::{
     timer, Acknowledgement, Header, Operation, Psn, Refusal, Service, Syndrome,
     DEFAULT_PARTITION_KEY,
@@ -41,61 +41,6 @@ pub struct RequesterConfig {
     pub retry_count: u8,
     /// How often a message is offered to a receiver that is not ready; 7 never gives up.
     pub receiver_not_ready_retries: u8,
-}
-
-/// Why a request was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PostError {
-    /// As many as may be are posted.
-    #[error("the send queue is full with {0} requests: take completions first")]
-    Full(usize),
-    /// The message is too long.
-    #[error("a message of {0} bytes is longer than {MAX_MESSAGE_BYTES}")]
-    TooLong(u32),
-    /// An atomic of another length than eight.
-    #[error("an atomic of {0} bytes: it has 8")]
-    AtomicLength(u32),
-}
-
-/// The end of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finished {
-    /// Its id.
-    pub id: u64,
-    /// How it ended.
-    pub status: CompletionStatus,
-}
-
-/// A packet to send, with the place of its payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transmit {
-    /// Everything before the payload.
-    pub header: Header,
-    /// The request whose bytes are the payload.
-    pub id: u64,
-    /// First byte of the payload in the message.
-    pub offset: u32,
-    /// Bytes of payload.
-    pub bytes: u32,
-}
-
-/// Where the answer to a READ or an atomic goes. To be carried out before completions are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadPlacement {
-    /// The packet's payload, into the READ's buffers.
-    Bytes {
-        /// The READ.
-        id: u64,
-        /// First byte in the message.
-        offset: u32,
-    },
-    /// The value from before an atomic.
-    Value {
-        /// The atomic.
-        id: u64,
-        /// The value.
-        original: u64,
-    },
 }
 
 #[derive(Debug)]
@@ -283,7 +228,7 @@ impl Requester {
         let acknowledged = self.config.first_psn.plus(self.acknowledged as u32);
         let distance = i64::from(header.psn.distance_from(acknowledged));
         let sequence = self.acknowledged.checked_add_signed(distance)?;
-        if self.failed || sequence >= self.sent {
+        if self.failed || sequence >= self.sent || header.operation.contradicts_itself() {
             return None;
         }
         match header.operation {
@@ -482,6 +427,18 @@ impl Requester {
         }
         self.cursor = 0;
         self.inflight.sent_again();
+    }
+
+    /// The placement that [`Requester::handle`] has just asked for could not be carried out: the request of that `id`
+    /// ends with `status`, although its answer was whole, and those after it are flushed.
+    pub fn fail_placement(&mut self, id: u64, status: CompletionStatus) {
+        match self.finished.back_mut() {
+            Some(finished) if finished.id == id => {
+                finished.status = status;
+                self.fail(CompletionStatus::Flushed);
+            }
+            _ => self.fail(status),
+        }
     }
 
     /// Whether a request has failed.

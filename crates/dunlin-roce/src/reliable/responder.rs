@@ -11,8 +11,8 @@ use super::requester::MAX_MESSAGE_BYTES;
 use super::responses::{Response, Responses};
 use super::target::{AccessError, Delivered, Target};
 use crate::packet::{
-    timer, Acknowledgement, AtomicTarget, Header, Operation, Psn, Refusal, RemoteRange, Syndrome,
-    PSN_COUNT,
+    timer, Acknowledgement, AtomicTarget, Header, Operation, Psn, Refusal, RemoteRange, Service,
+    Syndrome, PSN_COUNT,
 };
 
 /// How a responder behaves.
@@ -43,7 +43,8 @@ pub enum Verdict {
     NotReady,
     /// Refused: the connection is in error.
     Refused(Refusal),
-    /// Dropped without a word: the connection is in error, nothing can be made of it, or there is no room for the answer.
+    /// Dropped without a word: the connection is in error, nothing can be made of it, or there is no room for the
+    /// answer.
     Dropped,
 }
 
@@ -111,7 +112,9 @@ impl Responder {
 
     /// Takes a packet of the peer's requester.
     pub fn handle(&mut self, header: &Header, payload: &[u8], target: &mut impl Target) -> Verdict {
-        if self.failed || header.operation.is_response() {
+        // A packet of UC or UD for this queue pair is nobody's.
+        let reliable = header.service == Service::Reliable;
+        if self.failed || !reliable || header.operation.is_response() {
             return Verdict::Dropped;
         }
         match header.psn.distance_from(self.expected) {
@@ -274,7 +277,7 @@ impl Responder {
                 self.end_of_message();
                 let acknowledgement = self.positive();
                 self.responses
-                    .answer_read(header.psn, acknowledgement, source);
+                    .answer_read(header.psn, acknowledgement, source, false);
                 return Ok(packets_of(source.bytes, self.config.mtu_bytes));
             }
             Operation::CompareAndSwap {
@@ -413,10 +416,12 @@ impl Responder {
                 }
                 let acknowledgement = self.positive();
                 self.responses
-                    .answer_read(header.psn, acknowledgement, source);
+                    .answer_read(header.psn, acknowledgement, source, true);
             }
             Operation::CompareAndSwap { .. } | Operation::FetchAdd { .. } => {
-                let Some(replay) = self.replays.iter().find(|one| one.psn == header.psn) else {
+                // The last one first: numbers wrap, and a value that is long out of date may have the same.
+                let mut replays = self.replays.iter().rev();
+                let Some(replay) = replays.find(|one| one.psn == header.psn) else {
                     return Verdict::Dropped;
                 };
                 let original = replay.original;
@@ -476,7 +481,8 @@ impl Responder {
     }
 
     /// The memory of the READ that is being answered is no longer there: the READ is refused, and the connection in
-    /// error.
+    /// error. A RECEIVE that was being filled stays as it is, to be flushed with the others. Of a READ that is answered
+    /// again only the answer ends: it may be a late copy from the network, and its memory was given up since.
     pub fn fail_read(&mut self) {
         if let Some(psn) = self.responses.drop_read() {
             self.failed = true;

@@ -19,7 +19,7 @@ pub struct ResponsePayload {
 pub struct Response {
     /// Everything before the payload.
     pub header: Header,
-    /// The payload of a READ's answer.
+    /// The payload of a READ's answer; none when the READ asks for no bytes.
     pub payload: Option<ResponsePayload>,
 }
 
@@ -39,6 +39,8 @@ enum Pending {
         acknowledgement: Acknowledgement,
         source: RemoteRange,
         sent_packets: u32,
+        /// Whether it was answered before.
+        again: bool,
     },
 }
 
@@ -111,6 +113,7 @@ impl Responses {
         psn: Psn,
         acknowledgement: Acknowledgement,
         source: RemoteRange,
+        again: bool,
     ) {
         if self.has_room() {
             let sent_packets = 0;
@@ -119,18 +122,27 @@ impl Responses {
                 acknowledgement,
                 source,
                 sent_packets,
+                again,
             });
         }
     }
 
-    /// Drops the READ at the front; `None` when it is none. Says its sequence number.
+    /// Drops the answer to a READ at the front, and all behind it if it is owed; says then which packet of it is
+    /// missing.
     pub(super) fn drop_read(&mut self) -> Option<Psn> {
         let Some(Pending::Read {
-            psn, sent_packets, ..
+            psn,
+            sent_packets,
+            again,
+            ..
         }) = self.pending.front()
         else {
             return None;
         };
+        if *again {
+            self.pending.pop_front();
+            return None;
+        }
         let psn = psn.plus(*sent_packets);
         self.pending.clear();
         Some(psn)
@@ -165,6 +177,7 @@ impl Responses {
                 acknowledgement,
                 source,
                 sent_packets,
+                ..
             } => {
                 let acknowledgement = *acknowledgement;
                 let packets = packets_of(source.bytes, self.mtu_bytes);
@@ -180,11 +193,9 @@ impl Responses {
                     key: source.key,
                     bytes: (source.bytes - offset).min(self.mtu_bytes),
                 };
-                (
-                    psn.plus(*sent_packets),
-                    operation,
-                    Some(ResponsePayload { range }),
-                )
+                // A READ of nothing has named no memory: its key was not looked at, and is not to be.
+                let payload = (range.bytes > 0).then_some(ResponsePayload { range });
+                (psn.plus(*sent_packets), operation, payload)
             }
         };
         let header = Header {
