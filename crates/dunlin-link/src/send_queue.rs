@@ -18,6 +18,14 @@ static QUEUES: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// How many requests had been posted with it.
+    #[inline]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// What a successful completion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
