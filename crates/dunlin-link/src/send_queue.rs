@@ -130,7 +130,7 @@ impl SendQueue {
     pub fn post(&mut self, count: usize, signaled: bool) -> Ticket {
         self.posted += count as u64;
         debug_assert!(self.posted <= self.limit, "posted without an entry");
-        if signaled {
+        if signaled && !self.failed {
             let ends = self.posted - self.last_signaled;
             // A number that is cut off, which takes more requests than there are entries, ends too few of them.
             self.signaled.push_back(ends as u16);
@@ -171,7 +171,7 @@ impl SendQueue {
     /// of RECEIVEs, which may share the completion queue, are told apart.
     ///
     /// # Errors
-    /// When it says that a request failed: nothing that is outstanding will finish any more.
+    /// When it says that a request failed, and the queue pair with it: see [`SendQueue::fail`].
     #[inline]
     pub fn complete(&mut self, completion: &Completion) -> Result<Ended, CompletionStatus> {
         if !completion.is_success() {
@@ -188,17 +188,14 @@ impl SendQueue {
 
     #[inline]
     fn end_oldest(&mut self) -> usize {
-        if self.failed {
-            return 0;
-        }
         // A completion for which nothing was signaled ends nothing.
         let ends = self.signaled.pop_front().unwrap_or(0);
         self.limit += u64::from(ends);
         ends.into()
     }
 
-    /// A request could not be posted, or not all of a list, or the queue pair is in error: what is outstanding stays
-    /// outstanding.
+    /// The queue pair is in error, or did not take a list, or took it in part. What is posted from now on, that list
+    /// too, stays outstanding. What was signaled before may have completed before, and is waited for.
     #[cold]
     pub fn fail(&mut self) {
         self.failed = true;
@@ -281,11 +278,15 @@ mod tests {
     #[test]
     fn a_list_that_was_taken_in_part_keeps_its_buffers() {
         let mut queue = SendQueue::new(8, 4);
-        queue.post(4, true);
+        queue.post(2, true);
+        let before = queue.hold([1u8; 4]);
         queue.fail();
-        let held = queue.hold([0u8; 4]);
+        queue.post(4, true);
+        let part = queue.hold([2u8; 4]);
+        assert_eq!(queue.complete(&write_ended()), Ok(Ended::Requests(2)));
+        assert!(queue.finish(before).is_ok());
         assert_eq!(queue.complete(&write_ended()), Ok(Ended::Requests(0)));
-        assert!(queue.finish(held).is_err());
+        assert!(queue.finish(part).is_err());
     }
 
     #[test]
