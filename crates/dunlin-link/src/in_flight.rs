@@ -1,6 +1,21 @@
-//! Values that the device works on, and the proof that it no longer does.
+//! Requests by number, values that the device works on, and the proof that it no longer does.
 
-use crate::send_queue::Ticket;
+/// The number of a request among all that were posted to its queue. The default comes before them all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    #[inline]
+    pub(crate) fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// How many requests had been posted with it.
+    #[inline]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// What a request names that was posted: a buffer that it reads or writes. [`SendQueue::finish`] gives it back.
 ///

@@ -10,5 +10,5 @@ mod in_flight;
 mod model_tests;
 mod send_queue;
 
-pub use in_flight::{Completed, InFlight};
-pub use send_queue::{Ended, SendQueue, Ticket};
+pub use in_flight::{Completed, InFlight, Ticket};
+pub use send_queue::{Ended, SendQueue};

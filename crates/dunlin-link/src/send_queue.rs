@@ -9,22 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dunlin_verbs::{Completion, CompletionOpcode, CompletionStatus, SendFlags};
 
-use crate::in_flight::{Completed, InFlight};
+use crate::in_flight::{Completed, InFlight, Ticket};
 
 /// Tells the queues of a process apart, so that none gives back what another one holds.
 static QUEUES: AtomicU64 = AtomicU64::new(0);
-
-/// The number of a request among all that were posted to its queue. The default comes before them all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(u64);
-
-impl Ticket {
-    /// How many requests had been posted with it.
-    #[inline]
-    pub fn number(self) -> u64 {
-        self.0
-    }
-}
 
 /// What a successful completion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,14 +118,22 @@ impl SendQueue {
     pub fn post(&mut self, count: usize, signaled: bool) -> Ticket {
         self.posted += count as u64;
         debug_assert!(self.posted <= self.limit, "posted without an entry");
-        if signaled && !self.failed {
+        if signaled {
+            self.note_signaled();
+        }
+        Ticket::new(self.posted)
+    }
+
+    /// One in many; kept apart so that what every request does stays small.
+    #[inline(never)]
+    fn note_signaled(&mut self) {
+        self.signal_at = self.posted + self.signal_every;
+        if !self.failed {
             let ends = self.posted - self.last_signaled;
             // A number that is cut off, which takes more requests than there are entries, ends too few of them.
             self.signaled.push_back(ends as u16);
             self.last_signaled = self.posted;
-            self.signal_at = self.posted + self.signal_every;
         }
-        Ticket(self.posted)
     }
 
     /// A request with these flags was posted.
@@ -157,14 +153,14 @@ impl SendQueue {
     /// The request that was posted last.
     #[inline]
     pub fn last(&self) -> Ticket {
-        Ticket(self.posted)
+        Ticket::new(self.posted)
     }
 
     /// Whether a request is known to have finished, and so all that were posted before it. One that is not signaled is
     /// known to have when the next signaled one has.
     #[inline]
     pub fn is_finished(&self, ticket: Ticket) -> bool {
-        ticket.0 <= self.finished()
+        ticket.number() <= self.finished()
     }
 
     /// Takes a completion of the queue pair: the oldest signaled request has finished, and with it all before it. Those
