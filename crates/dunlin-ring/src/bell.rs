@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use dunlin_link::Ticket;
 use dunlin_verbs::{
     CompletionChannel, CompletionQueue, Device, Notify, Operation, Payload, QueuePair,
     ReceiveRequest, Region, RemoteAddress, SendFlags, SendRequest,
@@ -34,8 +35,8 @@ pub(crate) struct Bell<D: Device> {
     /// The number of the peer's that was answered last, and of ours that was announced last.
     woken: u64,
     number: u64,
-    /// Our announcement has not been answered: requests posted up to and with it.
-    announced: Option<u64>,
+    /// Our announcement has not been answered: its request.
+    announced: Option<Ticket>,
 }
 
 /// What a thread sleeps on for several streams.
@@ -130,14 +131,14 @@ impl<D: Device> Link<D> {
             let payload = Payload::Inline(&number);
             let request = SendRequest::new(0, write, payload, SendFlags::empty());
             self.post(&mut [request], true, name)?;
-            let posted = self.posted;
+            let posted = self.sends.last();
             if let Some(bell) = &mut self.bell {
                 bell.announced = Some(posted);
             }
         }
         let mut polled = self.poll()?;
         let announced = self.bell.as_ref().and_then(|bell| bell.announced);
-        let known = announced.is_some_and(|posted| self.retired >= posted);
+        let known = announced.is_some_and(|posted| self.sends.is_finished(posted));
         if known {
             let armed = self.completions.request_notify(Notify::Next);
             // What came before the event was armed raises none.

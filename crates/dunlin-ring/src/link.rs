@@ -1,14 +1,13 @@
-//! The queue pair under one end of a ring: posting with few completions, and keeping account of them.
+//! The queue pair under one end of a ring: posting with few completions, and what they say.
 //!
 //! RB² asks for a completion of pointer advancements only (§IV-B). What else must complete is decided here: often
 //! enough that entries of the send queue come back and that places in the array are known to be free.
 
-use std::collections::VecDeque;
-
+use dunlin_link::{Ended, SendQueue};
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
-    Completion, CompletionOpcode, CompletionQueue, CompletionQueueError, CompletionStatus, Device,
-    PostErrorKind, QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
+    Completion, CompletionQueue, CompletionQueueError, CompletionStatus, Device, PostErrorKind,
+    QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
 };
 
 use crate::bell::Bell;
@@ -18,16 +17,9 @@ use crate::error::RingError;
 /// Entries of the send queue.
 pub(crate) const SEND_REQUESTS: usize = 128;
 /// One in this many requests is signaled at least, so that entries of the send queue come back.
-const SIGNAL_EVERY: u32 = 32;
+const SIGNAL_EVERY: usize = 32;
 /// Completions taken at a time.
 const POLLED: usize = 16;
-
-/// A request that was signaled: how many were posted up to and with it, and what the caller named it.
-#[derive(Clone, Copy, Debug)]
-struct Signaled {
-    posted: u64,
-    name: u64,
-}
 
 /// What came in since the last poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,11 +37,7 @@ pub(crate) struct Link<D: Device> {
     made_in: Generation,
     pub(crate) queue_pair: D::QueuePair,
     pub(crate) completions: D::CompletionQueue,
-    /// Requests posted, and how many of them are known to be complete.
-    pub(crate) posted: u64,
-    pub(crate) retired: u64,
-    unsignaled: u32,
-    signaled: VecDeque<Signaled>,
+    pub(crate) sends: SendQueue,
     /// Where completions are taken to: blanking it for each poll would cost more than the poll.
     polled: [Completion; POLLED],
     broken: Option<RingError>,
@@ -67,10 +55,7 @@ impl<D: Device> Link<D> {
             made_in: Generation::current(),
             queue_pair,
             completions,
-            posted: 0,
-            retired: 0,
-            unsignaled: 0,
-            signaled: VecDeque::with_capacity(SEND_REQUESTS + 1),
+            sends: SendQueue::new(SEND_REQUESTS, SIGNAL_EVERY),
             polled: [Completion::EMPTY; POLLED],
             broken: None,
             bell: None,
@@ -89,13 +74,13 @@ impl<D: Device> Link<D> {
     /// Whether the send queue has `count` free entries, as far as is known.
     #[inline(always)]
     pub(crate) fn has_entries(&self, count: usize) -> bool {
-        (self.posted - self.retired) as usize + count <= SEND_REQUESTS
+        self.sends.has_entries(count)
     }
 
     /// Signaled requests under way, as far as is known.
     #[inline(always)]
     pub(crate) fn in_flight(&self) -> usize {
-        self.signaled.len()
+        self.sends.signaled()
     }
 
     /// Posts requests with one doorbell; the last one is signaled if `signal` or if it is time, under `name`. The
@@ -117,25 +102,17 @@ impl<D: Device> Link<D> {
         for _ in 0..count {
             D::charge(effort::REQUEST);
         }
-        let signal = signal || self.unsignaled + count as u32 >= SIGNAL_EVERY;
+        let signal = signal || self.sends.is_signal_due(count);
         if signal {
             if let Some(last) = requests.last_mut() {
                 last.flags |= SendFlags::SIGNALED;
+                last.id = name;
             }
         }
         if let Err(error) = self.queue_pair.post_send(requests) {
             return Err(self.not_posted(error.kind));
         }
-        self.posted += count as u64;
-        if signal {
-            self.unsignaled = 0;
-            self.signaled.push_back(Signaled {
-                posted: self.posted,
-                name,
-            });
-        } else {
-            self.unsignaled += count as u32;
-        }
+        self.sends.post(count, signal);
         Ok(())
     }
 
@@ -186,24 +163,18 @@ impl<D: Device> Link<D> {
 
     #[inline]
     fn take(&mut self, completion: &Completion, polled: &mut Polled) {
-        if !completion.is_success() {
-            let error = match completion.status {
-                CompletionStatus::Flushed | CompletionStatus::RetryExceeded => RingError::PeerLost,
-                status => RingError::Request(status),
-            };
-            self.fail(error);
-            return;
-        }
-        match completion.opcode {
-            CompletionOpcode::ReceiveWriteWithImmediate | CompletionOpcode::Receive => {
+        match self.sends.complete(completion) {
+            Ok(Ended::Receive) => {
                 polled.received += 1;
                 polled.immediate += u64::from(completion.immediate.unwrap_or(0));
             }
-            _ => {
-                if let Some(signaled) = self.signaled.pop_front() {
-                    self.retired = signaled.posted;
-                    polled.completed = Some(signaled.name);
-                }
+            Ok(Ended::Requests(0)) => {}
+            Ok(Ended::Requests(_)) => polled.completed = Some(completion.id),
+            Err(CompletionStatus::Flushed | CompletionStatus::RetryExceeded) => {
+                self.fail(RingError::PeerLost);
+            }
+            Err(status) => {
+                self.fail(RingError::Request(status));
             }
         }
     }

@@ -10,6 +10,7 @@ mod room;
 mod sleep;
 mod transmission;
 
+use dunlin_link::Ticket;
 use dunlin_verbs::progress::progress;
 use dunlin_verbs::{Device, Region, RemoteAddress, Work};
 
@@ -64,8 +65,8 @@ pub struct Producer<D: Device> {
     polled_tail: u64,
     /// So many polls in a row found that tail.
     idle_polls: u32,
-    /// A READ of the head is under way: so many requests had been posted with it.
-    pulling: Option<u64>,
+    /// A READ of the head that is under way.
+    pulling: Option<Ticket>,
     /// The tail at which the head is READ again, full or not.
     pull_at: u64,
     /// A message is being WRITTEN from the one place there is.

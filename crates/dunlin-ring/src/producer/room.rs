@@ -105,7 +105,7 @@ impl<D: Device> Producer<D> {
         let at = match self.design.head_sync {
             HeadSync::LazyPull => {
                 match self.pulling {
-                    Some(read) if self.link.retired >= read => self.pulling = None,
+                    Some(read) if self.link.sends.is_finished(read) => self.pulling = None,
                     _ => return Ok(()),
                 }
                 self.geometry.words.pulled_head
@@ -138,7 +138,7 @@ impl<D: Device> Producer<D> {
         let request = SendRequest::new(0, read, Payload::Segments(&segment), SendFlags::empty());
         self.link
             .post(&mut [request], true, self.sender.esc_tail())?;
-        self.pulling = Some(self.link.posted);
+        self.pulling = Some(self.link.sends.last());
         self.pull_at = self.sender.tail() + self.geometry.pull;
         Ok(())
     }

@@ -147,17 +147,17 @@ impl<C: Channel> ClientCore<C> {
             match finished {
                 Finished::Short(call, length) => calls.answer(call, self.channel.result(length))?,
                 Finished::Long(call, buffer) => {
-                    let landed = Landed::after_completion(buffer);
+                    let landed = Landed::new(buffer);
                     calls.complete(call, Ok(Answer::Long(Box::new(landed))))?;
                 }
                 Finished::Refused(call, error) => calls.complete(call, Err(error.into()))?,
             }
         }
-        while let Some(fetched) = self.channel.take_fetched() {
+        while let Some((call, buffer)) = self.channel.take_fetched() {
             taken += 1;
-            self.releases.push(fetched.id);
-            let landed = Landed::after_completion(fetched.buffer);
-            calls.complete(fetched.id, Ok(Answer::Long(Box::new(landed))))?;
+            self.releases.push(call);
+            let landed = Landed::new(buffer);
+            calls.complete(call, Ok(Answer::Long(Box::new(landed))))?;
         }
         self.release()?;
         Ok(taken)

@@ -143,6 +143,7 @@ impl<D: Device> Drop for Buffer<D> {
 #[allow(unsafe_code)]
 mod lend {
     use super::{Buffer, Purpose};
+    use dunlin_link::Completed;
     use dunlin_verbs::{Device, Region};
 
     /// Registered memory as a byte slice of its owner.
@@ -162,8 +163,9 @@ mod lend {
     pub(crate) struct Landed<D: Device>(Buffer<D>);
 
     impl<D: Device> Landed<D> {
-        /// The caller has polled the successful completion of the only work request that names the buffer.
-        pub(crate) fn after_completion(buffer: Buffer<D>) -> Self {
+        /// Lends out a buffer whose last READ has completed.
+        pub(crate) fn new(buffer: Completed<Buffer<D>>) -> Self {
+            let buffer = buffer.into_inner();
             assert!(
                 buffer.pool.purpose == Purpose::Landing,
                 "only landing buffers are private"
@@ -174,8 +176,9 @@ mod lend {
 
     impl<D: Device> Bytes for Landed<D> {
         fn bytes(&self) -> &[u8] {
-            // SAFETY: the pool registers landing buffers without any remote access, a `Buffer` has one owner, and its
-            // only READ has completed before `Landed` was made: nothing writes these bytes while `self` is borrowed.
+            // SAFETY: the pool registers landing buffers without any remote access, a `Buffer` has one owner, and
+            // `Landed` is made of the proof that its last READ has completed: nothing writes these bytes while `self`
+            // is borrowed.
             unsafe { self.0.region.memory().slice(0, self.0.length) }
         }
     }

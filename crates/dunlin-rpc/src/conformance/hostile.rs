@@ -258,5 +258,6 @@ pub(super) fn over(
     }
     let fabrics = crate::devices::fabrics(Some(name), Default::default()).map_err(Skipped)?;
     let name = &fabrics[0].attributes().name;
-    crate::visit_device(name, None, Begin(door, preset, seed)).map_err(failed)
+    let address = server.address();
+    crate::visit_device(name, Some(&address), Begin(door, preset, seed)).map_err(failed)
 }

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use dunlin_link::{SendQueue, Ticket};
 use dunlin_verbs::{
     thread, Access, ConnectAttributes, Device, EndpointAddress, QueuePair, QueuePairConfig,
     ReceiveQueue, ReceiveRequest, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
 };
 
 use super::one_sided::OneSidedWork;
-use super::{Carrier, PROBE_INTERVAL, QUIET, RECEIVES, SEND_REQUESTS};
+use super::{Carrier, PROBE_INTERVAL, QUIET, RECEIVES, SEND_REQUESTS, SIGNAL_EVERY};
 use crate::channel::buffers::{BufferPool, Purpose};
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
@@ -168,20 +169,16 @@ impl<D: Device> UnconnectedCarrier<D> {
             inline_bytes: self.inline_bytes,
             peer_inlet: peer.inlet,
             peer_longest: peer.longest,
-            unsignaled: 0,
-            posted: 0,
-            retired: 0,
-            // One request in 64 is signaled, and lists of one-sided operations.
-            signaled: VecDeque::with_capacity(16),
+            sends: SendQueue::new(SEND_REQUESTS, SIGNAL_EVERY),
             short: false,
             vain_looks: 0,
             stalled_since: thread::now(),
-            fetches: Vec::new(),
-            fetched: Vec::new(),
+            fetches: VecDeque::new(),
+            reading: VecDeque::new(),
             woken: 0,
             sleep: 0,
             asleep: false,
-            announcement: 0,
+            announcement: Ticket::default(),
             unconfirmed: None,
             broken: None,
             asked: None,

@@ -1,6 +1,7 @@
 //! Messages too long to cross with the others: the sender exports them, the receiver fetches them by READ, by several
 //! one behind the other where one cannot bring so much.
 
+use dunlin_link::Completed;
 use dunlin_verbs::{
     Device, Operation, Payload, PostErrorKind, QueuePair, RemoteAddress, RemoteKey, Segment,
     SendFlags, SendRequest,
@@ -11,25 +12,14 @@ use crate::channel::buffers::Buffer;
 use crate::channel::message::Descriptor;
 use crate::channel::ChannelError;
 
-/// A READ that has completed.
-#[derive(Debug)]
-pub(crate) struct Fetched<D: Device> {
-    /// What the caller named it.
-    pub(crate) id: u64,
-    /// The payload.
-    pub(crate) buffer: Buffer<D>,
-}
-
-/// A READ under way.
+/// A payload that is not asked for in whole.
 #[derive(Debug)]
 pub(super) struct Fetch<D: Device> {
-    pub(super) id: u64,
-    pub(super) buffer: Buffer<D>,
-    pub(super) remote: RemoteAddress,
+    id: u64,
+    buffer: Buffer<D>,
+    remote: RemoteAddress,
     /// Bytes that READs were posted for.
     asked: usize,
-    /// All of them.
-    pub(super) posted: bool,
 }
 
 impl<D: Device> Carrier<D> {
@@ -55,36 +45,37 @@ impl<D: Device> Carrier<D> {
             address: descriptor.address,
             key: RemoteKey(descriptor.key),
         };
-        self.fetches.push(Fetch {
+        self.fetches.push_back(Fetch {
             id,
             buffer,
             remote,
             asked: 0,
-            posted: false,
         });
         self.post_fetches()
     }
 
     /// Posts READs that wait for room in the send queue.
     pub(super) fn post_fetches(&mut self) -> Result<(), ChannelError> {
-        for i in 0..self.fetches.len() {
-            while !self.fetches[i].posted {
-                if !self.has_entries(1) || !self.post_part(i)? {
-                    return Ok(());
-                }
+        while !self.fetches.is_empty() {
+            if !self.has_entries(1) || !self.post_part()? {
+                return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Posts the next READ of a fetch; `false`: the queue is full. READs complete in order, so the last tells of all.
-    fn post_part(&mut self, index: usize) -> Result<bool, ChannelError> {
-        let fetch = &self.fetches[index];
+    /// Posts the next READ of the first fetch; `false`: the queue is full. READs complete in order, so the last tells
+    /// of all.
+    fn post_part(&mut self) -> Result<bool, ChannelError> {
+        let most = self.longest_verb();
+        let Some(fetch) = self.fetches.front_mut() else {
+            return Ok(false);
+        };
         let left = fetch.buffer.len() - fetch.asked;
-        let length = left.min(self.longest_verb());
-        let (id, flags) = match length == left {
-            true => (fetch.id, SendFlags::SIGNALED),
-            false => (QUIET, self.next_flags()),
+        let length = left.min(most);
+        let flags = match length == left {
+            true => SendFlags::SIGNALED,
+            false => self.sends.next_flags(),
         };
         let segment = [Segment {
             region: fetch.buffer.region(),
@@ -93,7 +84,7 @@ impl<D: Device> Carrier<D> {
         }];
         let remote = fetch.remote.plus(fetch.asked as u64);
         let read = Operation::Read { remote };
-        let request = SendRequest::new(id, read, Payload::Segments(&segment), flags);
+        let request = SendRequest::new(QUIET, read, Payload::Segments(&segment), flags);
         match self.queue_pair.post_send(&[request]) {
             Ok(()) => {}
             Err(error) if matches!(error.kind, PostErrorKind::Full { .. }) => return Ok(false),
@@ -102,26 +93,32 @@ impl<D: Device> Carrier<D> {
                 return Err(self.fail(error));
             }
         }
-        self.note_posted(flags);
-        let fetch = &mut self.fetches[index];
+        self.sends.post_one(flags);
         fetch.asked += length;
-        fetch.posted = length == left;
+        if length == left {
+            if let Some(Fetch { id, buffer, .. }) = self.fetches.pop_front() {
+                self.reading.push_back(self.sends.hold((id, buffer)));
+            }
+        }
         Ok(true)
     }
 
     /// Bytes of the payloads that are being fetched.
     pub(crate) fn fetching_bytes(&self) -> usize {
-        self.fetches.iter().map(|fetch| fetch.buffer.len()).sum()
+        let waiting = self.fetches.iter().map(|fetch| &fetch.buffer);
+        let reading = self.reading.iter().map(|held| &held.value().1);
+        waiting.chain(reading).map(Buffer::len).sum()
     }
 
     /// Whether READs are under way or wait to be taken.
     #[inline]
     pub(crate) fn is_fetching(&self) -> bool {
-        !self.fetches.is_empty() || !self.fetched.is_empty()
+        !self.fetches.is_empty() || !self.reading.is_empty()
     }
 
-    /// The next fetched payload.
-    pub(crate) fn take_fetched(&mut self) -> Option<Fetched<D>> {
-        self.fetched.pop()
+    /// The next fetched payload, and what the caller named it.
+    pub(crate) fn take_fetched(&mut self) -> Option<(u64, Completed<Buffer<D>>)> {
+        let read = self.sends.finish_first(&mut self.reading)?;
+        Some(read.split())
     }
 }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dunlin_link::{InFlight, SendQueue, Ticket};
 use dunlin_verbs::{Aborter, Device, QueuePair, RemoteAddress};
 
 use super::buffers::{Buffer, BufferPool};
@@ -21,7 +22,7 @@ mod requests;
 mod sleep;
 
 pub(in crate::channel) use connect::{number, place, Arrivals, Inlet, Peer, UnconnectedCarrier};
-use long::{Fetch, Fetched};
+use long::Fetch;
 use one_sided::OneSidedWork;
 
 pub(crate) use one_sided::Finished;
@@ -33,7 +34,7 @@ pub(in crate::channel) const SLEEP_AT: usize = 64;
 /// Entries of the send queue.
 pub(in crate::channel) const SEND_REQUESTS: usize = 256;
 /// One in this many WRITEs is signaled (FaSST's selective signaling), so that entries of the send queue come back.
-pub(in crate::channel) const SIGNAL_EVERY: u32 = 64;
+const SIGNAL_EVERY: usize = 64;
 /// RECEIVEs kept posted for wake-ups.
 const RECEIVES: usize = 8;
 /// Ids of work requests whose completion means nothing but that entries came back.
@@ -65,27 +66,23 @@ pub(crate) struct Carrier<D: Device> {
     pub(super) peer_inlet: RemoteAddress,
     /// Longest payload that the peer takes.
     peer_longest: usize,
-    /// Requests since the last signaled one.
-    pub(super) unsignaled: u32,
-    /// Requests posted in all, how many of them are known to be done, and the signaled ones between, in order.
-    pub(super) posted: u64,
-    retired: u64,
-    pub(super) signaled: VecDeque<u64>,
+    pub(super) sends: SendQueue,
     /// Something waits for an entry of the send queue.
     short: bool,
     /// Looks for their completions in vain, in a row, and when the first of them was that looked at the clock.
     vain_looks: u32,
     stalled_since: Instant,
-    fetches: Vec<Fetch<D>>,
-    fetched: Vec<Fetched<D>>,
+    /// Payloads whose READs wait for room in the send queue, and those whose READs are posted.
+    fetches: VecDeque<Fetch<D>>,
+    reading: VecDeque<InFlight<(u64, Buffer<D>)>>,
     /// The peer's sleep that we last answered with a wake-up, and our own latest one.
     woken: u64,
     sleep: u64,
     /// Whether the peer still has to wake us for our latest sleep, and which request told it so.
     asleep: bool,
-    announcement: u64,
+    announcement: Ticket,
     /// The last request that brought the peer something, until it is known to have arrived.
-    pub(super) unconfirmed: Option<u64>,
+    pub(super) unconfirmed: Option<Ticket>,
     pub(super) broken: Option<ChannelError>,
     /// The peer asked for credits and reported this degree.
     pub(super) asked: Option<u32>,
@@ -99,7 +96,7 @@ pub(crate) struct Carrier<D: Device> {
     /// This side has dialled.
     pub(super) dialled: bool,
     /// The last probe, while it is not known to have arrived.
-    probe: Option<u64>,
+    probe: Option<Ticket>,
     next_probe: Instant,
     pub(super) device: D,
     pub(super) domain: D::ProtectionDomain,

@@ -1,5 +1,5 @@
-//! One-sided operations on the queue pair that carries the messages (FLOCK §6): posted as one list, told apart by their
-//! work-request ids.
+//! One-sided operations on the queue pair that carries the messages (FLOCK §6), posted in lists, which end in their
+//! order.
 //!
 //! Small results land in a *cell* of a region of our own, of which each entry of the send queue has one; longer ones in
 //! a landing buffer. All are signaled at the end of their list only: an RC queue pair completes in order, so one
@@ -9,6 +9,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use dunlin_link::{Completed, InFlight, Ticket};
 use dunlin_verbs::{
     Access, Device, Operation, Payload, PostErrorKind, QueuePair, Region, Segment, SendFlags,
     SendRequest,
@@ -30,20 +31,23 @@ const SPARE_ENTRIES: usize = SEND_REQUESTS / 4;
 #[derive(Debug)]
 struct Work<D: Device> {
     call: u64,
-    /// Its number among all requests that were posted.
-    number: u64,
-    place: Place<D>,
+    /// The last request of its list, which alone is signaled.
+    list: Ticket,
+    place: Place<InFlight<Buffer<D>>>,
 }
 
-/// Where its result will stand.
+/// Where the result of an operation will stand.
 #[derive(Debug)]
-enum Place<D: Device> {
+enum Place<B> {
     /// It has none. The buffer that a WRITE reads from is held until the completion.
     Nowhere(#[allow(dead_code)] Option<Arc<dyn Any + Send + Sync>>),
     /// So many bytes in a cell.
     Cell(u16, usize),
-    Buffer(Buffer<D>),
+    Buffer(B),
 }
+
+/// An operation that is to be posted.
+type Prepared<'o, D> = (&'o OneSided, Place<Buffer<D>>);
 
 /// An operation that has ended.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ pub(crate) enum Finished<D: Device> {
     /// With so many bytes, which stand in [`Carrier::result`].
     Short(u64, usize),
     /// With the bytes of this buffer.
-    Long(u64, Buffer<D>),
+    Long(u64, Completed<Buffer<D>>),
     /// Not: there was no memory for its result, and it was not posted.
     Refused(u64, ChannelError),
 }
@@ -82,12 +86,11 @@ impl<D: Device> Carrier<D> {
     /// How many one-sided operations may be posted now.
     pub(crate) fn one_sided_room(&mut self) -> Result<usize, ChannelError> {
         let limit = SEND_REQUESTS - SPARE_ENTRIES;
-        let used = (self.posted - self.retired) as usize;
-        if used + LIST > limit {
+        if self.sends.outstanding() + LIST > limit {
             self.progress()?;
         }
         // A cell is free when its result was taken, which comes after the completion.
-        let used = ((self.posted - self.retired) as usize).max(self.one_sided.under_way.len());
+        let used = self.sends.outstanding().max(self.one_sided.under_way.len());
         Ok(limit.saturating_sub(used))
     }
 
@@ -107,24 +110,22 @@ impl<D: Device> Carrier<D> {
             return Ok(());
         }
         while operations.peek().is_some() {
-            let first = self.one_sided.under_way.len();
-            let mut verbs: [Option<(&OneSided, Operation)>; LIST] = [None; LIST];
+            let mut list: [Option<Prepared<'o, D>>; LIST] = [const { None }; LIST];
             let mut count = 0;
             while count < LIST {
                 let Some(operation) = operations.next() else {
                     break;
                 };
                 match self.prepare(operation) {
-                    Ok(work) => {
-                        self.one_sided.under_way.push_back(work);
-                        verbs[count] = Some((operation, operation_of(operation)));
+                    Ok(place) => {
+                        list[count] = Some((operation, place));
                         count += 1;
                     }
                     Err(error) => self.one_sided.refused.push((operation.call, error)),
                 }
             }
             if count > 0 {
-                self.post_list(first, &verbs)?;
+                self.post_list(list, count)?;
             }
         }
         Ok(())
@@ -145,13 +146,13 @@ impl<D: Device> Carrier<D> {
         Ok(())
     }
 
-    fn prepare(&mut self, operation: &OneSided) -> Result<Work<D>, ChannelError> {
+    fn prepare(&mut self, operation: &OneSided) -> Result<Place<Buffer<D>>, ChannelError> {
         let length = match &operation.verb {
             Verb::Read { length } => *length,
             Verb::FetchAndAdd { .. } | Verb::CompareAndSwap { .. } => 8,
             Verb::WriteInline { .. } | Verb::WriteBuffer { .. } => 0,
         };
-        let place = match &operation.verb {
+        Ok(match &operation.verb {
             Verb::WriteInline { .. } => Place::Nowhere(None),
             Verb::WriteBuffer { buffer } => Place::Nowhere(Some(Arc::clone(buffer))),
             _ if length <= CELL_BYTES => match self.one_sided.free.pop() {
@@ -163,59 +164,39 @@ impl<D: Device> Carrier<D> {
                     .take(length)
                     .map_err(|e| ChannelError::memory(e.to_string()))?,
             ),
-        };
-        Ok(Work {
-            call: operation.call,
-            number: 0,
-            place,
         })
     }
 
-    /// Posts the list of verbs whose work stands in the queue from `first` on.
+    /// Posts a list of so many operations.
     fn post_list(
         &mut self,
-        first: usize,
-        verbs: &[Option<(&OneSided, Operation)>; LIST],
+        list: [Option<Prepared<'_, D>>; LIST],
+        count: usize,
     ) -> Result<(), ChannelError> {
-        let count = verbs.iter().flatten().count();
         let Some(cells) = &self.one_sided.cells else {
             return Ok(());
         };
         let segments: [Segment<'_, D::Region>; LIST] = std::array::from_fn(|i| {
-            let work = self.one_sided.under_way.get(first + i);
-            let buffer = |buffer: &Buffer<D>| (0, buffer.len());
-            match work.map(|work| &work.place) {
-                Some(Place::Cell(cell, length)) => Segment {
-                    region: cells,
-                    offset: usize::from(*cell) * CELL_BYTES,
-                    length: *length,
-                },
-                Some(Place::Buffer(landing)) => {
-                    let (offset, length) = buffer(landing);
-                    Segment {
-                        region: landing.region(),
-                        offset,
-                        length,
-                    }
+            let (region, offset, length) = match list[i].as_ref().map(|(_, place)| place) {
+                Some(Place::Cell(cell, length)) => {
+                    (cells, usize::from(*cell) * CELL_BYTES, *length)
                 }
+                Some(Place::Buffer(landing)) => (landing.region(), 0, landing.len()),
                 Some(Place::Nowhere(Some(export))) => match export.downcast_ref::<Buffer<D>>() {
-                    Some(export) => Segment {
-                        region: export.region(),
-                        offset: 0,
-                        length: export.len(),
-                    },
+                    Some(export) => (export.region(), 0, export.len()),
                     None => unreachable!("a handle keeps to one device"),
                 },
-                Some(Place::Nowhere(None)) | None => Segment {
-                    region: cells,
-                    offset: 0,
-                    length: 0,
-                },
+                Some(Place::Nowhere(None)) | None => (cells, 0, 0),
+            };
+            Segment {
+                region,
+                offset,
+                length,
             }
         });
         let requests: [SendRequest<'_, D::Region, D::AddressHandle>; LIST] =
             std::array::from_fn(|i| {
-                let Some((operation, verb)) = &verbs[i] else {
+                let Some((operation, _)) = &list[i] else {
                     let nothing = Operation::Send { immediate: None };
                     return SendRequest::new(
                         QUIET,
@@ -234,20 +215,28 @@ impl<D: Device> Carrier<D> {
                     true => SendFlags::SIGNALED,
                     false => SendFlags::empty(),
                 };
-                SendRequest::new(operation.call, *verb, payload, flags)
+                SendRequest::new(QUIET, operation_of(operation), payload, flags)
             });
-        if let Err(error) = self.queue_pair.post_send(&requests[..count]) {
+        let posted = self.queue_pair.post_send(&requests[..count]);
+        let posted = posted.map_err(|error| {
             debug_assert!(!matches!(error.kind, PostErrorKind::Full { .. }));
-            let error = ChannelError::queue_pair(error.to_string());
-            return Err(self.fail(error));
+            self.fail(ChannelError::queue_pair(error.to_string()))
+        });
+        // Of a list that failed the device may have taken a part: it is held as well, for good.
+        let list_end = self.sends.post(count, true);
+        for (operation, place) in list.into_iter().flatten() {
+            let place = match place {
+                Place::Nowhere(export) => Place::Nowhere(export),
+                Place::Cell(cell, length) => Place::Cell(cell, length),
+                Place::Buffer(landing) => Place::Buffer(self.sends.hold(landing)),
+            };
+            self.one_sided.under_way.push_back(Work {
+                call: operation.call,
+                list: list_end,
+                place,
+            });
         }
-        let before = self.posted;
-        for (i, work) in self.one_sided.under_way.iter_mut().skip(first).enumerate() {
-            work.number = before + i as u64 + 1;
-        }
-        self.posted += count as u64 - 1;
-        self.note_signaled();
-        Ok(())
+        posted
     }
 
     /// Whether one-sided operations are under way or wait to be taken.
@@ -262,13 +251,16 @@ impl<D: Device> Carrier<D> {
         if let Some((call, error)) = one_sided.refused.pop() {
             return Some(Finished::Refused(call, error));
         }
-        if one_sided.under_way.front()?.number > self.retired {
+        if !self.sends.is_finished(one_sided.under_way.front()?.list) {
             return None;
         }
         let Work { call, place, .. } = one_sided.under_way.pop_front()?;
         Some(match place {
             Place::Nowhere(_) => Finished::Short(call, 0),
-            Place::Buffer(buffer) => Finished::Long(call, buffer),
+            Place::Buffer(landing) => match self.sends.finish(landing) {
+                Ok(buffer) => Finished::Long(call, buffer),
+                Err(_) => unreachable!("it was held for the same request"),
+            },
             Place::Cell(cell, length) => {
                 if let Some(cells) = &one_sided.cells {
                     let at = usize::from(cell) * CELL_BYTES;

@@ -1,14 +1,14 @@
-//! The send queue of a channel: its entries, and what becomes of the requests in them.
+//! The requests of a channel: posted when there is an entry of the send queue for them, and what becomes of them.
 
 use std::time::Duration;
 
+use dunlin_link::{Ended, Ticket};
 use dunlin_verbs::{
-    thread, Completion, CompletionOpcode, CompletionQueue, Device, Operation, Payload, QueuePair,
-    QueuePairState, ReceiveRequest, SendFlags, SendRequest,
+    thread, Completion, CompletionQueue, Device, Operation, Payload, QueuePair, QueuePairState,
+    ReceiveRequest, SendFlags, SendRequest,
 };
 
-use super::long::{Fetch, Fetched};
-use super::{Carrier, ASKS, QUIET, REPORTS, RINGS, SEND_REQUESTS, SIGNAL_EVERY};
+use super::{Carrier, ASKS, QUIET, REPORTS, RINGS};
 use crate::channel::ChannelError;
 
 /// Why a channel whose requests stay out is given up.
@@ -52,17 +52,10 @@ impl<D: Device> Carrier<D> {
         Ok(true)
     }
 
-    /// A signaled request was posted.
-    pub(in crate::channel) fn note_signaled(&mut self) {
-        self.posted += 1;
-        self.unsignaled = 0;
-        self.signaled.push_back(self.posted);
-    }
-
     /// Whether `entries` more fit into the send queue.
     #[inline]
     pub(in crate::channel) fn has_entries(&self, entries: usize) -> bool {
-        (self.posted - self.retired) as usize + entries <= SEND_REQUESTS
+        self.sends.has_entries(entries)
     }
 
     /// Whether `entries` of the send queue are free, of which completions may bring some back. `false`: not now. Who
@@ -96,14 +89,20 @@ impl<D: Device> Carrier<D> {
         std::mem::take(&mut self.short)
     }
 
-    /// Whether a signaled request is known to be done, by its number among all that were posted.
-    pub(in crate::channel) fn is_done(&self, number: u64) -> bool {
-        self.retired >= number
+    /// The request that was posted last.
+    #[inline]
+    pub(in crate::channel) fn last_posted(&self) -> Ticket {
+        self.sends.last()
+    }
+
+    /// Whether a request is known to be done.
+    pub(in crate::channel) fn is_done(&self, request: Ticket) -> bool {
+        self.sends.is_finished(request)
     }
 
     /// Takes completions: entries that came back, READs that are done, wake-ups, failures.
     pub(crate) fn progress(&mut self) -> Result<(), ChannelError> {
-        let retired = self.retired;
+        let outstanding = self.sends.outstanding();
         let mut completions = [Completion::EMPTY; 16];
         for _ in 0..ROUNDS {
             let count = self
@@ -121,7 +120,7 @@ impl<D: Device> Carrier<D> {
             let error = self.broken.clone().unwrap_or_else(ChannelError::peer_gone);
             return Err(self.fail(error));
         }
-        if self.signaled.is_empty() || self.retired != retired {
+        if self.sends.signaled() == 0 || self.sends.outstanding() != outstanding {
             self.vain_looks = 0;
         } else {
             self.look_in_vain()?;
@@ -154,7 +153,7 @@ impl<D: Device> Carrier<D> {
     /// peer that was never heard of is left alone for [`MEETING`] and is probed then: it may have ended before its
     /// first word, which nobody else would tell.
     pub(crate) fn probe(&mut self) -> Result<(), ChannelError> {
-        let out = self.probe.is_some_and(|probe| probe > self.retired);
+        let out = self.probe.is_some_and(|probe| !self.is_done(probe));
         let expected = !self.met && {
             let now = thread::now();
             now.duration_since(*self.waited_since.get_or_insert(now)) < MEETING
@@ -163,7 +162,7 @@ impl<D: Device> Carrier<D> {
             return Ok(());
         }
         if self.post_nothing(None, SendFlags::empty())? {
-            self.probe = Some(self.posted);
+            self.probe = Some(self.sends.last());
         }
         Ok(())
     }
@@ -193,6 +192,7 @@ impl<D: Device> Carrier<D> {
     }
 
     pub(in crate::channel) fn fail(&mut self, error: ChannelError) -> ChannelError {
+        self.sends.fail();
         self.broken.get_or_insert(error).clone()
     }
 
@@ -200,31 +200,10 @@ impl<D: Device> Carrier<D> {
         &mut self,
         completion: &Completion,
     ) -> Result<(), ChannelError> {
-        if !completion.is_success() {
-            let error = ChannelError::queue_pair(completion.status.to_string());
-            return Err(self.fail(error));
-        }
-        match completion.opcode {
-            CompletionOpcode::Receive | CompletionOpcode::ReceiveWriteWithImmediate => {
-                self.arrived(completion).map(drop)
-            }
-            _ => {
-                // Requests complete in order, so this is the oldest signaled one, and all before it are done.
-                if let Some(done) = self.signaled.pop_front() {
-                    self.retired = done;
-                }
-                if completion.id != QUIET {
-                    let found = self
-                        .fetches
-                        .iter()
-                        .position(|f| f.posted && f.id == completion.id);
-                    if let Some(index) = found {
-                        let Fetch { id, buffer, .. } = self.fetches.remove(index);
-                        self.fetched.push(Fetched { id, buffer });
-                    }
-                }
-                Ok(())
-            }
+        match self.sends.complete(completion) {
+            Ok(Ended::Requests(_)) => Ok(()),
+            Ok(Ended::Receive) => self.arrived(completion).map(drop),
+            Err(status) => Err(self.fail(ChannelError::queue_pair(status.to_string()))),
         }
     }
 
@@ -285,20 +264,12 @@ impl<D: Device> Carrier<D> {
     /// The flags of the next request whose completion nobody waits for (FaSST's selective signaling).
     #[inline]
     pub(in crate::channel) fn next_flags(&self) -> SendFlags {
-        match self.unsignaled + 1 >= SIGNAL_EVERY {
-            true => SendFlags::SIGNALED,
-            false => SendFlags::empty(),
-        }
+        self.sends.next_flags()
     }
 
     /// A request with these flags was posted.
     #[inline]
     pub(in crate::channel) fn note_posted(&mut self, flags: SendFlags) {
-        if flags.contains(SendFlags::SIGNALED) {
-            self.note_signaled();
-        } else {
-            self.posted += 1;
-            self.unsignaled += 1;
-        }
+        self.sends.post_one(flags);
     }
 }

@@ -62,7 +62,7 @@ impl<D: Device> Carrier<D> {
         if self.receive_id != QUIET {
             if unconfirmed {
                 self.post_nothing(None, SendFlags::empty())?;
-                self.announcement = self.posted;
+                self.announcement = self.sends.last();
                 self.progress()?;
             }
         } else if !self.asleep || unconfirmed {
@@ -73,10 +73,10 @@ impl<D: Device> Carrier<D> {
             // Signaled, and behind all messages: when it is done, they have arrived.
             let word = self.sleep.to_le_bytes();
             self.write_word(SLEEP_AT, &word, true)?;
-            self.announcement = self.posted;
+            self.announcement = self.sends.last();
             self.progress()?;
         }
-        let known = self.retired >= self.announcement;
+        let known = self.sends.is_finished(self.announcement);
         if known && self.unconfirmed.take().is_some() {
             // A message may have arrived later than it was posted, after the peer announced its sleep and looked in
             // vain.

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use dunlin_link::Ended;
 use dunlin_verbs::{
-    thread, Aborter, Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes,
-    Device, EndpointAddress, Notify, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue,
-    Transport, Verbs, VerbsError, Work, GRH_BYTES,
+    thread, Aborter, Access, Completion, CompletionQueue, ConnectAttributes, Device,
+    EndpointAddress, Notify, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, Transport,
+    Verbs, VerbsError, Work, GRH_BYTES,
 };
 
 use super::packet::{Head, Packet, HEAD_BYTES};
@@ -304,15 +305,15 @@ impl<D: Device> Endpoint<D> {
                 Err(error) => return Err(self.fail(error.to_string())),
             };
             for completion in &completions[..count] {
-                if !completion.is_success() {
-                    return Err(self.fail(completion.status.to_string()));
-                }
-                if completion.opcode != CompletionOpcode::Receive {
-                    self.sends.retire();
-                    self.full_since = None;
-                } else if let Some(session) = self.arrive(completion)? {
-                    arrived += 1;
-                    news(session);
+                match self.sends.complete(completion) {
+                    Ok(Ended::Requests(_)) => self.full_since = None,
+                    Ok(Ended::Receive) => {
+                        if let Some(session) = self.arrive(completion)? {
+                            arrived += 1;
+                            news(session);
+                        }
+                    }
+                    Err(status) => return Err(self.fail(status.to_string())),
                 }
             }
             if count < completions.len() {

@@ -1,10 +1,9 @@
 //! The send queue of a datagram queue pair: lists of datagrams to any peers with one doorbell, few of them signaled.
 
-use std::collections::VecDeque;
-
+use dunlin_link::{Ended, SendQueue};
 use dunlin_verbs::{
-    Access, Destination, Device, Operation, Payload, QueuePair, Region, Segment, SendFlags,
-    SendRequest, VerbsError, Work,
+    Access, Completion, CompletionStatus, Destination, Device, Operation, Payload, QueuePair,
+    Region, Segment, SendFlags, SendRequest, VerbsError, Work,
 };
 
 use super::DOORBELL;
@@ -23,56 +22,6 @@ pub(crate) struct Route<D: Device> {
     pub(crate) queue_key: u32,
 }
 
-/// The entries of the send queue.
-#[derive(Debug)]
-pub(super) struct Ledger {
-    /// One in so many is signaled.
-    signal_every: usize,
-    unsignaled: usize,
-    posted: u64,
-    retired: u64,
-    signaled: VecDeque<u64>,
-}
-
-impl Ledger {
-    pub(super) fn new(signal_every: usize) -> Self {
-        Self {
-            signal_every,
-            unsignaled: 0,
-            posted: 0,
-            retired: 0,
-            signaled: VecDeque::with_capacity(ENTRIES),
-        }
-    }
-
-    /// Whether `entries` more fit into the send queue.
-    #[inline]
-    pub(super) fn has_entries(&self, entries: usize) -> bool {
-        (self.posted - self.retired) as usize + entries <= ENTRIES
-    }
-
-    /// A signaled request is done, and all before it.
-    #[inline]
-    pub(super) fn retire(&mut self) {
-        if let Some(done) = self.signaled.pop_front() {
-            self.retired = done;
-        }
-    }
-
-    /// The flags of the next request.
-    #[inline]
-    pub(super) fn next(&mut self) -> SendFlags {
-        self.posted += 1;
-        if self.unsignaled + 1 < self.signal_every {
-            self.unsignaled += 1;
-            return SendFlags::empty();
-        }
-        self.unsignaled = 0;
-        self.signaled.push_back(self.posted);
-        SendFlags::SIGNALED
-    }
-}
-
 /// What was posted, and where payloads stand that are too long to be inline.
 #[derive(Debug)]
 pub(super) struct Sends<D: Device> {
@@ -82,7 +31,7 @@ pub(super) struct Sends<D: Device> {
     inline_bytes: usize,
     /// Datagrams with one doorbell.
     together: usize,
-    ledger: Ledger,
+    queue: SendQueue,
 }
 
 impl<D: Device> Sends<D> {
@@ -101,14 +50,14 @@ impl<D: Device> Sends<D> {
             packet_bytes,
             inline_bytes,
             together: batches.sends,
-            ledger: Ledger::new(batches.sends_per_completion),
+            queue: SendQueue::new(ENTRIES, batches.sends_per_completion),
         })
     }
 
     /// Whether `entries` more fit into the send queue.
     #[inline]
     pub(super) fn has_entries(&self, entries: usize) -> bool {
-        self.ledger.has_entries(entries)
+        self.queue.has_entries(entries)
     }
 
     /// Datagrams that go with one doorbell.
@@ -117,25 +66,28 @@ impl<D: Device> Sends<D> {
         self.together
     }
 
-    /// A signaled SEND is done, and all before it.
+    /// Takes a completion of the queue pair, of a SEND or of a RECEIVE.
+    ///
+    /// # Errors
+    /// When it failed.
     #[inline]
-    pub(super) fn retire(&mut self) {
-        self.ledger.retire();
+    pub(super) fn complete(&mut self, completion: &Completion) -> Result<Ended, CompletionStatus> {
+        self.queue.complete(completion)
     }
 
     /// The next SEND is signaled.
     pub(super) fn signal_next(&mut self) {
-        self.ledger.unsignaled = self.ledger.signal_every;
+        self.queue.signal_next();
     }
 
     /// What was posted went with its queue pair.
     pub(super) fn forget(&mut self) {
-        self.ledger = Ledger::new(self.ledger.signal_every);
+        self.queue = self.queue.renewed();
     }
 
     /// Whether every SEND is known to be done.
     pub(super) fn are_done(&self) -> bool {
-        self.ledger.posted == self.ledger.retired
+        self.queue.outstanding() == 0
     }
 
     /// Sends one datagram, for which there is an entry.
@@ -150,7 +102,7 @@ impl<D: Device> Sends<D> {
             return self.post(queue_pair, &[(route, bytes)]);
         }
         D::charge(effort::SENT);
-        let request = plain(route, Payload::Inline(bytes), self.ledger.next());
+        let request = plain(route, Payload::Inline(bytes), self.queue.enter());
         post(queue_pair, &[request])
     }
 
@@ -164,7 +116,7 @@ impl<D: Device> Sends<D> {
             staging,
             packet_bytes,
             inline_bytes,
-            ledger,
+            queue,
             ..
         } = self;
         let Some(&(last, _)) = datagrams.last() else {
@@ -175,7 +127,7 @@ impl<D: Device> Sends<D> {
         for _ in 0..count {
             D::charge(effort::SENT_EACH);
         }
-        let first = ledger.posted as usize;
+        let first = queue.last().number() as usize;
         let segments: Option<[[Segment<'_, D::Region>; 1]; DOORBELL]> =
             staging.as_ref().map(|region| {
                 std::array::from_fn(|i| {
@@ -201,7 +153,7 @@ impl<D: Device> Sends<D> {
                 Some(segments) if bytes.len() > *inline_bytes => Payload::Segments(&segments[i]),
                 _ => Payload::Inline(bytes),
             };
-            plain(route, payload, ledger.next())
+            plain(route, payload, queue.enter())
         });
         post(queue_pair, &requests[..count])
     }

@@ -310,7 +310,7 @@ impl<D: Device> Channel for PoolChannel<D> {
             self.send_waiting()?;
         }
         if std::mem::take(&mut self.unflushed) {
-            self.carrier.unconfirmed = Some(self.carrier.posted);
+            self.carrier.unconfirmed = Some(self.carrier.last_posted());
             return self.carrier.wake_if_asleep();
         }
         Ok(())

@@ -36,7 +36,7 @@ fn mapped(by_turns: bool) -> (PoolChannel<ShmDevice>, ServedPool<ShmDevice>) {
 fn messages_are_stored_once_the_peer_is_mapped() {
     for by_turns in [false, true] {
         let (mut client, mut served) = mapped(by_turns);
-        let posted = (client.carrier.posted, served.carrier.posted);
+        let posted = (client.carrier.last_posted(), served.carrier.last_posted());
         for generation in 2..50u32 {
             let payload = vec![generation as u8; generation as usize * 5];
             let calls = [call(0, generation), call(7, generation - 2)];
@@ -57,7 +57,10 @@ fn messages_are_stored_once_the_peer_is_mapped() {
             answered.sort_by_key(|&(call, _)| slot_of(call));
             assert_eq!(answered, expected);
         }
-        assert_eq!((client.carrier.posted, served.carrier.posted), posted);
+        assert_eq!(
+            (client.carrier.last_posted(), served.carrier.last_posted()),
+            posted
+        );
     }
 }
 
@@ -112,10 +115,13 @@ fn a_stored_message_is_whole_when_it_is_seen() {
 fn a_mapping_that_is_closed_is_posted_to() {
     let (mut client, served) = mapped(false);
     drop(served);
-    let posted = client.carrier.posted;
+    let posted = client.carrier.last_posted();
     client.push(Kind::Request, 1, call(0, 2), b"to nobody");
     let ended = client.flush().is_err();
-    assert!(ended || client.carrier.posted > posted, "it is not stored");
+    assert!(
+        ended || client.carrier.last_posted() > posted,
+        "it is not stored"
+    );
     let heard = ended
         || (0..1_000_000).any(|_| {
             std::thread::yield_now();

@@ -87,7 +87,7 @@ impl Pools {
 /// Waits until all that was posted has arrived: memory of a peer is mapped when it is first written.
 fn settle(carrier: &mut Carrier<Shm>) {
     carrier.probe().unwrap();
-    while !carrier.is_done(carrier.posted) {
+    while !carrier.is_done(carrier.last_posted()) {
         carrier.progress().unwrap();
         std::thread::yield_now();
     }
@@ -505,9 +505,13 @@ fn a_batch_is_fetched_together() {
         }
         client.flush().unwrap();
         settle(&mut client);
-        let before = served.carrier.posted;
+        let before = served.carrier.last_posted().number();
         begin_turn(&mut served, 1);
-        assert_eq!(served.carrier.posted - before, reads, "READs");
+        assert_eq!(
+            served.carrier.last_posted().number() - before,
+            reads,
+            "READs"
+        );
         let expected = calls.iter().map(|&call| (call, payload(call as u32)));
         assert_eq!(taken(&mut served), expected.collect::<Vec<_>>());
     }

@@ -47,7 +47,7 @@ impl<D: Device> RingChannel<D> {
         if !self.write_word(GRANT_AT, &word.to_le_bytes(), false)? {
             return Ok(false);
         }
-        self.unconfirmed = Some(self.posted);
+        self.unconfirmed = Some(self.last_posted());
         self.wake_if_asleep()?;
         Ok(true)
     }

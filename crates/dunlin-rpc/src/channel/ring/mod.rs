@@ -126,7 +126,7 @@ impl<D: Device> RingChannel<D> {
         if !self.store_batch()? && !self.post_batch()? {
             return Ok(());
         }
-        self.carrier.unconfirmed = Some(self.carrier.posted);
+        self.carrier.unconfirmed = Some(self.carrier.last_posted());
         self.wake_if_asleep()
     }
 
@@ -411,7 +411,7 @@ impl<D: Device> Channel for RingChannel<D> {
         }
         self.told_consumed = consumed;
         // The peer may sleep for want of room rather than of messages.
-        self.unconfirmed = Some(self.posted);
+        self.unconfirmed = Some(self.last_posted());
         self.wake_if_asleep()
     }
 

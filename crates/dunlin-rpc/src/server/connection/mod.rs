@@ -320,15 +320,12 @@ impl<C: Channel> Connection<C> {
             admitted.decide(ring)?;
         }
         let mut taken = 0;
-        while let Some(fetched) = self.channel.take_fetched() {
+        while let Some((fetched, buffer)) = self.channel.take_fetched() {
             taken += 1;
-            let found = self
-                .fetching
-                .iter()
-                .position(|&(call, _)| call == fetched.id);
+            let found = self.fetching.iter().position(|&(call, _)| call == fetched);
             let Some(index) = found else { continue };
             let (call, handler) = self.fetching.swap_remove(index);
-            let landed = Landed::after_completion(fetched.buffer);
+            let landed = Landed::new(buffer);
             self.run_long(call, handler, landed, context)?;
         }
         if taken > 0 {

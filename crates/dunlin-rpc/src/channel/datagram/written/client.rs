@@ -1,5 +1,6 @@
 //! The client's side: requests leave by WRITE.
 
+use dunlin_link::SendQueue;
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, Device, Operation, Payload, QueuePair, Region,
     RemoteAddress, Segment, SendRequest, VerbsError, Work,
@@ -8,7 +9,7 @@ use dunlin_verbs::{
 use super::{parameter, Pair, WHAT};
 use crate::channel::call_id::slot_of;
 use crate::channel::carrier;
-use crate::channel::datagram::sends::Ledger;
+use crate::channel::datagram::sends::ENTRIES;
 use crate::channel::datagram::SIGNAL_EVERY;
 use crate::channel::message::{Header, Kind};
 use crate::channel::pool::block::{Draft, Seals};
@@ -66,7 +67,7 @@ impl<D: Device> UnconnectedUplink<D> {
             draft: Draft::new(bytes),
             staging: staging.transpose()?,
             inline_bytes,
-            ledger: Ledger::new(SIGNAL_EVERY),
+            queue: SendQueue::new(ENTRIES, SIGNAL_EVERY),
             failed: None,
         })
     }
@@ -85,7 +86,7 @@ pub(crate) struct Uplink<D: Device> {
     /// Requests too long to be inline stand here until their call has ended: each block is one call's.
     staging: Option<D::Region>,
     inline_bytes: usize,
-    ledger: Ledger,
+    queue: SendQueue,
     failed: Option<ChannelError>,
 }
 
@@ -111,11 +112,11 @@ impl<D: Device> Uplink<D> {
     /// When the queue pair has failed.
     #[inline]
     pub(crate) fn make_room(&mut self) -> Result<bool, ChannelError> {
-        if self.ledger.has_entries(1) {
+        if self.queue.has_entries(1) {
             return Ok(true);
         }
         self.reclaim()?;
-        Ok(self.ledger.has_entries(1))
+        Ok(self.queue.has_entries(1))
     }
 
     /// Takes completions.
@@ -128,10 +129,8 @@ impl<D: Device> Uplink<D> {
         let polled = self.pair.completions.poll(&mut completions);
         let count = polled.map_err(|error| ChannelError::queue_pair(error.to_string()))?;
         for completion in &completions[..count] {
-            if !completion.is_success() {
-                return Err(ChannelError::queue_pair(completion.status.to_string()));
-            }
-            self.ledger.retire();
+            let ended = self.queue.complete(completion);
+            ended.map_err(|status| ChannelError::queue_pair(status.to_string()))?;
         }
         Ok(())
     }
@@ -155,7 +154,7 @@ impl<D: Device> Uplink<D> {
             remote: self.zone.plus(at as u64),
             immediate: None,
         };
-        let flags = self.ledger.next();
+        let flags = self.queue.enter();
         let segment;
         let payload = match &self.staging {
             Some(region) if message.len() > self.inline_bytes => {
@@ -190,7 +189,7 @@ impl<D: Device> Uplink<D> {
             immediate: None,
         };
         let payload = Payload::Inline(bytes);
-        let request = SendRequest::new(0, write, payload, self.ledger.next());
+        let request = SendRequest::new(0, write, payload, self.queue.enter());
         if let Err(error) = self.pair.queue_pair.post_send(&[request]) {
             self.failed = Some(ChannelError::queue_pair(error.to_string()));
         }

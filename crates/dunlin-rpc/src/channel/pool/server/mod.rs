@@ -7,6 +7,7 @@ mod turns;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
+use dunlin_link::Ticket;
 use dunlin_verbs::{Completion, Device, PeerMemory, QueuePair, Region, RemoteAddress, Work};
 
 use super::batch::Batch;
@@ -94,7 +95,7 @@ pub(crate) struct ServedPool<D: Device> {
     pub(super) served: u16,
     /// Requests that one READ fetches.
     pub(super) bundle: usize,
-    pub(super) fetch: Option<u64>,
+    pub(super) fetch: Option<Ticket>,
     /// The generation of the next call in each block, and the number of the next word.
     pub(super) next: [u32; CALLS],
     pub(super) words: [u16; BLOCKS - CALLS],
@@ -418,7 +419,7 @@ impl<D: Device> Channel for ServedPool<D> {
             }
         }
         if std::mem::take(&mut self.unflushed) {
-            self.carrier.unconfirmed = Some(self.carrier.posted);
+            self.carrier.unconfirmed = Some(self.carrier.last_posted());
             return self.carrier.wake_if_asleep();
         }
         Ok(())

@@ -103,7 +103,7 @@ impl<D: Device> ServedPool<D> {
             return Err(self.carrier.fail(error));
         }
         self.carrier.note_posted(flags);
-        self.fetch = last.then_some(self.carrier.posted);
+        self.fetch = last.then_some(self.carrier.last_posted());
         Ok(())
     }
 

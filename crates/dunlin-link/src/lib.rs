@@ -1,0 +1,14 @@
+//! What every channel needs of a queue pair, whatever its messages look like.
+//!
+//! [`SendQueue`] is the account of a send queue: how many requests are outstanding, which of them are signaled, and
+//! what a completion says about all of them. A value that the device works on is [`InFlight`] until that account gives
+//! it back as [`Completed`], which nothing else can make.
+#![forbid(unsafe_code)]
+
+mod in_flight;
+#[cfg(test)]
+mod model_tests;
+mod send_queue;
+
+pub use in_flight::{Completed, InFlight, Ticket};
+pub use send_queue::{Ended, SendQueue};
