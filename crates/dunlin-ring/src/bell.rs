@@ -1,27 +1,18 @@
-//! Sleep and wake-ups of one end of a ring: an end that has announced its sleep is woken by the next thing that it may
-//! wait for.
-//!
-//! Who wants to sleep WRITEs a new number into the *sleep word* of the peer. The peer compares that word with the
-//! number it answered last, each time after it has told of a tail, a head or the end; when they differ it posts one
-//! empty WRITE with immediate, which takes one of a few RECEIVEs and raises the event of the sleeper's completion
-//! channel. Nobody sleeps before its announcement is known to have arrived, and then looks on for longer than a store
-//! takes to become visible: see [`crate::stream`].
+//! Sleep and wake-ups of one end of a ring, by the words of [`dunlin_link::SleepWord`]: an end that has announced its
+//! sleep is woken by the next thing that it may wait for. How long it looks on before it sleeps is said in
+//! [`crate::stream`].
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dunlin_link::Ticket;
+use dunlin_link::SleepWord;
 use dunlin_verbs::{
-    CompletionChannel, CompletionQueue, Device, Notify, Operation, Payload, QueuePair,
-    ReceiveRequest, Region, RemoteAddress, SendFlags, SendRequest,
+    CompletionChannel, CompletionQueue, Device, Notify, Payload, QueuePair, ReceiveRequest, Region,
+    RemoteAddress, SendFlags, SendRequest,
 };
 
 use crate::error::RingError;
 use crate::link::{Link, Polled};
-
-/// RECEIVEs kept posted for wake-ups. An honest peer has one under way, and one more that comes late.
-pub(crate) const WAKE_RECEIVES: usize = 8;
 
 /// What one end needs to sleep, and to wake the other.
 #[derive(Debug)]
@@ -29,14 +20,7 @@ pub(crate) struct Bell<D: Device> {
     channel: D::CompletionChannel,
     /// Where the peer announces its sleep.
     inlet: D::Region,
-    at: usize,
-    /// Where we announce ours.
-    peer: RemoteAddress,
-    /// The number of the peer's that was answered last, and of ours that was announced last.
-    woken: u64,
-    number: u64,
-    /// Our announcement has not been answered: its request.
-    announced: Option<Ticket>,
+    sleep: SleepWord,
 }
 
 /// What a thread sleeps on for several streams.
@@ -68,11 +52,7 @@ impl<D: Device> Bell<D> {
         Self {
             channel,
             inlet,
-            at,
-            peer,
-            woken: 0,
-            number: 0,
-            announced: None,
+            sleep: SleepWord::new(at, peer),
         }
     }
 
@@ -82,9 +62,8 @@ impl<D: Device> Bell<D> {
     }
 
     #[inline(always)]
-    fn heard(&self) -> u64 {
-        let word = self.inlet.memory().atomic_u64(self.at);
-        word.load(Ordering::Relaxed)
+    fn unanswered(&self) -> Option<u64> {
+        self.sleep.unanswered(self.inlet.memory())
     }
 }
 
@@ -92,9 +71,9 @@ impl<D: Device> Link<D> {
     /// Wakes the peer if it has announced a sleep that was not answered. `name` as for [`Link::post`].
     #[inline(always)]
     pub(crate) fn wake_if_asleep(&mut self, name: u64) -> Result<(), RingError> {
-        match &self.bell {
-            Some(bell) if bell.heard() != bell.woken => self.wake(bell.heard(), name),
-            _ => Ok(()),
+        match self.bell.as_ref().and_then(Bell::unanswered) {
+            Some(number) => self.wake(number, name),
+            None => Ok(()),
         }
     }
 
@@ -105,11 +84,8 @@ impl<D: Device> Link<D> {
             // The next thing that is told wakes it; and its sleep has a bound.
             return Ok(());
         };
-        bell.woken = number;
-        let write = Operation::Write {
-            remote: bell.peer,
-            immediate: Some(0),
-        };
+        bell.sleep.answer(number);
+        let write = bell.sleep.wake_up();
         let request = SendRequest::new(0, write, Payload::Inline(&[]), SendFlags::SOLICITED);
         self.post(&mut [request], false, name)
     }
@@ -121,42 +97,39 @@ impl<D: Device> Link<D> {
         let Some(bell) = &mut self.bell else {
             return Ok((false, Polled::default()));
         };
-        if bell.announced.is_none() && entries {
-            bell.number += 1;
-            let write = Operation::Write {
-                remote: bell.peer,
-                immediate: None,
-            };
-            let number = bell.number.to_le_bytes();
+        if !bell.sleep.is_unanswered() && entries {
+            let (write, number) = bell.sleep.announce();
             let payload = Payload::Inline(&number);
             let request = SendRequest::new(0, write, payload, SendFlags::empty());
             self.post(&mut [request], true, name)?;
             let posted = self.sends.last();
             if let Some(bell) = &mut self.bell {
-                bell.announced = Some(posted);
+                bell.sleep.announced(posted);
             }
         }
         let mut polled = self.poll()?;
-        let announced = self.bell.as_ref().and_then(|bell| bell.announced);
-        let known = announced.is_some_and(|posted| self.sends.is_finished(posted));
-        if known {
-            let armed = self.completions.request_notify(Notify::Next);
-            // What came before the event was armed raises none.
-            let more = self.poll()?;
-            polled.completed = more.completed.or(polled.completed);
-            polled.received += more.received;
-            if armed.is_err() {
-                return Ok((false, polled));
-            }
+        if !self.is_sleep_heard() {
+            return Ok((false, polled));
         }
-        Ok((known && polled.received == 0, polled))
+        let armed = self.completions.request_notify(Notify::Next);
+        // What came before the event was armed raises none.
+        let more = self.poll()?;
+        polled.completed = more.completed.or(polled.completed);
+        polled.received += more.received;
+        let ready = armed.is_ok() && polled.received == 0 && self.is_sleep_heard();
+        Ok((ready, polled))
+    }
+
+    fn is_sleep_heard(&self) -> bool {
+        let bell = self.bell.as_ref();
+        bell.is_some_and(|bell| bell.sleep.is_heard(&self.sends))
     }
 
     /// Wake-ups came, whoever was looking: the sleep has been answered, and the next one is announced anew.
     #[cold]
     pub(crate) fn woken(&mut self, count: usize) {
         if let Some(bell) = &mut self.bell {
-            bell.announced = None;
+            bell.sleep.woken();
         }
         self.expect_wake_ups(count);
     }

@@ -2,12 +2,13 @@
 //!
 //! What they tell is an [`Offer`].
 
+use dunlin_link::WAKE_RECEIVES;
 use dunlin_verbs::{
     Access, ConnectAttributes, Device, Placement, QueuePair, QueuePairConfig, ReceiveQueue,
     ReceiveRequest, Region, Transport, Verbs,
 };
 
-use crate::bell::{Bell, WAKE_RECEIVES};
+use crate::bell::Bell;
 use crate::config::RingConfig;
 use crate::consumer::{self, Consumer};
 use crate::design::{Batching, Design, HeadSync, TailSync};

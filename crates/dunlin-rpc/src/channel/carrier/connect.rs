@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dunlin_link::{SendQueue, Ticket};
+use dunlin_link::{SendQueue, SleepWord, Ticket, WAKE_RECEIVES};
 use dunlin_verbs::{
     thread, Access, ConnectAttributes, Device, EndpointAddress, QueuePair, QueuePairConfig,
     ReceiveQueue, ReceiveRequest, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
 };
 
 use super::one_sided::OneSidedWork;
-use super::{Carrier, PROBE_INTERVAL, QUIET, RECEIVES, SEND_REQUESTS, SIGNAL_EVERY};
+use super::{Carrier, PROBE_INTERVAL, QUIET, SEND_REQUESTS, SIGNAL_EVERY, SLEEP_AT};
 use crate::channel::buffers::{BufferPool, Purpose};
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
@@ -83,11 +83,11 @@ impl<D: Device> UnconnectedCarrier<D> {
     ) -> Result<Self, VerbsError> {
         let attributes = device.attributes();
         let domain = device.create_protection_domain()?;
-        let entries = SEND_REQUESTS + RECEIVES;
+        let entries = SEND_REQUESTS + WAKE_RECEIVES;
         let completions = device.create_completion_queue(entries, Some(wake))?;
         let inline_bytes = attributes.max_inline_bytes.min(inline_bytes);
         let (queue, receive_id, receives) = match &arrivals {
-            None => (&completions, QUIET, RECEIVES),
+            None => (&completions, QUIET, WAKE_RECEIVES),
             Some(arrivals) => (arrivals.queue, arrivals.id, arrivals.receives),
         };
         let mut queue_pair = device.create_queue_pair(
@@ -162,7 +162,6 @@ impl<D: Device> UnconnectedCarrier<D> {
             receive_id: self.receive_id,
             wake: self.wake,
             inlet: inlet.region,
-            inlet_at: inlet.at,
             exports: self.exports,
             landings: self.landings,
             config: self.config,
@@ -175,10 +174,8 @@ impl<D: Device> UnconnectedCarrier<D> {
             stalled_since: thread::now(),
             fetches: VecDeque::new(),
             reading: VecDeque::new(),
-            woken: 0,
-            sleep: 0,
-            asleep: false,
-            announcement: Ticket::default(),
+            sleep: SleepWord::new(inlet.at + SLEEP_AT, peer.inlet.plus(SLEEP_AT as u64)),
+            fence: Ticket::default(),
             unconfirmed: None,
             broken: None,
             asked: None,

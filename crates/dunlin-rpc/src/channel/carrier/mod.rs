@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin_link::{InFlight, SendQueue, Ticket};
+use dunlin_link::{InFlight, SendQueue, SleepWord, Ticket};
 use dunlin_verbs::{Aborter, Device, QueuePair, RemoteAddress};
 
 use super::buffers::{Buffer, BufferPool};
@@ -35,8 +35,6 @@ pub(in crate::channel) const SLEEP_AT: usize = 64;
 pub(in crate::channel) const SEND_REQUESTS: usize = 256;
 /// One in this many WRITEs is signaled (FaSST's selective signaling), so that entries of the send queue come back.
 const SIGNAL_EVERY: usize = 64;
-/// RECEIVEs kept posted for wake-ups.
-const RECEIVES: usize = 8;
 /// Ids of work requests whose completion means nothing but that entries came back.
 pub(in crate::channel) const QUIET: u64 = u64::MAX;
 
@@ -57,8 +55,6 @@ pub(crate) struct Carrier<D: Device> {
     receive_id: u64,
     wake: D::CompletionChannel,
     pub(super) inlet: D::Region,
-    /// Where the inlet begins in its region.
-    inlet_at: usize,
     exports: Arc<BufferPool<D>>,
     landings: Arc<BufferPool<D>>,
     pub(super) config: ChannelConfig,
@@ -75,12 +71,9 @@ pub(crate) struct Carrier<D: Device> {
     /// Payloads whose READs wait for room in the send queue, and those whose READs are posted.
     fetches: VecDeque<Fetch<D>>,
     reading: VecDeque<InFlight<(u64, Buffer<D>)>>,
-    /// The peer's sleep that we last answered with a wake-up, and our own latest one.
-    woken: u64,
-    sleep: u64,
-    /// Whether the peer still has to wake us for our latest sleep, and which request told it so.
-    asleep: bool,
-    announcement: Ticket,
+    sleep: SleepWord,
+    /// The last request of a side that announces no sleep after which all that it sent has arrived.
+    fence: Ticket,
     /// The last request that brought the peer something, until it is known to have arrived.
     pub(super) unconfirmed: Option<Ticket>,
     pub(super) broken: Option<ChannelError>,

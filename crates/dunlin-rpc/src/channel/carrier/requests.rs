@@ -229,7 +229,7 @@ impl<D: Device> Carrier<D> {
                 self.reported = Some(immediate & !REPORTS);
             }
             Some(immediate) if immediate & RINGS != 0 => ring = Some(immediate & !RINGS),
-            _ => self.asleep = false,
+            _ => self.sleep.woken(),
         }
         let next = ReceiveRequest {
             id: self.receive_id,
@@ -241,24 +241,18 @@ impl<D: Device> Carrier<D> {
         Ok(ring)
     }
 
-    /// WRITEs a word of the peer's inlet. `false`: there is no entry for it. `signaled`: its completion will be looked
-    /// for.
+    /// WRITEs a word of the peer's inlet. `false`: there is no entry for it.
     pub(in crate::channel) fn write_word(
         &mut self,
         at: usize,
         word: &[u8],
-        signaled: bool,
     ) -> Result<bool, ChannelError> {
         let remote = self.peer_inlet.plus(at as u64);
         let operation = Operation::Write {
             remote,
             immediate: None,
         };
-        let flags = match signaled {
-            true => SendFlags::SIGNALED,
-            false => self.next_flags(),
-        };
-        self.post_write(operation, Payload::Inline(word), flags)
+        self.post_write(operation, Payload::Inline(word), self.next_flags())
     }
 
     /// The flags of the next request whose completion nobody waits for (FaSST's selective signaling).

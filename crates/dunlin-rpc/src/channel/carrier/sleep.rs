@@ -1,10 +1,8 @@
-//! Sleep and wake-ups: a side that announces its sleep is woken by the next message.
+//! Sleep and wake-ups of a channel, by the words of [`dunlin_link::SleepWord`].
 
-use std::sync::atomic::Ordering;
+use dunlin_verbs::{CompletionQueue, Device, Notify, Payload, Region, SendFlags};
 
-use dunlin_verbs::{CompletionQueue, Device, Notify, Region, SendFlags};
-
-use super::{Carrier, QUIET, SLEEP_AT};
+use super::{Carrier, QUIET};
 use crate::channel::ChannelError;
 
 /// Entries that an announcement takes, with a wake-up for the peer.
@@ -14,22 +12,18 @@ impl<D: Device> Carrier<D> {
     /// Wakes the peer if it announced a sleep that was not answered yet.
     #[inline]
     pub(in crate::channel) fn wake_if_asleep(&mut self) -> Result<(), ChannelError> {
-        let sleep = self
-            .inlet
-            .memory()
-            .atomic_u64(self.inlet_at + SLEEP_AT)
-            .load(Ordering::Relaxed);
-        if sleep != self.woken {
-            self.wake_peer(sleep)?;
+        match self.sleep.unanswered(self.inlet.memory()) {
+            Some(number) => self.wake_peer(number),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     #[cold]
-    pub(in crate::channel) fn wake_peer(&mut self, sleep: u64) -> Result<(), ChannelError> {
+    pub(in crate::channel) fn wake_peer(&mut self, number: u64) -> Result<(), ChannelError> {
+        let flags = SendFlags::SIGNALED | SendFlags::SOLICITED;
         // Without an entry for it the next flush tries again.
-        if self.post_nothing(Some(0), SendFlags::SOLICITED)? {
-            self.woken = sleep;
+        if self.post_write(self.sleep.wake_up(), Payload::Inline(&[]), flags)? {
+            self.sleep.answer(number);
         }
         Ok(())
     }
@@ -51,40 +45,61 @@ impl<D: Device> Carrier<D> {
         }
         if !self.met {
             // Its first word comes as a wake-up.
-            self.completions
-                .request_notify(Notify::Next)
-                .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))?;
+            self.ask_for_event()?;
             return Ok(true);
         }
-        let unconfirmed = self
-            .unconfirmed
-            .is_some_and(|sent| sent > self.announcement);
-        if self.receive_id != QUIET {
-            if unconfirmed {
-                self.post_nothing(None, SendFlags::empty())?;
-                self.announcement = self.sends.last();
-                self.progress()?;
-            }
-        } else if !self.asleep || unconfirmed {
-            if !self.asleep {
-                self.sleep += 1;
-                self.asleep = true;
-            }
-            // Signaled, and behind all messages: when it is done, they have arrived.
-            let word = self.sleep.to_le_bytes();
-            self.write_word(SLEEP_AT, &word, true)?;
-            self.announcement = self.sends.last();
-            self.progress()?;
+        let announces = self.receive_id == QUIET;
+        self.confirm(announces)?;
+        self.progress()?;
+        if !self.is_confirmed(announces) {
+            return Ok(false);
         }
-        let known = self.sends.is_finished(self.announcement);
-        if known && self.unconfirmed.take().is_some() {
+        if self.unconfirmed.take().is_some() {
             // A message may have arrived later than it was posted, after the peer announced its sleep and looked in
             // vain.
             self.wake_if_asleep()?;
         }
+        self.ask_for_event()?;
+        // A wake-up that came before raises no event, and there is no second one for the same sleep.
+        self.progress()?;
+        Ok(self.is_confirmed(announces))
+    }
+
+    /// Posts what shows that all that was sent has arrived, if that is not on its way: the announcement, where this
+    /// side `announces` its sleep.
+    fn confirm(&mut self, announces: bool) -> Result<(), ChannelError> {
+        let last = if announces {
+            self.sleep.announcement()
+        } else {
+            self.fence
+        };
+        let unconfirmed = self.unconfirmed.is_some_and(|sent| sent > last);
+        if !announces {
+            if unconfirmed {
+                self.post_nothing(None, SendFlags::empty())?;
+                self.fence = self.sends.last();
+            }
+        } else if unconfirmed || !self.sleep.is_unanswered() {
+            let (write, number) = self.sleep.announce();
+            // Behind all messages: when it is done, they have arrived.
+            self.post_write(write, Payload::Inline(&number), SendFlags::SIGNALED)?;
+            self.sleep.announced(self.sends.last());
+        }
+        Ok(())
+    }
+
+    /// Whether all that was sent has arrived, with the announcement if there is one.
+    fn is_confirmed(&self, announces: bool) -> bool {
+        if announces {
+            self.sleep.is_heard(&self.sends)
+        } else {
+            self.is_done(self.fence)
+        }
+    }
+
+    fn ask_for_event(&mut self) -> Result<(), ChannelError> {
         self.completions
             .request_notify(Notify::Next)
-            .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))?;
-        Ok(known)
+            .map_err(|e| self.fail(ChannelError::queue_pair(e.to_string())))
     }
 }

@@ -44,7 +44,7 @@ impl<D: Device> RingChannel<D> {
 
     /// Tells the peer a new word, and wakes it if it sleeps: it may wait for nothing else. `false`: not now.
     pub(crate) fn grant(&mut self, word: u64) -> Result<bool, ChannelError> {
-        if !self.write_word(GRANT_AT, &word.to_le_bytes(), false)? {
+        if !self.write_word(GRANT_AT, &word.to_le_bytes())? {
             return Ok(false);
         }
         self.unconfirmed = Some(self.last_posted());

@@ -406,7 +406,7 @@ impl<D: Device> Channel for RingChannel<D> {
             return Ok(());
         }
         let consumed = self.inbox.consumed();
-        if !self.write_word(CONSUMED_AT, &consumed.to_le_bytes(), false)? {
+        if !self.write_word(CONSUMED_AT, &consumed.to_le_bytes())? {
             return Ok(());
         }
         self.told_consumed = consumed;

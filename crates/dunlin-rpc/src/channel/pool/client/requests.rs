@@ -151,7 +151,7 @@ impl<D: Device> PoolChannel<D> {
             blocks,
         };
         let word = entry.encode().to_le_bytes();
-        self.carrier.write_word(ENTRY_AT, &word, false)?;
+        self.carrier.write_word(ENTRY_AT, &word)?;
         self.unflushed = true;
         Ok(())
     }
