@@ -1,8 +1,8 @@
 //! Sleep and wake-ups between the two ends of a queue pair: an end that has announced its sleep is woken by the next
 //! thing that its peer tells it.
 //!
-//! Who wants to sleep WRITEs a new number into the *sleep word* of its peer. The peer compares that word with the number
-//! that it answered last, each time after it has told something; when they differ it posts one empty WRITE with
+//! Who wants to sleep WRITEs a new number into the *sleep word* of its peer. The peer compares that word with the
+//! number that it answered last, each time after it has told something; when they differ it posts one empty WRITE with
 //! immediate, which takes one of a few RECEIVEs and raises the event of the sleeper's completion channel. So one sleep
 //! costs its peer one such WRITE, not one for each message.
 //!
