@@ -17,7 +17,7 @@ use crate::port::{with_train, Port};
 use crate::region::RoceRegion;
 use crate::reliable::{Request, Requester, RequesterConfig, Responder, ResponderConfig, Verb};
 use crate::shared_receive::{bytes_of, post_receives};
-use crate::socket::{Path, Route};
+use crate::socket::{Path, Route, Train};
 use crate::sync::{now_ns, random_u32};
 use crate::unreliable::{Receiver, Sender};
 use crate::work::{Bytes, Send};
@@ -171,7 +171,12 @@ impl RoceQueuePair {
         shared.retired.store(self.posted, Ordering::Release);
     }
 
-    fn post_one(&mut self, engine: &mut Engine, request: &SendOf<'_>) -> Result<(), PostErrorKind> {
+    fn post_one(
+        &mut self,
+        engine: &mut Engine,
+        request: &SendOf<'_>,
+        train: &mut Train,
+    ) -> Result<(), PostErrorKind> {
         let shared = &*self.shared;
         let state = shared.state_in_engine();
         if !state.takes_sends() {
@@ -210,7 +215,7 @@ impl RoceQueuePair {
                 immediate,
                 solicited,
             };
-            with_train(|train| engine.send_datagram(shared, train, &datagram));
+            engine.send_datagram(shared, train, &datagram);
             return Ok(());
         }
         let request = Request {
@@ -439,15 +444,17 @@ impl QueuePair for RoceQueuePair {
         self.port.core.made_in.check().map_err(PostError::forked)?;
         let shared = Arc::clone(&self.shared);
         let mut engine = shared.engine();
-        let mut result = Ok(());
-        for (index, request) in requests.iter().enumerate() {
-            if let Err(kind) = self.post_one(&mut engine, request) {
-                result = Err(PostError { index, kind });
-                break;
+        with_train(|train| {
+            let mut result = Ok(());
+            for (index, request) in requests.iter().enumerate() {
+                if let Err(kind) = self.post_one(&mut engine, request, train) {
+                    result = Err(PostError { index, kind });
+                    break;
+                }
             }
-        }
-        with_train(|train| engine.progress(&shared, now_ns(), train));
-        result
+            engine.progress(&shared, now_ns(), train);
+            result
+        })
     }
 
     fn post_receive(

@@ -7,6 +7,7 @@ use super::{Engine, Protocol, Shared};
 use crate::packet::Header;
 use crate::reliable::{ReadPlacement, Verdict};
 use crate::socket::Count;
+use crate::work::Gone;
 
 /// Packets that are taken without a word; then an acknowledgement does not wait any longer for company.
 const SILENT_PACKETS: u32 = 16;
@@ -27,19 +28,18 @@ impl Engine {
             return;
         };
         if header.operation.is_response() {
-            let placed = match requester.handle(now_ns, header, payload.len()) {
-                None => Ok(()),
-                Some(ReadPlacement::Bytes { id, offset }) => match self.send(id) {
-                    Some(send) => send.bytes.scatter(offset as usize, payload),
-                    None => Ok(()),
-                },
-                Some(ReadPlacement::Value { id, original }) => match self.send(id) {
-                    Some(send) => send.bytes.scatter(0, &original.to_ne_bytes()),
-                    None => Ok(()),
-                },
+            let (id, placed) = match requester.handle(now_ns, header, payload.len()) {
+                None => return,
+                Some(ReadPlacement::Bytes { id, offset }) => {
+                    (id, self.place(id, offset as usize, payload))
+                }
+                Some(ReadPlacement::Value { id, original }) => {
+                    (id, self.place(id, 0, &original.to_ne_bytes()))
+                }
             };
-            if placed.is_err() {
-                self.fail_requester(CompletionStatus::LocalProtection);
+            if let (Err(Gone), Protocol::Reliable { requester, .. }) = (placed, &mut self.protocol)
+            {
+                requester.fail_placement(id, CompletionStatus::LocalProtection);
             }
             return;
         }
@@ -65,10 +65,9 @@ impl Engine {
         shared.core.socket.statistics.count(count);
     }
 
-    /// Ends the oldest request with an error that was found here.
-    pub(super) fn fail_requester(&mut self, status: CompletionStatus) {
-        if let Protocol::Reliable { requester, .. } = &mut self.protocol {
-            requester.fail(status);
-        }
+    /// Puts an answer where its request wants it.
+    fn place(&self, id: u64, offset: usize, bytes: &[u8]) -> Result<(), Gone> {
+        self.send(id)
+            .map_or(Ok(()), |send| send.bytes.scatter(offset, bytes))
     }
 }

@@ -12,6 +12,8 @@ use crate::socket::{Count, Train};
 /// How long an acknowledgement waits for a packet that it can go out with, in nanoseconds: about what a server takes to
 /// answer a request. It saves one system call in two of a ping-pong.
 const ACKNOWLEDGE_DELAY_NS: u64 = 10_000;
+/// Packets of answers that one turn sends: a peer may ask for a gigabyte, and others wait.
+const ANSWERS_PER_TURN: usize = 256;
 /// When to look again whether a socket that was full takes packets, in nanoseconds.
 const BLOCKED_NS: u64 = 50_000;
 
@@ -68,9 +70,10 @@ impl Engine {
 
     /// Sends what there is to send, reports what has ended, and sets the timer.
     pub(crate) fn progress(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
+        let mut more = false;
         match &self.protocol {
             Protocol::Reliable { .. } => {
-                self.transmit_reliable(shared, now_ns, train);
+                more = self.transmit_reliable(shared, now_ns, train);
                 self.finish_reliable(shared);
             }
             Protocol::Unreliable { .. } => self.transmit_unreliable(shared, train),
@@ -80,13 +83,14 @@ impl Engine {
         if shared.is_overrun() && !matches!(self.protocol, Protocol::None) {
             self.enter_error(shared);
         }
-        self.set_timer(shared, now_ns);
+        self.set_timer(shared, now_ns, more);
     }
 
     /// Answers first, then requests, then an acknowledgement: the shortest of them, so it fits at the end of a train.
-    fn transmit_reliable(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
+    /// Says whether there are more answers than one turn sends.
+    fn transmit_reliable(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) -> bool {
         let Some(path) = self.path else {
-            return;
+            return false;
         };
         let socket = &shared.core.socket;
         let Protocol::Reliable {
@@ -94,7 +98,7 @@ impl Engine {
             responder,
         } = &mut self.protocol
         else {
-            return;
+            return false;
         };
         let access = self.access;
         let respond = |responder: &mut crate::reliable::Responder, train: &mut Train| {
@@ -137,7 +141,15 @@ impl Engine {
             responder.sent();
             true
         };
-        while !responder.has_acknowledgement_only() && respond(responder, train) {}
+        let mut answers = 0;
+        while !responder.has_acknowledgement_only()
+            && !socket.has_backlog()
+            && answers < ANSWERS_PER_TURN
+            && respond(responder, train)
+        {
+            answers += 1;
+        }
+        let more = answers == ANSWERS_PER_TURN;
         let mut sent = false;
         let state = shared.state_in_engine();
         if matches!(
@@ -168,7 +180,7 @@ impl Engine {
         if !responder.has_acknowledgement_only() {
             self.acknowledge_ns = None;
             self.unacknowledged = 0;
-            return;
+            return more;
         }
         let due = *self
             .acknowledge_ns
@@ -178,6 +190,7 @@ impl Engine {
             self.acknowledge_ns = None;
             self.unacknowledged = 0;
         }
+        more
     }
 
     /// Reports requests that have ended; after a failure of either end the queue pair is in error.
@@ -241,7 +254,7 @@ impl Engine {
     }
 
     /// The next time something is to be done, as far as it is earlier than what is set already.
-    fn set_timer(&mut self, shared: &Shared, now_ns: u64) {
+    fn set_timer(&mut self, shared: &Shared, now_ns: u64, more: bool) {
         let protocol_ns = match &self.protocol {
             Protocol::Reliable { requester, .. } => requester.deadline_ns(),
             Protocol::Unreliable { .. } => None,
@@ -249,7 +262,8 @@ impl Engine {
         };
         let blocked = shared.core.socket.has_backlog();
         let blocked_ns = blocked.then_some(now_ns + BLOCKED_NS);
-        let deadlines = [protocol_ns, self.acknowledge_ns, blocked_ns];
+        let more_ns = more.then_some(now_ns);
+        let deadlines = [protocol_ns, self.acknowledge_ns, blocked_ns, more_ns];
         let Some(next_ns) = deadlines.into_iter().flatten().min() else {
             return;
         };

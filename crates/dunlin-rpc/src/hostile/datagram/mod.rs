@@ -174,10 +174,13 @@ impl<D: Device> Sender<D> {
         self.send(&bytes)
     }
 
-    /// A datagram with so many messages of this kind.
+    /// A datagram with so many messages of this kind, or as many as fit.
     pub(crate) fn many(&mut self, kind: Kind, messages: usize) -> bool {
         let mut packet = Packet::new(self.theirs.packet_bytes);
         for _ in 0..messages {
+            if !packet.fits(0) {
+                break;
+            }
             packet.push(Header::new(kind, ECHO, 0, 0), &[]);
         }
         packet.seal(self.theirs.to);
