@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::interrupt;
 use crate::limits::survey::median;
-use crate::limits::{copy, ring};
+use crate::limits::{copy, ring, tcp, udp};
 use crate::report::{AnyLimits, Report, Setting, Tally};
 
 /// How long each limit is measured each time.
@@ -21,10 +21,13 @@ const LIMIT_SLICE: Duration = Duration::from_millis(25);
 const MEASURED_SLICE: Duration = Duration::from_millis(150);
 /// Limits before and after further apart than this: the placement changed in between.
 const SAME_PLACEMENT: f64 = 1.3;
+/// Bytes of a datagram where many go together: the largest MTU of RoCE.
+const UDP_SEGMENT_BYTES: usize = 4096;
 /// Payload that fits a ring slot's cache line; more is copied beside it.
 const SLOT_BYTES: usize = 64;
 
-/// What the bare machine does with one client thread and one server thread, for one size and number outstanding.
+/// What the bare machine does with one client thread and one server thread, for one size and number outstanding: with
+/// shared memory, or with UDP sockets where the device is made of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
     /// The bare ring's round trip, with one copy of the payload where it is larger than a slot. With more
@@ -35,7 +38,7 @@ pub struct Bounds {
     /// One copy of that size by one core, again and again: what the ratio of bandwidth is made with.
     pub bytes_per_s: f64,
     /// The same, each copy read by the other core before the next: what a receiver that looks at all of it
-    /// leaves. No ratio is made with it.
+    /// leaves. On a network device what kernel TCP carries one way. No ratio is made with it.
     pub handed_over_bytes_per_s: f64,
 }
 
@@ -126,6 +129,9 @@ impl Look {
 }
 
 fn look(setting: &Setting) -> io::Result<Look> {
+    if setting.device == "roce" {
+        return look_at_udp(setting);
+    }
     let size = setting.size.max(1) as f64;
     let round_trip_ns = ring::round_trip(LIMIT_SLICE).p50.max(1) as f64;
     let bytes_per_s = copy::hot(setting.size, LIMIT_SLICE)?;
@@ -145,6 +151,32 @@ fn look(setting: &Setting) -> io::Result<Look> {
             rate_per_s,
             bytes_per_s,
             handed_over_bytes_per_s,
+        },
+        round_trip_ns,
+    })
+}
+
+/// What a UDP socket does with the same: its round trip with a system call for each datagram, its rate and bandwidth with
+/// the kernel's segmentation and its reverse. With more than one outstanding the latency is made of the rate, as above.
+fn look_at_udp(setting: &Setting) -> io::Result<Look> {
+    let round_trip_ns = udp::round_trip(LIMIT_SLICE)?.p50.max(1) as f64;
+    let bytes_per_s = udp::one_way_bytes_per_s(UDP_SEGMENT_BYTES, LIMIT_SLICE)?;
+    let mut rate_per_s = udp::offloaded(setting.outstanding, LIMIT_SLICE)?;
+    let mut latency_ns = round_trip_ns;
+    let size = setting.size as f64;
+    if setting.size > SLOT_BYTES {
+        rate_per_s = rate_per_s.min(bytes_per_s / size);
+        latency_ns += size / bytes_per_s * 1e9;
+    }
+    if setting.outstanding > 1 {
+        latency_ns = setting.outstanding as f64 / rate_per_s * 1e9;
+    }
+    Ok(Look {
+        bounds: Bounds {
+            latency_ns,
+            rate_per_s,
+            bytes_per_s,
+            handed_over_bytes_per_s: tcp::one_way_bytes_per_s(LIMIT_SLICE)?,
         },
         round_trip_ns,
     })

@@ -150,6 +150,14 @@ pub(crate) fn at(address: IpAddr) -> Option<String> {
 
 /// What was chosen on a device beyond its name, for people.
 pub fn chosen(name: &str) -> Option<String> {
+    if name == "roce" {
+        let device = udp(Route::default()).ok()?;
+        let buffer = device.receive_buffer_bytes() >> 10;
+        return Some(format!(
+            "UDP port {}, {buffer} KiB of receive buffer",
+            device.port()
+        ));
+    }
     let open = nics();
     // The last is the one that was chosen for an address.
     let device = open

@@ -1,11 +1,16 @@
 //! The devices of this host, and which of them a connection to an address would use.
 
+use std::time::Duration;
+
+use dunlin::{CallError, Client, Preset, FIGURES};
 use dunlin_bootstrap::{dial, Address, BootstrapError, DialConfig, Secret};
 
 use super::Finding;
 
 const DEVICES: &str = "devices";
 const CONNECTION: &str = "connection";
+/// How long datagrams may take: longer than all repetitions of one.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The devices that Dunlin knows.
 pub fn devices() -> Vec<Finding> {
@@ -39,6 +44,7 @@ pub fn connection(address: &Address, device: Option<&str>, secret: Option<Secret
             )
         }
     };
+    let again = secret.clone();
     let config = DialConfig {
         secret,
         capabilities,
@@ -50,12 +56,42 @@ pub fn connection(address: &Address, device: Option<&str>, secret: Option<Secret
             let device = dialed.device();
             let chosen = dunlin_rpc::chosen(device).map_or(String::new(), |on| format!("; {on}"));
             let why = dialed.why();
-            Finding::ok(
-                CONNECTION,
-                format!("{address} over {device} ({why}{chosen})"),
-            )
+            let way = format!("{address} over {device} ({why}{chosen})");
+            if device == "roce" {
+                let device = device.to_owned();
+                drop(dialed);
+                return datagrams(address, &way, &device, again);
+            }
+            Finding::ok(CONNECTION, way)
         }
         Err(error) => Finding::missing(CONNECTION, error.to_string(), advice(&error)),
+    }
+}
+
+/// Whether datagrams come through: a firewall that lets TCP pass may drop them.
+fn datagrams(address: &Address, way: &str, device: &str, secret: Option<Secret>) -> Finding {
+    let mut builder = Client::builder().preset(Preset::Plain).device(device);
+    if let Some(secret) = secret {
+        builder = builder.secret(secret);
+    }
+    let called = builder
+        .connect(&address.to_string())
+        .map_err(|error| error.to_string())
+        // An answer of any kind has come by datagrams.
+        .and_then(|client| match client.call_within(PATIENCE, FIGURES, b"") {
+            Err(
+                error @ (CallError::ConnectionLost { .. } | CallError::DeadlineExceeded { .. }),
+            ) => Err(error.to_string()),
+            _ => Ok(()),
+        });
+    match called {
+        Ok(()) => Finding::ok(CONNECTION, format!("{way}; datagrams come through")),
+        Err(error) => Finding::missing(
+            CONNECTION,
+            format!("{way}, but datagrams do not come through: {error}"),
+            "a firewall may drop UDP: let it pass between the two hosts, both ways, on the ports above 1023; or fix the \
+             port of each side by DUNLIN_ROCE_PORT and let that pass",
+        ),
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod connection;
 mod machine;
 mod memory;
+mod network;
 mod rdma;
 
 use serde::Serialize;
@@ -71,6 +72,7 @@ impl Finding {
 pub fn examine() -> Vec<Finding> {
     let mut findings = machine::examine();
     findings.extend(memory::examine());
+    findings.extend(network::examine());
     findings.extend(rdma::examine());
     findings.extend(connection::devices());
     findings
