@@ -16,8 +16,9 @@ use crate::sync::{now_ns, system};
 
 /// How often it looks whether somebody polls.
 const ATTENDED: Duration = Duration::from_millis(2);
-/// How often somebody has to have polled in that time.
+/// How often somebody has to have polled since the last look, and how far apart at most, in nanoseconds.
 const ATTENDED_POLLS: u64 = 20;
+const ATTENDED_GAP_NS: u64 = 100_000;
 
 /// The running thread; ends when dropped.
 #[derive(Debug)]
@@ -60,31 +61,35 @@ impl Drop for Driver {
 
 fn run(port: &Port, stop: &AtomicBool) {
     let core = &port.core;
-    let mut polls = port.polls();
+    let (mut polls, mut since_ns) = (port.polls(), now_ns());
     while !stop.load(Ordering::SeqCst) {
-        let polls_now = port.polls();
-        let sleeps_for_it = core.sleepers.load(Ordering::SeqCst) > 0;
-        if polls_now.wrapping_sub(polls) >= ATTENDED_POLLS && !sleeps_for_it {
-            polls = polls_now;
-            // Who polls keeps the time, too. Who goes to sleep raises the event.
+        let now_ns = now_ns();
+        let looks = port.polls().wrapping_sub(polls);
+        let passed_ns = now_ns - since_ns;
+        let is_attended = looks >= ATTENDED_POLLS && passed_ns < looks * ATTENDED_GAP_NS;
+        if is_attended || passed_ns > ATTENDED.as_nanos() as u64 {
+            (polls, since_ns) = (polls.wrapping_add(looks), now_ns);
+        }
+        if is_attended {
+            // Who polls takes the packets of those who sleep, too, and keeps the time. Who goes to sleep raises the
+            // event: it may have been the only one.
             core.wakes_ns.store(0, Ordering::SeqCst);
-            if core.sleepers.load(Ordering::SeqCst) == 0 {
-                wait(
-                    &mut [PollFd::new(&core.call, PollFlags::IN)],
-                    Some(ATTENDED),
-                );
+            wait(
+                &mut [PollFd::new(&core.call, PollFlags::IN)],
+                Some(ATTENDED),
+            );
+            if core.call.consume().unwrap_or(false) {
+                (polls, since_ns) = (port.polls(), crate::sync::now_ns());
             }
-            let _ = core.call.consume();
             continue;
         }
-        polls = polls_now;
         port.look_for_all();
         // What is set from now on and comes earlier than what is seen here raises the event.
         core.wakes_ns.store(u64::MAX, Ordering::SeqCst);
         let next_ns = core.timers().next_ns();
         let timeout = next_ns.map(|next_ns| {
             core.wakes_ns.store(next_ns, Ordering::SeqCst);
-            Duration::from_nanos(next_ns.saturating_sub(now_ns()))
+            Duration::from_nanos(next_ns.saturating_sub(crate::sync::now_ns()))
         });
         let socket = core.socket.as_fd();
         let mut both = [

@@ -102,7 +102,7 @@ impl Port {
                 break;
             }
             with_train(|train| self.take(inbound, train));
-            if !inbound.buffers.is_full() {
+            if !inbound.buffers.promise_more() {
                 break;
             }
         }

@@ -23,8 +23,10 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 use crate::config::RoceConfig;
 use crate::sync::{lock, system};
 
-/// Datagrams taken by one system call.
-const DATAGRAMS: usize = 4;
+/// Trains taken by one system call. Most looks find one or none, and each buffer that is offered costs time.
+const DATAGRAMS: usize = 1;
+/// A train of more bytes is likely to have another behind it.
+const MANY_BYTES: usize = 4096;
 /// The longest that the kernel hands over: a train put together again.
 const DATAGRAM_BYTES: usize = 64 << 10;
 /// Bytes kept for a socket that takes no more; what does not fit is lost, as in a switch.
@@ -94,9 +96,10 @@ impl ReceiveBuffers {
             })
     }
 
-    /// Whether the last call took all that it could: there may be more.
-    pub(crate) fn is_full(&self) -> bool {
-        self.count == DATAGRAMS
+    /// Whether another call is likely to find more.
+    pub(crate) fn promise_more(&self) -> bool {
+        let bytes: usize = self.metas[..self.count].iter().map(|meta| meta.len).sum();
+        self.count == DATAGRAMS && bytes > MANY_BYTES
     }
 }
 
