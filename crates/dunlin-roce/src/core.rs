@@ -73,6 +73,16 @@ impl Core {
     /// Has a queue pair looked at when it is `deadline_ns`, by whoever polls then or by the device's thread.
     pub(crate) fn set_timer(&self, deadline_ns: u64, number: u32) {
         self.timers.set(deadline_ns, number);
+        self.wake_for(deadline_ns);
+    }
+
+    /// Has a queue pair acknowledge when it is `due_ns`, likewise.
+    pub(crate) fn set_acknowledgement(&self, due_ns: u64, number: u32) {
+        self.timers.acknowledge(due_ns, number);
+        self.wake_for(due_ns);
+    }
+
+    fn wake_for(&self, deadline_ns: u64) {
         if deadline_ns < self.wakes_ns.load(Ordering::SeqCst) {
             self.wakes_ns.store(0, Ordering::SeqCst);
             self.call.raise();

@@ -114,6 +114,7 @@ impl RoceQueuePair {
         let mtu = mtu_bytes as u32;
         let theirs = Psn::new(remote.packet_sequence);
         engine.path = Some(Path { local, peer });
+        self.shared.set_local(local);
         engine.mtu_bytes = Some(mtu);
         engine.protocol = match self.shared.transport {
             Transport::ReliableConnection => {

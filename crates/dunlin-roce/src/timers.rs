@@ -1,55 +1,95 @@
 //! When which queue pair wants to be looked at again.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use crate::sync::lock;
 
-/// Deadlines of queue pairs. One may have several here; those that mean nothing any more are found out when they come.
+/// No time.
+const NEVER: u64 = u64::MAX;
+
+/// Times of queue pairs. One may have several here; those that mean nothing any more are found out when they come.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    heap: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
-    /// The first deadline; `u64::MAX`: none.
-    next_ns: AtomicU64,
+    /// Deadlines far apart, which seldom come.
+    deadlines: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
+    first_deadline_ns: AtomicU64,
+    /// Acknowledgements that wait a little, all equally long: in the order in which they come.
+    acknowledgements: Mutex<VecDeque<(u64, u32)>>,
+    first_acknowledgement_ns: AtomicU64,
 }
 
 impl Timers {
     pub(crate) fn new() -> Self {
         Self {
-            heap: Mutex::new(BinaryHeap::new()),
-            next_ns: AtomicU64::new(u64::MAX),
+            deadlines: Mutex::new(BinaryHeap::new()),
+            first_deadline_ns: AtomicU64::new(NEVER),
+            acknowledgements: Mutex::new(VecDeque::new()),
+            first_acknowledgement_ns: AtomicU64::new(NEVER),
         }
     }
 
     /// The queue pair of this number is to be looked at when it is `deadline_ns`.
     pub(crate) fn set(&self, deadline_ns: u64, number: u32) {
-        let mut heap = lock(&self.heap);
-        heap.push(Reverse((deadline_ns, number)));
-        self.next_ns.fetch_min(deadline_ns, Ordering::SeqCst);
+        let mut deadlines = lock(&self.deadlines);
+        deadlines.push(Reverse((deadline_ns, number)));
+        self.first_deadline_ns
+            .fetch_min(deadline_ns, Ordering::SeqCst);
     }
 
-    /// The first deadline.
+    /// The queue pair of this number acknowledges when it is `due_ns`, unless it has before.
+    pub(crate) fn acknowledge(&self, due_ns: u64, number: u32) {
+        let mut acknowledgements = lock(&self.acknowledgements);
+        acknowledgements.push_back((due_ns, number));
+        self.first_acknowledgement_ns
+            .fetch_min(due_ns, Ordering::SeqCst);
+    }
+
+    /// The first of all times.
     #[inline]
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        let next_ns = self.next_ns.load(Ordering::SeqCst);
-        (next_ns != u64::MAX).then_some(next_ns)
+        let deadline_ns = self.first_deadline_ns.load(Ordering::SeqCst);
+        let acknowledgement_ns = self.first_acknowledgement_ns.load(Ordering::SeqCst);
+        let next_ns = deadline_ns.min(acknowledgement_ns);
+        (next_ns != NEVER).then_some(next_ns)
     }
 
     /// The next queue pair whose deadline has come.
-    pub(crate) fn pop(&self, now_ns: u64) -> Option<u32> {
-        if self.next_ns.load(Ordering::Relaxed) > now_ns {
+    pub(crate) fn pop_deadline(&self, now_ns: u64) -> Option<u32> {
+        if self.first_deadline_ns.load(Ordering::Relaxed) > now_ns {
             return None;
         }
-        let mut heap = lock(&self.heap);
-        let Reverse((first, number)) = *heap.peek()?;
-        if first > now_ns {
+        let mut deadlines = lock(&self.deadlines);
+        let Reverse((first_ns, number)) = *deadlines.peek()?;
+        if first_ns > now_ns {
             return None;
         }
-        heap.pop();
-        let next = heap.peek().map_or(u64::MAX, |Reverse((next, _))| *next);
-        self.next_ns.store(next, Ordering::SeqCst);
+        deadlines.pop();
+        let next_ns = deadlines
+            .peek()
+            .map_or(NEVER, |Reverse((next_ns, _))| *next_ns);
+        self.first_deadline_ns.store(next_ns, Ordering::SeqCst);
+        Some(number)
+    }
+
+    /// The next queue pair whose acknowledgement is due.
+    pub(crate) fn pop_acknowledgement(&self, now_ns: u64) -> Option<u32> {
+        if self.first_acknowledgement_ns.load(Ordering::Relaxed) > now_ns {
+            return None;
+        }
+        let mut acknowledgements = lock(&self.acknowledgements);
+        let (first_ns, number) = *acknowledgements.front()?;
+        if first_ns > now_ns {
+            return None;
+        }
+        acknowledgements.pop_front();
+        let next_ns = acknowledgements
+            .front()
+            .map_or(NEVER, |(next_ns, _)| *next_ns);
+        self.first_acknowledgement_ns
+            .store(next_ns, Ordering::SeqCst);
         Some(number)
     }
 }
@@ -66,12 +106,27 @@ mod tests {
         timers.set(10, 1);
         timers.set(20, 2);
         assert_eq!(timers.next_ns(), Some(10));
-        assert_eq!(timers.pop(9), None);
-        assert_eq!(timers.pop(20), Some(1));
-        assert_eq!(timers.pop(20), Some(2));
-        assert_eq!(timers.pop(20), None);
+        assert_eq!(timers.pop_deadline(9), None);
+        assert_eq!(timers.pop_deadline(20), Some(1));
+        assert_eq!(timers.pop_deadline(20), Some(2));
+        assert_eq!(timers.pop_deadline(20), None);
         assert_eq!(timers.next_ns(), Some(30));
-        assert_eq!(timers.pop(30), Some(3));
+        assert_eq!(timers.pop_deadline(30), Some(3));
         assert_eq!(timers.next_ns(), None);
+    }
+
+    #[test]
+    fn acknowledgements_come_beside_them() {
+        let timers = Timers::new();
+        timers.set(25, 9);
+        timers.acknowledge(10, 1);
+        timers.acknowledge(20, 2);
+        assert_eq!(timers.next_ns(), Some(10));
+        assert_eq!(timers.pop_acknowledgement(9), None);
+        assert_eq!(timers.pop_acknowledgement(15), Some(1));
+        assert_eq!(timers.pop_acknowledgement(15), None);
+        assert_eq!(timers.pop_acknowledgement(20), Some(2));
+        assert_eq!(timers.next_ns(), Some(25));
+        assert_eq!(timers.pop_deadline(25), Some(9));
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Engine {
     timer_ns: Option<u64>,
     /// When an acknowledgement goes out, whatever else does.
     acknowledge_ns: Option<u64>,
+    /// Whether that is noted where time is kept.
+    acknowledgement_is_set: bool,
     /// Packets taken since the last acknowledgement.
     unacknowledged: u32,
 }
@@ -80,6 +82,7 @@ impl Engine {
             current: None,
             timer_ns: None,
             acknowledge_ns: None,
+            acknowledgement_is_set: false,
             unacknowledged: 0,
         }
     }

@@ -1,5 +1,6 @@
 //! What a queue pair's owner, the socket's reader and the device's thread have in common of it.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     state: AtomicU32,
     /// Sends whose entries have come back to the send queue.
     pub(crate) retired: Arc<AtomicU32>,
+    /// The address of this host on the way to the peer, for who has not the engine.
+    local: Mutex<Option<IpAddr>>,
     engine: Mutex<Engine>,
 }
 
@@ -55,12 +58,22 @@ impl Shared {
             parts,
             state: AtomicU32::new(QueuePairState::Reset as u32),
             retired: Arc::new(AtomicU32::new(0)),
+            local: Mutex::new(None),
             engine: Mutex::new(Engine::new(first_psn)),
         }
     }
 
     pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
         lock(&self.engine)
+    }
+
+    /// The address of this host on the way to the peer.
+    pub(crate) fn local(&self) -> Option<IpAddr> {
+        *lock(&self.local)
+    }
+
+    pub(crate) fn set_local(&self, local: IpAddr) {
+        *lock(&self.local) = Some(local);
     }
 
     /// Where it stands; that a completion queue has overrun is found out by others than its queue pairs.

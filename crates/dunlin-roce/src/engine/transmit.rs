@@ -68,6 +68,12 @@ impl Engine {
         }
     }
 
+    /// An acknowledgement was noted for now; says whether there still is one to send, or to note again.
+    pub(crate) fn handle_acknowledgement_due(&mut self) -> bool {
+        self.acknowledgement_is_set = false;
+        self.acknowledge_ns.is_some()
+    }
+
     /// Sends what there is to send, reports what has ended, and sets the timer.
     pub(crate) fn progress(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
         let mut more = false;
@@ -263,7 +269,11 @@ impl Engine {
         let blocked = shared.core.socket.has_backlog();
         let blocked_ns = blocked.then_some(now_ns + BLOCKED_NS);
         let more_ns = more.then_some(now_ns);
-        let deadlines = [protocol_ns, self.acknowledge_ns, blocked_ns, more_ns];
+        if let (Some(due_ns), false) = (self.acknowledge_ns, self.acknowledgement_is_set) {
+            self.acknowledgement_is_set = true;
+            shared.core.set_acknowledgement(due_ns, shared.number);
+        }
+        let deadlines = [protocol_ns, blocked_ns, more_ns];
         let Some(next_ns) = deadlines.into_iter().flatten().min() else {
             return;
         };

@@ -7,6 +7,7 @@ pub(crate) use driver::Driver;
 pub(crate) use table::{Pairs, MAX_QUEUE_PAIRS};
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
@@ -15,7 +16,7 @@ use dunlin_verbs::progress::Progress;
 use crate::core::Core;
 use crate::engine::Shared;
 use crate::packet::{icrc_agrees, is_icrc_omitted, parse, Header, ICRC_BYTES};
-use crate::socket::{envelope, Count, Origin, ReceiveBuffers, Train};
+use crate::socket::{envelope, Count, ReceiveBuffer, Route, Train};
 use crate::sync::{lock, now_ns};
 
 /// System calls for datagrams in one look: whoever looks has other things to do.
@@ -55,7 +56,7 @@ pub(crate) struct Port {
 
 #[derive(Debug)]
 struct Inbound {
-    buffers: ReceiveBuffers,
+    buffer: ReceiveBuffer,
     /// Queue pairs that got packets in this look, each once.
     touched: Vec<Arc<Shared>>,
 }
@@ -74,7 +75,7 @@ impl Port {
             pairs: Pairs::new(core.config.max_queue_pairs),
             core,
             inbound: Mutex::new(Inbound {
-                buffers: ReceiveBuffers::new(),
+                buffer: ReceiveBuffer::new(),
                 touched: Vec::new(),
             }),
             polls: AtomicU64::new(0),
@@ -98,11 +99,11 @@ impl Port {
     fn look(&self, inbound: &mut Inbound) {
         self.core.socket.send_backlog();
         for _ in 0..RECEIVES_PER_LOOK {
-            if !self.core.socket.receive(&mut inbound.buffers) {
+            if !self.core.socket.receive(&mut inbound.buffer) {
                 break;
             }
             with_train(|train| self.take(inbound, train));
-            if !inbound.buffers.promise_more() {
+            if !inbound.buffer.promises_more() {
                 break;
             }
         }
@@ -111,37 +112,36 @@ impl Port {
         }
     }
 
-    /// Hands datagrams to their queue pairs, and sends what these answer.
+    /// Hands the packets of a train to their queue pairs, and sends what these answer.
     fn take(&self, inbound: &mut Inbound, train: &mut Train) {
         let now_ns = now_ns();
-        let Inbound { buffers, touched } = inbound;
-        for (origin, packets) in buffers.trains() {
-            let mut packets = packets.peekable();
-            while let Some(packet) = packets.next() {
-                let Some((shared, header, payload)) = self.find(&origin, packet) else {
+        let Inbound { buffer, touched } = inbound;
+        let (source, packets) = buffer.train();
+        let mut packets = packets.peekable();
+        while let Some(packet) = packets.next() {
+            let Some((shared, header, payload)) = self.find(&source, packet) else {
+                continue;
+            };
+            let mut engine = shared.engine();
+            engine.handle(&shared, now_ns, &source, &header, payload);
+            // Packets of one train are most often of one queue pair.
+            while let Some(packet) = packets.peek() {
+                let Some((header, payload)) = self.read(&source, packet) else {
+                    packets.next();
                     continue;
                 };
-                let mut engine = shared.engine();
-                engine.handle(&shared, now_ns, &origin.source, &header, payload);
-                // Packets of one train are most often of one queue pair.
-                while let Some(packet) = packets.peek() {
-                    let Some((header, payload)) = self.read(&origin, packet) else {
-                        packets.next();
-                        continue;
-                    };
-                    if header.queue_pair != shared.number {
-                        break;
-                    }
-                    engine.handle(&shared, now_ns, &origin.source, &header, payload);
-                    packets.next();
+                if header.queue_pair != shared.number {
+                    break;
                 }
-                drop(engine);
-                if touched
-                    .last()
-                    .is_none_or(|last| last.number != shared.number)
-                {
-                    touched.push(shared);
-                }
+                engine.handle(&shared, now_ns, &source, &header, payload);
+                packets.next();
+            }
+            drop(engine);
+            if touched
+                .last()
+                .is_none_or(|last| last.number != shared.number)
+            {
+                touched.push(shared);
             }
         }
         for shared in touched.drain(..) {
@@ -152,10 +152,10 @@ impl Port {
     /// The queue pair of a packet.
     fn find<'a>(
         &self,
-        origin: &Origin,
+        source: &SocketAddr,
         packet: &'a [u8],
     ) -> Option<(Arc<Shared>, Header, &'a [u8])> {
-        let (header, payload) = self.read(origin, packet)?;
+        let (header, payload) = self.read(source, packet)?;
         let found = self.pairs.get(header.queue_pair);
         if found.is_none() {
             let statistics = &self.core.socket.statistics;
@@ -165,43 +165,67 @@ impl Port {
     }
 
     /// Reads a packet, and checks the invariant CRC at its end where there is one.
-    fn read<'a>(&self, origin: &Origin, packet: &'a [u8]) -> Option<(Header, &'a [u8])> {
+    fn read<'a>(&self, source: &SocketAddr, packet: &'a [u8]) -> Option<(Header, &'a [u8])> {
         let statistics = &self.core.socket.statistics;
-        let mut packet = packet;
-        if !(self.core.config.omit_icrc && is_icrc_omitted(packet)) {
-            let Some((covered, crc)) = packet.split_last_chunk::<ICRC_BYTES>() else {
-                statistics.count(Count::Malformed);
-                return None;
-            };
-            let source = origin.source;
-            let destination = origin.destination.unwrap_or(source.ip());
-            let port = self.core.socket.port();
-            let envelope = envelope(source.ip(), source.port(), destination, port);
-            if !icrc_agrees(&envelope, covered, *crc) {
+        let omitted = self.core.config.omit_icrc && is_icrc_omitted(packet);
+        let covered = match packet.split_last_chunk::<ICRC_BYTES>() {
+            _ if omitted => packet,
+            Some((covered, crc)) if self.crc_agrees(source, covered, *crc) => covered,
+            Some(_) => {
                 statistics.count(Count::BadCrc);
                 return None;
             }
-            packet = covered;
-        }
-        let read = parse(packet);
+            None => packet,
+        };
+        let read = parse(covered);
         if read.is_err() {
             statistics.count(Count::Malformed);
         }
         read.ok()
     }
 
+    /// Of all that the CRC covers only our own address is not at hand: it is that of the queue pair's path, and for
+    /// datagrams that of the way back.
+    #[cold]
+    fn crc_agrees(&self, source: &SocketAddr, covered: &[u8], crc: [u8; ICRC_BYTES]) -> bool {
+        let Ok((header, _)) = parse(covered) else {
+            return false;
+        };
+        let pair = self.pairs.get(header.queue_pair);
+        let of_path = pair.and_then(|pair| pair.local());
+        let of_socket = || self.core.config.local_address;
+        let of_route = || Route::find(None, source.ip()).map(|route| route.local);
+        let Some(local) = of_path.or_else(of_socket).or_else(of_route) else {
+            return false;
+        };
+        let port = self.core.socket.port();
+        let envelope = envelope(source.ip(), source.port(), local, port);
+        icrc_agrees(&envelope, covered, crc)
+    }
+
     fn see_to_timers(&self) {
         let now_ns = now_ns();
+        let timers = self.core.timers();
         for _ in 0..TIMERS_PER_LOOK {
-            let Some(number) = self.core.timers().pop(now_ns) else {
-                return;
+            let Some(number) = timers.pop_acknowledgement(now_ns) else {
+                break;
             };
             if let Some(shared) = self.pairs.get(number) {
-                with_train(|train| {
-                    let mut engine = shared.engine();
-                    engine.handle_timeout(&shared, now_ns);
-                    engine.progress(&shared, now_ns, train);
-                });
+                let mut engine = shared.engine();
+                // Most have gone out with other packets before.
+                if engine.handle_acknowledgement_due() {
+                    with_train(|train| engine.progress(&shared, now_ns, train));
+                }
+            }
+        }
+        for _ in 0..TIMERS_PER_LOOK {
+            let Some(number) = timers.pop_deadline(now_ns) else {
+                break;
+            };
+            if let Some(shared) = self.pairs.get(number) {
+                let mut engine = shared.engine();
+                engine.handle_timeout(&shared, now_ns);
+                with_train(|train| engine.progress(&shared, now_ns, train));
             }
         }
     }

@@ -1,34 +1,30 @@
 //! The UDP socket: trains of packets out, datagrams in, with the kernel's segmentation and its reverse.
 
+mod receive;
 mod route;
 mod statistics;
 mod train;
 
+pub(crate) use receive::ReceiveBuffer;
 pub(crate) use route::{interface_mtu_bytes, Route};
 pub(crate) use statistics::Statistics;
 pub use statistics::{Count, COUNTS};
 pub(crate) use train::{envelope, Path, Train};
 
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 
 use dunlin_verbs::VerbsError;
-use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use quinn_udp::{Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::config::RoceConfig;
 use crate::sync::{lock, system};
 
-/// Trains taken by one system call. Most looks find one or none, and each buffer that is offered costs time.
-const DATAGRAMS: usize = 1;
-/// A train of more bytes is likely to have another behind it.
-const MANY_BYTES: usize = 4096;
-/// The longest that the kernel hands over: a train put together again.
-const DATAGRAM_BYTES: usize = 64 << 10;
 /// Bytes kept for a socket that takes no more; what does not fit is lost, as in a switch.
 const MAX_BACKLOG_BYTES: usize = 4 << 20;
 
@@ -38,8 +34,6 @@ pub(crate) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
     port: u16,
-    /// Bound to one address, which then is every packet's source.
-    bound: Option<IpAddr>,
     is_v6: bool,
     receive_buffer_bytes: usize,
     backlog: Mutex<VecDeque<Unsent>>,
@@ -51,56 +45,8 @@ pub(crate) struct Socket {
 #[derive(Debug)]
 struct Unsent {
     destination: SocketAddr,
-    source: Option<IpAddr>,
     segment_bytes: Option<usize>,
     bytes: Vec<u8>,
-}
-
-/// Between which addresses a datagram went.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
-    pub(crate) source: SocketAddr,
-    pub(crate) destination: Option<IpAddr>,
-}
-
-/// Where datagrams are received.
-#[derive(Debug)]
-pub(crate) struct ReceiveBuffers {
-    bytes: Box<[u8]>,
-    metas: [RecvMeta; DATAGRAMS],
-    count: usize,
-}
-
-impl ReceiveBuffers {
-    pub(crate) fn new() -> Self {
-        Self {
-            bytes: vec![0; DATAGRAMS * DATAGRAM_BYTES].into(),
-            metas: [RecvMeta::default(); DATAGRAMS],
-            count: 0,
-        }
-    }
-
-    /// What came last: packets of one train, and where they come from.
-    pub(crate) fn trains(&self) -> impl Iterator<Item = (Origin, std::slice::Chunks<'_, u8>)> {
-        let buffers = self.bytes.chunks(DATAGRAM_BYTES);
-        self.metas[..self.count]
-            .iter()
-            .zip(buffers)
-            .map(|(meta, bytes)| {
-                let origin = Origin {
-                    source: SocketAddr::new(meta.addr.ip().to_canonical(), meta.addr.port()),
-                    destination: meta.dst_ip.map(|address| address.to_canonical()),
-                };
-                let length = meta.len.min(bytes.len());
-                (origin, bytes[..length].chunks(meta.stride.max(1)))
-            })
-    }
-
-    /// Whether another call is likely to find more.
-    pub(crate) fn promise_more(&self) -> bool {
-        let bytes: usize = self.metas[..self.count].iter().map(|meta| meta.len).sum();
-        self.count == DATAGRAMS && bytes > MANY_BYTES
-    }
 }
 
 impl Socket {
@@ -127,6 +73,7 @@ impl Socket {
         let state = UdpSocketState::new((&socket).into())
             .map_err(system("setting options of the UDP socket"))?;
         route::never_fragment(socket.as_fd());
+        route::receive_plainly(socket.as_fd());
         let address = socket
             .local_addr()
             .map_err(system("getsockname of the UDP socket"))?;
@@ -138,7 +85,6 @@ impl Socket {
         Ok(Self {
             state,
             port: address.port(),
-            bound: config.local_address,
             is_v6: address.is_ipv6(),
             socket,
             receive_buffer_bytes,
@@ -170,12 +116,22 @@ impl Socket {
         SocketAddr::new(address, port)
     }
 
+    /// A packet that goes alone needs no more of the kernel than the plain call.
+    #[inline]
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        if transmit.segment_size.is_some() {
+            return self.state.try_send((&self.socket).into(), transmit);
+        }
+        let sent = self.socket.send_to(transmit.contents, transmit.destination);
+        sent.map(|_| ())
+    }
+
     /// Sends a train, or keeps it for later when the socket takes no more. Any other failure is a loss, which the
     /// protocol makes good; it is counted.
     fn send(&self, transmit: &Transmit<'_>) {
         let blocked = self.has_backlog.load(Ordering::Relaxed);
         if !blocked {
-            match self.state.try_send((&self.socket).into(), transmit) {
+            match self.try_send(transmit) {
                 Ok(()) => return,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return self.statistics.failed_to_send(&error),
@@ -188,7 +144,6 @@ impl Socket {
         }
         backlog.push_back(Unsent {
             destination: transmit.destination,
-            source: transmit.src_ip,
             segment_bytes: transmit.segment_size,
             bytes: transmit.contents.to_vec(),
         });
@@ -212,9 +167,9 @@ impl Socket {
                 ecn: None,
                 contents: &unsent.bytes,
                 segment_size: unsent.segment_bytes,
-                src_ip: unsent.source,
+                src_ip: None,
             };
-            match self.state.try_send((&self.socket).into(), &transmit) {
+            match self.try_send(&transmit) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => self.statistics.failed_to_send(&error),
                 Ok(()) => {}
@@ -224,19 +179,10 @@ impl Socket {
         self.has_backlog.store(false, Ordering::Relaxed);
     }
 
-    /// Takes datagrams that have come; `false` when there are none.
-    pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers) -> bool {
-        let mut slices = buffers
-            .bytes
-            .chunks_mut(DATAGRAM_BYTES)
-            .map(IoSliceMut::new);
-        let mut slices: [IoSliceMut<'_>; DATAGRAMS] =
-            std::array::from_fn(|_| slices.next().unwrap_or(IoSliceMut::new(&mut [])));
-        let socket = (&self.socket).into();
-        // An error other than *nothing there* is one of an earlier send, and is consumed with this.
-        let received = self.state.recv(socket, &mut slices, &mut buffers.metas);
-        buffers.count = received.unwrap_or(0);
-        buffers.count > 0
+    /// Takes a train that has come; `false` when there is none.
+    #[inline]
+    pub(crate) fn receive(&self, buffer: &mut ReceiveBuffer) -> bool {
+        buffer.fill(self.socket.as_fd())
     }
 }
 

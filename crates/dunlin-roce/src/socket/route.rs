@@ -63,6 +63,17 @@ pub(super) fn take_packets_without_checksum(socket: BorrowedFd<'_>) {
     set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1);
 }
 
+/// The kernel says nothing of a datagram beside where it comes from: what else a library has asked for is not used, and
+/// takes time with each.
+pub(super) fn receive_plainly(socket: BorrowedFd<'_>) {
+    for option in [libc::IP_PKTINFO, libc::IP_RECVTOS] {
+        set(socket, libc::IPPROTO_IP, option, 0);
+    }
+    for option in [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVTCLASS] {
+        set(socket, libc::IPPROTO_IPV6, option, 0);
+    }
+}
+
 /// Packets go with *don't fragment*, whatever the kernel believes of the path.
 pub(super) fn never_fragment(socket: BorrowedFd<'_>) {
     set(

@@ -97,7 +97,9 @@ impl Train {
                 ecn: None,
                 contents: &self.buffer[..self.used],
                 segment_size: (self.segments > 1).then_some(self.segment_bytes),
-                src_ip: socket.bound.is_none().then_some(path.local),
+                // The kernel takes the address that the path was made with: that of its routing table, or the one
+                // that the socket is bound to.
+                src_ip: None,
             });
         }
         self.used = 0;
