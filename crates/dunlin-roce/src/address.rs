@@ -41,8 +41,8 @@ pub(crate) struct Peer {
     pub(crate) address: IpAddr,
     /// Where packets to it go.
     pub(crate) port: u16,
-    /// Whether its packets come from that port. Those of kernels and NICs come from any.
-    pub(crate) sends_from_port: bool,
+    /// Whether it is a device of this kind. Its packets come from that port; those of kernels and NICs come from any.
+    pub(crate) is_dunlin: bool,
     /// Whether packets carry the invariant CRC.
     pub(crate) icrc: bool,
     /// Bytes that may be on their way to it at once.
@@ -73,7 +73,7 @@ impl Peer {
         Ok(Self {
             address: IpAddr::V6(ip).to_canonical(),
             port,
-            sends_from_port: dunlin,
+            is_dunlin: dunlin,
             icrc: !(dunlin && ours.omit_icrc && token & TOKEN_OMITS_ICRC != 0),
             buffer_bytes: if dunlin {
                 kilobytes << 10
@@ -86,7 +86,7 @@ impl Peer {
     /// Whether a datagram from there can be one of its packets.
     #[inline]
     pub(crate) fn sends_from(&self, source: &SocketAddr) -> bool {
-        source.ip() == self.address && (!self.sends_from_port || source.port() == self.port)
+        source.ip() == self.address && (!self.is_dunlin || source.port() == self.port)
     }
 }
 

@@ -130,6 +130,8 @@ impl RoceQueuePair {
                     timeout_ns: attributes.timeout_ns,
                     retry_count: attributes.retry_count,
                     receiver_not_ready_retries: attributes.receiver_not_ready_retries,
+                    // Of kernels and NICs it is not known that they acknowledge what they were not asked for.
+                    asks_for_each: !peer.is_dunlin,
                 });
                 let responder = Responder::new(ResponderConfig {
                     peer_queue_pair: remote.queue_pair,
@@ -224,6 +226,7 @@ impl RoceQueuePair {
             verb: verb(&request.operation),
             bytes: length,
             fence: request.flags.contains(SendFlags::FENCE),
+            prompt: request.flags.contains(SendFlags::SIGNALED),
             solicited,
         };
         engine.post(request, state == QueuePairState::SendQueueDrained);

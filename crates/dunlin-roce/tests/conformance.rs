@@ -1,4 +1,5 @@
-//! The conformance suite on the RoCE device, over loopback by IPv4 and by IPv6.
+//! The conformance suite on the RoCE device, by IPv4 and by IPv6: over loopback, or where `DUNLIN_ROCE_ADDRESS` names an
+//! address of that family, from there (`netns/run` has both ends in network namespaces of their own).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +18,11 @@ impl Harness for Loopback {
 
     fn open(&self) -> Result<RoceDevice, String> {
         let mut config = RoceConfig::default();
-        config.local_address = Some(self.0);
+        let chosen = RoceConfig::from_environment()
+            .map_err(|error| error.to_string())?
+            .local_address
+            .filter(|address| address.is_ipv4() == self.0.is_ipv4());
+        config.local_address = chosen.or(Some(self.0));
         config.omit_icrc = self.1;
         RoceDevice::open(config).map_err(|error| error.to_string())
     }

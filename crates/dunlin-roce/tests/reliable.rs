@@ -201,6 +201,7 @@ fn run(seed: u64) -> Outcome {
         timeout_ns: 1_000_000,
         retry_count: 200,
         receiver_not_ready_retries: 7,
+        asks_for_each: random.below(2) == 0,
     });
     let mut responder = Responder::new(ResponderConfig {
         peer_queue_pair: 18,
@@ -279,6 +280,7 @@ fn run(seed: u64) -> Outcome {
             verb,
             bytes,
             fence: random.below(8) == 0,
+            prompt: random.below(2) == 0,
             solicited: false,
         });
     }

@@ -66,6 +66,8 @@ pub(crate) struct Engine {
     acknowledgement_is_set: bool,
     /// Packets taken since the last acknowledgement.
     unacknowledged: u32,
+    /// When those are acknowledged although nobody asked for it.
+    unasked_ns: Option<u64>,
 }
 
 impl Engine {
@@ -84,6 +86,7 @@ impl Engine {
             acknowledge_ns: None,
             acknowledgement_is_set: false,
             unacknowledged: 0,
+            unasked_ns: None,
         }
     }
 

@@ -11,6 +11,9 @@ use crate::work::Gone;
 
 /// Packets that are taken without a word; then an acknowledgement does not wait any longer for company.
 const SILENT_PACKETS: u32 = 16;
+/// How long packets for which no acknowledgement was asked wait for one, in nanoseconds: much less than any peer waits
+/// before it sends again.
+const UNASKED_NS: u64 = 200_000;
 
 impl Engine {
     pub(super) fn handle_reliable(
@@ -52,8 +55,10 @@ impl Engine {
             Verdict::Taken => {
                 self.unacknowledged += 1;
                 if self.unacknowledged >= SILENT_PACKETS {
+                    responder.acknowledge_unasked();
                     self.acknowledge_ns = Some(now_ns);
                 }
+                self.unasked_ns.get_or_insert(now_ns + UNASKED_NS);
                 return;
             }
             Verdict::Duplicate => Count::Duplicate,

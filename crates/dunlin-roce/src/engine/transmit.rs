@@ -183,9 +183,21 @@ impl Engine {
                 }
             }
         }
+        if answers > 0 {
+            // They acknowledge what came before them.
+            self.acknowledge_ns = None;
+            self.unasked_ns = None;
+            self.unacknowledged = 0;
+        }
+        if self
+            .unasked_ns
+            .is_some_and(|unasked_ns| unasked_ns <= now_ns)
+        {
+            responder.acknowledge_unasked();
+            self.acknowledge_ns = Some(now_ns);
+        }
         if !responder.has_acknowledgement_only() {
             self.acknowledge_ns = None;
-            self.unacknowledged = 0;
             return more;
         }
         let due = *self
@@ -194,6 +206,7 @@ impl Engine {
         if sent || due <= now_ns {
             respond(responder, train);
             self.acknowledge_ns = None;
+            self.unasked_ns = None;
             self.unacknowledged = 0;
         }
         more
@@ -273,7 +286,7 @@ impl Engine {
             self.acknowledgement_is_set = true;
             shared.core.set_acknowledgement(due_ns, shared.number);
         }
-        let deadlines = [protocol_ns, blocked_ns, more_ns];
+        let deadlines = [protocol_ns, self.unasked_ns, blocked_ns, more_ns];
         let Some(next_ns) = deadlines.into_iter().flatten().min() else {
             return;
         };

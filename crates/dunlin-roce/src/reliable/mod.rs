@@ -4,6 +4,7 @@
 //! socket, a clock or a thread. Times are nanoseconds of any clock that does not go back.
 
 mod inflight;
+mod recovery;
 mod request;
 mod requester;
 mod responder;

@@ -58,6 +58,8 @@ pub struct Request {
     pub bytes: u32,
     /// Whether it starts only after all READs and atomics before it have ended.
     pub fence: bool,
+    /// Whether somebody waits for its end: the peer is asked to acknowledge it, whatever else it is asked.
+    pub prompt: bool,
     /// Whether the peer's completion is solicited.
     pub solicited: bool,
 }

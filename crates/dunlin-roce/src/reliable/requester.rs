@@ -9,6 +9,7 @@ use dunlin_verbs::CompletionStatus;
 
 use super::inflight::Inflight;
 use super::packets_of;
+use super::recovery::{RoundTrip, Window};
 use super::request::{Finished, PostError, ReadPlacement, Request, Transmit, Verb};
 use crate::packet::{
     timer, Acknowledgement, Header, Operation, Psn, Refusal, Service, Syndrome,
@@ -17,6 +18,8 @@ use crate::packet::{
 
 /// Bytes of one message at most: 2^31, as the standard has it.
 pub const MAX_MESSAGE_BYTES: u32 = 1 << 31;
+/// A READ is asked for in pieces of so many packets at most: when an answer is lost, the rest of its piece is sent in vain.
+const PIECE_PACKETS: u32 = 16;
 /// The largest window: half of the sequence numbers that can be told apart.
 const MAX_WINDOW_PACKETS: u32 = 1 << 22;
 
@@ -29,18 +32,22 @@ pub struct RequesterConfig {
     pub first_psn: Psn,
     /// Payload of one packet, 256 to 4096 bytes.
     pub mtu_bytes: u32,
-    /// Packets on their way at most, requests and the answers to READs alike; at least 2.
+    /// Packets on their way at most, requests and the answers to READs alike; at least 2. After losses they are fewer.
     pub window_packets: u32,
     /// Work requests posted at once.
     pub requests: usize,
     /// READs and atomics on their way at most: what the peer is willing to keep.
     pub max_outstanding_reads: usize,
-    /// Nanoseconds without progress before packets are sent again.
+    /// Nanoseconds without progress that count as one retry. Packets are sent again sooner where the measured round trip
+    /// says so.
     pub timeout_ns: u64,
-    /// How often that happens without progress before a request fails.
+    /// How many retries without progress there are before a request fails.
     pub retry_count: u8,
     /// How often a message is offered to a receiver that is not ready; 7 never gives up.
     pub receiver_not_ready_retries: u8,
+    /// Whether an acknowledgement is asked for with each message. Otherwise only with those whose end somebody waits for
+    /// ([`Request::prompt`]) and four times in a window; the peer acknowledges the others by itself, a little later.
+    pub asks_for_each: bool,
 }
 
 #[derive(Debug)]
@@ -71,10 +78,15 @@ pub struct Requester {
     /// Which entry `next` is in.
     cursor: usize,
     inflight: Inflight,
+    round_trip: RoundTrip,
+    window: Window,
     /// Where the last early go-back began: a second one from the same place waits for the timer, since the peer and the
     /// network may say several times what is missing.
     went_back_at: Option<u64>,
+    /// The last progress, or the last time that everything was sent again.
     progress_ns: u64,
+    /// The last progress, or the last retry that was counted.
+    retry_ns: u64,
     retries: u8,
     not_ready_retries: u8,
     not_ready_until_ns: Option<u64>,
@@ -98,8 +110,11 @@ impl Requester {
             sent: 0,
             cursor: 0,
             inflight: Inflight::new(config.max_outstanding_reads),
+            round_trip: RoundTrip::new(),
+            window: Window::new(config.window_packets),
             went_back_at: None,
             progress_ns: 0,
+            retry_ns: 0,
             retries: config.retry_count,
             not_ready_retries: config.receiver_not_ready_retries,
             not_ready_until_ns: None,
@@ -155,7 +170,8 @@ impl Requester {
             }
             self.not_ready_until_ns = None;
         }
-        let window_end = self.acknowledged + u64::from(self.config.window_packets);
+        let window = self.window.packets();
+        let window_end = self.acknowledged + u64::from(window);
         let entry = self.queue.get(self.cursor)?;
         if self.next >= window_end {
             return None;
@@ -170,12 +186,12 @@ impl Requester {
         let reads = matches!(request.verb, Verb::Read { .. });
         // A READ is asked for in pieces, so that its answers do not overrun the window either. Where they end does not
         // depend on what has come: what is asked for again is a part of what was asked for before, which is all that a
-        // responder answers twice.
+        // responder answers twice. One piece may always be on its way.
         let packets = if reads {
-            let half = u64::from(self.config.window_packets / 2);
-            let piece = ((self.next - entry.first) / half + 1) * half;
-            let end = entry.end().min(entry.first + piece);
-            if end > window_end {
+            let piece = u64::from((self.config.window_packets / 2).min(PIECE_PACKETS));
+            let offset = ((self.next - entry.first) / piece + 1) * piece;
+            let end = entry.end().min(entry.first + offset);
+            if end > window_end && self.next > self.acknowledged {
                 return None;
             }
             (end - self.next) as u32
@@ -186,12 +202,13 @@ impl Requester {
         let end = self.next + u64::from(packets);
         let last = end == entry.end();
         // Acknowledgements are asked for four times in a window, so that it moves on before it is full.
-        let quarter = u64::from((self.config.window_packets / 4).max(1));
+        let quarter = u64::from((window / 4).max(1));
+        let asked = request.prompt || self.config.asks_for_each;
         let header = Header {
             service: Service::Reliable,
             operation: request.operation(offset, bytes, last),
             solicited: request.solicited && last && !request.is_answered(),
-            acknowledge: last || end == window_end || end.is_multiple_of(quarter),
+            acknowledge: (last && asked) || end == window_end || end.is_multiple_of(quarter),
             partition_key: DEFAULT_PARTITION_KEY,
             queue_pair: self.config.peer_queue_pair,
             psn: self.config.first_psn.plus(self.next as u32),
@@ -201,7 +218,12 @@ impl Requester {
         }
         if self.acknowledged == self.sent {
             // Nothing was on its way: the peer's time begins now.
-            self.progress_ns = now_ns;
+            (self.progress_ns, self.retry_ns) = (now_ns, now_ns);
+        }
+        if self.next == self.sent && (header.acknowledge || request.is_answered()) {
+            // A READ's first answer tells as much as an acknowledgement.
+            let told = if reads { self.next + 1 } else { end };
+            self.round_trip.sent(now_ns, told);
         }
         if last {
             self.cursor += 1;
@@ -297,7 +319,7 @@ impl Requester {
                 }
                 let until_ns = now_ns.saturating_add(timer::receiver_not_ready_ns(code));
                 self.not_ready_until_ns = Some(until_ns);
-                self.progress_ns = until_ns;
+                (self.progress_ns, self.retry_ns) = (until_ns, until_ns);
                 self.go_back();
             }
             Syndrome::Refused(Refusal::SequenceError) => {
@@ -351,8 +373,11 @@ impl Requester {
 
     /// Everything before `end` is done.
     fn advance(&mut self, now_ns: u64, end: u64) {
+        self.round_trip.acknowledged(now_ns, end);
+        self.window.acknowledged(end - self.acknowledged);
         self.acknowledged = end;
         self.progress_ns = self.not_ready_until_ns.unwrap_or(0).max(now_ns);
+        self.retry_ns = self.progress_ns;
         self.retries = self.config.retry_count;
         self.not_ready_retries = self.config.receiver_not_ready_retries;
         self.inflight.answered(end);
@@ -380,11 +405,13 @@ impl Requester {
         self.next = self.acknowledged;
         self.cursor = 0;
         self.inflight.sent_again();
+        self.round_trip.sent_again();
     }
 
     fn go_back_early(&mut self) {
         if self.went_back_at != Some(self.acknowledged) {
             self.went_back_at = Some(self.acknowledged);
+            self.window.lost();
             self.go_back();
         }
     }
@@ -394,8 +421,11 @@ impl Requester {
         if self.not_ready_until_ns.is_some() {
             return self.not_ready_until_ns;
         }
-        (self.acknowledged < self.sent && !self.failed)
-            .then(|| self.progress_ns.saturating_add(self.config.timeout_ns))
+        (self.acknowledged < self.sent && !self.failed).then(|| {
+            let timeout_ns = self.round_trip.timeout_ns();
+            let again_ns = self.progress_ns.saturating_add(timeout_ns);
+            again_ns.min(self.retry_ns.saturating_add(self.config.timeout_ns))
+        })
     }
 
     /// Looks whether a deadline has passed; then [`Requester::poll_transmit`] has packets, or requests have failed.
@@ -404,15 +434,20 @@ impl Requester {
             return;
         }
         if self.not_ready_until_ns.take().is_some() {
-            self.progress_ns = now_ns;
+            (self.progress_ns, self.retry_ns) = (now_ns, now_ns);
             return;
         }
-        if self.retries == 0 {
-            self.fail(CompletionStatus::RetryExceeded);
-            return;
+        if now_ns >= self.retry_ns.saturating_add(self.config.timeout_ns) {
+            if self.retries == 0 {
+                self.fail(CompletionStatus::RetryExceeded);
+                return;
+            }
+            self.retries -= 1;
+            self.retry_ns = now_ns;
         }
-        self.retries -= 1;
         self.progress_ns = now_ns;
+        self.round_trip.timed_out();
+        self.window.silent();
         self.went_back_at = Some(self.acknowledged);
         self.go_back();
     }

@@ -470,6 +470,13 @@ impl Responder {
         self.responses.front()
     }
 
+    /// Has everything so far acknowledged, although nobody asked for it.
+    pub fn acknowledge_unasked(&mut self) {
+        if !self.failed {
+            self.acknowledge();
+        }
+    }
+
     /// Whether all there is to send is that packets have come, which may wait a little for company.
     pub fn has_acknowledgement_only(&self) -> bool {
         self.responses.is_acknowledgement_only()

@@ -77,6 +77,7 @@ impl Run {
                 timeout_ns: 1_000_000,
                 retry_count: u8::MAX,
                 receiver_not_ready_retries: 7,
+                asks_for_each: true,
             }),
             responder: Responder::new(ResponderConfig {
                 peer_queue_pair: 18,
@@ -129,6 +130,7 @@ impl Run {
             verb,
             bytes,
             fence: choices.one_in(4),
+            prompt: true,
             solicited: false,
         };
         if self.requester.post(request).is_ok() {

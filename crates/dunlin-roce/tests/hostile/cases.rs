@@ -28,6 +28,9 @@ fn header(operation: Operation, psn: u32) -> Header {
     packets::header(&mut Choices::new(&[]), operation, Psn::new(psn))
 }
 
+/// Of the requester.
+const RETRIES: u8 = 3;
+
 fn responder() -> (Responder, Watched) {
     let responder = Responder::new(ResponderConfig {
         peer_queue_pair: 18,
@@ -42,6 +45,10 @@ fn responder() -> (Responder, Watched) {
 }
 
 fn requester() -> Requester {
+    requester_with_timeout(1_000_000)
+}
+
+fn requester_with_timeout(timeout_ns: u64) -> Requester {
     Requester::new(RequesterConfig {
         peer_queue_pair: 17,
         first_psn: Psn::new(0),
@@ -49,9 +56,10 @@ fn requester() -> Requester {
         window_packets: 16,
         requests: 4,
         max_outstanding_reads: 4,
-        timeout_ns: 1_000_000,
-        retry_count: 3,
+        timeout_ns,
+        retry_count: RETRIES,
         receiver_not_ready_retries: 3,
+        asks_for_each: true,
     })
 }
 
@@ -264,6 +272,7 @@ fn what_was_never_sent_is_not_acknowledged_refused_or_paused() {
         verb: Verb::Send { immediate: None },
         bytes: 3 * MTU,
         fence: false,
+        prompt: true,
         solicited: false,
     };
     requester.post(request).expect("room");
@@ -303,6 +312,7 @@ fn an_answer_that_says_no_is_none() {
             verb,
             bytes,
             fence: false,
+            prompt: true,
             solicited: false,
         };
         requester.post(request).expect("room");
@@ -348,6 +358,7 @@ fn post(requester: &mut Requester, id: u64, verb: Verb) {
         verb,
         bytes: 8,
         fence: false,
+        prompt: true,
         solicited: false,
     };
     requester.post(request).expect("room");
@@ -412,4 +423,30 @@ fn an_answer_that_finds_no_place_fails_its_own_request() {
         (0, CompletionStatus::LocalProtection),
         (1, CompletionStatus::Flushed),
     ]));
+}
+
+#[test]
+fn a_silent_peer_is_asked_again_soon_and_given_up_after_the_configured_time() {
+    let timeout_ns = 67_000_000;
+    let mut requester = requester_with_timeout(timeout_ns);
+    let send = Verb::Send { immediate: None };
+    post(&mut requester, 0, send);
+    assert!(requester.poll_transmit(0).is_some());
+    let acknowledged = header(says(Syndrome::Acknowledged(31)), 0);
+    requester.handle(10_000, &acknowledged, 0);
+    assert!(requester.poll_finished().is_some());
+    let began = 20_000;
+    post(&mut requester, 1, send);
+    assert!(requester.poll_transmit(began).is_some());
+    let first = requester.deadline_ns().expect("a deadline");
+    assert!(first - began < timeout_ns / 10, "{first}");
+    let mut now = began;
+    let mut sent_again = 0;
+    while !requester.is_failed() {
+        now = requester.deadline_ns().expect("a deadline");
+        requester.handle_timeout(now);
+        sent_again += u32::from(requester.poll_transmit(now).is_some());
+    }
+    assert!(sent_again > 2 * u32::from(RETRIES), "{sent_again}");
+    assert_eq!(now - began, (u64::from(RETRIES) + 1) * timeout_ns);
 }

@@ -75,6 +75,7 @@ impl Run {
             timeout_ns: TIMEOUT_NS,
             retry_count: choices.one_of(&[0, 1, 7]),
             receiver_not_ready_retries: choices.one_of(&[0, 1, 7]),
+            asks_for_each: true,
         };
         if honest {
             // What was tried before the peer was honest is no reason to give up.
@@ -147,6 +148,7 @@ impl Run {
             verb,
             bytes,
             fence: choices.one_in(4),
+            prompt: true,
             solicited: choices.one_in(4),
         };
         match self.requester.post(request) {

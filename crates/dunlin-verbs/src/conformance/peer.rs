@@ -13,6 +13,30 @@ use super::{wait, Agent, Harness, Message, Op, PATIENCE};
 /// Set in a child that is to serve commands from its standard input, which is a socket.
 const ENVIRONMENT: &str = "DUNLIN_CONFORMANCE_PEER";
 
+/// The beginning of a child's command line, in words between spaces: what starts the passive end elsewhere on this machine,
+/// such as `ip netns exec NAME env VARIABLE=VALUE`.
+const PREFIX: &str = "DUNLIN_CONFORMANCE_PEER_COMMAND";
+
+/// This test executable once more, to run the test `entry` alone, wherever the passive end of a test is to live.
+///
+/// # Panics
+/// When this executable has no path.
+pub fn child_command(entry: &str) -> Command {
+    let program = std::env::current_exe().expect("the test executable");
+    let prefix = std::env::var(PREFIX).unwrap_or_default();
+    let mut words = prefix.split_whitespace();
+    let mut command = match words.next() {
+        None => Command::new(&program),
+        Some(first) => {
+            let mut command = Command::new(first);
+            command.args(words).arg(&program);
+            command
+        }
+    };
+    command.args([entry, "--exact", "--nocapture"]);
+    command
+}
+
 /// The passive end of a test.
 pub trait Peer: std::fmt::Debug {
     /// Carries out a command; the answer is [`Op::Done`] or [`Op::Failed`].
@@ -72,8 +96,7 @@ impl ProcessPeer {
             None => "conformance_peer".into(),
         };
         let (stream, theirs) = UnixStream::pair().expect("a socket pair for the child");
-        let child = Command::new(std::env::current_exe().expect("the test executable"))
-            .args([entry.as_str(), "--exact", "--nocapture"])
+        let child = child_command(&entry)
             .env(ENVIRONMENT, "1")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
