@@ -247,6 +247,7 @@ impl Device for RoceDevice {
         RoceRegion::allocate(self.core(), domain.id, length, access)
     }
 
+    #[allow(unsafe_code)]
     unsafe fn register_raw(
         &self,
         domain: &RoceProtectionDomain,

@@ -6,6 +6,8 @@
 //! packets and deadlines to the engines, called by whoever polls a completion queue, or by the device's thread while
 //! nobody does. [`RoceDevice`] and what it makes are the verbs of `dunlin-verbs` on top.
 
+#![deny(unsafe_code)]
+
 pub mod packet;
 pub mod reliable;
 pub mod unreliable;
@@ -18,6 +20,8 @@ mod config;
 mod core;
 mod device;
 mod engine;
+// Pages, and copies into memory that others write.
+#[allow(unsafe_code)]
 mod memory;
 mod port;
 mod queue_pair;

@@ -79,6 +79,7 @@ impl RoceRegion {
 
     /// # Safety
     /// As for [`dunlin_verbs::Device::register_raw`].
+    #[allow(unsafe_code)]
     pub(crate) unsafe fn raw(
         core: &Arc<Core>,
         domain: u64,

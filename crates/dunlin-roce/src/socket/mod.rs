@@ -1,6 +1,9 @@
 //! The UDP socket: trains of packets out, datagrams in, with the kernel's segmentation and its reverse.
 
+// What the C library has and no crate of ours.
+#[allow(unsafe_code)]
 mod receive;
+#[allow(unsafe_code)]
 mod route;
 mod statistics;
 mod train;
