@@ -18,7 +18,8 @@ use crate::packet::{
 
 /// Bytes of one message at most: 2^31, as the standard has it.
 pub const MAX_MESSAGE_BYTES: u32 = 1 << 31;
-/// A READ is asked for in pieces of so many packets at most: when an answer is lost, the rest of its piece is sent in vain.
+/// After losses a READ is asked for in pieces of so many packets: when an answer is lost, the rest of its piece is sent
+/// in vain.
 const PIECE_PACKETS: u32 = 16;
 /// The largest window: half of the sequence numbers that can be told apart.
 const MAX_WINDOW_PACKETS: u32 = 1 << 22;
@@ -184,11 +185,14 @@ impl Requester {
         let mtu = self.config.mtu_bytes;
         let offset = (self.next - entry.first) as u32 * mtu;
         let reads = matches!(request.verb, Verb::Read { .. });
-        // A READ is asked for in pieces, so that its answers do not overrun the window either. Where they end does not
-        // depend on what has come: what is asked for again is a part of what was asked for before, which is all that a
-        // responder answers twice. One piece may always be on its way.
+        // A READ is asked for in pieces, so that its answers do not overrun the window either. What is asked for again
+        // ends where one of the pieces did that were asked for before, or within it: a responder answers nothing else
+        // twice. One piece may always be on its way.
         let packets = if reads {
-            let piece = u64::from((self.config.window_packets / 2).min(PIECE_PACKETS));
+            let half = self.config.window_packets / 2;
+            let small = half.min(PIECE_PACKETS);
+            let is_new = self.next == self.sent && window == self.config.window_packets;
+            let piece = u64::from(if is_new { half - half % small } else { small });
             let offset = ((self.next - entry.first) / piece + 1) * piece;
             let end = entry.end().min(entry.first + offset);
             if end > window_end && self.next > self.acknowledged {
