@@ -161,6 +161,7 @@ impl RoceQueuePair {
         let shared = &self.shared;
         let mut engine = shared.engine();
         shared.set_state(QueuePairState::Reset);
+        with_train(|train| engine.acknowledge_last(shared, now_ns(), train));
         // Without random numbers the device could not have been opened.
         let psn = Psn::new(random_u32().unwrap_or_default());
         engine.reset(psn);
