@@ -1,7 +1,8 @@
 //! Addresses of queue pairs: what [`EndpointAddress`] carries on this device, and where that leads.
 //!
 //! The global identifier is an IPv6 or mapped IPv4 address, as on every RoCE device. The token, which means nothing to
-//! kernels and NICs, says what a device of Dunlin adds; zero is what those have.
+//! kernels and NICs, says what a device of Dunlin adds; zero is what those have, or, from `dunlin-ibv`, how many READs and
+//! atomics of a peer's they answer at once.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -18,6 +19,9 @@ const TOKEN_BUFFER_SHIFT: u32 = 32;
 
 /// The receive buffer that is assumed of a peer that does not say: a quarter of what Linux gives without being asked.
 const UNKNOWN_BUFFER_BYTES: usize = 64 << 10;
+
+/// READs and atomics on their way at once, at either end.
+pub(crate) const MAX_OUTSTANDING_READS: usize = 16;
 
 /// What this device says of itself in an address.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +51,8 @@ pub(crate) struct Peer {
     pub(crate) icrc: bool,
     /// Bytes that may be on their way to it at once.
     pub(crate) buffer_bytes: usize,
+    /// READs and atomics that it answers at once: one more is refused, or forgotten before it is asked for again.
+    pub(crate) answers: usize,
 }
 
 impl Peer {
@@ -79,6 +85,11 @@ impl Peer {
                 kilobytes << 10
             } else {
                 UNKNOWN_BUFFER_BYTES
+            },
+            answers: match u8::try_from(token) {
+                _ if dunlin => MAX_OUTSTANDING_READS,
+                Ok(answers) => usize::from(answers).clamp(1, MAX_OUTSTANDING_READS),
+                Err(_) => 1,
             },
         })
     }
@@ -151,6 +162,14 @@ mod tests {
         let peer = Peer::new(&address(0), &OURS).unwrap();
         assert_eq!((peer.port, peer.icrc), (ROCE_PORT, true));
         assert!(peer.sends_from(&"192.0.2.7:50123".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_peer_is_asked_for_as_much_at_once_as_it_says() {
+        let answers = |token| Peer::new(&address(token), &OURS).unwrap().answers;
+        assert_eq!([0, 1, 7, 16, 128].map(answers), [1, 1, 7, 16, 16]);
+        assert_eq!([256, 1 << 40].map(answers), [1, 1]);
+        assert_eq!(answers(OURS.token()), MAX_OUTSTANDING_READS);
     }
 
     #[test]

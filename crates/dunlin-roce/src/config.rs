@@ -28,6 +28,9 @@ pub struct RoceConfig {
     pub send_buffer_bytes: usize,
     /// Whether packets between two devices of Dunlin go without the invariant CRC: UDP's own checksum guards them.
     pub omit_icrc: bool,
+    /// The queue key of all datagram queue pairs, for peers that cannot be told one, such as rdma-core's `ibv_ud_pingpong`.
+    /// `None`: each has one of its own, by chance.
+    pub queue_key: Option<u32>,
     /// Regions registered at once, at most 65536.
     pub max_regions: usize,
     /// Bytes registered at once.
@@ -37,7 +40,8 @@ pub struct RoceConfig {
 }
 
 impl RoceConfig {
-    /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC` (`yes` or `no`).
+    /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC` (`yes` or `no`),
+    /// `_QUEUE_KEY`.
     ///
     /// # Errors
     /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.
@@ -56,6 +60,7 @@ impl RoceConfig {
         config.local_address = parse("DUNLIN_ROCE_ADDRESS")?;
         config.port = parse("DUNLIN_ROCE_PORT")?.unwrap_or(config.port);
         config.mtu_bytes = parse("DUNLIN_ROCE_MTU")?.unwrap_or(config.mtu_bytes);
+        config.queue_key = parse("DUNLIN_ROCE_QUEUE_KEY")?;
         let omit: Option<String> = parse("DUNLIN_ROCE_OMIT_ICRC")?;
         config.omit_icrc = match omit.as_deref() {
             None | Some("yes") => true,
@@ -81,6 +86,7 @@ impl Default for RoceConfig {
             receive_buffer_bytes: 8 << 20,
             send_buffer_bytes: 4 << 20,
             omit_icrc: true,
+            queue_key: None,
             max_regions: 65536,
             max_registered_bytes: 64 << 30,
             max_queue_pairs: 32768,

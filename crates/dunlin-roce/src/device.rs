@@ -315,7 +315,11 @@ impl Device for RoceDevice {
             }
         };
         let shares_receives = matches!(config.receive_queue, ReceiveQueueConfig::Shared(_));
-        let (queue_key, first_psn) = (random_u32()?, Psn::new(random_u32()?));
+        let queue_key = match self.core().config.queue_key {
+            Some(key) => key,
+            None => random_u32()?,
+        };
+        let first_psn = Psn::new(random_u32()?);
         let make = |number| {
             let parts = Parts {
                 core: Arc::clone(self.core()),

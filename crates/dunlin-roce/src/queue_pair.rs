@@ -10,7 +10,7 @@ use dunlin_verbs::{
     SendRequest, Transport, VerbsError,
 };
 
-use crate::address::{gid, Peer, RoceAddressHandle};
+use crate::address::{gid, Peer, RoceAddressHandle, MAX_OUTSTANDING_READS};
 use crate::engine::{Datagram, Engine, Protocol, Shared};
 use crate::packet::{AtomicTarget, Psn};
 use crate::port::{with_train, Port};
@@ -22,8 +22,6 @@ use crate::sync::{now_ns, random_u32};
 use crate::unreliable::{Receiver, Sender};
 use crate::work::{Bytes, Send};
 
-/// READs and atomics on their way at once, at either end.
-const MAX_OUTSTANDING_READS: usize = 16;
 /// Packets on their way at most, whatever the peer's buffer.
 const MAX_WINDOW_PACKETS: usize = 128;
 /// What the kernel keeps for a packet beside its bytes, roughly.
@@ -126,7 +124,7 @@ impl RoceQueuePair {
                     mtu_bytes: mtu,
                     window_packets: window.clamp(4, MAX_WINDOW_PACKETS) as u32,
                     requests: self.shared.send_requests,
-                    max_outstanding_reads: MAX_OUTSTANDING_READS,
+                    max_outstanding_reads: peer.answers,
                     timeout_ns: attributes.timeout_ns,
                     retry_count: attributes.retry_count,
                     receiver_not_ready_retries: attributes.receiver_not_ready_retries,
@@ -163,6 +161,7 @@ impl RoceQueuePair {
         let shared = &self.shared;
         let mut engine = shared.engine();
         shared.set_state(QueuePairState::Reset);
+        with_train(|train| engine.acknowledge_last(shared, now_ns(), train));
         // Without random numbers the device could not have been opened.
         let psn = Psn::new(random_u32().unwrap_or_default());
         engine.reset(psn);

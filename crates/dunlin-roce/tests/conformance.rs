@@ -1,5 +1,6 @@
 //! The conformance suite on the RoCE device, by IPv4 and by IPv6: over loopback, or where `DUNLIN_ROCE_ADDRESS` names an
-//! address of that family, from there (`netns/run` has both ends in network namespaces of their own).
+//! address of that family, from there (`netns/run` has both ends in network namespaces of their own, and `vm/run` the kernel's
+//! soft-RoCE at the other end).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,12 +18,12 @@ impl Harness for Loopback {
     }
 
     fn open(&self) -> Result<RoceDevice, String> {
+        let chosen = RoceConfig::from_environment().map_err(|error| error.to_string())?;
+        let local = chosen.local_address;
+        let local = local.filter(|address| address.is_ipv4() == self.0.is_ipv4());
         let mut config = RoceConfig::default();
-        let chosen = RoceConfig::from_environment()
-            .map_err(|error| error.to_string())?
-            .local_address
-            .filter(|address| address.is_ipv4() == self.0.is_ipv4());
-        config.local_address = chosen.or(Some(self.0));
+        config.local_address = local.or(Some(self.0));
+        config.port = chosen.port;
         config.omit_icrc = self.1;
         RoceDevice::open(config).map_err(|error| error.to_string())
     }

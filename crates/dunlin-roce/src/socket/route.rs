@@ -121,11 +121,7 @@ pub(crate) fn interface_mtu_bytes(address: Option<IpAddr>) -> usize {
     if address.is_some_and(|address| address.is_loopback()) {
         return loopback;
     }
-    let link_bytes = |name: String| {
-        let text = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu"));
-        let bytes = text.ok().and_then(|text| text.trim().parse().ok());
-        within(bytes.unwrap_or(LEAST_LINK_BYTES))
-    };
+    let link_bytes = |name: String| within(interface_bytes(&name).unwrap_or(LEAST_LINK_BYTES));
     let wanted = |one: &IpAddr| match address {
         Some(address) => *one == address,
         None => !one.is_loopback(),
@@ -135,6 +131,24 @@ pub(crate) fn interface_mtu_bytes(address: Option<IpAddr>) -> usize {
         Some(_) => within(LEAST_LINK_BYTES),
         None => loopback,
     })
+}
+
+/// The MTU of an interface of this network namespace, which may be another one than that of the `/sys` that is mounted.
+fn interface_bytes(name: &str) -> Option<usize> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // SAFETY: an `ifreq` is integers and unions of integers, for which zeros are values.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (place, byte) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    // SAFETY: the descriptor is open, and the request is one of the kind that the call reads and fills.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
+    if result != 0 {
+        return None;
+    }
+    // SAFETY: the call has filled this field.
+    usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 
 /// The names of the interfaces that have such an address.

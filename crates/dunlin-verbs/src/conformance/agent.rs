@@ -63,7 +63,7 @@ impl<D: Device> Agent<D> {
         let done = |numbers: &[u64]| Message::new(Op::Done, numbers);
         let first = command.size(0);
         match command.op {
-            Op::Done | Op::Failed => return Err("not a command".into()),
+            Op::Done | Op::Failed | Op::Abort => return Err("not a command".into()),
             Op::Endpoint => return self.create(command),
             Op::Connect => self.connect(command)?,
             Op::Address => {

@@ -27,6 +27,12 @@ macro_rules! conformance_behaviours {
                 single_grants_suffice,
                 many_reads_at_once,
             }
+            lengths {
+                sends,
+                sends_of_the_peer,
+                writes,
+                reads,
+            }
             ordering {
                 sends_arrive_in_order,
                 write_then_send,

@@ -29,9 +29,11 @@ pub enum Op {
     Poll,
     Watch,
     Watched,
+    /// Without an answer: the process ends as if it had been killed.
+    Abort,
 }
 
-const OPS: [Op; 20] = [
+const OPS: [Op; 21] = [
     Op::Done,
     Op::Failed,
     Op::Endpoint,
@@ -52,6 +54,7 @@ const OPS: [Op; 20] = [
     Op::Poll,
     Op::Watch,
     Op::Watched,
+    Op::Abort,
 ];
 
 /// A command or its answer.

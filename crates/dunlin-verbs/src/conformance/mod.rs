@@ -9,7 +9,8 @@
 //! That makes every behaviour three `#[test]`s: `loopback` (both ends on one open device), `in_process` (on two) and
 //! `between_processes`. The behaviour drives the active end itself and the passive end through a [`Remote`], whose
 //! commands an [`Agent`] carries out: here, or in a child that is the same test executable again, which a prefix to its
-//! command line ([`child_command`]) puts into another network namespace.
+//! command line ([`child_command`]) puts into another network namespace, or, where `DUNLIN_CONFORMANCE_PEER_AT` names one,
+//! in a process of another host, whose device may be of another kind.
 //!
 //! What a device lacks by its own attributes, and a device that is not there, prints `skipped: why` past the capture of
 //! the test runner. Behaviours wait for conditions with a bound of [`PATIENCE`], and never take the passing of time for
@@ -29,6 +30,7 @@ pub mod errors;
 pub mod events;
 mod fixture;
 pub mod inline;
+pub mod lengths;
 pub mod limits;
 mod list;
 pub mod local_protection;
@@ -48,7 +50,7 @@ pub mod state;
 pub use agent::Agent;
 pub use fixture::{pattern, piece, wait, Endpoint, Handle, Options, Piece, Request, PATIENCE};
 pub use message::{Message, Op};
-pub use peer::{child_command, serve, LocalPeer, Peer, ProcessPeer};
+pub use peer::{child_command, serve, HostPeer, LocalPeer, Peer, ProcessPeer};
 pub use remote::{PeerRegion, Remote};
 pub use stage::{Link, Stage};
 

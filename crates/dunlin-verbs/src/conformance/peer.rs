@@ -1,6 +1,7 @@
-//! Who carries out the passive end's commands: this process or a child.
+//! Who carries out the passive end's commands: this process, a child, or a process of another host.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -36,6 +37,10 @@ pub fn child_command(entry: &str) -> Command {
     command.args([entry, "--exact", "--nocapture"]);
     command
 }
+
+/// Names the passive end of `between_processes` on another host, `address:port`, instead of a child. Whoever listens
+/// there starts the test executable for each connection, as [`ProcessPeer`] does: with the connection as standard input.
+const ENVIRONMENT_AT: &str = "DUNLIN_CONFORMANCE_PEER_AT";
 
 /// The passive end of a test.
 pub trait Peer: std::fmt::Debug {
@@ -153,6 +158,74 @@ impl Drop for ProcessPeer {
     }
 }
 
+/// The passive end in a process of another host.
+#[derive(Debug)]
+pub struct HostPeer {
+    // The protocol is that of a child, so the type of its socket is, too.
+    stream: Option<UnixStream>,
+}
+
+impl HostPeer {
+    /// Connects, when [`ENVIRONMENT_AT`] says where to.
+    ///
+    /// # Errors
+    /// Why the other host has no device.
+    ///
+    /// # Panics
+    /// When nobody listens there.
+    pub fn connect() -> Result<Option<Self>, String> {
+        let Ok(address) = std::env::var(ENVIRONMENT_AT) else {
+            return Ok(None);
+        };
+        let stream = TcpStream::connect(address).expect("somebody listens for the passive end");
+        stream.set_nodelay(true).expect("a socket of TCP");
+        let stream = UnixStream::from(OwnedFd::from(stream));
+        stream
+            .set_read_timeout(Some(PATIENCE * 2))
+            .expect("a timeout on the peer's socket");
+        let mut peer = Self {
+            stream: Some(stream),
+        };
+        let hello = peer.answer();
+        if hello.op == Op::Failed {
+            return Err(String::from_utf8_lossy(&hello.bytes).into_owned());
+        }
+        Ok(Some(peer))
+    }
+
+    fn answer(&mut self) -> Message {
+        let stream = self.stream.as_mut().expect("the peer lives");
+        Message::read_from(stream).expect("the peer answers")
+    }
+}
+
+impl Peer for HostPeer {
+    fn call(&mut self, command: Message) -> Message {
+        let stream = self.stream.as_mut().expect("the peer lives");
+        command.write_to(stream).expect("the peer listens");
+        self.answer()
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut stream) = self.stream.take() {
+            let abort = Message::new(Op::Abort, []);
+            abort.write_to(&mut stream).expect("the peer listens");
+            // Its end is the end of the stream.
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    }
+}
+
+impl Drop for HostPeer {
+    fn drop(&mut self) {
+        if let Some(mut stream) = self.stream.take() {
+            // The next test's peer may want what this one's device holds, such as a port.
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    }
+}
+
 /// The child's entry: serves one [`ProcessPeer`] until it hangs up. Returns at once in a process not started for that.
 ///
 /// # Panics
@@ -178,6 +251,7 @@ pub fn serve(harness: &impl Harness) {
         .expect("the parent listens");
     loop {
         match Message::read_from(&mut stream) {
+            Ok(command) if command.op == Op::Abort => std::process::abort(),
             Ok(command) => {
                 if agent.execute(&command).write_to(&mut stream).is_err() {
                     return;

@@ -6,7 +6,8 @@ use crate::{
 };
 
 use super::{
-    wait, Endpoint, Harness, LocalPeer, Mode, Options, Outcome, ProcessPeer, Remote, Skipped,
+    wait, Endpoint, Harness, HostPeer, LocalPeer, Mode, Options, Outcome, ProcessPeer, Remote,
+    Skipped,
 };
 
 /// An endpoint of ours and the peer's at the other end.
@@ -56,10 +57,11 @@ impl<D: Device> Stage<D> {
             Mode::BetweenProcesses => {
                 harness.between_processes()?;
                 let device = harness.open()?;
-                (
-                    device,
-                    Remote::new(Box::new(ProcessPeer::start(peer_module)?)),
-                )
+                let peer = match HostPeer::connect()? {
+                    Some(peer) => Remote::new(Box::new(peer)),
+                    None => Remote::new(Box::new(ProcessPeer::start(peer_module)?)),
+                };
+                (device, peer)
             }
         };
         let domain = device
