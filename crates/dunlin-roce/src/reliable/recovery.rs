@@ -6,8 +6,8 @@ const LEAST_TIMEOUT_NS: u64 = 1_000_000;
 const FIRST_TIMEOUT_NS: u64 = 10_000_000;
 /// The timeout is doubled so often at most.
 const MOST_DOUBLINGS: u32 = 16;
-/// Losses do not make the window smaller than this: with fewer packets on their way hardly one arrives out of order, and
-/// so nobody notices before the timeout that one is missing.
+/// Losses do not make the window smaller than this: with fewer packets on their way hardly one arrives out of order,
+/// and so nobody notices before the timeout that one is missing.
 const LEAST_WINDOW_PACKETS: u32 = 4;
 
 /// The time from a packet to its acknowledgement (RFC 6298).

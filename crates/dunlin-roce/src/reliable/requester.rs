@@ -39,15 +39,15 @@ pub struct RequesterConfig {
     pub requests: usize,
     /// READs and atomics on their way at most: what the peer is willing to keep.
     pub max_outstanding_reads: usize,
-    /// Nanoseconds without progress that count as one retry. Packets are sent again sooner where the measured round trip
-    /// says so.
+    /// Nanoseconds without progress that count as one retry. Packets are sent again sooner where the measured round
+    /// trip says so.
     pub timeout_ns: u64,
     /// How many retries without progress there are before a request fails.
     pub retry_count: u8,
     /// How often a message is offered to a receiver that is not ready; 7 never gives up.
     pub receiver_not_ready_retries: u8,
-    /// Whether an acknowledgement is asked for with each message. Otherwise only with those whose end somebody waits for
-    /// ([`Request::prompt`]) and four times in a window; the peer acknowledges the others by itself, a little later.
+    /// Whether an acknowledgement is asked for with each message. Otherwise only with those whose end somebody waits
+    /// for ([`Request::prompt`]) and four times in a window; the peer acknowledges the others by itself, a little later.
     pub asks_for_each: bool,
 }
 
