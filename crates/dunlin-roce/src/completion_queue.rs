@@ -28,12 +28,6 @@ impl RoceCompletionQueue {
     }
 }
 
-impl Drop for RoceCompletionQueue {
-    fn drop(&mut self) {
-        self.completions.disarm();
-    }
-}
-
 impl CompletionQueue for RoceCompletionQueue {
     #[inline]
     fn poll(&mut self, completions: &mut [Completion]) -> Result<usize, CompletionQueueError> {
@@ -57,6 +51,7 @@ impl CompletionQueue for RoceCompletionQueue {
             });
         }
         self.completions.arm(notify);
+        core.armed.fetch_add(1, Ordering::SeqCst);
         if core.wakes_ns.load(Ordering::SeqCst) == 0 {
             // The device's thread may be leaving the socket to who polls.
             core.call.raise();

@@ -36,24 +36,17 @@ pub(crate) struct Completions {
     capacity: usize,
     overrun: AtomicBool,
     armed: AtomicU32,
-    /// Armed queues of the device: its thread works for them.
-    sleepers: Arc<AtomicUsize>,
     channel: Option<RoceCompletionChannel>,
 }
 
 impl Completions {
-    pub(crate) fn new(
-        capacity: usize,
-        channel: Option<RoceCompletionChannel>,
-        sleepers: Arc<AtomicUsize>,
-    ) -> Self {
+    pub(crate) fn new(capacity: usize, channel: Option<RoceCompletionChannel>) -> Self {
         Self {
             entries: Mutex::new(VecDeque::new()),
             waiting: AtomicUsize::new(0),
             capacity: capacity.max(1),
             overrun: AtomicBool::new(false),
             armed: AtomicU32::new(NOT_ARMED),
-            sleepers,
             channel,
         }
     }
@@ -99,7 +92,6 @@ impl Completions {
 
     fn wake(&self) {
         if self.armed.swap(NOT_ARMED, Ordering::SeqCst) != NOT_ARMED {
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
             if let Some(channel) = &self.channel {
                 channel.wake();
             }
@@ -112,16 +104,7 @@ impl Completions {
             Notify::Next => ARMED_NEXT,
             Notify::Solicited => ARMED_SOLICITED,
         };
-        if self.armed.swap(armed, Ordering::SeqCst) == NOT_ARMED {
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Nobody waits any more.
-    pub(crate) fn disarm(&self) {
-        if self.armed.swap(NOT_ARMED, Ordering::SeqCst) != NOT_ARMED {
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        }
+        self.armed.store(armed, Ordering::SeqCst);
     }
 
     /// Takes as many as there are and fit, and gives their senders' entries back.

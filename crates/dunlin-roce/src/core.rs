@@ -1,8 +1,8 @@
 //! What all objects of one device share.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{AsyncEvent, VerbsError};
@@ -28,8 +28,8 @@ pub(crate) struct Core {
     pub(crate) socket: Socket,
     pub(crate) regions: RegionTable,
     timers: Timers,
-    /// Completion queues that somebody sleeps for.
-    pub(crate) sleepers: Arc<AtomicUsize>,
+    /// How often somebody has asked to be woken.
+    pub(crate) armed: AtomicU64,
     /// Raised to have the device's thread look around.
     pub(crate) call: Event,
     /// When that thread wakes by itself; zero while it is awake, and while others keep the time.
@@ -45,7 +45,7 @@ impl Core {
             socket: Socket::bind(&config)?,
             regions: RegionTable::new(config.max_regions, config.max_registered_bytes),
             timers: Timers::new(),
-            sleepers: Arc::new(AtomicUsize::new(0)),
+            armed: AtomicU64::new(0),
             call: Event::new().map_err(system::<Errno>("eventfd of the device"))?,
             wakes_ns: AtomicU64::new(0),
             events: Mutex::new(VecDeque::new()),

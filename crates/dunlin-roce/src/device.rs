@@ -282,8 +282,7 @@ impl Device for RoceDevice {
         let core = self.core();
         core.made_in.check()?;
         within("max_completions", entries, MAX_COMPLETIONS)?;
-        let sleepers = Arc::clone(&core.sleepers);
-        let completions = Completions::new(entries, channel.cloned(), sleepers);
+        let completions = Completions::new(entries, channel.cloned());
         Ok(RoceCompletionQueue::new(&self.handle.port, completions))
     }
 

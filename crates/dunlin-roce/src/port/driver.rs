@@ -63,6 +63,9 @@ fn run(port: &Port, stop: &AtomicBool) {
     let core = &port.core;
     let (mut polls, mut since_ns) = (port.polls(), now_ns());
     while !stop.load(Ordering::SeqCst) {
+        // Before anything is decided: what woke us may be for somebody who sleeps.
+        let armed = core.armed.load(Ordering::SeqCst);
+        port.look_for_all();
         let now_ns = now_ns();
         let looks = port.polls().wrapping_sub(polls);
         let passed_ns = now_ns - since_ns;
@@ -72,18 +75,20 @@ fn run(port: &Port, stop: &AtomicBool) {
         }
         if is_attended {
             // Who polls takes the packets of those who sleep, too, and keeps the time. Who goes to sleep raises the
-            // event: it may have been the only one.
+            // event from now on: it may have been the only one. Who has just done so did not.
             core.wakes_ns.store(0, Ordering::SeqCst);
-            wait(
-                &mut [PollFd::new(&core.call, PollFlags::IN)],
-                Some(ATTENDED),
-            );
-            if core.call.consume().unwrap_or(false) {
+            let slept = core.armed.load(Ordering::SeqCst) != armed;
+            if !slept {
+                wait(
+                    &mut [PollFd::new(&core.call, PollFlags::IN)],
+                    Some(ATTENDED),
+                );
+            }
+            if core.call.consume().unwrap_or(false) || slept {
                 (polls, since_ns) = (port.polls(), crate::sync::now_ns());
             }
             continue;
         }
-        port.look_for_all();
         // What is set from now on and comes earlier than what is seen here raises the event.
         core.wakes_ns.store(u64::MAX, Ordering::SeqCst);
         let next_ns = core.timers().next_ns();
