@@ -166,7 +166,7 @@ pub struct HostPeer {
 }
 
 impl HostPeer {
-    /// Connects, when [`ENVIRONMENT_AT`] says where to.
+    /// Connects, when `DUNLIN_CONFORMANCE_PEER_AT` says where to.
     ///
     /// # Errors
     /// Why the other host has no device.
