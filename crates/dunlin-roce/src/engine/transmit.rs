@@ -233,14 +233,15 @@ impl Engine {
         };
         let failed =
             requester.is_failed() || responder.is_failed() && responder.poll_transmit().is_none();
+        if failed {
+            // The state first: who has the completion of a failure may ask for it.
+            return self.enter_error(shared);
+        }
         while let Some(finished) = requester.poll_finished() {
             if let Some(send) = self.sends.pop_front() {
                 self.ended += 1;
                 shared.complete_send(&send, finished.status, self.ended as u32);
             }
-        }
-        if failed {
-            self.enter_error(shared);
         }
     }
 
