@@ -129,57 +129,66 @@ impl Look {
 }
 
 fn look(setting: &Setting) -> io::Result<Look> {
-    if setting.device == "roce" {
-        return look_at_udp(setting);
-    }
-    let size = setting.size.max(1) as f64;
-    let round_trip_ns = ring::round_trip(LIMIT_SLICE).p50.max(1) as f64;
-    let bytes_per_s = copy::hot(setting.size, LIMIT_SLICE)?;
-    let handed_over_bytes_per_s = copy::handed_over(setting.size, LIMIT_SLICE)?;
-    let mut rate_per_s = ring::pipelined(setting.outstanding, LIMIT_SLICE);
-    let mut latency_ns = round_trip_ns;
-    if setting.size > SLOT_BYTES {
-        rate_per_s = rate_per_s.min(bytes_per_s / size);
-        latency_ns += size / bytes_per_s * 1e9;
-    }
-    if setting.outstanding > 1 {
-        latency_ns = setting.outstanding as f64 / rate_per_s * 1e9;
-    }
-    Ok(Look {
-        bounds: Bounds {
-            latency_ns,
-            rate_per_s,
-            bytes_per_s,
-            handed_over_bytes_per_s,
-        },
-        round_trip_ns,
-    })
+    let bare = if setting.device == "roce" {
+        Bare::of_udp(setting)?
+    } else {
+        Bare::of_memory(setting)?
+    };
+    Ok(bare.look(setting))
 }
 
-/// What a UDP socket does with the same: its round trip with a system call for each datagram, its rate and bandwidth with
-/// the kernel's segmentation and its reverse. With more than one outstanding the latency is made of the rate, as above.
-fn look_at_udp(setting: &Setting) -> io::Result<Look> {
-    let round_trip_ns = udp::round_trip(LIMIT_SLICE)?.p50.max(1) as f64;
-    let bytes_per_s = udp::one_way_bytes_per_s(UDP_SEGMENT_BYTES, LIMIT_SLICE)?;
-    let mut rate_per_s = udp::offloaded(setting.outstanding, LIMIT_SLICE)?;
-    let mut latency_ns = round_trip_ns;
-    let size = setting.size as f64;
-    if setting.size > SLOT_BYTES {
-        rate_per_s = rate_per_s.min(bytes_per_s / size);
-        latency_ns += size / bytes_per_s * 1e9;
+/// What was measured of the bare machine.
+struct Bare {
+    round_trip_ns: f64,
+    /// Messages of a slot's bytes.
+    rate_per_s: f64,
+    bytes_per_s: f64,
+    handed_over_bytes_per_s: f64,
+}
+
+impl Bare {
+    /// Of the bare ring and of copies.
+    fn of_memory(setting: &Setting) -> io::Result<Self> {
+        Ok(Self {
+            round_trip_ns: ring::round_trip(LIMIT_SLICE).p50.max(1) as f64,
+            bytes_per_s: copy::hot(setting.size, LIMIT_SLICE)?,
+            handed_over_bytes_per_s: copy::handed_over(setting.size, LIMIT_SLICE)?,
+            rate_per_s: ring::pipelined(setting.outstanding, LIMIT_SLICE),
+        })
     }
-    if setting.outstanding > 1 {
-        latency_ns = setting.outstanding as f64 / rate_per_s * 1e9;
-    }
-    Ok(Look {
-        bounds: Bounds {
-            latency_ns,
-            rate_per_s,
-            bytes_per_s,
+
+    /// Of UDP sockets: the round trip with a system call for each datagram, rate and bandwidth with the kernel's
+    /// segmentation and its reverse.
+    fn of_udp(setting: &Setting) -> io::Result<Self> {
+        Ok(Self {
+            round_trip_ns: udp::round_trip(LIMIT_SLICE)?.p50.max(1) as f64,
+            bytes_per_s: udp::one_way_bytes_per_s(UDP_SEGMENT_BYTES, LIMIT_SLICE)?,
             handed_over_bytes_per_s: tcp::one_way_bytes_per_s(LIMIT_SLICE)?,
-        },
-        round_trip_ns,
-    })
+            rate_per_s: udp::offloaded(setting.outstanding, LIMIT_SLICE)?,
+        })
+    }
+
+    fn look(&self, setting: &Setting) -> Look {
+        let size = setting.size.max(1) as f64;
+        let mut rate_per_s = self.rate_per_s;
+        let mut latency_ns = self.round_trip_ns;
+        if setting.size > SLOT_BYTES {
+            rate_per_s = rate_per_s.min(self.bytes_per_s / size);
+            latency_ns += size / self.bytes_per_s * 1e9;
+        }
+        if setting.outstanding > 1 {
+            latency_ns = setting.outstanding as f64 / rate_per_s * 1e9;
+        }
+        Look {
+            bounds: Bounds {
+                latency_ns,
+                rate_per_s,
+                bytes_per_s: self.bytes_per_s,
+                handed_over_bytes_per_s: self.handed_over_bytes_per_s,
+            },
+            round_trip_ns: self.round_trip_ns,
+        }
+    }
 }
 
 /// Measures limit, command, limit, command, ... limit for `duration` (at least three commands).

@@ -15,8 +15,8 @@ use crate::output;
 #[command(after_help = "\
 Nothing that `doctor` finds missing is needed to run: Dunlin works without RDMA hardware, huge pages\n\
 or privileges. What is missing makes it slower, or leaves a device out. With an address it also asks the\n\
-server there which device a connection would use, and why; a server that cannot be used is a finding too,\n\
-and ends with exit code 1.\n\n\
+server there which device a connection would use, and why, and over UDP whether datagrams come through; a\n\
+server that cannot be used is a finding too, and ends with exit code 1.\n\n\
 Examples:\n  \
   dunlin doctor\n  \
   dunlin doctor dunlin://127.0.0.1:7400\n  \

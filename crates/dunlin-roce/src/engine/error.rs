@@ -15,14 +15,9 @@ impl Engine {
         }
         if let Protocol::Reliable { requester, .. } = &mut self.protocol {
             requester.fail(CompletionStatus::Flushed);
-            // Those that ended before have the status that they ended with.
-            while let Some(finished) = requester.poll_finished() {
-                if let Some(send) = self.sends.pop_front() {
-                    self.ended += 1;
-                    shared.complete_send(&send, finished.status, self.ended as u32);
-                }
-            }
         }
+        // Those that ended before have the status that they ended with.
+        self.report_finished(shared);
         self.protocol = Protocol::None;
         self.held_back.clear();
         self.flush(shared);

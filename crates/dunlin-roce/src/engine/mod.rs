@@ -133,6 +133,16 @@ impl Engine {
         }
     }
 
+    /// Ends the sends that the requester has finished, each as it says.
+    fn report_finished(&mut self, shared: &Shared) {
+        while let Protocol::Reliable { requester, .. } = &mut self.protocol {
+            let Some(finished) = requester.poll_finished() else {
+                return;
+            };
+            self.end_send(shared, finished.status);
+        }
+    }
+
     /// Forgets everything, for a queue pair that is reset. Says how many sends there have been.
     pub(crate) fn reset(&mut self, first_psn: Psn) -> u64 {
         let ended = self.ended + self.sends.len() as u64;

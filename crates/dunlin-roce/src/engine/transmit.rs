@@ -1,5 +1,6 @@
 //! What happens to a queue pair from outside: packets, time, and the wish to send.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use dunlin_verbs::{Access, CompletionStatus, QueuePairState};
@@ -7,7 +8,9 @@ use dunlin_verbs::{Access, CompletionStatus, QueuePairState};
 use super::target::granted;
 use super::{Engine, Protocol, Shared};
 use crate::packet::{Header, Service};
-use crate::socket::{Count, Train};
+use crate::reliable::{Responder, Transmit};
+use crate::socket::{Count, Path, Socket, Train};
+use crate::work::{Gone, Send};
 
 /// How long an acknowledgement waits for a packet that it can go out with, in nanoseconds: about what a server takes to
 /// answer a request. It saves one system call in two of a ping-pong.
@@ -117,7 +120,7 @@ impl Engine {
             return false;
         };
         let access = self.access;
-        let respond = |responder: &mut crate::reliable::Responder, train: &mut Train| {
+        let respond = |responder: &mut Responder, train: &mut Train| {
             let Some(response) = responder.poll_transmit() else {
                 return false;
             };
@@ -174,19 +177,7 @@ impl Engine {
         ) && !socket.has_backlog()
         {
             while let Some(transmit) = requester.poll_transmit(now_ns) {
-                let index = (transmit.id - self.ended) as usize;
-                let mut gathered = Ok(());
-                train.add(
-                    socket,
-                    &path,
-                    &transmit.header,
-                    transmit.bytes as usize,
-                    |place| {
-                        gathered = self.sends[index]
-                            .bytes
-                            .gather(transmit.offset as usize, place);
-                    },
-                );
+                let gathered = add_packet(train, socket, &path, &self.sends, self.ended, &transmit);
                 sent = true;
                 if gathered.is_err() {
                     requester.fail(CompletionStatus::LocalProtection);
@@ -227,7 +218,7 @@ impl Engine {
         let Protocol::Reliable {
             requester,
             responder,
-        } = &mut self.protocol
+        } = &self.protocol
         else {
             return;
         };
@@ -237,12 +228,7 @@ impl Engine {
             // The state first: who has the completion of a failure may ask for it.
             return self.enter_error(shared);
         }
-        while let Some(finished) = requester.poll_finished() {
-            if let Some(send) = self.sends.pop_front() {
-                self.ended += 1;
-                shared.complete_send(&send, finished.status, self.ended as u32);
-            }
-        }
+        self.report_finished(shared);
     }
 
     fn transmit_unreliable(&mut self, shared: &Shared, train: &mut Train) {
@@ -260,19 +246,7 @@ impl Engine {
             let Some((transmit, last)) = sender.poll_transmit() else {
                 return;
             };
-            let mut gathered = Ok(());
-            let index = (transmit.id - self.ended) as usize;
-            train.add(
-                socket,
-                &path,
-                &transmit.header,
-                transmit.bytes as usize,
-                |place| {
-                    gathered = self.sends[index]
-                        .bytes
-                        .gather(transmit.offset as usize, place);
-                },
-            );
+            let gathered = add_packet(train, socket, &path, &self.sends, self.ended, &transmit);
             if gathered.is_err() {
                 self.end_send(shared, CompletionStatus::LocalProtection);
                 return self.enter_error(shared);
@@ -306,4 +280,23 @@ impl Engine {
             shared.core.set_timer(next_ns, shared.number);
         }
     }
+}
+
+/// Adds a packet of a request to a train, with the bytes of the posted send that it is of. `ended`: how many sends have
+/// ended before the first of `sends`.
+fn add_packet(
+    train: &mut Train,
+    socket: &Socket,
+    path: &Path,
+    sends: &VecDeque<Send>,
+    ended: u64,
+    transmit: &Transmit,
+) -> Result<(), Gone> {
+    let send = &sends[(transmit.id - ended) as usize];
+    let mut gathered = Ok(());
+    let bytes = transmit.bytes as usize;
+    train.add(socket, path, &transmit.header, bytes, |place| {
+        gathered = send.bytes.gather(transmit.offset as usize, place);
+    });
+    gathered
 }

@@ -57,7 +57,7 @@ pub(crate) struct Port {
 #[derive(Debug)]
 struct Inbound {
     buffer: ReceiveBuffer,
-    /// Queue pairs that got packets in this look, each once.
+    /// Queue pairs that got packets of this train, in the order of its runs.
     touched: Vec<Arc<Shared>>,
 }
 
