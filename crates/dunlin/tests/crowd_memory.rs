@@ -6,13 +6,9 @@ mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
 
-use common::{eventually, serve_echo, ECHO};
+use common::{eventually, number, resident_kib, serve_echo, status, ECHO};
 use dunlin::{Client, Pipeline, Preset};
 use process::{listen, role, say, Other};
-
-fn number(variable: &str, usual: usize) -> usize {
-    std::env::var(variable).map_or(usual, |text| text.parse().unwrap())
-}
 
 /// What this process has now.
 #[derive(Clone, Copy, Debug)]
@@ -24,15 +20,10 @@ struct Belongings {
 
 impl Belongings {
     fn now() -> Self {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let field = |name: &str| -> usize {
-            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-            line.split_whitespace().nth(1).unwrap().parse().unwrap()
-        };
         Self {
-            resident_kib: field("VmRSS:"),
+            resident_kib: resident_kib(),
             files: std::fs::read_dir("/proc/self/fd").unwrap().count(),
-            threads: field("Threads:"),
+            threads: status("Threads:"),
         }
     }
 }

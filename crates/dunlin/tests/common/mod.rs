@@ -43,3 +43,20 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
+
+/// A variable of the environment that sizes a test, or what is usual.
+pub(crate) fn number(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).map_or(usual, |text| text.parse().unwrap())
+}
+
+/// A line of `/proc/self/status` that has one number.
+pub(crate) fn status(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Memory of this process that is in use.
+pub(crate) fn resident_kib() -> usize {
+    status("VmRSS:")
+}
