@@ -24,7 +24,7 @@ use crate::port::{Driver, Port, MAX_QUEUE_PAIRS};
 use crate::queue_pair::{Limits, RoceQueuePair};
 use crate::region::RoceRegion;
 use crate::shared_receive::RoceSharedReceiveQueue;
-use crate::socket::{interface_mtu_bytes, Count, Route};
+use crate::socket::{interface_mtu_bytes, Count, Route, COUNTS};
 use crate::sync::random_u32;
 use crate::work::ReceiveQueue;
 
@@ -227,6 +227,11 @@ impl Device for RoceDevice {
 
     fn attributes(&self) -> &DeviceAttributes {
         &self.attributes
+    }
+
+    fn packet_counts(&self) -> Vec<(&'static str, u64)> {
+        let all = COUNTS.iter();
+        all.map(|&what| (what.name(), self.count(what))).collect()
     }
 
     fn create_protection_domain(&self) -> Result<RoceProtectionDomain, VerbsError> {

@@ -105,6 +105,12 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         })
     }
 
+    /// How often something happened to packets since the device was opened, by name: what was dropped and why, what was
+    /// sent again. Empty for a device that does not see packets, or does not count them.
+    fn packet_counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// A channel for completion events.
     ///
     /// # Errors

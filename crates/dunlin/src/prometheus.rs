@@ -162,6 +162,19 @@ fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result
             devices().map(|(label, device)| (label, ConstCounter::new(read(&device.statistics))));
         samples.family(name, help, values)?;
     }
+    samples.family(
+        "dunlin_device_packets",
+        "Packets that the device dropped, by reason, and those that it sent again",
+        figures.devices.iter().flat_map(|device| {
+            device.packets.iter().map(|(event, count)| {
+                let device = ("device", device.name.clone());
+                (
+                    [device, ("event", event.clone())],
+                    ConstCounter::new(*count),
+                )
+            })
+        }),
+    )?;
     let counts = figures.handshakes.by_name().into_iter();
     samples.family(
         "dunlin_server_handshakes",

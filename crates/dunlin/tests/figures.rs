@@ -94,3 +94,50 @@ fn the_id_of_the_figures_is_the_servers_own() {
         "{refused}"
     );
 }
+
+/// What no connection asked for is counted by its reason, where a client, and whoever runs the server, can see it.
+#[test]
+fn what_a_device_drops_is_seen() {
+    let server = server().device("roce").serve().unwrap();
+    let client = Client::builder().device("roce");
+    let client = client.connect(&server.address().to_string()).unwrap();
+    let strangers = || {
+        let figures = client.server_figures().unwrap();
+        assert_eq!(figures.devices.len(), 1);
+        let counts = &figures.devices[0].packets;
+        counts.iter().find(|(name, _)| name == "bad_crc").unwrap().1
+    };
+    assert_eq!(strangers(), 0, "{:?}", udp_ports());
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let ports = udp_ports();
+    assert!(!ports.is_empty());
+    for port in ports {
+        stranger.send_to(b"no packet", ("127.0.0.1", port)).unwrap();
+    }
+    eventually("it is counted", || strangers() > 0);
+}
+
+/// The UDP ports of this process that are not bound to one address: those of the device.
+fn udp_ports() -> Vec<u16> {
+    let mine: Vec<String> = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|file| std::fs::read_link(file.unwrap().path()).ok())
+        .map(|target| target.to_string_lossy().into_owned())
+        .collect();
+    let tables = ["/proc/net/udp", "/proc/net/udp6"]
+        .map(|table| std::fs::read_to_string(table).unwrap_or_default());
+    let sockets = tables
+        .iter()
+        .flat_map(|table| table.lines().skip(1))
+        .map(|line| line.split_whitespace().collect());
+    sockets
+        .filter(|fields: &Vec<&str>| mine.contains(&format!("socket:[{}]", fields[9])))
+        .filter_map(|fields| {
+            fields[1]
+                .rsplit_once(':')
+                .map(|(address, port)| (address.to_owned(), port.to_owned()))
+        })
+        .filter(|(address, _)| address.bytes().all(|digit| digit == b'0'))
+        .map(|(_, port)| u16::from_str_radix(&port, 16).unwrap())
+        .collect()
+}

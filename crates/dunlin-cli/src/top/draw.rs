@@ -12,19 +12,26 @@ use super::{uptime, ClientView, DeviceView, SenderView, View};
 use crate::output::{bytes, rate};
 
 /// Columns of the devices.
-pub const DEVICE_HEADER: [&str; 6] = [
+pub const DEVICE_HEADER: [&str; 8] = [
     "device",
     "connections",
     "rate",
     "requests",
     "closed",
     "violations",
+    "dropped",
+    "sent again",
 ];
 /// Columns of the senders.
 pub const SENDER_HEADER: [&str; 5] = ["sender", "active lanes", "credits", "degree", "state"];
 
 /// A row of the devices.
-pub fn device_cells(device: &DeviceView) -> [String; 6] {
+pub fn device_cells(device: &DeviceView) -> [String; 8] {
+    // A stranger may have written any numbers.
+    let sum = |again: bool| {
+        let these = (device.packets.iter()).filter(|(name, _)| (name == "retransmission") == again);
+        these.fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
+    };
     [
         device.name.clone(),
         device.connections.to_string(),
@@ -32,6 +39,8 @@ pub fn device_cells(device: &DeviceView) -> [String; 6] {
         device.requests.to_string(),
         device.closed.to_string(),
         device.violations.to_string(),
+        sum(false).to_string(),
+        sum(true).to_string(),
     ]
 }
 
@@ -99,7 +108,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, rates: &VecDeque<u64>, screen: &
         .devices
         .iter()
         .map(|device| Row::new(device_cells(device)));
-    let widths = [14, 12, 12, 14, 10, 10].map(Constraint::Length);
+    let widths = [14, 12, 12, 14, 10, 10, 10, 10].map(Constraint::Length);
     frame.render_widget(grid(cells, widths, DEVICE_HEADER, "devices".into()), middle);
     draw_senders(frame, below, view, screen.scrolled);
     let cells = view

@@ -56,6 +56,8 @@ pub struct DeviceView {
     pub closed: u64,
     /// Of these, for breaking the protocol.
     pub violations: u64,
+    /// What the device counted of packets; what never happened is left out.
+    pub packets: Vec<(String, u64)>,
 }
 
 /// A client that counts credits.
@@ -140,6 +142,10 @@ fn view(address: &str, last: &ServerFigures, now: &ServerFigures, elapsed: Durat
             requests: device.statistics.requests,
             closed: device.statistics.closed,
             violations: device.statistics.violations,
+            packets: (device.packets.iter())
+                .filter(|(_, count)| *count > 0)
+                .cloned()
+                .collect(),
         }
     });
     let mut senders: Vec<_> = now.senders.iter().map(sender).collect();

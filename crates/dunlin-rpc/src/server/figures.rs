@@ -22,7 +22,7 @@ use crate::HandlerId;
 pub const FIGURES: HandlerId = HandlerId::MAX;
 
 /// The first byte of an answer. A client that knows another version says so instead of guessing.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Live figures of a server. Counters begin at zero when the server does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +58,9 @@ pub struct DeviceFigures {
     pub connections: usize,
     /// What was counted there.
     pub statistics: ServerStatistics,
+    /// What the device counted of packets since it was opened, by name: drops, and `retransmission`. Empty where it counts
+    /// none.
+    pub packets: Vec<(String, u64)>,
 }
 
 impl ServerFigures {
@@ -150,6 +153,9 @@ impl ServerObserver {
                 name: name.clone(),
                 connections: service.connections(),
                 statistics,
+                packets: (service.packet_counts().into_iter())
+                    .map(|(name, count)| (name.to_owned(), count))
+                    .collect(),
             });
         }
         Some(figures)
@@ -192,7 +198,7 @@ mod tests {
         bytes[0] = 9;
         let words = ServerFigures::decode(&bytes).unwrap_err();
         assert!(
-            words.contains("version 9") && words.contains("version 1"),
+            words.contains("version 9") && words.contains("version 2"),
             "{words}"
         );
     }

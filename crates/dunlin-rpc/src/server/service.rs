@@ -67,6 +67,8 @@ pub(crate) trait Service: Send + Sync {
     fn connections(&self) -> usize;
     /// Adds this service's counters.
     fn count(&self, sum: &mut ServerStatistics);
+    /// What the device counted of packets ([`Device::packet_counts`]).
+    fn packet_counts(&self) -> Vec<(&'static str, u64)>;
     /// Takes no new requests; the threads end when what was taken is answered.
     fn drain(&self);
     /// Whether all pollers have ended.
@@ -121,6 +123,10 @@ impl<D: Device> DeviceService<D> {
 }
 
 impl<D: Device> Service for DeviceService<D> {
+    fn packet_counts(&self) -> Vec<(&'static str, u64)> {
+        self.rings.device.packet_counts()
+    }
+
     fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError> {
         self.rings.device.confirm_peer(peer, CONFIRMING)
     }
