@@ -97,6 +97,24 @@ pub struct NoCommonDevice {
 
 impl std::error::Error for NoCommonDevice {}
 
+impl NoCommonDevice {
+    /// Why nothing was chosen, without the lists and the advice that [`fmt::Display`] adds.
+    pub fn reason(&self) -> String {
+        let has = |side: &[Capability], asked: &str| side.iter().any(|one| fits(one, asked));
+        let shares_kind = |asked: &str| self.server.iter().any(|one| one.kind() == kind(asked));
+        match &self.asked {
+            Some(asked) if !has(&self.client, asked) => {
+                format!("the client does not have the device `{asked}`")
+            }
+            Some(asked) if !shares_kind(asked) => {
+                format!("the server does not have the device `{asked}`")
+            }
+            Some(asked) => format!("the device `{asked}` does not reach from client to server"),
+            None => "client and server share no device that reaches from one to the other".into(),
+        }
+    }
+}
+
 /// Names of devices, in a sentence.
 struct Names<'a>(&'a [Capability]);
 
@@ -120,24 +138,7 @@ impl fmt::Display for Names<'_> {
 impl fmt::Display for NoCommonDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (client, server) = (Names(&self.client), Names(&self.server));
-        let has = |side: &[Capability], asked: &str| side.iter().any(|one| fits(one, asked));
-        let shares_kind = |asked: &str| self.server.iter().any(|one| one.kind() == kind(asked));
-        match &self.asked {
-            Some(asked) if !has(&self.client, asked) => {
-                write!(f, "the client does not have the device `{asked}`")?;
-            }
-            Some(asked) if !shares_kind(asked) => {
-                write!(f, "the server does not have the device `{asked}`")?;
-            }
-            Some(asked) => write!(
-                f,
-                "the device `{asked}` does not reach from client to server"
-            )?,
-            None => write!(
-                f,
-                "client and server share no device that reaches from one to the other"
-            )?,
-        }
+        f.write_str(&self.reason())?;
         write!(
             f,
             "; devices of the client: {client}; of the server: {server}. "

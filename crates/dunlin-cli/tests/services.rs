@@ -150,20 +150,39 @@ fn a_wrong_secret_is_said_and_harms_nobody_else() {
 fn doctor_says_what_a_connection_would_use() {
     let server = Serving::start("echo", &[]);
     let address = server.address().to_string();
-    let found = |more: &[&str], code: i32| {
+    let all = |more: &[&str], code: i32| {
         let output = dunlin(&[&["doctor", &address, "--json"], more].concat());
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         let examined = object(&output);
         let findings = examined["findings"].as_array().expect("findings").clone();
         assert!(findings.iter().any(|finding| finding["name"] == "devices"));
-        let mut last = findings.into_iter();
-        let connection = last.find(|finding| finding["name"] == "connection");
+        findings
+    };
+    let found = |more: &[&str], code: i32| {
+        let mut findings = all(more, code).into_iter();
+        let connection = findings.find(|finding| finding["name"] == "connection");
         connection.expect("a finding about the connection")
+    };
+    let others = |more: &[&str]| -> Vec<String> {
+        let findings = all(more, 0).into_iter();
+        let others = findings.filter(|finding| finding["name"] == "other device");
+        others.map(|finding| finding["found"].to_string()).collect()
     };
     let finding = found(&[], 0);
     assert_eq!(finding["state"], "ok", "{finding}");
     let words = finding["found"].as_str().expect("words");
     assert!(words.contains("over shm (same host"), "{words}");
+    let of = |others: &[String], what: &str| others.iter().any(|words| words.contains(what));
+    let words = others(&[]);
+    assert!(of(&words, "roce: reaches the server, too"), "{words:?}");
+    let words = others(&["--device", "roce"]);
+    assert!(of(&words, "shm: reaches the server, too"), "{words:?}");
+    let finding = found(&["--device", "roce"], 0);
+    let words = finding["found"].as_str().expect("words");
+    assert!(
+        words.contains("MTU") && words.contains("datagrams come through"),
+        "{words}"
+    );
     let finding = found(&["--device", "ibv:no-such-nic"], 1);
     assert_eq!(finding["state"], "missing", "{finding}");
     server.stop();

@@ -1,6 +1,6 @@
 //! Queue pairs, as their owners hold them: states, and posting.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -437,6 +437,15 @@ impl QueuePair for RoceQueuePair {
                 shared.engine().enter_error(&shared);
             }
         }))
+    }
+
+    fn datagram_path(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let Path { local, peer } = self.shared.engine().path?;
+        let port = self.port.core.socket.port();
+        Some((
+            SocketAddr::new(local, port),
+            SocketAddr::new(peer.address, peer.port),
+        ))
     }
 
     fn to_reset(&mut self) {

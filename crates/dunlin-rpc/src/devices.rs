@@ -154,8 +154,9 @@ pub fn chosen(name: &str) -> Option<String> {
         let device = udp(Route::default()).ok()?;
         let buffer = device.receive_buffer_bytes() >> 10;
         return Some(format!(
-            "UDP port {}, {buffer} KiB of receive buffer",
-            device.port()
+            "UDP port {}, MTU {} bytes at most, {buffer} KiB of receive buffer",
+            device.port(),
+            device.attributes().mtu_bytes
         ));
     }
     let open = nics();

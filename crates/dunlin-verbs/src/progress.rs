@@ -75,7 +75,10 @@ mod tests {
         // Other tests of this process wait as well, and who lets a device work holds it for that moment.
         let start = Instant::now();
         while weak.strong_count() > 0 {
-            assert!(start.elapsed() < Duration::from_secs(10), "the list keeps a device alive");
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "the list keeps a device alive"
+            );
             thread::idle(Duration::ZERO, false);
         }
     }

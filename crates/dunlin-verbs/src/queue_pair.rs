@@ -1,5 +1,7 @@
 //! Queue pairs and shared receive queues.
 
+use std::net::SocketAddr;
+
 use crate::error::{PostError, VerbsError};
 use crate::mapped::PeerMemory;
 use crate::memory::{Access, Region, RemoteAddress};
@@ -205,6 +207,12 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     /// peer: for whoever has to end a queue pair whose owner is stuck. It holds nothing of the queue pair, and does
     /// nothing once that is gone. `None`: the device has no such thing.
     fn aborter(&self) -> Option<Aborter> {
+        None
+    }
+
+    /// The two UDP addresses between which the packets of a connected queue pair go, this side's first: what a user
+    /// needs to find the firewall that drops them. `None`: it has no peer, or its packets are not datagrams of this host.
+    fn datagram_path(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }
 

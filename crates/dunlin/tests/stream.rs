@@ -54,6 +54,29 @@ fn run_to_end(mut command: Command) -> String {
 }
 
 #[test]
+fn grpc_by_tonic_between_two_processes_on_every_device() {
+    let mut server = example("grpc");
+    server
+        .args(["serve", ANYWHERE, "127.0.0.1:0"])
+        .stdout(Stdio::piped());
+    let mut server = Served(server.spawn().expect("`cargo test` builds the examples"));
+    let mut line = String::new();
+    let mut output = BufReader::new(server.0.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [.., rings, tcp] = words[..] else {
+        panic!("{line}");
+    };
+    for device in ["shm", "roce"] {
+        let mut client = example("grpc");
+        client.args(["call", rings, tcp, "640", device]);
+        let said = run_to_end(client);
+        assert_eq!(said.matches(&format!("{device}: ")).count(), 2, "{said}");
+        assert_eq!(said.matches("tcp: ").count(), 2, "{said}");
+    }
+}
+
+#[test]
 fn http_between_two_processes_that_know_an_address() {
     let mut server = example("http");
     server.args(["serve", ANYWHERE]).stdout(Stdio::piped());

@@ -15,8 +15,8 @@ use crate::output;
 #[command(after_help = "\
 Nothing that `doctor` finds missing is needed to run: Dunlin works without RDMA hardware, huge pages\n\
 or privileges. What is missing makes it slower, or leaves a device out. With an address it also asks the\n\
-server there which device a connection would use, and why, and over UDP whether datagrams come through; a\n\
-server that cannot be used is a finding too, and ends with exit code 1.\n\n\
+server there which device a connection would use, and why, why not the others that this host has, and over UDP\n\
+whether datagrams come through; a server that cannot be used is a finding too, and ends with exit code 1.\n\n\
 Examples:\n  \
   dunlin doctor\n  \
   dunlin doctor dunlin://127.0.0.1:7400\n  \
@@ -47,12 +47,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(address) = &args.address {
         let secret = args.secret_file.as_ref().map(read_secret).transpose()?;
         let device = args.device.as_deref();
-        let finding = connection::connection(address, device, secret);
-        if finding.state == State::Missing {
+        let about = connection::connection(address, device, secret);
+        if let Some(finding) = about.iter().find(|one| one.state == State::Missing) {
             let words = format!("no way to {address}: {}", finding.found);
             way = Err(Failure::new(words));
         }
-        findings.push(finding);
+        findings.extend(about);
     }
     if args.json {
         output::print_json(&Examined { findings })?;

@@ -9,6 +9,7 @@ use super::Finding;
 
 const DEVICES: &str = "devices";
 const CONNECTION: &str = "connection";
+const OTHER: &str = "other device";
 /// How long datagrams may take: longer than all repetitions of one.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -32,39 +33,68 @@ pub fn devices() -> Vec<Finding> {
         .collect()
 }
 
-/// What a client of `address` would use; asks the server and opens nothing.
-pub fn connection(address: &Address, device: Option<&str>, secret: Option<Secret>) -> Finding {
+/// What a client of `address` would use, and why not the other devices of this host; asks the server and opens nothing,
+/// but for the one call that shows whether datagrams come through.
+pub fn connection(address: &Address, device: Option<&str>, secret: Option<Secret>) -> Vec<Finding> {
     let capabilities = match dunlin_rpc::offered(address) {
         Ok(capabilities) => capabilities,
         Err(error) => {
-            return Finding::missing(
-                CONNECTION,
-                format!("this host cannot be told from others: {error}"),
-                "mount /proc",
-            )
+            let found = format!("this host cannot be told from others: {error}");
+            return vec![Finding::missing(CONNECTION, found, "mount /proc")];
         }
     };
-    let again = secret.clone();
-    let config = DialConfig {
+    let mut config = DialConfig {
         secret,
         capabilities,
         device: device.map(str::to_owned),
         ..DialConfig::default()
     };
-    match dial(address, &config) {
+    let (chosen, finding) = match dial(address, &config) {
         Ok(dialed) => {
-            let device = dialed.device();
-            let chosen = dunlin_rpc::chosen(device).map_or(String::new(), |on| format!("; {on}"));
+            let device = dialed.device().to_owned();
+            let on = dunlin_rpc::chosen(&device).map_or(String::new(), |on| format!("; {on}"));
             let why = dialed.why();
-            let way = format!("{address} over {device} ({why}{chosen})");
-            if device == "roce" {
-                let device = device.to_owned();
-                drop(dialed);
-                return datagrams(address, &way, &device, again);
-            }
-            Finding::ok(CONNECTION, way)
+            let way = format!("{address} over {device} ({why}{on})");
+            drop(dialed);
+            let finding = match device.as_str() {
+                "roce" => datagrams(address, &way, &device, config.secret.clone()),
+                _ => Finding::ok(CONNECTION, way),
+            };
+            (device, finding)
         }
-        Err(error) => Finding::missing(CONNECTION, error.to_string(), advice(&error)),
+        Err(error @ BootstrapError::NoCommonDevice { .. }) => {
+            let finding = Finding::missing(CONNECTION, error.to_string(), advice(&error));
+            (String::new(), finding)
+        }
+        // Who cannot be asked cannot be asked about others either.
+        Err(error) => {
+            let finding = Finding::missing(CONNECTION, error.to_string(), advice(&error));
+            return vec![finding];
+        }
+    };
+    let mut findings = vec![finding];
+    let others = dunlin::available();
+    for other in others.into_iter().filter(|other| other.name != chosen) {
+        let why = match &other.attributes {
+            Err(error) => format!("not usable on this host: {error}"),
+            Ok(_) => {
+                config.device = Some(other.name.clone());
+                unchosen(address, &config)
+            }
+        };
+        findings.push(Finding::ok(OTHER, format!("{}: {why}", other.name)));
+    }
+    findings
+}
+
+/// Why the device that `config` asks for is not the one that is taken without being asked for.
+fn unchosen(address: &Address, config: &DialConfig) -> String {
+    match dial(address, config) {
+        Ok(_) => {
+            "reaches the server, too; another comes first unless --device asks for it".to_owned()
+        }
+        Err(BootstrapError::NoCommonDevice { source, .. }) => source.reason(),
+        Err(error) => error.to_string(),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dunlin_link::{Ended, Ticket};
+use dunlin_link::{failure_of, Ended, Ticket};
 use dunlin_verbs::{
-    thread, Completion, CompletionQueue, Device, Operation, Payload, QueuePair, QueuePairState,
-    ReceiveRequest, SendFlags, SendRequest,
+    thread, Completion, CompletionQueue, CompletionStatus, Device, Operation, Payload, QueuePair,
+    QueuePairState, ReceiveRequest, SendFlags, SendRequest,
 };
 
 use super::{Carrier, ASKS, QUIET, REPORTS, RINGS};
@@ -196,6 +196,13 @@ impl<D: Device> Carrier<D> {
         self.broken.get_or_insert(error).clone()
     }
 
+    /// A request has failed.
+    #[cold]
+    fn fail_by(&mut self, status: CompletionStatus) -> ChannelError {
+        let why = failure_of(&self.queue_pair, status);
+        self.fail(ChannelError::queue_pair(why))
+    }
+
     pub(in crate::channel) fn complete(
         &mut self,
         completion: &Completion,
@@ -203,7 +210,7 @@ impl<D: Device> Carrier<D> {
         match self.sends.complete(completion) {
             Ok(Ended::Requests(_)) => Ok(()),
             Ok(Ended::Receive) => self.arrived(completion).map(drop),
-            Err(status) => Err(self.fail(ChannelError::queue_pair(status.to_string()))),
+            Err(status) => Err(self.fail_by(status)),
         }
     }
 
@@ -218,8 +225,7 @@ impl<D: Device> Carrier<D> {
         completion: &Completion,
     ) -> Result<Option<u32>, ChannelError> {
         if !completion.is_success() {
-            let error = ChannelError::queue_pair(completion.status.to_string());
-            return Err(self.fail(error));
+            return Err(self.fail_by(completion.status));
         }
         self.met = true;
         let mut ring = None;
