@@ -46,8 +46,9 @@ pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, ServeError};
 pub use preset::Preset;
 pub use server::{
-    Desk, DeviceFigures, Grouping, HandlerError, LocalServer, Region, Request, Responder,
-    RunningServer, Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, FIGURES,
+    Desk, DeviceFigures, Grouping, HandlerError, HandlerTask, LocalServer, OwnedRequest,
+    OwnedResponder, Region, Request, Responder, RunningServer, Server, ServerBuilder,
+    ServerFigures, ServerObserver, ServerStatistics, FIGURES,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};

@@ -55,10 +55,10 @@ pub use dunlin_bootstrap::{Address, AddressError, BootstrapError, Refusal, Secre
 pub use dunlin_rpc::{
     available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ClientReport,
     ConnectError, ConnectionInfo, DatagramBatches, Desk, DeviceFigures, DeviceReport, Grouping,
-    HandleFigures, HandlerError, HandlerId, LaneReport, LaneUse, LocalServer, Memory, Pace,
-    PacketLoss, Peers, Pipeline, Preset, Region, RemoteRegion, Reply, Request, RequestBuffer,
-    Responder, RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures,
-    ServerObserver, ServerStatistics, WaitMode, FIGURES,
+    HandleFigures, HandlerError, HandlerId, HandlerTask, LaneReport, LaneUse, LocalServer, Memory,
+    OwnedRequest, OwnedResponder, Pace, PacketLoss, Peers, Pipeline, Preset, Region, RemoteRegion,
+    Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport, ServeError, Server,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
 
 #[cfg(feature = "prometheus")]

@@ -147,7 +147,7 @@ mod lend {
     use dunlin_verbs::{Device, Region};
 
     /// Registered memory as a byte slice of its owner.
-    pub(crate) trait Bytes: Send + std::fmt::Debug {
+    pub(crate) trait Bytes: Send + Sync + std::fmt::Debug {
         /// The bytes.
         fn bytes(&self) -> &[u8];
     }

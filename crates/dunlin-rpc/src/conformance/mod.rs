@@ -9,6 +9,7 @@
 mod calls;
 mod errors;
 pub mod hostile;
+mod later;
 mod lifecycle;
 mod loss;
 mod many;
@@ -27,6 +28,10 @@ pub use errors::{
     one_sided_operations_work_or_are_refused,
 };
 pub use hostile::a_peer_without_manners_harms_itself_alone;
+pub use later::{
+    async_handlers_wait_together, deferred_handlers_answer_in_any_order,
+    handlers_hear_of_callers_that_give_up,
+};
 pub use lifecycle::{
     a_client_finds_its_server_again, a_deadline_ends_the_wait_and_not_the_connection,
     a_shutdown_answers_what_was_accepted, closing_ends_calls_that_are_out, connections_come_and_go,
@@ -459,6 +464,9 @@ macro_rules! rpc_conformance {
                 threads_share_a_client,
                 futures_of_many_tasks_end,
                 slow_handlers_hold_up_nobody,
+                deferred_handlers_answer_in_any_order,
+                async_handlers_wait_together,
+                handlers_hear_of_callers_that_give_up,
                 a_deadline_ends_the_wait_and_not_the_connection,
                 dropping_a_future_cancels_its_call_alone,
                 idle_threads_sleep_and_are_woken,

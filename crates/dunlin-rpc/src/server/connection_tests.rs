@@ -8,6 +8,7 @@ use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::Device;
 
 use super::connection::{Connection, Context};
+use super::dispatch::Dispatch;
 use super::handler::{Execution, HandlerTable};
 use super::region::ServedRegions;
 use super::statistics::Counters;
@@ -68,7 +69,7 @@ impl Pair {
         );
         let context = Context {
             handlers,
-            workers: None,
+            dispatch: Dispatch::new(None, None, Arc::new(|_, _| {})),
             counters: Arc::<Counters>::default(),
         };
         let regions = Arc::new(ServedRegions::allocate(device, &[]).unwrap());

@@ -8,7 +8,9 @@ use std::time::Instant;
 use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{Aborter, CompletionChannel, Device, VerbsError};
 
+use super::answering::Executor;
 use super::connection::Context;
+use super::dispatch::{Deliver, Dispatch};
 use super::handler::HandlerTable;
 use super::identity::Identity;
 use super::mailbox::{Mail, Mailbox};
@@ -28,6 +30,7 @@ pub(super) struct Plan {
     pub(super) channel: ChannelConfig,
     pub(super) pollers: usize,
     pub(super) workers: usize,
+    pub(super) executor: Option<Executor>,
     pub(super) grouping: Grouping,
     pub(super) pace: Option<Pace>,
     pub(super) affinity: Option<usize>,
@@ -195,20 +198,21 @@ impl<H: Outside> Crew<H> {
         let pollers: Vec<Arc<H>> = recruits.iter().map(|(h, _)| Arc::clone(h)).collect();
         let mut queue = None;
         if works {
-            let targets = pollers.clone();
-            let deliver = move |poller: usize, finished| {
-                targets[poller].mailbox().send(Mail::Finished(finished));
-            };
-            let (jobs, workers) = workers::start(self.plan.workers, deliver)?;
+            let (jobs, workers) = workers::start(self.plan.workers)?;
             threads.jobs = Some(jobs.clone());
             threads.workers = workers;
             queue = Some(jobs);
         }
+        let targets = pollers.clone();
+        let deliver: Arc<Deliver> = Arc::new(move |poller: usize, finished| {
+            targets[poller].mailbox().send(Mail::Finished(finished));
+        });
+        let dispatch = Dispatch::new(queue, self.plan.executor.clone(), deliver);
         let counters: Vec<Arc<Counters>> = pollers.iter().map(|_| Arc::default()).collect();
         for (index, (handle, inside)) in recruits.into_iter().enumerate() {
             let context = Context {
                 handlers: self.plan.handlers.clone(),
-                workers: queue.clone(),
+                dispatch: dispatch.clone(),
                 counters: Arc::clone(&counters[index]),
             };
             let wait = self.plan.channel.wait;

@@ -1,8 +1,12 @@
 //! Handlers: what a server does for a request, and what it is given for it.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
+use super::away::Fate;
+use super::deferred::{OwnedRequest, OwnedResponder};
 use crate::channel::buffers::BytesMut;
 use crate::channel::outbox::copy;
 use crate::error::{FailureReason, WireFailure};
@@ -14,6 +18,8 @@ pub struct Request<'a> {
     pub(super) handler: HandlerId,
     pub(super) payload: &'a [u8],
     pub(super) connection: u64,
+    /// Whether somebody still waits, where that may change while the handler runs.
+    pub(super) fate: Option<&'a Fate>,
 }
 
 impl Request<'_> {
@@ -31,6 +37,12 @@ impl Request<'_> {
     /// Which connection of this server it came by.
     pub fn connection(&self) -> u64 {
         self.connection
+    }
+
+    /// Whether nobody waits for the answer any more: the caller has given up, or its connection has ended. Handlers on
+    /// the polling thread do not hear of it: they run between two looks at what callers say.
+    pub fn is_cancelled(&self) -> bool {
+        self.fate.is_some_and(Fate::is_cancelled)
     }
 }
 
@@ -248,6 +260,15 @@ impl<'a> Responder<'a> {
 pub(super) type HandlerFunction =
     dyn Fn(&Request<'_>, &mut Responder<'_>) -> Result<(), HandlerError> + Send + Sync;
 
+/// A handler that answers later.
+pub(super) type DeferredFunction = dyn Fn(OwnedRequest, OwnedResponder) + Send + Sync;
+
+/// What an async handler makes of a request.
+pub(super) type HandlerFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>, HandlerError>> + Send>>;
+
+/// An async handler.
+pub(super) type AsyncFunction = dyn Fn(OwnedRequest) -> HandlerFuture + Send + Sync;
+
 /// Where a handler runs.
 #[derive(Clone)]
 pub(super) enum Execution {
@@ -255,6 +276,10 @@ pub(super) enum Execution {
     Inline(Arc<HandlerFunction>),
     /// On the worker pool.
     Worker(Arc<HandlerFunction>),
+    /// It begins on the thread that polls, and ends wherever it likes.
+    Deferred(Arc<DeferredFunction>),
+    /// On the user's executor, or on the worker pool.
+    Async(Arc<AsyncFunction>),
 }
 
 /// Handlers by id.
@@ -308,12 +333,16 @@ impl HandlerTable {
         found.map(|(_, execution)| execution)
     }
 
-    /// Whether any handler runs on workers.
-    pub(super) fn needs_workers(&self) -> bool {
+    /// Whether any handler runs on workers; async ones do without an executor.
+    pub(super) fn needs_workers(&self, has_executor: bool) -> bool {
         self.by_id
             .iter()
             .flatten()
-            .any(|execution| matches!(execution, Execution::Worker(_)))
+            .any(|execution| match execution {
+                Execution::Worker(_) => true,
+                Execution::Async(_) => !has_executor,
+                Execution::Inline(_) | Execution::Deferred(_) => false,
+            })
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use dunlin_verbs::{Aborter, CompletionChannel};
 
-use super::workers::Finished;
+use super::dispatch::Finished;
 
 /// A letter.
 pub(super) enum Mail<N> {

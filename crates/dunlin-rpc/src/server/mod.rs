@@ -1,11 +1,15 @@
 //! The server: a port, handlers by id, and threads that serve.
 
+mod answering;
+mod away;
 mod connection;
 #[cfg(all(test, not(loom)))]
 mod connection_tests;
 mod crew;
 mod datagram;
+mod deferred;
 mod desk;
+mod dispatch;
 mod figures;
 mod handler;
 pub(crate) mod identity;
@@ -21,11 +25,13 @@ pub(crate) mod service;
 mod statistics;
 mod workers;
 
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use answering::Executor;
 use dunlin_bootstrap::{Acceptor, AcceptorConfig, Address, Counts, Secret, StopHandle};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::Device;
@@ -35,6 +41,8 @@ use pacing::Follower;
 use reports::Reports;
 use service::ServiceSetup;
 
+pub use answering::HandlerTask;
+pub use deferred::{OwnedRequest, OwnedResponder};
 pub use desk::{Desk, LocalServer};
 pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
@@ -89,6 +97,7 @@ impl Server {
             device: None,
             pollers: 1,
             workers: 4,
+            executor: None,
             max_connections: MAX_CONNECTIONS,
             handshake_timeout: AcceptorConfig::default().handshake_timeout,
             affinity: None,
@@ -114,6 +123,7 @@ pub struct ServerBuilder {
     device: Option<String>,
     pollers: usize,
     workers: usize,
+    executor: Option<Executor>,
     max_connections: usize,
     handshake_timeout: Duration,
     affinity: Option<usize>,
@@ -151,6 +161,35 @@ impl ServerBuilder {
         F: Fn(&Request<'_>, &mut Responder<'_>) -> Result<(), HandlerError> + Send + Sync + 'static,
     {
         self.insert(id, Execution::Worker(Arc::new(handler)))
+    }
+
+    /// Adds a handler that answers later, from wherever it likes: it begins on the polling thread, keeps its request and
+    /// its responder, and hands them on to whom it has. Right for work that other threads or machines do, and for calls
+    /// that wait for an event. It must return soon, as one added by [`ServerBuilder::handle`].
+    pub fn handle_deferred<F>(self, id: HandlerId, handler: F) -> Self
+    where
+        F: Fn(OwnedRequest, OwnedResponder) + Send + Sync + 'static,
+    {
+        self.insert(id, Execution::Deferred(Arc::new(handler)))
+    }
+
+    /// Adds an async handler. Its future runs on the executor of [`ServerBuilder::executor`]; without one on the worker
+    /// pool, which has no timers and no sockets of its own. It is dropped where it stands when the caller gives up or
+    /// its connection ends. The closure itself runs on the polling thread, and only makes the future.
+    pub fn handle_async<F, A>(self, id: HandlerId, handler: F) -> Self
+    where
+        F: Fn(OwnedRequest) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Vec<u8>, HandlerError>> + Send + 'static,
+    {
+        let begin = move |request| -> handler::HandlerFuture { Box::pin(handler(request)) };
+        self.insert(id, Execution::Async(Arc::new(begin)))
+    }
+
+    /// What runs async handlers: it is given each as a task, and must not block. With tokio:
+    /// `let runtime = tokio::runtime::Handle::current();` and `.executor(move |task| drop(runtime.spawn(task)))`.
+    pub fn executor(mut self, spawn: impl Fn(HandlerTask) + Send + Sync + 'static) -> Self {
+        self.executor = Some(Executor(Arc::new(spawn)));
+        self
     }
 
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
@@ -199,8 +238,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Threads for handlers on the worker pool. 4 by default; none are started when there is no such handler, nor a
-    /// client of the preset `scalerpc`, whose long calls they run.
+    /// Threads for handlers on the worker pool. 4 by default; none are started when there is no such handler, no async
+    /// one without an executor, nor a client of the preset `scalerpc`, whose long calls they run.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = count;
         self
@@ -384,6 +423,7 @@ impl ServerBuilder {
             channel: self.channel,
             pollers: self.pollers,
             workers: self.workers,
+            executor: self.executor,
             max_connections: self.max_connections,
             affinity: self.affinity,
             most_active: self.most_active,

@@ -6,9 +6,9 @@ use std::time::Instant;
 use dunlin_verbs::{thread, Device};
 
 use super::connection::{Connection as AnyConnection, Context};
+use super::dispatch::Finished;
 use super::mailbox::{Mail, Mailbox};
 use super::rounds::Rounds;
-use super::workers::Finished;
 use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;

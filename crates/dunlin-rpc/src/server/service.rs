@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, Placement, VerbsError};
 
+use super::answering::Executor;
 use super::crew::{Crew, Plan, Recruit, Threads};
 use super::datagram::DatagramService;
 use super::handler::HandlerTable;
@@ -41,6 +42,7 @@ pub(crate) struct ServiceSetup {
     pub(super) channel: ChannelConfig,
     pub(super) pollers: usize,
     pub(crate) workers: usize,
+    pub(super) executor: Option<Executor>,
     pub(crate) max_connections: usize,
     pub(crate) affinity: Option<usize>,
     pub(super) most_active: usize,
@@ -96,6 +98,7 @@ impl<D: Device> DeviceService<D> {
             channel: setup.channel.clone(),
             pollers: setup.pollers,
             workers: setup.workers,
+            executor: setup.executor,
             grouping: setup.grouping,
             pace: setup.pace,
             affinity: setup.affinity,
@@ -221,7 +224,10 @@ impl<D: Device> RingService<D> {
             let inside = move |context| Poller::new(outside, context);
             Ok((handle, Box::new(inside)))
         };
-        let works = crew.plan.handlers.needs_workers();
+        let works = crew
+            .plan
+            .handlers
+            .needs_workers(crew.plan.executor.is_some());
         let recruits = || (0..crew.plan.pollers).map(recruit).collect();
         let started = crew.started(&device, "dunlin-poller", works, recruits)?;
         let admission = |most_active, credits, messages_per_second| {

@@ -1,204 +1,169 @@
-//! The worker pool: handlers that take longer than a poller can wait for.
+//! The worker pool: threads for handlers that take longer than a poller can wait for, and for async handlers where the
+//! user has named no executor.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Wake, Waker};
 
 use crossbeam_channel::{Receiver, Sender};
 use dunlin_verbs::thread::Running;
 
-use super::connection::{execute, Outcome};
-use super::handler::{Exporter, HandlerFunction, Limits, Request, Responder};
-use crate::channel::buffers::Bytes;
-use crate::HandlerId;
+use super::answering::Answering;
+use super::deferred::{OwnedRequest, OwnedResponder};
+use super::handler::HandlerFunction;
 
-/// Calls that wait for a worker, at most, and bytes of their requests.
+/// Calls that wait for a worker, at most.
 const QUEUED_JOBS: usize = 4096;
-const QUEUED_BYTES: usize = 256 << 20;
 
 /// A call for a worker.
 pub(super) struct Job {
-    pub(super) poller: usize,
-    pub(super) connection: u64,
-    pub(super) call: u64,
-    pub(super) handler: HandlerId,
     pub(super) function: Arc<HandlerFunction>,
-    pub(super) payload: Box<dyn Bytes>,
-    pub(super) exporter: Box<dyn Exporter>,
-    pub(super) eager_bytes: usize,
-    pub(super) longest: usize,
+    pub(super) request: OwnedRequest,
+    pub(super) responder: OwnedResponder,
 }
 
-/// A call that a worker has finished.
-pub(super) struct Finished {
-    pub(super) connection: u64,
-    pub(super) call: u64,
-    pub(super) outcome: Outcome,
+/// What a worker takes.
+enum Task {
+    Job(Job),
+    Future(Arc<Spawned>),
+    /// To look whether it should end.
+    Look,
 }
 
 /// The way to the workers.
 #[derive(Clone)]
 pub(super) struct WorkerQueue {
-    jobs: Sender<Task>,
-    bytes: Arc<AtomicUsize>,
+    tasks: Sender<Task>,
+    /// Jobs that wait.
+    waiting: Arc<AtomicUsize>,
     closed: Arc<AtomicBool>,
 }
 
-/// What a worker takes: a job, or that it is to look whether it should end.
-type Task = Option<(Job, Held)>;
-
-/// The bytes of a queued request, counted until a worker has it.
-struct Held {
-    bytes: usize,
-    of: Arc<AtomicUsize>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 impl WorkerQueue {
-    /// Takes a job unless the queue is full: of jobs, or of bytes.
-    pub(super) fn offer(&self, job: Job) -> bool {
-        let bytes = job.payload.bytes().len();
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let held = Held {
-            bytes,
-            of: Arc::clone(&self.bytes),
-        };
-        // A request that is alone is taken however long it is.
-        (before == 0 || before + bytes <= QUEUED_BYTES)
-            && self.jobs.try_send(Some((job, held))).is_ok()
+    /// Takes a job, unless too many wait: then it is given back.
+    pub(super) fn offer(&self, job: Job) -> Option<Job> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) < QUEUED_JOBS {
+            match self.tasks.send(Task::Job(job)) {
+                Ok(()) => return None,
+                // There are no workers any more: the server has ended.
+                Err(error) => {
+                    self.waiting.fetch_sub(1, Ordering::Relaxed);
+                    return match error.into_inner() {
+                        Task::Job(job) => Some(job),
+                        _ => None,
+                    };
+                }
+            }
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(job)
     }
 
-    /// Has each of so many workers end after the job that it is at; nobody does those that wait.
+    /// Runs a future, whenever it is woken.
+    pub(super) fn spawn(&self, answering: Answering) {
+        let spawned = Spawned {
+            running: Mutex::new(Some(answering)),
+            queued: AtomicBool::new(false),
+            tasks: self.tasks.clone(),
+        };
+        Arc::new(spawned).wake();
+    }
+
+    /// Has each of so many workers end after what it is at; nobody does what waits.
     pub(super) fn close(&self, workers: usize) {
         self.closed.store(true, Ordering::Release);
         for _ in 0..workers {
-            // Where there is no room, there are jobs enough to wake all.
-            let _ = self.jobs.try_send(None);
+            let _ = self.tasks.send(Task::Look);
         }
     }
 }
 
-/// Starts `count` workers that hand what they finish to `deliver`, with the number of the poller it belongs to. They
-/// end when the last queue is dropped and all jobs are done, or at [`WorkerQueue::close`].
-pub(super) fn start(
-    count: usize,
-    deliver: impl Fn(usize, Finished) + Send + Sync + 'static,
-) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
-    let (jobs, queue) = crossbeam_channel::bounded(QUEUED_JOBS);
-    let deliver = Arc::new(deliver);
+/// The future of an async handler that workers run.
+struct Spawned {
+    /// `None` when it has ended.
+    running: Mutex<Option<Answering>>,
+    /// It waits for a worker.
+    queued: AtomicBool,
+    tasks: Sender<Task>,
+}
+
+impl Wake for Spawned {
+    fn wake(self: Arc<Self>) {
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            let tasks = self.tasks.clone();
+            // Without workers nobody runs it: it is dropped, which tells its caller.
+            let _ = tasks.send(Task::Future(self));
+        }
+    }
+}
+
+impl Spawned {
+    fn run(self: &Arc<Self>) {
+        // Who wakes it from now on wants another look.
+        self.queued.store(false, Ordering::Release);
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(answering) = running.as_mut() else {
+            return;
+        };
+        let waker = Waker::from(Arc::clone(self));
+        let mut context = Context::from_waker(&waker);
+        if Pin::new(answering).poll(&mut context).is_ready() {
+            *running = None;
+        }
+    }
+}
+
+/// Starts `count` workers. They end when the last queue is dropped and all is done, or at [`WorkerQueue::close`].
+pub(super) fn start(count: usize) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
+    let (tasks, queue) = crossbeam_channel::unbounded();
+    let waiting = Arc::<AtomicUsize>::default();
     let closed = Arc::new(AtomicBool::new(false));
     let threads = (0..count)
         .map(|i| {
             let queue = queue.clone();
-            let deliver = Arc::clone(&deliver);
-            let closed = Arc::clone(&closed);
+            let (waiting, closed) = (Arc::clone(&waiting), Arc::clone(&closed));
             let name = format!("dunlin-worker-{i}");
-            Running::start(name, move || work(&queue, &closed, deliver.as_ref()))
+            Running::start(name, move || work(&queue, &waiting, &closed))
         })
         .collect::<Result<_, _>>()?;
-    let bytes = Arc::default();
     let queue = WorkerQueue {
-        jobs,
-        bytes,
+        tasks,
+        waiting,
         closed,
     };
     Ok((queue, threads))
 }
 
-fn work(
-    queue: &Receiver<Task>,
-    closed: &AtomicBool,
-    deliver: &(impl Fn(usize, Finished) + ?Sized),
-) {
+fn work(queue: &Receiver<Task>, waiting: &AtomicUsize, closed: &AtomicBool) {
     for task in queue {
-        if closed.load(Ordering::Acquire) {
-            return;
+        if matches!(task, Task::Job(_)) {
+            waiting.fetch_sub(1, Ordering::Relaxed);
         }
-        let Some((job, held)) = task else { continue };
-        drop(held);
-        let limits = Limits {
-            eager: job.eager_bytes,
-            longest: job.longest,
-        };
-        let mut responder = Responder::new(&mut [], &limits, job.exporter.as_ref());
-        let request = Request {
-            handler: job.handler,
-            payload: job.payload.bytes(),
-            connection: job.connection,
-        };
-        let ended = execute(job.function.as_ref(), &request, &mut responder);
-        let outcome = Outcome::new(ended, responder.elsewhere());
-        let finished = Finished {
-            connection: job.connection,
-            call: job.call,
-            outcome,
-        };
-        deliver(job.poller, finished);
+        if closed.load(Ordering::Acquire) {
+            break;
+        }
+        match task {
+            Task::Job(job) => run(job),
+            Task::Future(spawned) => spawned.run(),
+            Task::Look => {}
+        }
     }
+    // Futures hold the way into the queue, so what they wait in must not hold them.
+    while queue.try_recv().is_ok() {}
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::channel::buffers::BytesMut;
-    use crate::server::handler::HandlerError;
-    use std::sync::mpsc;
-
-    struct NoMemory;
-
-    impl Exporter for NoMemory {
-        fn export(&self, _: usize) -> Result<Box<dyn BytesMut>, HandlerError> {
-            Err(HandlerError::new(0, "none"))
-        }
+fn run(job: Job) {
+    let Job {
+        function,
+        mut request,
+        responder,
+    } = job;
+    request.release();
+    // The caller still waits for the call to end, but not for its effect.
+    if responder.is_cancelled() {
+        return responder.reply(Vec::new());
     }
-
-    #[test]
-    fn waiting_requests_are_bounded_by_their_bytes() {
-        let (delivered, deliveries) = mpsc::channel();
-        let delivered = std::sync::Mutex::new(delivered);
-        let deliver = move |_, finished: Finished| {
-            let _ = delivered.lock().unwrap().send(finished.call);
-        };
-        let (queue, threads) = start(1, deliver).unwrap();
-        let (started, starts) = mpsc::channel();
-        let (release, released) = mpsc::channel::<()>();
-        let (started, released) = (
-            std::sync::Mutex::new(started),
-            std::sync::Mutex::new(released),
-        );
-        let function: Arc<HandlerFunction> = Arc::new(move |_, _| {
-            let _ = started.lock().unwrap().send(());
-            let _ = released.lock().unwrap().recv();
-            Ok(())
-        });
-        let job = |call| Job {
-            poller: 0,
-            connection: 1,
-            call,
-            handler: 1,
-            function: Arc::clone(&function),
-            // Zeros that nobody touches cost no memory.
-            payload: Box::new(vec![0; 200 << 20].into_boxed_slice()),
-            exporter: Box::new(NoMemory),
-            eager_bytes: 0,
-            longest: 0,
-        };
-        assert!(queue.offer(job(1)), "alone");
-        starts.recv().unwrap();
-        assert!(queue.offer(job(2)), "the first does not wait any more");
-        assert!(!queue.offer(job(3)), "200 MiB wait already");
-        release.send(()).unwrap();
-        assert_eq!(deliveries.recv().unwrap(), 1);
-        starts.recv().unwrap();
-        assert!(queue.offer(job(4)), "nothing waits");
-        drop((queue, release));
-        assert_eq!(deliveries.iter().take(2).collect::<Vec<_>>(), [2, 4]);
-        for thread in threads {
-            thread.join().unwrap();
-        }
-    }
+    responder.answer(|reply| function(&request.lend(), reply));
 }

@@ -1,4 +1,4 @@
-//! How answers leave that do not stand in their place yet: from workers, of long requests, errors, and those that found
+//! How answers leave that do not stand in their place yet: from handlers elsewhere, of long requests, errors, and those that found
 //! no room.
 
 use super::{Connection, Outcome};
@@ -14,23 +14,18 @@ const MAX_EXPORTED_BYTES: usize = 256 << 20;
 const MAX_EXPORTS: usize = 1024;
 
 impl<C: Channel> Connection<C> {
-    /// A worker has finished.
+    /// A handler elsewhere has answered.
     pub(in crate::server) fn finished(
         &mut self,
         call: u64,
         outcome: Outcome,
     ) -> Result<(), ChannelError> {
-        self.on_workers -= 1;
-        if let Some(index) = self.cancelled.iter().position(|&c| c == call) {
-            // The caller still waits for its slot to come back, but not for the bytes.
-            self.cancelled.swap_remove(index);
-            self.respond(call, Outcome::Short(Vec::new()))?;
-            return self.channel.flush();
+        // The caller of a cancelled one still waits for its slot to come back, but not for the bytes.
+        match self.away.end(call) {
+            None => return Ok(()),
+            Some(true) => self.respond(call, Outcome::Short(Vec::new()))?,
+            Some(false) => self.respond(call, outcome)?,
         }
-        if self.on_workers == 0 {
-            self.cancelled.clear();
-        }
-        self.respond(call, outcome)?;
         self.channel.flush()
     }
 

@@ -1,4 +1,4 @@
-//! Long requests, which are fetched before their handlers run, and what goes to workers.
+//! Long requests, which are fetched before their handlers run, and what is handed to handlers elsewhere.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError};
 use crate::error::{FailureReason, WireFailure};
 use crate::server::connection::Context;
+use crate::server::dispatch::Apart;
 use crate::server::handler::Execution;
-use crate::server::workers::Job;
 use crate::HandlerId;
 
 impl<C: Channel> Connection<C> {
@@ -55,7 +55,7 @@ impl<C: Channel> Connection<C> {
                 let has_place = self.backlog.is_empty() && self.channel.make_room(eager)?;
                 self.run(function.as_ref(), header, Some(landed.bytes()), has_place)
             }
-            Some(Execution::Worker(_)) => self.hand_out(call, handler, Box::new(landed), context),
+            Some(_) => self.hand_out(call, handler, Box::new(landed), context),
             None => self.fail_unknown(call, handler),
         }
     }
@@ -67,27 +67,32 @@ impl<C: Channel> Connection<C> {
         payload: Box<dyn Bytes>,
         context: &Context,
     ) -> Result<(), ChannelError> {
-        let Some((workers, Execution::Worker(function))) =
-            context.workers.as_ref().zip(context.handlers.get(handler))
-        else {
+        let Some(execution) = context.handlers.get(handler) else {
             return self.fail_unknown(call, handler);
         };
-        let job = Job {
+        if self.away.len() >= MAX_PENDING {
+            let words = format!("{MAX_PENDING} calls of the connection are not answered yet");
+            return self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words));
+        }
+        let Some(fate) = self.away.begin(call) else {
+            let words = "a call in the place of one that is not answered";
+            return Err(ChannelError::violation(words));
+        };
+        let apart = Apart {
             poller: self.poller,
             connection: self.id,
             call,
             handler,
-            function: Arc::clone(function),
             payload,
             exporter: Box::new(Arc::clone(self.channel.exports())),
-            eager_bytes: self.channel.eager_bytes(),
-            longest: self.channel.longest(),
+            limits: self.limits(),
+            fate,
         };
-        if self.on_workers >= MAX_PENDING || !workers.offer(job) {
-            let words = "the worker pool has no room for the call";
+        if !context.dispatch.start(apart, execution) {
+            self.away.end(call);
+            let words = "the server has no room for the call";
             return self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words));
         }
-        self.on_workers += 1;
         Ok(())
     }
 }

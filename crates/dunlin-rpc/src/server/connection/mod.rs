@@ -16,13 +16,14 @@ use crate::channel::one_sided::Attached;
 use crate::channel::{Asked, Channel, ChannelError};
 use crate::effort;
 use crate::error::{FailureReason, WireFailure};
+use crate::server::away::Away;
+use crate::server::dispatch::Dispatch;
 use crate::server::handler::{
     Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Limits, Request,
     Responder,
 };
 use crate::server::region::ServedRegions;
 use crate::server::statistics::Counters;
-use crate::server::workers::WorkerQueue;
 use crate::{memory, HandlerId};
 
 /// Requests taken from one connection before the next gets its turn.
@@ -31,7 +32,7 @@ const POLL_BUDGET: usize = 64;
 const MAX_FETCHES: usize = 64;
 /// Bytes of them; a request that is alone is fetched however long it is.
 const MAX_FETCHING_BYTES: usize = 64 << 20;
-/// Calls of one client on the worker pool, and answers that wait for room in its ring.
+/// Calls of one client whose handlers run elsewhere, and answers that wait for room in its ring.
 const MAX_PENDING: usize = 4096;
 
 /// A response that is ready to go.
@@ -54,7 +55,7 @@ struct Served {
 /// What connections of a poller share.
 pub(in crate::server) struct Context {
     pub(in crate::server) handlers: HandlerTable,
-    pub(in crate::server) workers: Option<WorkerQueue>,
+    pub(in crate::server) dispatch: Dispatch,
     pub(in crate::server) counters: Arc<Counters>,
 }
 
@@ -83,10 +84,8 @@ pub(in crate::server) struct Connection<C: Channel> {
     fetching: Vec<(u64, HandlerId)>,
     /// Answers that found no room.
     backlog: VecDeque<(u64, Outcome)>,
-    /// Calls that workers have.
-    on_workers: usize,
-    /// Calls that their callers gave up while workers had them.
-    cancelled: Vec<u64>,
+    /// Calls whose handlers run elsewhere.
+    away: Away,
     draining: bool,
     said_goodbye: bool,
     poller: usize,
@@ -123,7 +122,7 @@ impl Outcome {
     }
 
     /// Of a handler that panicked.
-    fn panicked() -> Self {
+    pub(in crate::server) fn panicked() -> Self {
         Self::Failure(WireFailure::new(FailureReason::Panicked, 0, ""))
     }
 }
@@ -156,8 +155,7 @@ impl<C: Channel> Connection<C> {
             exported_bytes: 0,
             fetching: Vec::new(),
             backlog: VecDeque::new(),
-            on_workers: 0,
-            cancelled: Vec::new(),
+            away: Away::default(),
             draining: false,
             said_goodbye: false,
             poller,
@@ -246,6 +244,7 @@ impl<C: Channel> Connection<C> {
                 handler: asked.handler,
                 payload: asked.payload,
                 connection: *id,
+                fate: None,
             };
             let result = function(&request, &mut responder);
             running = None;
@@ -352,9 +351,7 @@ impl<C: Channel> Connection<C> {
                 Ok(())
             }
             Kind::Cancel => {
-                if self.on_workers > 0 && self.cancelled.len() < MAX_PENDING {
-                    self.cancelled.push(header.call);
-                }
+                self.away.cancel(header.call);
                 Ok(())
             }
             Kind::Goodbye => Err(ChannelError::peer_gone()),
@@ -416,7 +413,7 @@ impl<C: Channel> Connection<C> {
         }
         match context.handlers.get(header.handler) {
             Some(Execution::Inline(function)) => self.run(function.as_ref(), header, None, true),
-            Some(Execution::Worker(_)) => match memory::copied(self.channel.payload(header)) {
+            Some(_) => match memory::copied(self.channel.payload(header)) {
                 Ok(payload) => {
                     self.hand_out(header.call, header.handler, Box::new(payload), context)
                 }
@@ -444,6 +441,7 @@ impl<C: Channel> Connection<C> {
             handler: header.handler,
             payload: landed.unwrap_or(payload),
             connection: self.id,
+            fate: None,
         };
         let ended = execute(function, &request, &mut responder);
         if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
@@ -468,7 +466,7 @@ impl<C: Channel> Connection<C> {
 
     /// Whether everything taken is answered and every long response was read.
     pub(in crate::server) fn is_quiet(&self) -> bool {
-        self.on_workers == 0
+        self.away.is_empty()
             && self.backlog.is_empty()
             && self.fetching.is_empty()
             && self.exported.is_empty()

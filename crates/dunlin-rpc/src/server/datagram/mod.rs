@@ -58,7 +58,7 @@ impl<D: Device> DatagramService<D> {
                 move |context| Poller::new(outside, index, context, endpoint, (longest, eager));
             Ok((handle, Box::new(inside)))
         };
-        let works = plan.handlers.needs_workers();
+        let works = plan.handlers.needs_workers(plan.executor.is_some());
         let recruits = || (0..plan.pollers).map(recruit).collect();
         let started = self
             .crew

@@ -18,10 +18,10 @@ use crate::channel::ChannelError;
 use crate::config::DatagramBatches;
 use crate::server::connection::Context;
 use crate::server::crew::Outside;
+use crate::server::dispatch::Finished;
 use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
 use crate::server::rounds::Rounds;
-use crate::server::workers::Finished;
 
 /// Datagrams taken before the responses leave.
 const POLL_BUDGET: usize = 64;

@@ -78,7 +78,8 @@ impl<D: Device> PoolService<D> {
             Ok((handle, Box::new(inside)))
         };
         // Long calls are run apart (§3.5); workers are not for simulated hosts, unless a handler is there for them.
-        let works = plan.handlers.needs_workers() || self.device.seed().is_none();
+        let works =
+            plan.handlers.needs_workers(plan.executor.is_some()) || self.device.seed().is_none();
         let recruits = || (0..plan.pollers).map(recruit).collect();
         let started = self
             .crew

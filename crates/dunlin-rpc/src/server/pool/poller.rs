@@ -15,10 +15,10 @@ use crate::channel::pool::{Mapping, ServedPool};
 use crate::channel::ChannelError;
 use crate::server::connection::{Connection, Context};
 use crate::server::crew::Outside;
+use crate::server::dispatch::Finished;
 use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
 use crate::server::rounds::Rounds;
-use crate::server::workers::Finished;
 use crate::HandlerId;
 
 /// Completions that tell of messages, taken in one pass.
@@ -450,7 +450,7 @@ impl<D: Device> Rounds for Poller<D> {
         self.listen();
         self.passes = self.passes.wrapping_add(1);
         let mut served_at = None;
-        let served = if self.context.workers.is_some() {
+        let served = if self.context.dispatch.has_workers() {
             // A pass begins when the one before it ended, unless that found nothing: then the thread may have rested.
             let began = self.served_at.take().unwrap_or_else(thread::now);
             let served = self.serve();

@@ -1,6 +1,4 @@
-//! A request that is whole and new: its handler runs here, or a worker gets it.
-
-use std::sync::Arc;
+//! A request that is whole and new: its handler runs here, or elsewhere.
 
 use dunlin_verbs::{Device, Work};
 
@@ -13,10 +11,10 @@ use crate::channel::ChannelError;
 use crate::error::{FailureReason, WireFailure};
 use crate::memory::NoMemory;
 use crate::server::connection::{execute, Outcome};
+use crate::server::dispatch::Apart;
 use crate::server::handler::{
     Execution, Exporter, HandlerError, HandlerFunction, Limits, Request, Responder,
 };
-use crate::server::workers::Job;
 use crate::{memory, HandlerId};
 
 /// Responses are never filled in registered memory.
@@ -29,7 +27,7 @@ impl Exporter for NoExports {
     }
 }
 
-/// A request that a worker can have.
+/// A request that a handler elsewhere can have.
 pub(super) trait Kept {
     fn kept(self) -> Result<Box<dyn Bytes>, NoMemory>;
 }
@@ -86,7 +84,7 @@ impl Session {
             Some(Execution::Inline(function)) => {
                 self.run(function.as_ref(), header, payload.as_ref(), tools)
             }
-            Some(Execution::Worker(_)) => match payload.kept() {
+            Some(_) => match payload.kept() {
                 Ok(payload) => self.hand_out(header.call, header.handler, payload, tools),
                 Err(error) => self.refuse(header.call, WireFailure::no_memory(error), tools),
             },
@@ -119,6 +117,7 @@ impl Session {
             handler: header.handler,
             payload,
             connection: self.id,
+            fate: None,
         };
         let ended = execute(function, &request, &mut responder);
         if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
@@ -152,6 +151,7 @@ impl Session {
             handler: header.handler,
             payload,
             connection: self.id,
+            fate: None,
         };
         let ended = execute(function, &request, &mut responder);
         if let (Ok(Ok(())), Some(length)) = (&ended, responder.written_in_place()) {
@@ -170,49 +170,47 @@ impl Session {
         payload: Box<dyn Bytes>,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        let found = tools.context.handlers.get(handler);
-        let (Some(workers), Some(Execution::Worker(function))) = (&tools.context.workers, found)
-        else {
+        let Some(execution) = tools.context.handlers.get(handler) else {
             return self.fail_unknown(call, handler, tools);
         };
-        let job = Job {
+        let Some(fate) = self.away.begin(call) else {
+            let words = "a call in the place of one that is not answered";
+            return Err(ChannelError::violation(words));
+        };
+        let apart = Apart {
             poller: tools.poller,
             connection: self.id,
             call,
             handler,
-            function: Arc::clone(function),
             payload,
             exporter: Box::new(NoExports),
-            eager_bytes: self.longest,
-            longest: self.longest,
+            limits: Limits {
+                eager: self.longest,
+                longest: self.longest,
+            },
+            fate,
         };
-        if !workers.offer(job) {
-            let words = "the worker pool has no room for the call";
+        if !tools.context.dispatch.start(apart, execution) {
+            self.away.end(call);
+            let words = "the server has no room for the call";
             let failure = WireFailure::new(FailureReason::Overloaded, 0, words);
             return self.refuse(call, failure, tools);
         }
-        self.on_workers += 1;
         Ok(())
     }
 
-    /// A worker has finished.
+    /// A handler elsewhere has answered.
     pub(in crate::server::datagram) fn finished<D: Device>(
         &mut self,
         call: u64,
         outcome: Outcome,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        self.on_workers -= 1;
-        let cancelled = self.cancelled.iter().position(|&one| one == call);
-        if self.on_workers == 0 {
-            self.cancelled.clear();
-        } else if let Some(index) = cancelled {
-            self.cancelled.swap_remove(index);
-        }
         // The caller of a cancelled one still waits for its slot to come back, but not for the bytes.
-        let outcome = match cancelled {
-            Some(_) => Outcome::Short(Vec::new()),
-            None => outcome,
+        let outcome = match self.away.end(call) {
+            None => return Ok(()),
+            Some(true) => Outcome::Short(Vec::new()),
+            Some(false) => outcome,
         };
         if self.answerer.is_some() {
             self.slots[slot_of(call)].working = false;

@@ -28,6 +28,7 @@ use crate::channel::datagram::{Endpoint, Greeting, Protocol};
 use crate::channel::message::{Header, Kind};
 use crate::channel::ChannelError;
 use crate::memory::NoMemory;
+use crate::server::away::Away;
 use crate::server::connection::Context;
 
 /// A call's place: the generation of its next call, and whether one is being executed.
@@ -57,8 +58,8 @@ pub(super) struct Session {
     incoming: Incoming,
     /// What stands for both, where the client drives.
     answerer: Option<Box<Answerer>>,
-    on_workers: usize,
-    cancelled: Vec<u64>,
+    /// Calls whose handlers run elsewhere.
+    away: Away,
     /// Its first datagram was answered, which tells it that its RECEIVEs are posted.
     greeted: bool,
     /// It knows that the server sleeps, and has not been heard of since.
@@ -111,8 +112,7 @@ impl Session {
                 let piece = capacity - PART_BYTES;
                 Box::new(Answerer::new(theirs.calls, piece, longest_request, spare))
             }),
-            on_workers: 0,
-            cancelled: Vec::new(),
+            away: Away::default(),
             greeted: false,
             knows_of_sleep: false,
             heard: now,
@@ -237,9 +237,7 @@ impl Session {
                 self.continue_transfers(tools)
             }
             Kind::Cancel => {
-                if self.on_workers > 0 && self.cancelled.len() < self.slots.len() {
-                    self.cancelled.push(header.call);
-                }
+                self.away.cancel(header.call);
                 Ok(())
             }
             Kind::Goodbye => Err(ChannelError::peer_gone()),
@@ -397,7 +395,7 @@ impl Session {
             .answerer
             .as_ref()
             .is_none_or(|answerer| answerer.is_quiet());
-        self.on_workers == 0 && self.transfers.is_empty() && sent
+        self.away.is_empty() && self.transfers.is_empty() && sent
     }
 }
 

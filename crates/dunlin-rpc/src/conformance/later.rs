@@ -1,0 +1,211 @@
+//! Handlers that answer later: deferred ones, async ones, and what they hear of callers that give up.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+use super::{call, eventually, pattern, Outcome, Stage, ECHO};
+use crate::{HandlerError, OwnedRequest, OwnedResponder, ServerBuilder};
+
+const KEPT: u16 = 20;
+const RELEASE: u16 = 21;
+const WAITING: u16 = 22;
+/// Calls that are kept at once.
+const CALLS: u64 = 20;
+
+type Held = Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>;
+
+fn take(held: &Held) -> Vec<(OwnedRequest, OwnedResponder)> {
+    std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A server that keeps requests until it is asked to release them, and then answers the last one first.
+fn keeping(server: ServerBuilder) -> (ServerBuilder, Held) {
+    let held = Held::default();
+    let (keeps, releases) = (Arc::clone(&held), Arc::clone(&held));
+    let server = server
+        .handle_deferred(KEPT, move |request, responder| {
+            let mut held = keeps.lock().unwrap_or_else(PoisonError::into_inner);
+            held.push((request, responder));
+        })
+        .handle(RELEASE, move |_, reply| {
+            for (request, responder) in take(&releases).into_iter().rev() {
+                assert_eq!(request.handler(), KEPT);
+                match request.payload().len() {
+                    0 => responder.fail(HandlerError::new(9, "empty")),
+                    1 => drop(responder),
+                    2 => responder.answer(|_| panic!("a bug in an answer")),
+                    _ => responder.answer(|reply| reply.write(request.payload())),
+                }
+            }
+            reply.write(b"released")
+        });
+    (server, held)
+}
+
+/// Deferred handlers answer in any order, long and short, with errors and panics, and hold up no other call.
+pub fn deferred_handlers_answer_in_any_order(stage: &Stage<'_>) -> Outcome {
+    let (server, _held) = keeping(stage.server());
+    let server = stage.serve(server);
+    let client = stage.client(&server);
+    let length = |tag: u64| match tag {
+        0..=3 => tag as usize,
+        tag if tag % 5 == 0 => 9000 + tag as usize,
+        tag => 10 * tag as usize,
+    };
+    // The releasing call comes by a lane of its own: a lane may have less room than all these calls.
+    let mut releasing = client.pipeline().expect("a lane");
+    stage.with_pipeline(&client, move |pipeline| {
+        let mut ended = 0;
+        let mut submitted = 0;
+        let mut take = |tag: u64, answer: Result<&[u8], crate::CallError>| {
+            ended += 1;
+            match (tag, answer) {
+                (0, Err(crate::CallError::Handler { code: 9, .. })) => {}
+                (1, Err(crate::CallError::Handler { code: 0, message })) => {
+                    assert!(message.contains("without an answer"), "{message}");
+                }
+                (2, Err(crate::CallError::HandlerPanicked)) => {}
+                (tag, Ok(bytes)) if tag > 2 => assert_eq!(bytes, pattern(length(tag), tag)),
+                (tag, other) => panic!("{tag}: {other:?}"),
+            }
+            ended
+        };
+        loop {
+            while submitted < CALLS {
+                let payload = pattern(length(submitted), submitted);
+                if !pipeline.submit(KEPT, &payload, submitted).expect("a lane") {
+                    break;
+                }
+                submitted += 1;
+            }
+            let mut all = 0;
+            pipeline
+                .poll(|tag, answer| all = take(tag, answer))
+                .expect("a lane");
+            if all == CALLS {
+                break;
+            }
+            // Those that are kept already; the others later.
+            let answer = call(&mut releasing, RELEASE, b"").expect("an answer");
+            assert_eq!(answer, b"released");
+        }
+        assert_eq!(pipeline.outstanding(), 0);
+        let answer = call(pipeline, ECHO, b"afterwards").expect("an answer");
+        assert_eq!(answer, b"afterwards");
+    });
+    Ok(())
+}
+
+/// Something that async handlers wait for.
+#[derive(Default)]
+struct Event {
+    open: bool,
+    wakers: Vec<Waker>,
+}
+
+/// Async handlers that wait hold up neither each other nor a worker; they run without an executor, too.
+pub fn async_handlers_wait_together(stage: &Stage<'_>) -> Outcome {
+    stage.needs_a_real_world()?;
+    let event = Arc::<Mutex<Event>>::default();
+    let waits = Arc::clone(&event);
+    let began = Arc::<AtomicUsize>::default();
+    let begin = Arc::clone(&began);
+    let server = stage
+        .server()
+        .workers(1)
+        .handle_async(WAITING, move |request| {
+            let event = Arc::clone(&waits);
+            begin.fetch_add(1, Ordering::Relaxed);
+            async move {
+                poll_fn(|context| {
+                    let mut event = event.lock().unwrap_or_else(PoisonError::into_inner);
+                    if event.open {
+                        return Poll::Ready(());
+                    }
+                    event.wakers.push(context.waker().clone());
+                    Poll::Pending
+                })
+                .await;
+                Ok(request.payload().to_vec())
+            }
+        });
+    let server = stage.serve(server);
+    let client = stage.client(&server);
+    let mut pipeline = client.pipeline().expect("a lane");
+    let mut out = 0;
+    while out < CALLS {
+        let payload = pattern(100 * out as usize, out);
+        if !pipeline.submit(WAITING, &payload, out).expect("a lane") {
+            break;
+        }
+        out += 1;
+    }
+    pipeline
+        .poll(|_, _| panic!("nobody answers yet"))
+        .expect("a lane");
+    eventually("all that are out have begun", || {
+        let mut early = 0;
+        pipeline.poll(|_, _| early += 1).expect("a lane");
+        assert_eq!(early, 0, "nobody answers yet");
+        began.load(Ordering::Relaxed) == out as usize
+    });
+    let answer = client.call(ECHO, b"meanwhile").expect("an answer");
+    assert_eq!(&answer[..], b"meanwhile");
+    let wakers = {
+        let mut event = event.lock().unwrap_or_else(PoisonError::into_inner);
+        event.open = true;
+        std::mem::take(&mut event.wakers)
+    };
+    wakers.into_iter().for_each(Waker::wake);
+    let mut ended = 0;
+    while pipeline.outstanding() > 0 {
+        pipeline
+            .wait(|tag, answer| {
+                assert_eq!(answer.expect("an answer"), pattern(100 * tag as usize, tag));
+                ended += 1;
+            })
+            .expect("a lane");
+    }
+    assert!(out > 1 && ended == out, "{ended} of {out}");
+    Ok(())
+}
+
+/// A handler whose caller gives up, or goes away, is told.
+pub fn handlers_hear_of_callers_that_give_up(stage: &Stage<'_>) -> Outcome {
+    stage.needs_a_real_world()?;
+    let (server, held) = keeping(stage.server());
+    let server = stage.serve(server);
+    let client = stage.client(&server);
+    let count = |held: &Held| held.lock().unwrap_or_else(PoisonError::into_inner).len();
+    let future = client.call_async(KEPT, b"given up");
+    let stays = client.call_async(KEPT, b"stays");
+    eventually("both requests are there", || count(&held) == 2);
+    let cancelled = |which: &[u8]| {
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = held
+            .iter()
+            .filter(|(request, _)| request.payload() == which);
+        let (request, responder) = found.next().expect("it is kept");
+        assert_eq!(request.is_cancelled(), responder.is_cancelled());
+        request.is_cancelled()
+    };
+    assert!(!cancelled(b"given up") && !cancelled(b"stays"));
+    drop(future);
+    eventually("the handler is told", || cancelled(b"given up"));
+    assert!(!cancelled(b"stays"));
+    drop(stays);
+    drop(client);
+    eventually("the handler hears that the client has gone", || {
+        cancelled(b"stays")
+    });
+    // Answers to nobody harm nobody.
+    for (_, responder) in take(&held) {
+        responder.reply(&b"late"[..]);
+    }
+    let client = stage.client(&server);
+    let answer = client.call(ECHO, b"another").expect("an answer");
+    assert_eq!(&answer[..], b"another");
+    Ok(())
+}

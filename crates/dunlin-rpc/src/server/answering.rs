@@ -1,0 +1,75 @@
+//! Async handlers: a future that answers its call when it is ready, and is dropped when nobody waits any more.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::deferred::OwnedResponder;
+use super::handler::HandlerFuture;
+
+/// What an executor is to run for an async handler: it answers the call, and ends.
+pub type HandlerTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What runs async handlers.
+#[derive(Clone)]
+pub(super) struct Executor(pub(super) Arc<dyn Fn(HandlerTask) + Send + Sync>);
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Executor")
+    }
+}
+
+/// See the module.
+pub(super) struct Answering {
+    /// Dropped before the responder: what it holds is given back before the caller knows.
+    future: Option<HandlerFuture>,
+    responder: Option<OwnedResponder>,
+}
+
+impl Answering {
+    pub(super) fn new(future: HandlerFuture, responder: OwnedResponder) -> Self {
+        Self {
+            future: Some(future),
+            responder: Some(responder),
+        }
+    }
+
+    /// Nobody can run it: somebody else answers the call.
+    pub(super) fn discard(mut self) {
+        if let Some(responder) = self.responder.take() {
+            responder.discard();
+        }
+    }
+}
+
+impl Future for Answering {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let (Some(future), Some(responder)) = (&mut this.future, &this.responder) else {
+            return Poll::Ready(());
+        };
+        let cancelled = responder.poll_cancelled(context).is_ready();
+        let polled = match cancelled {
+            true => Ok(Poll::Ready(Ok(Vec::new()))),
+            false => catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))),
+        };
+        if matches!(polled, Ok(Poll::Pending)) {
+            return Poll::Pending;
+        }
+        this.future = None;
+        if let Some(responder) = this.responder.take() {
+            match polled {
+                Ok(Poll::Ready(Ok(bytes))) => responder.reply(bytes),
+                Ok(Poll::Ready(Err(error))) => responder.fail(error),
+                _ => responder.panicked(),
+            }
+        }
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,175 @@
+//! Requests and responders that outlive the handler they were given to: for handlers that answer later, from any thread.
+//!
+//! Worker threads and async handlers stand on the same two: a worker is one that answers by a closure, an async handler
+//! one that answers when its future is ready.
+
+use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::away::Fate;
+use super::connection::Outcome;
+use super::dispatch::{Deliver, Finished, Held};
+use super::handler::{Exporter, HandlerError, Limits, Request, Responder};
+use crate::channel::buffers::Bytes;
+use crate::HandlerId;
+
+/// What a caller is told whose call nobody will answer any more.
+const UNANSWERED: &str = "the handler gave its responder up without an answer";
+
+/// A request that its handler keeps for as long as it likes.
+///
+/// All that such handlers hold at once is bounded: 256 MiB of requests for each kind of client (rings, pools, datagrams),
+/// 4096 calls for each connection; beyond, callers get [`crate::CallError::Overloaded`].
+#[derive(Debug)]
+pub struct OwnedRequest {
+    pub(super) handler: HandlerId,
+    pub(super) connection: u64,
+    pub(super) payload: Box<dyn Bytes>,
+    pub(super) held: Option<Held>,
+    pub(super) fate: Arc<Fate>,
+}
+
+impl OwnedRequest {
+    /// As [`Request::payload`].
+    pub fn payload(&self) -> &[u8] {
+        self.payload.bytes()
+    }
+
+    /// As [`Request::handler`].
+    pub fn handler(&self) -> HandlerId {
+        self.handler
+    }
+
+    /// As [`Request::connection`].
+    pub fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// As [`Request::is_cancelled`].
+    pub fn is_cancelled(&self) -> bool {
+        self.fate.is_cancelled()
+    }
+
+    /// It does not count as waiting any more.
+    pub(super) fn release(&mut self) {
+        self.held = None;
+    }
+
+    pub(super) fn lend(&self) -> Request<'_> {
+        Request {
+            handler: self.handler,
+            payload: self.payload.bytes(),
+            connection: self.connection,
+            fate: Some(&self.fate),
+        }
+    }
+}
+
+/// Answers one call: later, from any thread, once.
+///
+/// Dropped without an answer it tells the caller so ([`crate::CallError::Handler`] with code 0), or that the handler
+/// panicked if the thread does. An answer whose caller has gone is lost without a word.
+pub struct OwnedResponder(Option<Way>);
+
+/// Back to the caller.
+pub(super) struct Way {
+    pub(super) poller: usize,
+    pub(super) connection: u64,
+    pub(super) call: u64,
+    pub(super) exporter: Box<dyn Exporter>,
+    pub(super) limits: Limits,
+    pub(super) fate: Arc<Fate>,
+    pub(super) deliver: Arc<Deliver>,
+}
+
+impl Way {
+    fn take(&self, outcome: Outcome) {
+        let finished = Finished {
+            connection: self.connection,
+            call: self.call,
+            outcome,
+        };
+        (self.deliver)(self.poller, finished);
+    }
+}
+
+impl fmt::Debug for OwnedResponder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedResponder")
+            .field("call", &self.0.as_ref().map(|way| way.call))
+            .finish_non_exhaustive()
+    }
+}
+
+impl OwnedResponder {
+    pub(super) fn new(way: Way) -> Self {
+        Self(Some(way))
+    }
+
+    /// Answers with these bytes. More than the caller takes are [`crate::CallError::TooLong`] there.
+    pub fn reply(mut self, bytes: impl Into<Vec<u8>>) {
+        let bytes = bytes.into();
+        match self.0.take() {
+            Some(way) if bytes.len() <= way.limits.eager => way.take(Outcome::Short(bytes)),
+            way => {
+                self.0 = way;
+                self.answer(|reply| reply.write(&bytes));
+            }
+        }
+    }
+
+    /// Answers with an error: [`crate::CallError::Handler`] at the caller.
+    pub fn fail(mut self, error: HandlerError) {
+        if let Some(way) = self.0.take() {
+            way.take(Outcome::Failure(error.into_failure()));
+        }
+    }
+
+    /// Answers as a handler does: by what `respond` puts into the responder, or by its error. A long response filled by
+    /// [`Responder::in_place`] is copied no more. A panic of `respond` is contained, as a handler's is.
+    pub fn answer(mut self, respond: impl FnOnce(&mut Responder<'_>) -> Result<(), HandlerError>) {
+        let Some(way) = self.0.take() else { return };
+        let mut responder = Responder::new(&mut [], &way.limits, way.exporter.as_ref());
+        let ended = catch_unwind(AssertUnwindSafe(|| respond(&mut responder)));
+        let outcome = Outcome::new(ended, responder.elsewhere());
+        way.take(outcome);
+    }
+
+    /// Whether nobody waits for the answer any more: the caller has given up, or its connection has ended.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.as_ref().is_none_or(|way| way.fate.is_cancelled())
+    }
+
+    /// Ready once nobody waits for the answer any more; wakes the task of `context` then. It wakes one task, the one
+    /// that asked last.
+    pub fn poll_cancelled(&self, context: &Context<'_>) -> Poll<()> {
+        match &self.0 {
+            Some(way) => way.fate.poll_cancelled(context),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// Its handler has panicked.
+    pub(super) fn panicked(mut self) {
+        if let Some(way) = self.0.take() {
+            way.take(Outcome::panicked());
+        }
+    }
+
+    /// The call never went away: somebody else answers it.
+    pub(super) fn discard(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for OwnedResponder {
+    fn drop(&mut self) {
+        let Some(way) = self.0.take() else { return };
+        way.take(match std::thread::panicking() {
+            true => Outcome::panicked(),
+            false => Outcome::Failure(HandlerError::new(0, UNANSWERED).into_failure()),
+        });
+    }
+}

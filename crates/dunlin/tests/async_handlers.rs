@@ -1,0 +1,162 @@
+//! Async handlers on tokio: thousands of them wait at once, on a few threads; who gives up ends its handler; what the
+//! runtime itself counts says that nobody blocked it. `DUNLIN_FUTURES` sets how many are out (10,000).
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::number;
+use dunlin::{CallError, ChannelConfig, Client, HandlerError, RunningServer, Server};
+use tokio::sync::Notify;
+
+const SLEEPING: u16 = 1;
+const GATHERING: u16 = 2;
+const FAILING: u16 = 3;
+/// Long enough for any answer.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Futures of one client: each client has one lane for them, on which a server lets 4096 calls be under way.
+const EACH: usize = 2500;
+
+/// How many handlers there are at once, now and at most.
+#[derive(Default)]
+struct Count {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// Counts a handler for as long as its future lives.
+struct Counted(Arc<Count>);
+
+impl Counted {
+    fn begin(count: &Arc<Count>) -> Self {
+        let now = count.now.fetch_add(1, Ordering::SeqCst) + 1;
+        count.most.fetch_max(now, Ordering::SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A server with one worker, whose async handlers run on this runtime. `together`: so many wait for each other.
+fn serve(together: usize) -> (RunningServer, Arc<Count>) {
+    let count = Arc::<Count>::default();
+    let (sleeping, gathering) = (Arc::clone(&count), Arc::clone(&count));
+    let all = Arc::new(Notify::new());
+    let runtime = tokio::runtime::Handle::current();
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .workers(1)
+        .executor(move |task| drop(runtime.spawn(task)))
+        .handle_async(SLEEPING, move |request| {
+            let counted = Counted::begin(&sleeping);
+            async move {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                drop(counted);
+                Ok(request.payload().to_vec())
+            }
+        })
+        .handle_async(GATHERING, move |request| {
+            let counted = Counted::begin(&gathering);
+            let all = Arc::clone(&all);
+            async move {
+                let waiting = all.notified();
+                if counted.0.most.load(Ordering::SeqCst) >= together {
+                    all.notify_waiters();
+                } else {
+                    waiting.await;
+                }
+                Ok(request.payload().to_vec())
+            }
+        })
+        .handle_async(FAILING, |request| async move {
+            match request.payload() {
+                b"panic" => panic!("a bug in an async handler"),
+                words => Err(HandlerError::new(5, String::from_utf8_lossy(words))),
+            }
+        })
+        .serve()
+        .unwrap();
+    (server, count)
+}
+
+fn connect(server: &RunningServer) -> Client {
+    let channel = ChannelConfig {
+        max_outstanding: EACH,
+        ..ChannelConfig::default()
+    };
+    Client::builder()
+        .channel(channel)
+        .deadline(DEADLINE)
+        .connect(&server.address().to_string())
+        .unwrap()
+}
+
+#[tokio::test]
+async fn sixty_four_that_sleep_do_so_together_with_one_worker() {
+    let (server, count) = serve(0);
+    let client = connect(&server);
+    let start = Instant::now();
+    let calls: Vec<_> = (0..64u32)
+        .map(|i| client.call_async(SLEEPING, &i.to_le_bytes()))
+        .collect();
+    for (i, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.await.unwrap()[..], (i as u32).to_le_bytes());
+    }
+    println!("64 handlers that sleep 100 ms: {:?}", start.elapsed());
+    let most = count.most.load(Ordering::SeqCst);
+    assert!(most > 1, "they slept one after the other");
+    let answer = client.call_async(FAILING, b"no").await;
+    assert!(matches!(answer, Err(CallError::Handler { code: 5, message }) if message == "no"));
+    let answer = client.call_async(FAILING, b"panic").await;
+    assert!(matches!(answer, Err(CallError::HandlerPanicked)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_wait_at_once_and_who_gives_up_ends_its_handler() {
+    let out = number("DUNLIN_FUTURES", 10_000);
+    let (server, count) = serve(out);
+    let clients: Vec<Client> = (0..out.div_ceil(EACH)).map(|_| connect(&server)).collect();
+    let start = Instant::now();
+    // One that is given up has its handler dropped. It waits for more calls than there are.
+    let given_up = clients[0].call_async(GATHERING, b"given up");
+    let until = |what: &'static str, now: usize| {
+        let count = Arc::clone(&count);
+        async move {
+            let start = Instant::now();
+            while count.now.load(Ordering::SeqCst) != now {
+                assert!(start.elapsed() < DEADLINE, "{what}");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    until("it has begun", 1).await;
+    drop(given_up);
+    until("its handler is dropped", 0).await;
+    // Nobody is answered before all are there.
+    let calls: Vec<_> = (0..out)
+        .map(|i| {
+            let call = clients[i / EACH].call_async(GATHERING, &(i as u64).to_le_bytes());
+            tokio::spawn(call)
+        })
+        .collect();
+    for (i, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.await.unwrap().unwrap()[..], (i as u64).to_le_bytes());
+    }
+    let metrics = tokio::runtime::Handle::current().metrics();
+    println!(
+        "{out} async handlers at once, {:?} from the first call to the last answer; threads of the runtime: {}, tasks \
+         left: {}; resident: {} MiB",
+        start.elapsed(),
+        metrics.num_workers(),
+        metrics.num_alive_tasks(),
+        common::resident_kib() / 1024
+    );
+    assert_eq!(count.most.load(Ordering::SeqCst), out);
+    until("all handlers have ended", 0).await;
+}
