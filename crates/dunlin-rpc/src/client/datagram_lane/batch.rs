@@ -77,7 +77,9 @@ impl<D: Device> DatagramLane<D> {
             if !self.transfers.is_empty() {
                 self.continue_transfers()?;
             }
-            if self.packets[0].is_empty() {
+            // Who was told that nobody waits may stop; that is not to wait for the next request.
+            let tells = self.met && !self.cancels.is_empty();
+            if self.packets[0].is_empty() && !tells {
                 return Ok(());
             }
             let mut count = self.last + usize::from(!self.packets[self.last].is_empty());
