@@ -146,6 +146,69 @@ pub enum CallError {
     Unreadable(String),
 }
 
+/// Whether the server executed a call that has ended with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Execution {
+    /// It did not, and will not.
+    NotExecuted,
+    /// Nobody knows.
+    Unknown,
+    /// It did: the answer is lost, refused, or an error.
+    Executed,
+}
+
+impl CallError {
+    /// Whether the server executed the call.
+    pub fn execution(&self) -> Execution {
+        match self {
+            Self::PacketLost { executed: true }
+            | Self::NoMemory { executed: true, .. }
+            | Self::TooLong { bytes: 0, .. }
+            | Self::Handler { .. }
+            | Self::HandlerPanicked
+            | Self::Unreadable(_) => Execution::Executed,
+            Self::DeadlineExceeded { .. }
+            | Self::ConnectionLost { .. }
+            | Self::OwnServer
+            | Self::Overloaded(_)
+            | Self::Closed => Execution::Unknown,
+            Self::PacketLost { executed: false }
+            | Self::PacketLossFatal
+            | Self::OneSidedUnsupported
+            | Self::Connect(_)
+            | Self::UnknownHandler(_)
+            | Self::TooLong { .. }
+            | Self::TooManyOutstanding { .. }
+            | Self::NoMemory { .. }
+            | Self::NoThread { .. }
+            | Self::ShuttingDown
+            | Self::UnknownRegion { .. }
+            | Self::RegionBounds { .. }
+            | Self::RegionRight { .. }
+            | Self::RegionAlignment { .. }
+            | Self::Forked => Execution::NotExecuted,
+        }
+    }
+
+    /// Whether the same call may well succeed when it is made again, and does no harm: it was not executed, and what
+    /// stood against it passes. A call that may be executed twice can be made again after any error whose
+    /// [`CallError::execution`] is not [`Execution::Executed`].
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::PacketLost { executed: false }
+                | Self::Connect(_)
+                | Self::TooManyOutstanding { .. }
+                | Self::NoMemory {
+                    executed: false,
+                    ..
+                }
+                | Self::NoThread { .. }
+                | Self::ShuttingDown
+        )
+    }
+}
+
 fn too_long(bytes: usize) -> String {
     match bytes {
         0 => "the response is too long".to_owned(),

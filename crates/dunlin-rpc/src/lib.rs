@@ -37,13 +37,13 @@ mod visit;
 pub use admission::grouping::pace::Pace;
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
-    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Peers, Pipeline,
-    RemoteRegion, Reply, RequestBuffer,
+    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Peers, Permit,
+    Pipeline, Ready, RemoteRegion, Reply, RequestBuffer,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, chosen, offered, DeviceReport};
 pub use dunlin_verbs::Memory;
-pub use error::{CallError, ConnectError, ServeError};
+pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
 pub use server::{
     Desk, DeviceFigures, Grouping, HandlerError, HandlerTask, LocalServer, OwnedRequest,

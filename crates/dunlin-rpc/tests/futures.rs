@@ -62,6 +62,14 @@ fn ends<T: Send + 'static>(what: &str, job: impl FnOnce() -> T + Send + 'static)
     }
 }
 
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {
@@ -252,4 +260,65 @@ fn wakers_may_call_and_drop_calls() {
             client.close();
         });
     }
+}
+
+/// With room for four calls, twenty threads make two hundred: each waits for its place, and none is refused. A place that
+/// is taken and not used, and one that nobody comes for any more, are the next one's.
+#[test]
+fn who_waits_for_a_place_is_never_refused() {
+    let (server, gate) = gated();
+    let channel = ChannelConfig {
+        max_outstanding: 4,
+        ..ChannelConfig::default()
+    };
+    let client = connect(Client::builder().channel(channel).deadline(NEVER), &server);
+    let out: Vec<CallFuture> = (0..4).map(|_| client.call_async(GATED, b"out")).collect();
+    let refused = block_on(client.call_async(ECHO, b"one more"));
+    assert!(matches!(
+        refused,
+        Err(CallError::TooManyOutstanding { limit: 4 })
+    ));
+    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
+    // The first of those that wait goes away, before it is woken and after.
+    let mut first = Box::pin(client.ready());
+    let mut second = Box::pin(client.ready());
+    let mut third = Box::pin(client.ready());
+    for waits in [&mut first, &mut second, &mut third] {
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+    }
+    drop(first);
+    drop(gate);
+    ends("the gate is open", move || {
+        for call in out {
+            assert_eq!(&block_on(call).unwrap()[..], b"out");
+        }
+    });
+    assert!(woken.0.load(Ordering::Relaxed) >= 1);
+    drop(second);
+    let Poll::Ready(Ok(unused)) = third.as_mut().poll(&mut context) else {
+        panic!("there is a place");
+    };
+    drop(unused);
+    let threads: Vec<_> = (0..20u32)
+        .map(|thread| {
+            let client = client.clone();
+            std::thread::spawn(move || {
+                for i in 0..10 {
+                    let number_of = (100 * thread + i).to_le_bytes();
+                    let permit = block_on(client.ready()).expect("a place");
+                    let answer = block_on(permit.call(ECHO, &number_of));
+                    assert_eq!(number(answer), 100 * thread + i);
+                }
+            })
+        })
+        .collect();
+    ends("two hundred calls", move || {
+        for thread in threads {
+            thread.join().expect("its calls are answered");
+        }
+    });
+    client.close();
+    assert!(matches!(block_on(client.ready()), Err(CallError::Closed)));
 }

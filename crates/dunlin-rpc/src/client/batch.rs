@@ -37,11 +37,11 @@ impl std::fmt::Debug for super::CoreState {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(core: &'a Arc<Core>) -> Self {
+    pub(super) fn new(core: &'a Arc<Core>, deadline: Duration) -> Self {
         Self {
             core,
             calls: Vec::new(),
-            deadline: core.recipe.deadline,
+            deadline,
         }
     }
 

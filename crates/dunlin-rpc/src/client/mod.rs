@@ -26,7 +26,7 @@ use dunlin_verbs::process::Owned;
 pub use crate::call::reply::{Reply, RequestBuffer};
 pub use batch::Batch;
 pub use builder::ClientBuilder;
-pub use driver::CallFuture;
+pub use driver::{CallFuture, Permit, Ready};
 pub use peers::Peers;
 pub use pipeline::Pipeline;
 pub use region::RemoteRegion;
@@ -61,6 +61,8 @@ pub struct ConnectionInfo {
 #[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
+    /// Of what is done by this clone.
+    deadline: Duration,
 }
 
 /// What the clones of a client share.
@@ -112,6 +114,7 @@ impl Client {
             false => Owner::Thread,
         };
         let (lane, info) = recipe.open(owner, 1, None)?;
+        let deadline = recipe.deadline;
         let core = Arc::new(Core::new(CoreState {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             recipe: Arc::new(recipe),
@@ -133,7 +136,17 @@ impl Client {
             let thread = report::start(&core, reporting).map_err(ConnectError::Thread)?;
             let _ = core.reporter.set(thread);
         }
-        Ok(Self { core })
+        Ok(Self { core, deadline })
+    }
+
+    /// A clone whose deadline is another, for all that is done by it: calls, futures, batches, pipelines, regions that it
+    /// attaches. The connections are the same.
+    #[must_use = "it is a clone that has the deadline"]
+    pub fn within(&self, deadline: Duration) -> Self {
+        Self {
+            core: Arc::clone(&self.core),
+            deadline,
+        }
     }
 
     /// What the connection uses, and why.
@@ -173,7 +186,7 @@ impl Client {
     /// See [`CallError`]; each says whether the server may have executed the call.
     #[inline]
     pub fn call(&self, handler: HandlerId, payload: &[u8]) -> Result<Reply, CallError> {
-        self.call_within(self.core.recipe.deadline, handler, payload)
+        self.call_within(self.deadline, handler, payload)
     }
 
     /// As [`Client::call`], within a deadline of its own.
@@ -195,8 +208,7 @@ impl Client {
     /// # Errors
     /// When there is no connection and none can be made.
     pub fn max_message_bytes(&self) -> Result<usize, CallError> {
-        let limit = self.core.recipe.deadline;
-        thread_lane::with(&self.core, limit, |lane, _| Ok(lane.longest()))
+        thread_lane::with(&self.core, self.deadline, |lane, _| Ok(lane.longest()))
     }
 
     /// A request of `length` bytes to fill in place, in memory that the server reads by itself. For
@@ -205,8 +217,8 @@ impl Client {
     /// # Errors
     /// When the server takes no message so long, or there is no connection.
     pub fn buffer(&self, length: usize) -> Result<RequestBuffer, CallError> {
-        let limit = self.core.recipe.deadline;
-        thread_lane::with(&self.core, limit, |lane, _| lane.buffer(length)).map(RequestBuffer)
+        thread_lane::with(&self.core, self.deadline, |lane, _| lane.buffer(length))
+            .map(RequestBuffer)
     }
 
     /// As [`Client::call`], with a request that was filled in place.
@@ -218,7 +230,7 @@ impl Client {
         handler: HandlerId,
         request: RequestBuffer,
     ) -> Result<Reply, CallError> {
-        self.one_call(self.core.recipe.deadline, handler, Body::Buffer(request.0))
+        self.one_call(self.deadline, handler, Body::Buffer(request.0))
     }
 
     #[inline]
@@ -256,22 +268,33 @@ impl Client {
     /// [`CallError::UnknownRegion`], or as for [`Client::call`].
     pub fn attach(&self, name: &str) -> Result<RemoteRegion, CallError> {
         let number = self.core.regions.fetch_add(1, Ordering::Relaxed);
-        RemoteRegion::attach(&self.core, number, name)
+        RemoteRegion::attach(&self.core, self.deadline, number, name)
     }
 
     /// Calls and returns at once; the future brings the answer under any executor, within the client's deadline. The
     /// request is sent now, not at the first poll; when there is no connection yet, or no room on it, a thread of the
     /// client sends it as soon as there is, in the order of the calls. Calls that are out or wait are at most as many
-    /// as [`crate::ChannelConfig::max_outstanding`] says: one more ends with [`CallError::TooManyOutstanding`].
+    /// as [`crate::ChannelConfig::max_outstanding`] says: one more ends with [`CallError::TooManyOutstanding`]; [`Client::ready`] waits
+    /// instead.
     /// Dropping the future cancels the call: the answer is thrown away when it comes.
     /// The server may have executed the call.
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> CallFuture {
-        driver::call(&self.core, handler, payload)
+        driver::call(&self.core, self.deadline, handler, payload, None)
+    }
+
+    /// Waits until one more call of the client's futures may be out or wait ([`crate::ChannelConfig::max_outstanding`]),
+    /// and holds the place for it: `client.ready().await?.call(ECHO, b"hello").await?` is never refused for too many.
+    /// Those that wait are served in their order.
+    ///
+    /// # Errors
+    /// When the client is closed, or was made before a fork.
+    pub fn ready(&self) -> Ready {
+        Ready::new(&self.core, self.deadline)
     }
 
     /// Several calls that are out at the same time, from this thread.
     pub fn batch(&self) -> Batch<'_> {
-        Batch::new(&self.core)
+        Batch::new(&self.core, self.deadline)
     }
 
     /// A lane for a loop that keeps many calls out: as many as [`crate::ChannelConfig::max_outstanding`] says.
@@ -297,7 +320,7 @@ impl Client {
             Some(lane) => lane,
             None => self.core.recipe.open(Owner::Alone, window, None)?.0,
         };
-        Ok(Pipeline::new(lane, &self.core.recipe))
+        Ok(Pipeline::new(lane, &self.core.recipe, self.deadline))
     }
 
     fn is_closed(&self) -> bool {

@@ -63,11 +63,11 @@ impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
 }
 
 impl Pipeline {
-    pub(super) fn new(lane: Box<dyn Lane>, recipe: &Recipe) -> Self {
+    pub(super) fn new(lane: Box<dyn Lane>, recipe: &Recipe, deadline: Duration) -> Self {
         Self {
             lane: Owned::new(lane),
             wait: recipe.channel.wait,
-            deadline: recipe.deadline,
+            deadline,
             server: recipe.server(),
             empty_polls: 0,
         }

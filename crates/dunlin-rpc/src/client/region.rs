@@ -24,6 +24,8 @@ use crate::error::CallError;
 #[derive(Clone)]
 pub struct RemoteRegion {
     core: Arc<Core>,
+    /// Of each operation.
+    deadline: Duration,
     key: Arc<RegionKey>,
     length: u64,
 }
@@ -48,21 +50,35 @@ fn word(reply: &Reply) -> Result<u64, CallError> {
 }
 
 impl RemoteRegion {
-    pub(super) fn attach(core: &Arc<Core>, number: u64, name: &str) -> Result<Self, CallError> {
+    pub(super) fn attach(
+        core: &Arc<Core>,
+        deadline: Duration,
+        number: u64,
+        name: &str,
+    ) -> Result<Self, CallError> {
         let key = Arc::new(RegionKey {
             number,
             name: name.to_owned(),
         });
-        let deadline = core.recipe.deadline;
         let attached = thread_lane::with(core, deadline, |lane, began| {
             let began = began.unwrap_or_else(thread::now);
             attach_on(lane, core, &key, (deadline, began))
         })?;
         Ok(Self {
             core: Arc::clone(core),
+            deadline,
             key,
             length: attached.length,
         })
+    }
+
+    /// A clone whose operations have another deadline.
+    #[must_use = "it is a clone that has the deadline"]
+    pub fn within(&self, deadline: Duration) -> Self {
+        Self {
+            deadline,
+            ..self.clone()
+        }
     }
 
     /// The name that the server gave it.
@@ -83,7 +99,7 @@ impl RemoteRegion {
     /// Does one operation and waits for its end, within the client's deadline.
     fn operate(&self, offset: u64, wanted: Wanted<'_>) -> Result<Reply, CallError> {
         let core = &self.core;
-        let deadline = core.recipe.deadline;
+        let deadline = self.deadline;
         thread_lane::with(core, deadline, |lane, began| {
             let mut waiter = Waiter::new(core.recipe.channel.wait, deadline, &core.closed);
             waiter = waiter.since(began);
@@ -138,23 +154,41 @@ impl RemoteRegion {
     /// As [`RemoteRegion::read`], as a future; it is sent as [`super::Client::call_async`] says. On a new connection
     /// the first operation, and what is called after it, waits until the region is attached.
     pub fn read_async(&self, offset: u64, length: usize) -> CallFuture {
-        driver::operate(&self.core, &self.key, offset, Wanted::Read(length))
+        driver::operate(
+            &self.core,
+            self.deadline,
+            &self.key,
+            offset,
+            Wanted::Read(length),
+        )
     }
 
     /// As [`RemoteRegion::write`], as a future with no bytes; the bytes are taken now.
     pub fn write_async(&self, offset: u64, bytes: &[u8]) -> CallFuture {
-        driver::operate(&self.core, &self.key, offset, Wanted::Write(bytes))
+        driver::operate(
+            &self.core,
+            self.deadline,
+            &self.key,
+            offset,
+            Wanted::Write(bytes),
+        )
     }
 
     /// As [`RemoteRegion::fetch_add`], as a future with the 8 bytes that were there.
     pub fn fetch_add_async(&self, offset: u64, add: u64) -> CallFuture {
-        driver::operate(&self.core, &self.key, offset, Wanted::FetchAndAdd(add))
+        driver::operate(
+            &self.core,
+            self.deadline,
+            &self.key,
+            offset,
+            Wanted::FetchAndAdd(add),
+        )
     }
 
     /// As [`RemoteRegion::compare_and_swap`], as a future with the 8 bytes that were there.
     pub fn compare_and_swap_async(&self, offset: u64, compare: u64, swap: u64) -> CallFuture {
         let wanted = Wanted::CompareAndSwap { compare, swap };
-        driver::operate(&self.core, &self.key, offset, wanted)
+        driver::operate(&self.core, self.deadline, &self.key, offset, wanted)
     }
 }
 

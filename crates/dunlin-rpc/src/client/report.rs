@@ -100,7 +100,10 @@ pub(super) fn start(core: &Arc<Core>, reporting: &Reporting) -> std::io::Result<
 /// One report; `false` when the client has ended. A server that is away or does not listen is asked again the next
 /// time.
 fn report(core: &Weak<Core>, name: &str) -> bool {
-    let Some(client) = core.upgrade().map(|core| Client { core }) else {
+    let Some(client) = core.upgrade().map(|core| Client {
+        deadline: core.recipe.deadline,
+        core,
+    }) else {
         return false;
     };
     if client.is_closed() {

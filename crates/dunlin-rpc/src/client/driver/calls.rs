@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::ready::Waiters;
 use crate::call::lane::{Answer, Body, CallId, Lane, Sink, Submitted};
 use crate::call::reply::Reply;
 use crate::call::wanted::{RegionKey, Wanted};
@@ -25,6 +26,7 @@ pub(super) struct Calls {
     pub(super) live: usize,
     pub(super) limit: usize,
     pub(super) attaching: Option<Attaching>,
+    pub(super) waiters: Waiters,
     /// Who is to be woken when the lock is given back.
     pub(super) woken: Vec<Waker>,
 }
@@ -127,6 +129,7 @@ impl Calls {
             live: 0,
             limit,
             attaching: None,
+            waiters: Waiters::default(),
             woken: Vec::new(),
         }
     }
@@ -152,7 +155,10 @@ impl Calls {
     pub(super) fn release(&mut self, tag: usize) -> Slot {
         self.free.push(tag);
         let slot = std::mem::take(&mut self.slots[tag]);
-        self.live -= usize::from(slot.terms().is_some());
+        if slot.terms().is_some() {
+            self.live -= 1;
+            self.offer_place();
+        }
         if matches!(slot, Slot::Waiting(..)) {
             self.waiting.retain(|&other| other != tag);
         }
@@ -170,6 +176,7 @@ impl Calls {
         self.woken.extend(terms.waker.take());
         *slot = Slot::Done(result);
         self.live -= 1;
+        self.offer_place();
     }
 
     /// All calls end.
@@ -179,6 +186,7 @@ impl Calls {
         for tag in 0..self.slots.len() {
             self.finish(tag, Err(error.clone()));
         }
+        self.wake_waiters();
     }
 
     /// Calls end whose time is up.
@@ -208,8 +216,18 @@ impl Calls {
 
     /// When the first of the waiting calls has to end.
     pub(super) fn first_deadline(&self) -> Option<Instant> {
-        let first = self.waiting.front().map(|&tag| &self.slots[tag]);
-        first.and_then(Slot::terms).map(|terms| terms.deadline)
+        let waiting = self
+            .waiting
+            .iter()
+            .filter_map(|&tag| self.slots[tag].terms());
+        waiting.map(|terms| terms.deadline).min()
+    }
+
+    /// How long it is until the first call has to end, whether it is out or waits.
+    pub(super) fn until_deadline(&self, now: Instant) -> Duration {
+        let deadlines = self.slots.iter().filter_map(Slot::terms);
+        let first = deadlines.map(|terms| terms.deadline).min();
+        first.map_or(Duration::MAX, |first| first.saturating_duration_since(now))
     }
 
     /// Sends those that wait, as far as there is room; says whether any was.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Owned;
 
@@ -19,32 +19,56 @@ use crate::error::CallError;
 use crate::HandlerId;
 
 /// Sends a call and returns its future.
-pub(in crate::client) fn call(core: &Core, handler: HandlerId, payload: &[u8]) -> CallFuture {
-    send(core, Wish::Call(handler, payload))
+/// `held`: the lane that has a place for it already.
+pub(in crate::client) fn call(
+    core: &Core,
+    deadline: Duration,
+    handler: HandlerId,
+    payload: &[u8],
+    held: Option<Arc<Owned<AsyncLane>>>,
+) -> CallFuture {
+    send(core, deadline, Wish::Call(handler, payload), held)
 }
 
 /// Does a one-sided operation and returns its future.
 pub(in crate::client) fn operate(
     core: &Core,
+    deadline: Duration,
     region: &Arc<RegionKey>,
     offset: u64,
     wanted: Wanted<'_>,
 ) -> CallFuture {
-    send(core, Wish::OneSided(region, offset, wanted))
+    send(core, deadline, Wish::OneSided(region, offset, wanted), None)
 }
 
-fn send(core: &Core, wish: Wish<'_>) -> CallFuture {
-    match put(core, wish) {
+fn send(
+    core: &Core,
+    deadline: Duration,
+    wish: Wish<'_>,
+    mut held: Option<Arc<Owned<AsyncLane>>>,
+) -> CallFuture {
+    let put = put(core, deadline, wish, &mut held);
+    // A place on a lane that was replaced meanwhile.
+    if let Some(lane) = held.filter(|lane| lane.is_here()) {
+        let mut inner = lane.lock();
+        inner.calls.give_place_back();
+        give_back(inner);
+    }
+    match put {
         Ok((lane, tag)) => CallFuture(State::Out { lane, tag }),
         Err(error) => CallFuture(State::Failed(Some(error))),
     }
 }
 
 /// Puts a call into the client's lane for futures, which is made anew when there is none that can be used.
-fn put(core: &Core, wish: Wish<'_>) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
+fn put(
+    core: &Core,
+    after: Duration,
+    wish: Wish<'_>,
+    held: &mut Option<Arc<Owned<AsyncLane>>>,
+) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
     core.check()?;
     core.recipe.refuse_own_server()?;
-    let after = core.recipe.deadline;
     let terms = Terms {
         deadline: end_of(Instant::now(), after),
         after,
@@ -59,6 +83,11 @@ fn put(core: &Core, wish: Wish<'_>) -> Result<(Arc<Owned<AsyncLane>>, usize), Ca
     }
     if let Some(lane) = place.clone() {
         let mut inner = lane.lock();
+        if let Some(held) = held.take_if(|held| Arc::ptr_eq(held, &lane)) {
+            // Taken again at once, with the lock held.
+            inner.calls.live -= 1;
+            drop(held);
+        }
         if inner.takes_calls() {
             drop(place);
             let awake = !lane.sleeping.load(Ordering::SeqCst);

@@ -7,10 +7,12 @@
 
 mod calls;
 mod future;
+mod ready;
 mod sleeping;
 
 pub use future::CallFuture;
 pub(in crate::client) use future::{call, operate};
+pub use ready::{Permit, Ready};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -30,7 +32,7 @@ use calls::{Calls, Slot, Terms, Wish};
 const POLLS_PER_CLOCK: u32 = 64;
 /// How exactly deadlines are kept.
 const DEADLINE_STEP: Duration = Duration::from_millis(1);
-/// Longest sleep: the deadlines of calls that are out, and the harm of a wake-up lost after all.
+/// Longest sleep: the harm of a wake-up lost after all.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// The lane of a client's futures.

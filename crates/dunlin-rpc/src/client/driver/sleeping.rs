@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::MutexGuard;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::calls::Calls;
 use super::{give_back, AsyncLane, Inner, DEADLINE_STEP, LONGEST_SLEEP};
@@ -19,7 +19,8 @@ impl AsyncLane {
         };
         let before = lane.outstanding();
         let most = if before > 0 || !inner.calls.waiting.is_empty() {
-            LONGEST_SLEEP
+            // No longer than until a call has to end.
+            LONGEST_SLEEP.min(inner.calls.until_deadline(Instant::now()))
         } else {
             5 * LONGEST_SLEEP
         };

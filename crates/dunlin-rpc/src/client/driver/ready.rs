@@ -1,0 +1,204 @@
+//! Back-pressure that can be awaited: a place for a call of the client's futures, taken before the call is made.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use dunlin_verbs::process::Owned;
+
+use super::calls::Calls;
+use super::future::{call, CallFuture};
+use super::{give_back, AsyncLane};
+use crate::client::Core;
+use crate::error::CallError;
+use crate::HandlerId;
+
+/// Those that wait for a place, in their order.
+#[derive(Default)]
+pub(super) struct Waiters {
+    queue: VecDeque<(u64, Waker)>,
+    next: u64,
+}
+
+impl Calls {
+    /// A place has become free, or who was told of one does not want it any more: the first that waits is woken.
+    pub(super) fn offer_place(&mut self) {
+        if self.live < self.limit {
+            let first = self.waiters.queue.pop_front();
+            self.woken.extend(first.map(|(_, waker)| waker));
+        }
+    }
+
+    /// Takes a place; `false`: there is none.
+    fn take_place(&mut self) -> bool {
+        let free = self.live < self.limit;
+        self.live += usize::from(free);
+        free
+    }
+
+    pub(super) fn give_place_back(&mut self) {
+        self.live -= 1;
+        self.offer_place();
+    }
+
+    /// All that wait look again: the lane has ended.
+    pub(super) fn wake_waiters(&mut self) {
+        let all = self.waiters.queue.drain(..);
+        self.woken.extend(all.map(|(_, waker)| waker));
+    }
+}
+
+/// A place for one more call among the client's futures, when there is one. Made by [`crate::Client::ready`].
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Ready {
+    core: Arc<Core>,
+    deadline: Duration,
+    /// Where it stands in the queue of a lane.
+    waiting: Option<(Arc<Owned<AsyncLane>>, u64)>,
+}
+
+impl std::fmt::Debug for Ready {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ticket = self.waiting.as_ref().map(|(_, ticket)| ticket);
+        f.debug_struct("Ready").field("waiting", &ticket).finish()
+    }
+}
+
+impl Ready {
+    pub(in crate::client) fn new(core: &Arc<Core>, deadline: Duration) -> Self {
+        Self {
+            core: Arc::clone(core),
+            deadline,
+            waiting: None,
+        }
+    }
+
+    /// Leaves the queue; who was woken and does not come tells the next.
+    fn leave(&mut self) {
+        let Some((lane, ticket)) = self.waiting.take() else {
+            return;
+        };
+        if !lane.is_here() {
+            return;
+        }
+        let mut inner = lane.lock();
+        let queue = &mut inner.calls.waiters.queue;
+        let left = match queue.iter().position(|(other, _)| *other == ticket) {
+            Some(index) => queue.remove(index),
+            None => {
+                inner.calls.offer_place();
+                None
+            }
+        };
+        give_back(inner);
+        drop(left);
+    }
+}
+
+impl Future for Ready {
+    type Output = Result<Permit, CallError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.core.check()?;
+        if this.core.is_closed() {
+            return Poll::Ready(Err(CallError::Closed));
+        }
+        let place = this.core.asynchronous.lock();
+        let lane = place.unwrap_or_else(PoisonError::into_inner).clone();
+        let permit = |lane| Permit {
+            core: Arc::clone(&this.core),
+            deadline: this.deadline,
+            lane,
+        };
+        let Some(lane) = lane else {
+            // The first call makes it.
+            return Poll::Ready(Ok(permit(None)));
+        };
+        let waker = context.waker().clone();
+        let mut inner = lane.lock();
+        if inner.over {
+            give_back(inner);
+            return Poll::Ready(Ok(permit(None)));
+        }
+        if inner.calls.take_place() {
+            let permit = permit(Some(Arc::clone(&lane)));
+            give_back(inner);
+            // Who was woken for this place has left the queue; who was not leaves it now.
+            if let Some((_, ticket)) = this.waiting.take() {
+                let mut inner = lane.lock();
+                let queue = &mut inner.calls.waiters.queue;
+                let index = queue.iter().position(|(other, _)| *other == ticket);
+                let left = index.and_then(|index| queue.remove(index));
+                give_back(inner);
+                drop(left);
+            }
+            return Poll::Ready(Ok(permit));
+        }
+        let calls = &mut inner.calls;
+        let same = this.waiting.as_ref();
+        let same = same.filter(|(known, _)| Arc::ptr_eq(known, &lane));
+        let queue = &mut calls.waiters.queue;
+        let known =
+            same.and_then(|(_, ticket)| queue.iter_mut().find(|(other, _)| other == ticket));
+        let former = match (known, same) {
+            (Some((_, former)), _) => Some(std::mem::replace(former, waker)),
+            // It was woken, and somebody else was faster.
+            (None, Some((_, ticket))) => {
+                queue.push_front((*ticket, waker));
+                None
+            }
+            (None, None) => {
+                let ticket = calls.waiters.next;
+                calls.waiters.next += 1;
+                calls.waiters.queue.push_back((ticket, waker));
+                this.waiting = Some((Arc::clone(&lane), ticket));
+                None
+            }
+        };
+        give_back(inner);
+        drop(former);
+        Poll::Pending
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A place for one call, held until it is made or this is dropped.
+#[must_use = "it holds a place for a call"]
+pub struct Permit {
+    core: Arc<Core>,
+    deadline: Duration,
+    lane: Option<Arc<Owned<AsyncLane>>>,
+}
+
+impl std::fmt::Debug for Permit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+impl Permit {
+    /// As [`crate::Client::call_async`], in the place that this holds.
+    pub fn call(mut self, handler: HandlerId, payload: &[u8]) -> CallFuture {
+        let lane = self.lane.take();
+        call(&self.core, self.deadline, handler, payload, lane)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane.take().filter(|lane| lane.is_here()) {
+            let mut inner = lane.lock();
+            inner.calls.give_place_back();
+            give_back(inner);
+        }
+    }
+}

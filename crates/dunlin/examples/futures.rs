@@ -1,0 +1,107 @@
+//! What calls as futures cost: echoes of 64 bytes on a tokio runtime of one thread, beside a pipeline's, in turns.
+//!
+//! ```sh
+//! cargo run --release -p dunlin --example futures -- serve dunlin://127.0.0.1:7470
+//! cargo run --release -p dunlin --example futures -- call dunlin://127.0.0.1:7470 64 200000
+//! ```
+//!
+//! The second keeps so many calls out, and makes so many in each of its turns.
+
+use std::error::Error;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use dunlin::{ChannelConfig, Client, Server};
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+const ECHO: u16 = 1;
+const PAYLOAD: [u8; 64] = [7; 64];
+const TURNS: usize = 5;
+
+fn serve(address: &str) -> Result<(), Failure> {
+    let server = Server::bind(address)?
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .serve()?;
+    println!("listening on {}", server.address());
+    std::io::stdout().flush()?;
+    loop {
+        std::thread::park();
+    }
+}
+
+/// So many tasks, each of which makes one call after the other.
+async fn futures(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
+    let start = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..out {
+        let client = client.clone();
+        tasks.spawn(async move {
+            for _ in 0..calls / out {
+                let answer = client.call_async(ECHO, &PAYLOAD).await?;
+                if answer[..] != PAYLOAD {
+                    return Err("another answer".into());
+                }
+            }
+            Ok::<(), Failure>(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(start.elapsed())
+}
+
+fn pipeline(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
+    let mut pipeline = client.pipeline()?;
+    let start = Instant::now();
+    let (mut sent, mut answered) = (0, 0);
+    while answered < calls {
+        while sent < calls && sent - answered < out && pipeline.submit(ECHO, &PAYLOAD, 0)? {
+            sent += 1;
+        }
+        pipeline.wait(|_, answer| answered += usize::from(answer.is_ok()))?;
+    }
+    Ok(start.elapsed())
+}
+
+async fn call(address: &str, out: usize, calls: usize) -> Result<(), Failure> {
+    let channel = ChannelConfig {
+        max_outstanding: out.max(1024),
+        ..ChannelConfig::default()
+    };
+    let client = Client::builder().channel(channel).connect(address)?;
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..TURNS {
+        let took = [
+            futures(&client, out, calls).await?,
+            pipeline(&client, out, calls)?,
+        ];
+        for (rates, took) in rates.iter_mut().zip(took) {
+            rates.push(calls as f64 / took.as_secs_f64());
+        }
+    }
+    for (name, mut rates) in ["futures", "pipeline"].into_iter().zip(rates) {
+        rates.sort_unstable_by(f64::total_cmp);
+        println!(
+            "{name}, {out} out: {:.0} calls/s (median of {TURNS})",
+            rates[TURNS / 2]
+        );
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["serve", address] => serve(address),
+        ["call", address, out, calls] => {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            runtime.block_on(call(address, out.parse()?, calls.parse()?))
+        }
+        _ => Err("usage: futures serve ADDRESS | call ADDRESS OUT CALLS".into()),
+    }
+}
