@@ -77,7 +77,7 @@ fn connect_as(
         .lanes(4)
         .dispatched(dispatched)
         .channel(channel(wait))
-        .connect_on(cluster.device(cluster.hosts()[host]), &server.desk())
+        .connect_on(cluster.device(cluster.hosts()[host]), &server.acceptor())
         .unwrap()
 }
 
@@ -413,7 +413,7 @@ fn a_connection_whose_requests_stay_out_is_given_up() {
                 .preset(Preset::Plain)
                 .channel(channel(wait))
                 .deadline(DEADLINE)
-                .connect_on(cluster.device(cluster.hosts()[1]), &server.desk())
+                .connect_on(cluster.device(cluster.hosts()[1]), &server.acceptor())
                 .unwrap();
             let mut pipeline = client.pipeline().unwrap();
             let (seen, answered) = (Arc::new(Mutex::new(None)), Arc::new(AtomicU64::new(0)));

@@ -46,7 +46,7 @@ pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
 pub use server::{
-    Desk, DeviceFigures, Grouping, HandlerError, HandlerTask, LocalServer, OwnedRequest,
+    DeviceFigures, Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer, OwnedRequest,
     OwnedResponder, Region, Request, Responder, RunningServer, Server, ServerBuilder,
     ServerFigures, ServerObserver, ServerStatistics, FIGURES,
 };

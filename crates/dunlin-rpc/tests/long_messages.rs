@@ -20,7 +20,7 @@ fn serve(server: ServerBuilder) -> LocalServer {
 
 fn connect(preset: Preset, server: &LocalServer) -> Client {
     let client = Client::builder().preset(preset);
-    client.connect_on(device(), &server.desk()).unwrap()
+    client.connect_on(device(), &server.acceptor()).unwrap()
 }
 
 /// They come in several pieces, and are whole when they are there.

@@ -22,7 +22,7 @@ fn connect(preset: Preset, server: &LocalServer) -> Client {
     config.max_registered_bytes = 4 << 20;
     let device = ShmDevice::open(config).unwrap();
     let client = Client::builder().preset(preset).lanes(1);
-    client.connect_on(device, &server.desk()).unwrap()
+    client.connect_on(device, &server.acceptor()).unwrap()
 }
 
 fn is_no_memory(error: &CallError, was_executed: bool) -> bool {

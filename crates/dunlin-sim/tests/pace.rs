@@ -56,7 +56,7 @@ impl World {
     fn client(&self, host: usize, server: usize, preset: Preset) -> Client {
         let device = self.cluster.device(self.cluster.hosts()[host]);
         let builder = Client::builder().preset(preset);
-        let client = builder.connect_on(device, &self.servers[server].desk());
+        let client = builder.connect_on(device, &self.servers[server].acceptor());
         client.expect("a client")
     }
 

@@ -79,7 +79,7 @@ fn connect(
     Client::builder()
         .preset(preset)
         .channel(config.clone())
-        .connect_on(cluster.device(cluster.hosts()[host]), &server.desk())
+        .connect_on(cluster.device(cluster.hosts()[host]), &server.acceptor())
         .expect("a client")
 }
 

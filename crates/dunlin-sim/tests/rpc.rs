@@ -63,10 +63,12 @@ impl World for Hosts {
 
     fn connect(&self, client: ClientBuilder, server: &Serving) -> Client {
         let Serving::Local(server) = server else {
-            unreachable!("this world's servers have desks");
+            unreachable!("this world's servers have acceptors");
         };
         let device = self.cluster.device(self.cluster.hosts()[1]);
-        client.connect_on(device, &server.desk()).expect("a client")
+        client
+            .connect_on(device, &server.acceptor())
+            .expect("a client")
     }
 
     fn part(&self, client: Client) {
@@ -84,10 +86,10 @@ impl World for Hosts {
         seed: u64,
     ) -> Result<Job<'static>, Skipped> {
         let Serving::Local(server) = server else {
-            unreachable!("this world's servers have desks");
+            unreachable!("this world's servers have acceptors");
         };
         let device = self.cluster.device(self.cluster.hosts()[1]);
-        let door = hostile::Door::desk(server);
+        let door = hostile::Door::acceptor(server);
         Ok(hostile::peer(device, door, preset, seed))
     }
 

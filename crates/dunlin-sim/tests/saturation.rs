@@ -57,7 +57,7 @@ fn bench(preset: Preset) -> Bench {
     let connect = |&host: &HostId| {
         Client::builder()
             .preset(preset)
-            .connect_on(cluster.device(host), &server.desk())
+            .connect_on(cluster.device(host), &server.acceptor())
             .expect("a client")
     };
     let clients: Vec<Client> = cluster.hosts()[1..].iter().map(connect).collect();

@@ -89,7 +89,7 @@ fn run(seed: u64) -> ServerStatistics {
             let device = cluster.device(cluster.hosts()[1 + host]);
             let builder = Client::builder().preset(Preset::ScaleRpc);
             builder
-                .connect_on(device, &server.desk())
+                .connect_on(device, &server.acceptor())
                 .expect("a client")
         })
         .collect();

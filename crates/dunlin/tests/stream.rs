@@ -55,7 +55,7 @@ fn run_to_end(mut command: Command) -> String {
 
 #[test]
 fn grpc_by_tonic_between_two_processes_on_every_device() {
-    let mut server = example("grpc");
+    let mut server = example("tonic");
     server
         .args(["serve", ANYWHERE, "127.0.0.1:0"])
         .stdout(Stdio::piped());
@@ -68,7 +68,7 @@ fn grpc_by_tonic_between_two_processes_on_every_device() {
         panic!("{line}");
     };
     for device in ["shm", "roce"] {
-        let mut client = example("grpc");
+        let mut client = example("tonic");
         client.args(["call", rings, tcp, "640", device]);
         let said = run_to_end(client);
         assert_eq!(said.matches(&format!("{device}: ")).count(), 2, "{said}");

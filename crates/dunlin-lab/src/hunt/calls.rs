@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::{
-    CallError, ChannelConfig, Client, Desk, Grouping, HandlerError, LocalServer, Pace, Preset,
-    Server, WaitMode,
+    CallError, ChannelConfig, Client, Grouping, HandlerError, LocalAcceptor, LocalServer, Pace,
+    Preset, Server, WaitMode,
 };
 use dunlin_sim::HostId;
 
@@ -59,7 +59,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     };
     let (mut parties, mut logs) = (Vec::new(), Vec::new());
     for _ in 0..dice.between(1, 3) {
-        let party = join(terrain, &server.desk(), &channel, dice);
+        let party = join(terrain, &server.acceptor(), &channel, dice);
         for _ in 0..party.threads {
             let log = Arc::new(Mutex::new(Log::default()));
             let caller = Caller {
@@ -183,7 +183,12 @@ fn serve(
         .expect("a server")
 }
 
-fn join(terrain: &Terrain, desk: &Desk, channel: &ChannelConfig, dice: &mut Dice) -> Party {
+fn join(
+    terrain: &Terrain,
+    acceptor: &LocalAcceptor,
+    channel: &ChannelConfig,
+    dice: &mut Dice,
+) -> Party {
     let host = terrain.any_host(dice);
     let preset = Preset::ALL[dice.next() as usize % Preset::ALL.len()];
     let client = Client::builder()
@@ -192,7 +197,7 @@ fn join(terrain: &Terrain, desk: &Desk, channel: &ChannelConfig, dice: &mut Dice
         .dispatched(dice.chance(1, 3))
         .channel(channel.clone())
         .deadline(caller::DEADLINE)
-        .connect_on(terrain.cluster.device(host), desk)
+        .connect_on(terrain.cluster.device(host), acceptor)
         .expect("a client");
     Party {
         host,

@@ -127,7 +127,7 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
         .iter()
         .map(|&host| serve(cluster, host, plan))
         .collect();
-    let desks: Vec<_> = servers.iter().map(LocalServer::desk).collect();
+    let acceptors: Vec<_> = servers.iter().map(LocalServer::acceptor).collect();
     let reach = plan.reach.min(hosts.len() - 1);
     let connect = |(from, &host): (usize, &HostId)| -> Vec<Client> {
         let others = (1..=reach).map(|step| (from + step) % hosts.len());
@@ -139,7 +139,7 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
                 .lanes(plan.threads * plan.sessions)
                 .servers(reach)
                 .channel(channel(plan, hosts.len(), plan.batches[0]))
-                .connect_on(device.clone(), &desks[to])
+                .connect_on(device.clone(), &acceptors[to])
                 .expect("a client")
         };
         others.map(connect).collect()

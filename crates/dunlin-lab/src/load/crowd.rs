@@ -109,7 +109,7 @@ impl RpcBench {
             .serve_on(cluster.device(hosts[0]))
             .expect("a server");
         let shared = Arc::new(Shared::default());
-        let desk = server.desk();
+        let acceptor = server.acceptor();
         let machines = &hosts[1..];
         let clients: Vec<Client> = machines
             .iter()
@@ -118,7 +118,7 @@ impl RpcBench {
                     .preset(plan.preset)
                     .lanes(plan.threads)
                     .channel(channel.clone())
-                    .connect_on(cluster.device(host), &desk)
+                    .connect_on(cluster.device(host), &acceptor)
                     .expect("a client")
             })
             .collect();

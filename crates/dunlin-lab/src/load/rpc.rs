@@ -148,14 +148,14 @@ impl RpcBench {
             .expect("a server");
         let shared = Arc::new(Shared::default());
         shared.paced.store(true, Ordering::Relaxed);
-        let desk = server.desk();
+        let acceptor = server.acceptor();
         let connect = |&host: &HostId| {
             Client::builder()
                 .preset(plan.preset)
                 .lanes(plan.lanes.clamp(1, 256))
                 .dispatched(plan.dispatched)
                 .channel(channel())
-                .connect_on(cluster.device(host), &desk)
+                .connect_on(cluster.device(host), &acceptor)
                 .expect("a client")
         };
         let machines = hosts.len() - 1;

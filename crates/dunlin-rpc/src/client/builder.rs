@@ -20,7 +20,7 @@ use crate::error::ConnectError;
 use crate::fabric::{DeviceFabric, Fabric, Fabrics, LaneMaker, Owner, SessionSetup};
 use crate::preset::{ChannelKind, Preset, Situation, AUTO_OWN_LANES};
 use crate::server::identity::{self, SERVER_PARAMETER};
-use crate::server::Desk;
+use crate::server::LocalAcceptor;
 use crate::sharing::dispatcher;
 use crate::sharing::handle::Handle;
 use crate::sharing::lane::SharedLane;
@@ -179,15 +179,19 @@ impl ClientBuilder {
     }
 
     /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring
-    /// across is handed over at the server's desk. This is how clients run on simulated hosts. There, each simulated
+    /// across is handed over at the server's acceptor. This is how clients run on simulated hosts. There, each simulated
     /// thread has a [`crate::Pipeline`] of its own, made before; the lanes of threads and futures are those of the real
     /// thread that drives the cluster.
     ///
     /// # Errors
     /// When a setting is out of range, the server refuses, or the device fails.
-    pub fn connect_on<D: Device>(self, device: D, desk: &Desk) -> Result<Client, ConnectError> {
+    pub fn connect_on<D: Device>(
+        self,
+        device: D,
+        acceptor: &LocalAcceptor,
+    ) -> Result<Client, ConnectError> {
         self.validate()?;
-        let way = Way::Desk(desk.clone());
+        let way = Way::Local(acceptor.clone());
         Client::start(self.recipe(way, vec![Arc::new(DeviceFabric(device))]))
     }
 
@@ -226,7 +230,7 @@ impl ClientBuilder {
     }
 }
 
-/// A server that was reached, over which device, and why it is that one. Given at a desk nothing was dialled.
+/// A server that was reached, over which device, and why it is that one. Given at a local acceptor nothing was dialled.
 struct Reached {
     dialed: Option<Dialed>,
     fabric: Arc<dyn Fabric>,
@@ -240,7 +244,7 @@ enum Way {
     /// At its port.
     Port { address: Address, dial: DialConfig },
     /// In this process.
-    Desk(Desk),
+    Local(LocalAcceptor),
 }
 
 /// All that it takes to make one more lane.
@@ -398,8 +402,8 @@ impl Recipe {
     }
 
     /// Whether the connecting thread will not be the one that calls.
-    pub(super) fn is_of_a_desk(&self) -> bool {
-        matches!(self.way, Way::Desk(_))
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self.way, Way::Local(_))
     }
 
     /// The connection handle, if this preset has one and it is there.
@@ -509,7 +513,7 @@ impl Recipe {
                 };
                 (Some(dialed), device, why)
             }
-            Way::Desk(_) => {
+            Way::Local(_) => {
                 let device = self.fabrics.first().map(|f| f.attributes().name.clone());
                 (None, device.unwrap_or_default(), GIVEN.to_string())
             }
@@ -557,10 +561,10 @@ impl Recipe {
             parameters,
         };
         let reply = match (dialed, &self.way) {
-            (None, Way::Desk(desk)) => {
-                let device = desk.device().to_string();
+            (None, Way::Local(acceptor)) => {
+                let device = acceptor.device().to_string();
                 let request = OpenRequest { device, ..request };
-                desk.open(&request).map_err(ConnectError::Refused)?
+                acceptor.open(&request).map_err(ConnectError::Refused)?
             }
             (Some(dialed), _) => dialed.open(request)?,
             (None, Way::Port { .. }) => unreachable!("a port was dialed"),

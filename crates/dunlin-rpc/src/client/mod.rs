@@ -109,7 +109,7 @@ impl Client {
     fn start(recipe: Recipe) -> Result<Self, ConnectError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // The thread that drives a simulated cluster makes the lanes of others.
-        let owner = match recipe.is_of_a_desk() {
+        let owner = match recipe.is_local() {
             true => Owner::Alone,
             false => Owner::Thread,
         };
@@ -126,7 +126,7 @@ impl Client {
             spare: Mutex::new(None),
             regions: AtomicU64::new(0),
         }));
-        if core.recipe.is_of_a_desk() {
+        if core.recipe.is_local() {
             *core.spare() = Some(lane);
         } else {
             // The lane that proved the address is the connecting thread's own.

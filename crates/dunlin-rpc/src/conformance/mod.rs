@@ -51,7 +51,7 @@ pub const ECHO: HandlerId = 1;
 pub enum Serving {
     /// With a port.
     Running(Box<RunningServer>),
-    /// With a desk.
+    /// With a local acceptor.
     Local(LocalServer),
 }
 

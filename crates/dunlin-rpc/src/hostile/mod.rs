@@ -16,7 +16,7 @@ use dunlin_bootstrap::{dial, Address, DialConfig, OpenReply, OpenRequest};
 use dunlin_verbs::{thread, EndpointAddress};
 
 use crate::channel::Parameters;
-use crate::server::Desk;
+use crate::server::LocalAcceptor;
 use crate::{devices, LocalServer, RunningServer};
 
 /// Handlers of the servers that are attacked: one that sends back what it gets, one whose answers are long, and one on
@@ -84,7 +84,7 @@ pub struct Door(Way);
 enum Way {
     /// The server's port, and the device to offer; all without one.
     Port(Address, Option<String>),
-    Desk(Desk),
+    Local(LocalAcceptor),
 }
 
 impl Door {
@@ -93,9 +93,9 @@ impl Door {
         Self(Way::Port(server.address(), device.map(str::to_owned)))
     }
 
-    /// The desk of a server without a port.
-    pub fn desk(server: &LocalServer) -> Self {
-        Self(Way::Desk(server.desk()))
+    /// The acceptor of a server without a port.
+    pub fn acceptor(server: &LocalServer) -> Self {
+        Self(Way::Local(server.acceptor()))
     }
 
     /// Makes the handshake with words that a server accepts.
@@ -124,10 +124,9 @@ impl Door {
                 let dialed = dial(address, &config).expect("a server");
                 dialed.open(request("")).expect("words as a client's")
             }
-            // Other simulated threads do not come in while the desk is locked.
-            Way::Desk(desk) => {
-                thread::hold(|| desk.open(&request(desk.device()))).expect("words as a client's")
-            }
+            // Other simulated threads do not come in while the acceptor is locked.
+            Way::Local(acceptor) => thread::hold(|| acceptor.open(&request(acceptor.device())))
+                .expect("words as a client's"),
         }
     }
 }

@@ -10,8 +10,8 @@ use dunlin_bootstrap::{Acceptor, Counts};
 use dunlin_verbs::process::Owned;
 use serde::{Deserialize, Serialize};
 
-use super::desk::{Desk, NamedService};
 use super::handler::{Execution, HandlerError};
+use super::local::{LocalAcceptor, NamedService};
 use super::reports::Reports;
 use super::ServerStatistics;
 use crate::admission::SenderReport;
@@ -117,13 +117,13 @@ impl std::fmt::Debug for ServerObserver {
 impl ServerObserver {
     pub(super) fn new(
         acceptor: &Arc<Acceptor>,
-        desk: &Desk,
+        local: &LocalAcceptor,
         reports: Arc<Reports>,
         (max_connections, most_active): (usize, usize),
     ) -> Self {
         Self {
             acceptor: Arc::downgrade(acceptor),
-            services: desk.downgrade(),
+            services: local.downgrade(),
             reports,
             began: Instant::now(),
             max_connections,

@@ -8,7 +8,7 @@ use dunlin_verbs::{Aborter, CompletionChannel};
 
 use super::dispatch::Finished;
 
-/// A letter.
+/// What comes.
 pub(super) enum Mail<N> {
     /// A client was accepted.
     Adopt(Box<N>),

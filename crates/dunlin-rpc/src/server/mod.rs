@@ -5,14 +5,13 @@ mod away;
 mod connection;
 #[cfg(all(test, not(loom)))]
 mod connection_tests;
-mod crew;
 mod datagram;
 mod deferred;
-mod desk;
 mod dispatch;
 mod figures;
 mod handler;
 pub(crate) mod identity;
+mod local;
 mod mailbox;
 mod pacing;
 mod places;
@@ -23,6 +22,7 @@ mod reports;
 mod rounds;
 pub(crate) mod service;
 mod statistics;
+mod threads;
 mod workers;
 
 use std::future::Future;
@@ -43,9 +43,9 @@ use service::ServiceSetup;
 
 pub use answering::HandlerTask;
 pub use deferred::{OwnedRequest, OwnedResponder};
-pub use desk::{Desk, LocalServer};
 pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
+pub use local::{LocalAcceptor, LocalServer};
 pub use pool::Grouping;
 pub use region::Region;
 pub use statistics::ServerStatistics;
@@ -363,16 +363,17 @@ impl ServerBuilder {
                 ))
             })
             .collect::<Result<Vec<_>, ServeError>>()?;
-        let desk = Desk::new(identity, services);
-        let observer = ServerObserver::new(&acceptor, &desk, reports, limits);
+        let local_acceptor = LocalAcceptor::new(identity, services);
+        let observer = ServerObserver::new(&acceptor, &local_acceptor, reports, limits);
         let observer = observed.get_or_init(|| observer).clone();
         let stop = StopHandle::new()?;
         let thread = std::thread::Builder::new()
             .name("dunlin-accept".into())
             .spawn({
-                let (acceptor, desk, stop) = (Arc::clone(&acceptor), desk.clone(), stop.clone());
+                let (acceptor, local_acceptor, stop) =
+                    (Arc::clone(&acceptor), local_acceptor.clone(), stop.clone());
                 move || {
-                    let opened = acceptor.run(&stop, |request| desk.open(&request));
+                    let opened = acceptor.run(&stop, |request| local_acceptor.open(&request));
                     if let Err(error) = opened {
                         tracing::error!(%error, "the server takes no more clients");
                     }
@@ -381,7 +382,7 @@ impl ServerBuilder {
         let mut running = RunningServer {
             follower: Owned::new(None),
             acceptor,
-            desk,
+            local_acceptor,
             observer,
             stop,
             thread: Owned::new(Some(thread)),
@@ -393,7 +394,7 @@ impl ServerBuilder {
     }
 
     /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the
-    /// server's [`Desk`]. This is how servers run on simulated hosts, where pollers are threads of the device's cores;
+    /// server's [`LocalAcceptor`]. This is how servers run on simulated hosts, where pollers are threads of the device's cores;
     /// handlers on workers are not for those.
     ///
     /// # Errors
@@ -409,7 +410,10 @@ impl ServerBuilder {
         let setup = self.setup();
         let identity = setup.identity;
         let service = DeviceFabric(device).serve(setup)?;
-        Ok(LocalServer::new(Desk::new(identity, vec![(name, service)])))
+        Ok(LocalServer::new(LocalAcceptor::new(
+            identity,
+            vec![(name, service)],
+        )))
     }
 
     fn setup(mut self) -> ServiceSetup {
@@ -478,7 +482,7 @@ impl ServerBuilder {
 pub struct RunningServer {
     follower: Owned<Option<Follower>>,
     acceptor: Arc<Acceptor>,
-    desk: Desk,
+    local_acceptor: LocalAcceptor,
     observer: ServerObserver,
     stop: StopHandle,
     thread: Owned<Option<JoinHandle<()>>>,
@@ -509,17 +513,17 @@ impl RunningServer {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.desk.connections()
+        self.local_acceptor.connections()
     }
 
     /// What was counted so far.
     pub fn statistics(&self) -> ServerStatistics {
-        self.desk.statistics()
+        self.local_acceptor.statistics()
     }
 
     /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
     pub fn senders(&self) -> Vec<SenderReport> {
-        self.desk.senders()
+        self.local_acceptor.senders()
     }
 
     /// All live figures.
@@ -540,21 +544,28 @@ impl RunningServer {
 
     /// Names of the devices that it serves over.
     pub fn devices(&self) -> Vec<String> {
-        self.desk.services().map(|(name, _)| name.clone()).collect()
+        self.local_acceptor
+            .services()
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// Takes no new clients and no new requests, answers what was taken, and ends, within ten seconds. `true` when
     /// everything was answered and read within nine; what is left then is cut off.
     pub fn shutdown(mut self) -> bool {
-        if !self.desk.is_here() {
+        if !self.local_acceptor.is_here() {
             return false;
         }
         self.stop_accepting();
-        for (_, service) in self.desk.services() {
+        for (_, service) in self.local_acceptor.services() {
             service.drain();
         }
         let deadline = Instant::now() + DRAIN;
-        let over = || self.desk.services().all(|(_, service)| service.is_over());
+        let over = || {
+            self.local_acceptor
+                .services()
+                .all(|(_, service)| service.is_over())
+        };
         while !over() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -577,10 +588,10 @@ impl RunningServer {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
-        if !self.desk.is_here() {
+        if !self.local_acceptor.is_here() {
             return;
         }
         self.stop_accepting();
-        self.desk.end();
+        self.local_acceptor.end();
     }
 }

@@ -42,8 +42,8 @@ impl<D: Device> Poller<D> {
     fn take_mail(&mut self) -> usize {
         let mail = self.handle.take();
         let count = mail.len();
-        for letter in mail {
-            match letter {
+        for item in mail {
+            match item {
                 Mail::Adopt(connection) => self.connections.push(*connection),
                 Mail::Finished(Finished {
                     connection,

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, Placement, VerbsError};
 
 use super::answering::Executor;
-use super::crew::{Crew, Plan, Recruit, Threads};
 use super::datagram::DatagramService;
 use super::handler::HandlerTable;
 use super::identity::Identity;
@@ -15,6 +14,7 @@ use super::poller::{Connection, Poller, PollerHandle};
 use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
 use super::statistics::ServerStatistics;
+use super::threads::{NewPoller, Plan, ThreadGroup, Threads};
 use crate::admission::credits::{CREDITS, CREDITS_OF_FEW, CREDITS_OF_MEMORY};
 use crate::admission::grouping::pace::Pace;
 use crate::admission::lane::Admitted;
@@ -120,7 +120,7 @@ impl<D: Device> DeviceService<D> {
     }
 
     fn threads(&self) -> impl Iterator<Item = &dyn Threads> {
-        let rings: &dyn Threads = &self.rings.crew;
+        let rings: &dyn Threads = &self.rings.threads;
         [rings, self.datagrams.threads(), self.pools.threads()].into_iter()
     }
 }
@@ -164,11 +164,11 @@ impl<D: Device> Service for DeviceService<D> {
     }
 
     fn connections(&self) -> usize {
-        self.threads().map(|crew| crew.connections()).sum()
+        self.threads().map(|threads| threads.connections()).sum()
     }
 
     fn count(&self, sum: &mut ServerStatistics) {
-        self.threads().for_each(|crew| crew.count(sum));
+        self.threads().for_each(|threads| threads.count(sum));
     }
 
     fn drain(&self) {
@@ -187,7 +187,7 @@ impl<D: Device> Service for DeviceService<D> {
         self.stop();
         self.rings.admission.end();
         self.rings.few.end();
-        self.threads().for_each(|crew| crew.end(deadline));
+        self.threads().for_each(|threads| threads.end(deadline));
     }
 }
 
@@ -201,7 +201,7 @@ impl<D: Device> Drop for DeviceService<D> {
 /// The service over ring channels.
 struct RingService<D: Device> {
     device: D,
-    crew: Crew<PollerHandle<D>>,
+    threads: ThreadGroup<PollerHandle<D>>,
     next_id: AtomicU64,
     admission: Arc<Admission>,
     /// Of the senders that want few active queue pairs.
@@ -217,19 +217,19 @@ impl<D: Device> RingService<D> {
         regions: &[Region],
     ) -> Result<Self, ServeError> {
         let regions = Arc::new(ServedRegions::allocate(&device, regions)?);
-        let crew = Crew::new(plan);
-        let recruit = |_| -> Result<Recruit<PollerHandle<D>, Poller<D>>, VerbsError> {
+        let threads = ThreadGroup::new(plan);
+        let new_poller = |_| -> Result<NewPoller<PollerHandle<D>, Poller<D>>, VerbsError> {
             let handle = Arc::new(PollerHandle::new(device.create_completion_channel()?));
             let outside = Arc::clone(&handle);
             let inside = move |context| Poller::new(outside, context);
             Ok((handle, Box::new(inside)))
         };
-        let works = crew
+        let works = threads
             .plan
             .handlers
-            .needs_workers(crew.plan.executor.is_some());
-        let recruits = || (0..crew.plan.pollers).map(recruit).collect();
-        let started = crew.started(&device, "dunlin-poller", works, recruits)?;
+            .needs_workers(threads.plan.executor.is_some());
+        let new_pollers = || (0..threads.plan.pollers).map(new_poller).collect();
+        let started = threads.started(&device, "dunlin-poller", works, new_pollers)?;
         let admission = |most_active, credits, messages_per_second| {
             let woken = started.pollers.clone();
             let wake = move || {
@@ -261,7 +261,7 @@ impl<D: Device> RingService<D> {
             few: admission(few_active, credits(CREDITS_OF_FEW), takes),
             regions,
             device,
-            crew,
+            threads,
             next_id: AtomicU64::new(1),
         })
     }
@@ -271,7 +271,7 @@ impl<D: Device> RingService<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
-        let started = self.crew.get()?;
+        let started = self.threads.get()?;
         let few = parameters.get(FEW_PARAMETER) == Some(&1);
         let admission = if few { &self.few } else { &self.admission };
         let crowd = match parameters.contains_key(SENDER_PARAMETER) {
@@ -279,7 +279,7 @@ impl<D: Device> RingService<D> {
             false => Vec::new(),
         };
         let (index, poller) = started.least_by(|index| crowd.get(index).copied())?;
-        let channel = &self.crew.plan.channel;
+        let channel = &self.threads.plan.channel;
         let config = match parameters.contains_key(SENDER_PARAMETER) {
             true => channel.shared_by_many(few),
             false => channel.of_one_thread(self.device.attributes()),

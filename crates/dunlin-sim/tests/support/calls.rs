@@ -62,7 +62,7 @@ pub(crate) fn calling(
     client: ClientBuilder,
     pause: Duration,
 ) -> Arc<Seen> {
-    let client = client.connect_on(cluster.device(from), &server.desk());
+    let client = client.connect_on(cluster.device(from), &server.acceptor());
     let client: Client = client.expect("a client");
     let seen = Arc::new(Seen::default());
     let log = Arc::clone(&seen);

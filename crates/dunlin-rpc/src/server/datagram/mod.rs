@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
-use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
+use super::threads::{self, NewPoller, Plan, Started, ThreadGroup, Threads};
 use crate::channel::datagram::connect::route_in;
 use crate::channel::datagram::endpoint::{receives_of_session, FIRST_RECEIVES};
 use crate::channel::datagram::packet::Head;
@@ -27,7 +27,7 @@ const OF_SESSIONS: u64 = 1 << 63;
 /// The service over datagrams.
 pub(super) struct DatagramService<D: Device> {
     device: D,
-    crew: Crew<PollerHandle<D>>,
+    threads: ThreadGroup<PollerHandle<D>>,
     next_id: AtomicU64,
 }
 
@@ -35,21 +35,21 @@ impl<D: Device> DatagramService<D> {
     pub(super) fn new(device: D, plan: Plan) -> Self {
         Self {
             device,
-            crew: Crew::new(plan),
+            threads: ThreadGroup::new(plan),
             next_id: AtomicU64::new(0),
         }
     }
 
     /// Its threads.
     pub(super) fn threads(&self) -> &dyn Threads {
-        &self.crew
+        &self.threads
     }
 
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
-        let plan = &self.crew.plan;
+        let plan = &self.threads.plan;
         let longest = plan.channel.max_message_bytes;
         let eager = plan.channel.eager_bytes;
-        let recruit = |index| -> Result<Recruit<PollerHandle<D>, Poller<D>>, VerbsError> {
+        let new_poller = |index| -> Result<NewPoller<PollerHandle<D>, Poller<D>>, VerbsError> {
             let wake = self.device.create_completion_channel()?;
             let endpoint = Poller::endpoint(&self.device, &wake, &plan.channel.datagram_batches)?;
             let handle = PollerHandle::new(&endpoint);
@@ -59,11 +59,11 @@ impl<D: Device> DatagramService<D> {
             Ok((handle, Box::new(inside)))
         };
         let works = plan.handlers.needs_workers(plan.executor.is_some());
-        let recruits = || (0..plan.pollers).map(recruit).collect();
+        let new_pollers = || (0..plan.pollers).map(new_poller).collect();
         let started = self
-            .crew
-            .started(&self.device, "dunlin-datagram", works, recruits);
-        started.map_err(crew::to_client)
+            .threads
+            .started(&self.device, "dunlin-datagram", works, new_pollers);
+        started.map_err(threads::to_client)
     }
 
     /// Joins a new client to the poller with the fewest.
@@ -97,7 +97,7 @@ impl<D: Device> DatagramService<D> {
                 messages: 0,
             },
             packet_bytes: poller.packet_bytes,
-            longest: self.crew.plan.channel.max_message_bytes,
+            longest: self.threads.plan.channel.max_message_bytes,
             calls: theirs.calls.min(CALLS),
         };
         let told = newcomer.told;
@@ -119,7 +119,7 @@ impl<D: Device> DatagramService<D> {
     ) -> Result<Newcomer<D>, VerbsError> {
         let cookie = crate::random::random(&self.device)?;
         let route = route_in(&self.device, &poller.domain, peer)?;
-        let eager = self.crew.plan.channel.eager_bytes;
+        let eager = self.threads.plan.channel.eager_bytes;
         let zone = (protocol == Protocol::Written)
             .then(|| Zone::new(&self.device, eager, parameters).map(Box::new))
             .transpose()?;

@@ -17,11 +17,11 @@ use crate::channel::pool::block_bytes;
 use crate::channel::ChannelError;
 use crate::config::DatagramBatches;
 use crate::server::connection::Context;
-use crate::server::crew::Outside;
 use crate::server::dispatch::Finished;
 use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
 use crate::server::rounds::Rounds;
+use crate::server::threads::HasMailbox;
 
 /// Datagrams taken before the responses leave.
 const POLL_BUDGET: usize = 64;
@@ -117,7 +117,7 @@ impl<D: Device> PollerHandle<D> {
     }
 }
 
-impl<D: Device> Outside for PollerHandle<D> {
+impl<D: Device> HasMailbox for PollerHandle<D> {
     type Newcomer = Newcomer<D>;
     type Wake = D::CompletionChannel;
 
@@ -227,8 +227,8 @@ impl<D: Device> Poller<D> {
     fn take_mail(&mut self) -> usize {
         let mail = self.handle.mailbox.take();
         let count = mail.len();
-        for letter in mail {
-            match letter {
+        for item in mail {
+            match item {
                 Mail::Adopt(newcomer) => self.adopt(*newcomer),
                 Mail::Finished(Finished {
                     connection,

@@ -15,8 +15,8 @@ use std::sync::{Arc, PoisonError};
 use dunlin_verbs::{thread, Access, Device, EndpointAddress, VerbsError};
 
 use super::connection::Connection;
-use super::crew::{self, Crew, Plan, Recruit, Started, Threads};
 use super::region::ServedRegions;
+use super::threads::{self, NewPoller, Plan, Started, ThreadGroup, Threads};
 use crate::admission::grouping::groups::Rules;
 use crate::admission::grouping::pace::Pace;
 use crate::admission::{GROUP_PARAMETER, GROUP_WISH_PARAMETER};
@@ -44,7 +44,7 @@ const ZONES_AT: usize = CLIENTS_MAX * ENTRY_BYTES;
 pub(super) struct PoolService<D: Device> {
     device: D,
     regions: Arc<ServedRegions<D>>,
-    crew: Crew<PollerHandle<D>>,
+    threads: ThreadGroup<PollerHandle<D>>,
     next_id: AtomicU64,
 }
 
@@ -53,23 +53,23 @@ impl<D: Device> PoolService<D> {
         Self {
             device,
             regions,
-            crew: Crew::new(plan),
+            threads: ThreadGroup::new(plan),
             next_id: AtomicU64::new(0),
         }
     }
 
     /// Its threads.
     pub(super) fn threads(&self) -> &dyn Threads {
-        &self.crew
+        &self.threads
     }
 
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
-        let plan = &self.crew.plan;
+        let plan = &self.threads.plan;
         // Together the pollers serve as many clients at a time as one alone would.
         let pace = plan.pace.as_ref();
         let rules = self.rules(plan.pollers);
         let groups = pace.map_or(0, Pace::groups);
-        let recruit = |_| -> Result<Recruit<PollerHandle<D>, Poller<D>>, VerbsError> {
+        let new_poller = |_| -> Result<NewPoller<PollerHandle<D>, Poller<D>>, VerbsError> {
             let wake = self.device.create_completion_channel()?;
             let handle = PollerHandle::new(wake, CLIENTS_MAX, groups);
             let outside = Arc::clone(&handle);
@@ -80,11 +80,11 @@ impl<D: Device> PoolService<D> {
         // Long calls are run apart (§3.5); workers are not for simulated hosts, unless a handler is there for them.
         let works =
             plan.handlers.needs_workers(plan.executor.is_some()) || self.device.seed().is_none();
-        let recruits = || (0..plan.pollers).map(recruit).collect();
+        let new_pollers = || (0..plan.pollers).map(new_poller).collect();
         let started = self
-            .crew
-            .started(&self.device, "dunlin-pool", works, recruits);
-        started.map_err(crew::to_client)
+            .threads
+            .started(&self.device, "dunlin-pool", works, new_pollers);
+        started.map_err(threads::to_client)
     }
 
     /// The memory that a poller's clients share, made when the first of them comes.
@@ -98,7 +98,7 @@ impl<D: Device> PoolService<D> {
         }
         // Nobody but this process reaches it by this registration: each connection has its own.
         let domain = self.device.create_protection_domain()?;
-        let bytes = ZONES_AT + 2 * places * zone_bytes(self.crew.plan.channel.eager_bytes);
+        let bytes = ZONES_AT + 2 * places * zone_bytes(self.threads.plan.channel.eager_bytes);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let memory = self.device.allocate_region(&domain, bytes, access)?;
         Ok(poller.memory.get_or_init(|| memory))
@@ -140,7 +140,7 @@ impl<D: Device> PoolService<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
-        let (index, group) = match &self.crew.plan.pace {
+        let (index, group) = match &self.threads.plan.pace {
             Some(pace) if mapping == Mapping::ByTurns => {
                 let groups = pace.groups() as u64;
                 let wish = parameters.get(GROUP_WISH_PARAMETER);
@@ -185,7 +185,7 @@ impl<D: Device> PoolService<D> {
     }
 
     fn rules(&self, pollers: usize) -> Rules {
-        let plan = &self.crew.plan;
+        let plan = &self.threads.plan;
         plan.grouping.rules(pollers, plan.pace.as_ref())
     }
 
@@ -234,7 +234,7 @@ impl<D: Device> PoolService<D> {
                 }
             }
         };
-        let config = &self.crew.plan.channel;
+        let config = &self.threads.plan.channel;
         let pool = UnconnectedServedPool::new(&self.device, poller.mailbox.wake(), config, memory)?;
         let answer = (pool.address(), pool.parameters());
         let channel = pool.join(peer, parameters)?;

@@ -14,11 +14,11 @@ use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::pool::{Mapping, ServedPool};
 use crate::channel::ChannelError;
 use crate::server::connection::{Connection, Context};
-use crate::server::crew::Outside;
 use crate::server::dispatch::Finished;
 use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
 use crate::server::rounds::Rounds;
+use crate::server::threads::HasMailbox;
 use crate::HandlerId;
 
 /// Completions that tell of messages, taken in one pass.
@@ -64,7 +64,7 @@ impl<D: Device> PollerHandle<D> {
     }
 }
 
-impl<D: Device> Outside for PollerHandle<D> {
+impl<D: Device> HasMailbox for PollerHandle<D> {
     type Newcomer = Newcomer<D>;
     type Wake = D::CompletionChannel;
 
@@ -122,8 +122,8 @@ impl<D: Device> Poller<D> {
     fn take_mail(&mut self) -> usize {
         let mail = self.handle.mailbox.take();
         let count = mail.len();
-        for letter in mail {
-            match letter {
+        for item in mail {
+            match item {
                 Mail::Adopt(newcomer) => self.adopt(*newcomer),
                 Mail::Finished(Finished {
                     connection,

@@ -1,5 +1,4 @@
-//! The desk: where a server opens connections for clients, however they found it; and the server that has nothing but a
-//! desk.
+//! Where a server opens connections for clients, however they found it; and the server that has nothing but that.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -15,10 +14,9 @@ use crate::admission::SenderReport;
 use crate::preset::Preset;
 
 /// Where clients are taken in: by the accepting thread for those who come over TCP, and directly for those of this
-/// process that have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same
-/// desk.
+/// process that have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same.
 #[derive(Clone)]
-pub struct Desk {
+pub struct LocalAcceptor {
     identity: Identity,
     services: Arc<Owned<Vec<NamedService>>>,
 }
@@ -26,14 +24,14 @@ pub struct Desk {
 /// A device's name and its service.
 pub(super) type NamedService = (String, Box<dyn Service>);
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for LocalAcceptor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names = self.services.iter().map(|(name, _)| name);
         f.debug_list().entries(names).finish()
     }
 }
 
-impl Desk {
+impl LocalAcceptor {
     pub(super) fn new(identity: Identity, services: Vec<NamedService>) -> Self {
         Self {
             identity,
@@ -66,7 +64,7 @@ impl Desk {
         }
     }
 
-    /// The device of a desk that has but one.
+    /// The device of one that has but one.
     pub(crate) fn device(&self) -> &str {
         self.services.first().map_or("", |(name, _)| name)
     }
@@ -136,40 +134,40 @@ impl Desk {
 /// about handlers that do not return.
 #[derive(Debug)]
 pub struct LocalServer {
-    desk: Desk,
+    acceptor: LocalAcceptor,
 }
 
 impl LocalServer {
-    pub(super) fn new(desk: Desk) -> Self {
-        Self { desk }
+    pub(super) fn new(acceptor: LocalAcceptor) -> Self {
+        Self { acceptor }
     }
 
     /// Where its clients come.
-    pub fn desk(&self) -> Desk {
-        self.desk.clone()
+    pub fn acceptor(&self) -> LocalAcceptor {
+        self.acceptor.clone()
     }
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.desk.connections()
+        self.acceptor.connections()
     }
 
     /// What was counted so far.
     pub fn statistics(&self) -> ServerStatistics {
-        self.desk.statistics()
+        self.acceptor.statistics()
     }
 
     /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
     pub fn senders(&self) -> Vec<SenderReport> {
-        self.desk.senders()
+        self.acceptor.senders()
     }
 }
 
 impl Drop for LocalServer {
     fn drop(&mut self) {
-        if !self.desk.is_here() {
+        if !self.acceptor.is_here() {
             return;
         }
-        self.desk.end();
+        self.acceptor.end();
     }
 }

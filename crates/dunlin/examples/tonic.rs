@@ -2,8 +2,8 @@
 //! find each other by address:
 //!
 //! ```sh
-//! cargo run --release -p dunlin --example grpc -- serve dunlin://127.0.0.1:7460 127.0.0.1:7461
-//! cargo run --release -p dunlin --example grpc -- call dunlin://127.0.0.1:7460 127.0.0.1:7461 20000
+//! cargo run --release -p dunlin --example tonic -- serve dunlin://127.0.0.1:7460 127.0.0.1:7461
+//! cargo run --release -p dunlin --example tonic -- call dunlin://127.0.0.1:7460 127.0.0.1:7461 20000
 //! ```
 //!
 //! The second makes so many calls of 64 bytes over each, one after the other and then 32 at once, in turns, and prints
@@ -215,6 +215,6 @@ async fn main() -> Result<(), Failure> {
         ["call", address, tcp, calls, device] => {
             call(address, tcp, calls.parse()?, Some(device)).await
         }
-        _ => Err("usage: grpc serve|call DUNLIN_ADDRESS TCP_ADDRESS [CALLS [DEVICE]]".into()),
+        _ => Err("usage: tonic serve|call DUNLIN_ADDRESS TCP_ADDRESS [CALLS [DEVICE]]".into()),
     }
 }

@@ -36,8 +36,8 @@ pub(super) struct Plan {
     pub(super) affinity: Option<usize>,
 }
 
-/// The outside of a poller.
-pub(super) trait Outside: Send + Sync + 'static {
+/// What other threads have of a poller.
+pub(super) trait HasMailbox: Send + Sync + 'static {
     /// A client that was accepted.
     type Newcomer: Send + 'static;
     /// What the poller sleeps on.
@@ -46,7 +46,7 @@ pub(super) trait Outside: Send + Sync + 'static {
     fn mailbox(&self) -> &Mailbox<Self::Newcomer, Self::Wake>;
 }
 
-impl<N: Send + 'static, W: CompletionChannel> Outside for Mailbox<N, W> {
+impl<N: Send + 'static, W: CompletionChannel> HasMailbox for Mailbox<N, W> {
     type Newcomer = N;
     type Wake = W;
 
@@ -72,11 +72,11 @@ pub(super) trait Threads {
     fn end(&self, deadline: Instant);
 }
 
-/// A poller that is to start: its outside, and what makes its inside, on its thread.
-pub(super) type Recruit<H, R> = (Arc<H>, Box<dyn FnOnce(Context) -> R + Send>);
+/// A poller that is to start: what other threads have of it, and what makes it, on its thread.
+pub(super) type NewPoller<H, R> = (Arc<H>, Box<dyn FnOnce(Context) -> R + Send>);
 
 /// All threads of a service.
-pub(super) struct Crew<H> {
+pub(super) struct ThreadGroup<H> {
     pub(super) plan: Plan,
     started: OnceLock<Started<H>>,
     /// Held while the threads are started.
@@ -124,7 +124,7 @@ pub(super) struct Started<H> {
     counters: Vec<Arc<Counters>>,
 }
 
-impl<H: Outside> Started<H> {
+impl<H: HasMailbox> Started<H> {
     /// The poller with the fewest clients, and its number.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl<H: Outside> Started<H> {
     }
 }
 
-impl<H: Outside> Crew<H> {
+impl<H: HasMailbox> ThreadGroup<H> {
     pub(super) fn new(plan: Plan) -> Self {
         Self {
             plan,
@@ -175,7 +175,7 @@ impl<H: Outside> Crew<H> {
         }
     }
 
-    /// The threads, started if they are not yet: one for each of the pollers that `recruit` makes, called by `name` and
+    /// The threads, started if they are not yet: one for each of the pollers that `new_poller` makes, called by `name` and
     /// number, and workers if `works`.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl<H: Outside> Crew<H> {
         device: &D,
         name: &str,
         works: bool,
-        recruit: impl FnOnce() -> Result<Vec<Recruit<H, R>>, VerbsError>,
+        new_poller: impl FnOnce() -> Result<Vec<NewPoller<H, R>>, VerbsError>,
     ) -> Result<&Started<H>, ServeError> {
         if let Some(started) = self.started.get() {
             return Ok(started);
@@ -194,8 +194,8 @@ impl<H: Outside> Crew<H> {
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
-        let recruits = recruit()?;
-        let pollers: Vec<Arc<H>> = recruits.iter().map(|(h, _)| Arc::clone(h)).collect();
+        let new_pollers = new_poller()?;
+        let pollers: Vec<Arc<H>> = new_pollers.iter().map(|(h, _)| Arc::clone(h)).collect();
         let mut queue = None;
         if works {
             let (jobs, workers) = workers::start(self.plan.workers)?;
@@ -209,7 +209,7 @@ impl<H: Outside> Crew<H> {
         });
         let dispatch = Dispatch::new(queue, self.plan.executor.clone(), deliver);
         let counters: Vec<Arc<Counters>> = pollers.iter().map(|_| Arc::default()).collect();
-        for (index, (handle, inside)) in recruits.into_iter().enumerate() {
+        for (index, (handle, inside)) in new_pollers.into_iter().enumerate() {
             let context = Context {
                 handlers: self.plan.handlers.clone(),
                 dispatch: dispatch.clone(),
@@ -254,7 +254,7 @@ impl<H: Outside> Crew<H> {
     }
 }
 
-impl<H: Outside> Threads for Crew<H> {
+impl<H: HasMailbox> Threads for ThreadGroup<H> {
     fn connections(&self) -> usize {
         let counts = self
             .pollers()
