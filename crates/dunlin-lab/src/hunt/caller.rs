@@ -13,6 +13,8 @@ use crate::dice::{bytes_of, Dice};
 pub(super) const ECHO: u16 = 1;
 /// Refuses, with the call's number.
 pub(super) const FAIL: u16 = 2;
+/// Answers with [`response`], later and from another thread of the server's.
+pub(super) const LATER: u16 = 3;
 /// There is none.
 const ABSENT: u16 = 99;
 
@@ -117,6 +119,7 @@ impl Caller {
                 let handler = match dice.between(0, 19) {
                     0 => FAIL,
                     1 => ABSENT,
+                    2..=6 => LATER,
                     _ => ECHO,
                 };
                 let length = dice.between(0, load.longest as u64) as usize;
@@ -142,7 +145,7 @@ impl Caller {
                 log.made = made;
                 match (out.remove(&call), answer) {
                     (None, _) => log.wrong.push(format!("call {call} ends once more")),
-                    (Some(ECHO), Ok(bytes)) if bytes == response(number, call) => {
+                    (Some(ECHO | LATER), Ok(bytes)) if bytes == response(number, call) => {
                         log.answered.insert(call);
                     }
                     (Some(FAIL), Err(CallError::Handler { code, .. })) if code == call as u32 => {

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::{
-    CallError, ChannelConfig, Client, Grouping, HandlerError, LocalAcceptor, LocalServer, Pace,
-    Preset, Server, WaitMode,
+    CallError, ChannelConfig, Client, Grouping, HandlerError, LocalAcceptor, LocalServer,
+    OwnedRequest, OwnedResponder, Pace, Preset, Server, WaitMode,
 };
 use dunlin_sim::HostId;
+use dunlin_verbs::thread;
 
-use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LIVES};
+use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LATER, LIVES};
 use super::chaos;
 use super::terrain::Terrain;
 use super::Seen;
@@ -40,12 +41,63 @@ struct Party {
 /// How often each call was executed, and what was wrong with requests.
 type Executed = Arc<Mutex<(BTreeMap<(u64, u64), usize>, Vec<String>)>>;
 
+/// Calls that handlers have put off, and whether no more will come.
+#[derive(Clone, Default)]
+struct PutOff {
+    calls: Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>,
+    over: Arc<AtomicBool>,
+}
+
+/// How often the thread that answers calls that were put off looks, with some there and without.
+const LATER_LOOK: Duration = Duration::from_micros(60);
+const LATER_REST: Duration = Duration::from_micros(600);
+
+impl PutOff {
+    /// Answers in any order, some at once and some late.
+    fn answer_all(self, mut dice: Dice) {
+        while !self.over.load(Ordering::Relaxed) {
+            let next = {
+                let mut calls = lock(&self.calls);
+                match calls.len() as u64 {
+                    0 => None,
+                    count => Some(calls.swap_remove(dice.between(0, count - 1) as usize)),
+                }
+            };
+            let Some((request, responder)) = next else {
+                thread::sleep(LATER_REST);
+                continue;
+            };
+            // One without its key was reported when it came.
+            let (thread, call) = caller::read_key(request.payload()).unwrap_or_default();
+            let response = caller::response(thread, call);
+            match dice.chance(1, 2) {
+                true => responder.reply(response),
+                false => responder.answer(|reply| reply.write(&response)),
+            }
+            if dice.chance(1, 2) {
+                thread::sleep(LATER_LOOK);
+            }
+        }
+    }
+}
+
 pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     let server_host = terrain.any_host(dice);
     let channel = draw_channel(dice);
     let executed = Executed::default();
     let most_active = dice.between(1, 12) as usize;
-    let server = serve(terrain, server_host, &channel, most_active, dice, &executed);
+    let put_off = PutOff::default();
+    let server = serve(
+        terrain,
+        server_host,
+        (&channel, most_active),
+        dice,
+        (&executed, &put_off),
+    );
+    let (answers, later) = (put_off.clone(), Dice::new(dice.next()));
+    let core = terrain.any_core(server_host, dice);
+    let cluster = &terrain.cluster;
+    cluster.spawn_thread(server_host, core, move || answers.answer_all(later));
     let mut seen = Seen {
         words: format!(
             "server on {}, rings of {} B, {} B eager, {} out, {:?}, {most_active} active at most",
@@ -111,6 +163,8 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     seen.violations.append(&mut lock(&executed).1);
     let wrong = |what| seen.violations.push(what);
     leave(terrain, parties, server, server_host, &live, wrong);
+    put_off.over.store(true, Ordering::Relaxed);
+    terrain.cluster.run_for(STEP_NS);
     seen.faults = faults;
     seen
 }
@@ -135,10 +189,9 @@ fn draw_channel(dice: &mut Dice) -> ChannelConfig {
 fn serve(
     terrain: &Terrain,
     host: HostId,
-    channel: &ChannelConfig,
-    most_active: usize,
+    (channel, most_active): (&ChannelConfig, usize),
     dice: &mut Dice,
-    executed: &Executed,
+    (executed, put_off): (&Executed, &PutOff),
 ) -> LocalServer {
     let pollers = dice.between(1, terrain.cores[host.number()] as u64) as usize;
     let count = |payload: &[u8], executed: &Executed| {
@@ -164,7 +217,8 @@ fn serve(
     if dice.chance(1, 4) {
         server = server.pace(&pace);
     }
-    let (echoes, fails) = (Arc::clone(executed), Arc::clone(executed));
+    let [echoes, fails, laters] = [(); 3].map(|()| Arc::clone(executed));
+    let put_off = Arc::clone(&put_off.calls);
     server
         .grouping(grouping)
         .handle(ECHO, move |request, reply| {
@@ -174,6 +228,10 @@ fn serve(
         .handle(FAIL, move |request, _| {
             let (_, call) = count(request.payload(), &fails);
             Err(HandlerError::new(call as u32, "as asked"))
+        })
+        .handle_deferred(LATER, move |request, responder| {
+            count(request.payload(), &laters);
+            lock(&put_off).push((request, responder));
         })
         .channel(channel.clone())
         .pollers(pollers)
