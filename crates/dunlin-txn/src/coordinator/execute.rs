@@ -26,7 +26,7 @@ impl Coordinator {
             return self.fail(TransactionError::TooLarge { rounds, keys });
         }
         self.enter(Phase::Execute);
-        let mut wanted: BTreeMap<MachineId, (Vec<(Key, u32)>, Vec<Key>)> = BTreeMap::new();
+        let mut wanted: BTreeMap<MachineId, Access> = BTreeMap::new();
         let mut named = BTreeSet::new();
         for (key, room) in access.writes {
             let locked = self
@@ -36,16 +36,16 @@ impl Coordinator {
             if !locked && named.insert(key.clone()) {
                 let machine = self.config.placement.primary(&key);
                 self.holders.insert(machine);
-                wanted.entry(machine).or_default().0.push((key, room));
+                wanted.entry(machine).or_default().writes.push((key, room));
             }
         }
         for key in access.reads {
             if !self.accessed.contains_key(&key) && named.insert(key.clone()) {
                 let machine = self.config.placement.primary(&key);
-                wanted.entry(machine).or_default().1.push(key);
+                wanted.entry(machine).or_default().reads.push(key);
             }
         }
-        for (machine, (writes, reads)) in wanted {
+        for (machine, Access { reads, writes }) in wanted {
             self.send(machine, Body::Execute { writes, reads });
         }
         self.advance_when_answered();
