@@ -1,4 +1,5 @@
 //! The reference implementation of [`Store`], for tests and the simulation: a map, and headers that keys share by hash.
+use crate::placement::Placement;
 use crate::store::{LockError, Store, Stored};
 use crate::types::{Address, Header, Key, Place, TransactionId, Update, Value, Version};
 use std::collections::{BTreeMap, HashMap};
@@ -10,6 +11,7 @@ const CAPACITY_BYTES: u32 = 256;
 #[derive(Debug)]
 pub struct MemoryStore {
     headers: Vec<Cell>,
+    shards: u64,
     index: HashMap<Key, usize>,
     items: Vec<Item>,
     items_max: usize,
@@ -28,11 +30,13 @@ struct Item {
 }
 
 impl MemoryStore {
-    /// A store of at most `items_max` items with so many headers, at least one. With few headers keys share them, as
-    /// the keys of a bucket do in MICA's table.
-    pub fn new(headers: usize, items_max: usize) -> MemoryStore {
+    /// A store of at most `items_max` items with so many headers for each shard of the placement, at least one. With
+    /// few headers keys share them, as the keys of a bucket do in MICA's table.
+    pub fn new(placement: &Placement, headers: usize, items_max: usize) -> MemoryStore {
+        let shards = placement.shards();
         MemoryStore {
-            headers: vec![Cell::default(); headers.max(1)],
+            headers: vec![Cell::default(); headers.max(1) * shards],
+            shards: shards as u64,
             index: HashMap::new(),
             items: Vec::new(),
             items_max,
@@ -104,7 +108,8 @@ impl MemoryStore {
     }
 
     fn header_of(&self, key: &Key) -> usize {
-        (key.spread() % self.headers.len() as u64) as usize
+        let in_shard = self.headers.len() as u64 / self.shards;
+        (Placement::shard_of(key, self.shards) * in_shard + key.spread() % in_shard) as usize
     }
 }
 

@@ -61,8 +61,18 @@ impl Placement {
         &self.shard(key)[1..]
     }
 
-    fn shard(&self, key: &Key) -> &[MachineId] {
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// The shard of a key where there are so many.
+    pub(crate) fn shard_of(key: &Key, shards: u64) -> u64 {
         // The high half: a store takes its buckets from the low one.
-        &self.shards[((key.spread() >> 32) % self.shards.len() as u64) as usize]
+        (key.spread() >> 32) % shards
+    }
+
+    fn shard(&self, key: &Key) -> &[MachineId] {
+        &self.shards[Placement::shard_of(key, self.shards.len() as u64) as usize]
     }
 }

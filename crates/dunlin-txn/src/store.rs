@@ -25,7 +25,9 @@ pub enum LockError {
     Full,
 }
 
-/// A table of versioned items with locks. Keys that share a header share its lock and its version.
+/// A table of versioned items with locks. Keys that share a header share its lock and its version. Keys of
+/// different shards must not share one: a machine may be primary of the one and backup of the other, and each counts the
+/// versions of its own changes.
 ///
 /// Locks are re-entrant by owner: who holds the header's lock takes it again for another key. One [`unlock`] releases the
 /// header whatever the number of keys, so a participant unlocks when all of a transaction is installed.

@@ -63,7 +63,7 @@ impl Cluster {
         let placement = Placement::round(MACHINES, 3).unwrap();
         let mut machines = Vec::new();
         for _ in 0..MACHINES {
-            let mut store = MemoryStore::new(headers, 1000);
+            let mut store = MemoryStore::new(&placement, headers, 1000);
             load.load()
                 .for_each(|(key, value)| store.load(key, value).unwrap());
             let mut participant = Participant::new(store, 1000);
