@@ -11,10 +11,6 @@ pub enum Mistake {
     LockIgnoredAtValidation,
     /// Validation looks at locks and does not compare versions.
     VersionIgnoredAtValidation,
-    /// Validation does not wait until the write set is locked everywhere.
-    ValidationBeforeLocks,
-    /// Primaries unlock before they have the changes.
-    UnlockBeforeCommit,
     /// A change keeps the version of its header.
     VersionNotRaised,
     /// The write set is read and not locked.
@@ -29,8 +25,6 @@ pub enum Mistake {
     WriteRepeated,
     /// One-sided commit releases the lock first and writes the item then.
     HeaderBeforeItem,
-    /// Backups apply changes in the order of arrival.
-    BackupOrderIgnored,
 }
 
 /// The mistake that is switched in, if any. Ordinarily there is none.

@@ -170,7 +170,7 @@ impl<S: Store> Participant<S> {
             }
             Body::Replicate { append, apply } => {
                 slot.record.extend_from_slice(append);
-                self.apply(apply);
+                self.store.apply(apply);
                 Response::Done
             }
             Body::Commit(updates) => {
@@ -237,7 +237,6 @@ impl<S: Store> Participant<S> {
         let forced = [
             Mistake::LockLeftOut,
             Mistake::LockTaken,
-            Mistake::UnlockBeforeCommit,
             Mistake::LateRequestExecuted,
         ];
         for update in updates {
@@ -252,22 +251,6 @@ impl<S: Store> Participant<S> {
             }
             // Without the lock it has been installed already: by a one-sided WRITE that was executed though it failed.
             self.store.install(update, transaction);
-        }
-    }
-
-    fn apply(&mut self, updates: &[Update]) {
-        if !self.mistakes.has(Mistake::BackupOrderIgnored) {
-            return self.store.apply(updates);
-        }
-        for update in updates {
-            let backup = TransactionId {
-                coordinator: u64::MAX,
-                slot: 0,
-                sequence: 1,
-            };
-            let _ = self.store.try_lock(&update.key, backup, 0);
-            self.store.install(update, backup);
-            self.store.unlock(&update.key, backup);
         }
     }
 
