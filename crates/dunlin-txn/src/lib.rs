@@ -27,9 +27,7 @@ pub use coordinator::{Action, Config, Coordinator, Event};
 pub use error::{Committed, TransactionError};
 pub use logic::{Access, Logic, Once, Step, View};
 pub use memory::MemoryStore;
-#[cfg(feature = "mistakes")]
-pub use mistakes::Mistake;
-pub use mistakes::Mistakes;
+pub use mistakes::{Mistake, Mistakes};
 pub use participant::Participant;
 pub use placement::{Placement, PlacementError};
 pub use protocol::{Backups, Commit, Log, Protocol, Validate};

@@ -3,7 +3,6 @@
 
 /// A way to do it wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "mistakes"), allow(dead_code))]
 pub enum Mistake {
     /// A transaction commits without validating what it read.
     ValidationLeftOut,
