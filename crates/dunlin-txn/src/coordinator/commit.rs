@@ -1,0 +1,166 @@
+//! Log, backups and commit: from here on the transaction cannot be taken back.
+use super::{Action, Coordinator, OneSided, Phase};
+use crate::error::TransactionError;
+use crate::mistakes::Mistake;
+use crate::protocol::{Backups, Commit, Log};
+use crate::types::{Address, Header, Key, MachineId, Update, Value};
+use crate::wire::{Body, Response};
+use std::collections::BTreeMap;
+
+impl Coordinator {
+    pub(super) fn log(&mut self) {
+        if self.updates.is_empty() {
+            return self.commit();
+        }
+        self.enter(Phase::Log);
+        let config = self.config.clone();
+        let mut bodies: BTreeMap<MachineId, (Vec<Update>, Vec<Update>)> = BTreeMap::new();
+        for key in self.updates.keys() {
+            match config.protocol.log {
+                Log::Coordinator => {
+                    for replica in &config.log_replicas {
+                        bodies.entry(*replica).or_default().0.push(self.update(key));
+                    }
+                }
+                Log::Primaries => {
+                    let primary = config.placement.primary(key);
+                    bodies.entry(primary).or_default().0.push(self.update(key));
+                }
+                Log::Backups => {}
+            }
+            if config.protocol.backups == Backups::WithLog {
+                for backup in config.placement.backups(key) {
+                    bodies.entry(*backup).or_default().1.push(self.update(key));
+                }
+            }
+        }
+        self.replicate(bodies);
+    }
+
+    pub(super) fn update_backups(&mut self) {
+        if self.config.protocol.backups == Backups::WithLog {
+            return self.commit();
+        }
+        self.enter(Phase::Backups);
+        let mut bodies: BTreeMap<MachineId, (Vec<Update>, Vec<Update>)> = BTreeMap::new();
+        for key in self.updates.keys() {
+            for backup in self.config.placement.backups(key) {
+                bodies.entry(*backup).or_default().1.push(self.update(key));
+            }
+        }
+        self.replicate(bodies);
+    }
+
+    fn replicate(&mut self, bodies: BTreeMap<MachineId, (Vec<Update>, Vec<Update>)>) {
+        for (machine, (append, apply)) in bodies {
+            self.send(machine, Body::Replicate { append, apply });
+        }
+        self.advance_when_answered();
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.enter(Phase::Commit);
+        let lost = self.config.mistakes.has(Mistake::PartOfCommitLost);
+        for (number, machine) in std::mem::take(&mut self.holders).into_iter().enumerate() {
+            let updates = self.updates_at(machine);
+            if lost && number > 0 {
+                self.send(machine, Body::Commit(Vec::new()));
+            } else if self.config.protocol.commit == Commit::Write && self.fits(&updates) {
+                self.write(machine, &updates);
+            } else {
+                self.send(machine, Body::Commit(updates));
+            }
+        }
+        if self.config.protocol.commit == Commit::Write {
+            // All that is left is the WRITEs' to do, and they need nobody's consent (ScaleRPC §4.2).
+            self.report(Ok(self.footprint()));
+        }
+        self.advance_when_answered();
+    }
+
+    fn updates_at(&self, machine: MachineId) -> Vec<Update> {
+        let here = |key: &&Key| self.accessed[*key].machine == machine;
+        self.updates
+            .keys()
+            .filter(here)
+            .map(|key| self.update(key))
+            .collect()
+    }
+
+    /// Whether all values have room where the items lie. A deleted key needs the table's own hand.
+    fn fits(&self, updates: &[Update]) -> bool {
+        updates.iter().all(|update| {
+            let length = update.value.as_ref().map(|value| value.len() as u64);
+            let capacity = self.accessed[&update.key].place.capacity.map(u64::from);
+            length
+                .zip(capacity)
+                .is_some_and(|(length, capacity)| length <= capacity)
+        })
+    }
+
+    fn write(&mut self, machine: MachineId, updates: &[Update]) {
+        let mut headers: BTreeMap<Address, Header> = BTreeMap::new();
+        for (key, accessed) in &self.accessed {
+            if accessed.machine == machine && accessed.locked {
+                let version = self.seen[key].0;
+                headers.insert(
+                    accessed.place.header,
+                    Header {
+                        version,
+                        locked: false,
+                    },
+                );
+            }
+        }
+        let mut items: Vec<(Address, Option<Value>)> = Vec::new();
+        for update in updates {
+            let place = self.accessed[&update.key].place;
+            items.push((place.item, update.value.clone()));
+            headers.insert(
+                place.header,
+                Header {
+                    version: update.version,
+                    locked: false,
+                },
+            );
+        }
+        let token = self.token();
+        let headers = headers.into_iter().collect();
+        self.actions.push(Action::Write {
+            machine,
+            items,
+            headers,
+            token,
+        });
+        self.one_sided.insert(token, OneSided::Write { machine });
+    }
+
+    /// Whether a failed WRITE was executed is not known, so it must not be repeated: another may hold the lock by now.
+    /// The participant knows who holds it.
+    pub(super) fn write_failed(&mut self, token: u32, machine: MachineId) {
+        self.one_sided.remove(&token);
+        let updates = self.updates_at(machine);
+        if self.config.mistakes.has(Mistake::WriteRepeated) {
+            self.write(machine, &updates);
+        } else {
+            self.send(machine, Body::Commit(updates));
+        }
+    }
+
+    pub(super) fn done(&mut self, machine: MachineId, response: Response) {
+        match response {
+            Response::Done => {
+                self.pending.remove(&machine);
+                self.advance_when_answered();
+            }
+            // It stays pending and is asked again, but nobody should wait for it.
+            _ => self.report(Err(TransactionError::Unknown { machine })),
+        }
+    }
+
+    pub(super) fn finish(&mut self) {
+        self.phase = Phase::Finished;
+        let committed = self.footprint();
+        self.report(Ok(committed));
+    }
+}

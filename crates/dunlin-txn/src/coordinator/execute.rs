@@ -1,0 +1,133 @@
+//! Execution: the logic is asked what it wants, and the primaries lock and read.
+use super::{Accessed, Coordinator, Phase};
+use crate::error::TransactionError;
+use crate::logic::{Access, Step, View};
+use crate::mistakes::Mistake;
+use crate::types::{Key, MachineId, Value};
+use crate::wire::{Body, Item, Response, MAX_ITEMS};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most rounds of a transaction. Steps are numbered by 16 bits; this keeps a logic that never ends bounded.
+const ROUNDS_MAX: u16 = 64;
+
+impl Coordinator {
+    pub(super) fn ask_logic(&mut self) {
+        match self.logic.step(View { seen: &self.seen }) {
+            Step::Access(access) => self.execute(access),
+            Step::Commit(writes) => self.prepare(writes),
+            Step::Abort => self.fail(TransactionError::Itself),
+        }
+    }
+
+    fn execute(&mut self, access: Access) {
+        let keys = access.reads.len() + access.writes.len();
+        if self.step >= ROUNDS_MAX || keys > MAX_ITEMS {
+            let (rounds, keys) = (ROUNDS_MAX, MAX_ITEMS);
+            return self.fail(TransactionError::TooLarge { rounds, keys });
+        }
+        self.enter(Phase::Execute);
+        let mut wanted: BTreeMap<MachineId, Access> = BTreeMap::new();
+        let mut named = BTreeSet::new();
+        for (key, room) in access.writes {
+            let locked = self
+                .accessed
+                .get(&key)
+                .is_some_and(|accessed| accessed.locked);
+            if !locked && named.insert(key.clone()) {
+                let machine = self.config.placement.primary(&key);
+                self.holders.insert(machine);
+                wanted.entry(machine).or_default().writes.push((key, room));
+            }
+        }
+        for key in access.reads {
+            if !self.accessed.contains_key(&key) && named.insert(key.clone()) {
+                let machine = self.config.placement.primary(&key);
+                wanted.entry(machine).or_default().reads.push(key);
+            }
+        }
+        for (machine, Access { reads, writes }) in wanted {
+            self.send(machine, Body::Execute { writes, reads });
+        }
+        self.advance_when_answered();
+    }
+
+    pub(super) fn executed(&mut self, machine: MachineId, response: Response) {
+        let Some(pending) = self.pending.remove(&machine) else {
+            return;
+        };
+        let Body::Execute { writes, reads } = pending.request.body else {
+            return;
+        };
+        let locked = writes.len();
+        let keys = writes
+            .into_iter()
+            .map(|(key, _)| key)
+            .chain(reads)
+            .collect::<Vec<_>>();
+        match response {
+            Response::Executed(items) if items.len() == keys.len() => {
+                for (number, (key, item)) in keys.into_iter().zip(items).enumerate() {
+                    if let Err(error) = self.take(machine, key, item, number < locked) {
+                        return self.fail(error);
+                    }
+                }
+                self.advance_when_answered();
+            }
+            Response::Locked { item, owner } => {
+                self.holders.remove(&machine);
+                match keys.into_iter().nth(item as usize) {
+                    Some(key) => self.fail(TransactionError::Locked { key, owner }),
+                    None => self.fail(TransactionError::Violation { machine }),
+                }
+            }
+            Response::Refused(refusal) => self.fail(TransactionError::Refused { machine, refusal }),
+            _ => self.fail(TransactionError::Violation { machine }),
+        }
+    }
+
+    fn take(
+        &mut self,
+        machine: MachineId,
+        key: Key,
+        item: Item,
+        locked: bool,
+    ) -> Result<(), TransactionError> {
+        // A key that was read in an earlier round and is locked now must not have changed in between.
+        if self
+            .seen
+            .get(&key)
+            .is_some_and(|(version, _)| *version != item.version)
+        {
+            return Err(TransactionError::Changed { key });
+        }
+        self.accessed.insert(
+            key.clone(),
+            Accessed {
+                machine,
+                place: item.place,
+                locked,
+            },
+        );
+        self.seen.insert(key, (item.version, item.value));
+        Ok(())
+    }
+
+    fn prepare(&mut self, writes: Vec<(Key, Option<Value>)>) {
+        for (key, value) in writes {
+            let locked = self
+                .accessed
+                .get(&key)
+                .is_some_and(|accessed| accessed.locked);
+            let version = self.seen.get(&key).and_then(|(version, _)| version.next());
+            let Some(mut version) = version.filter(|_| locked) else {
+                self.updates.clear();
+                return self.fail(TransactionError::NotWritable { key });
+            };
+            if self.config.mistakes.has(Mistake::VersionNotRaised) {
+                version.0 -= 1;
+            }
+            self.updates.insert(key, (value, version));
+        }
+        self.validate();
+    }
+}

@@ -1,0 +1,344 @@
+//! The coordinator of one transaction: events in, actions out.
+//!
+//! It goes through the phases execute (once or more), validate, log, backups, commit; or release, when it aborts. A
+//! phase sends all its requests at once and ends with the last answer. Every phase is a *step*, and a machine gets at
+//! most one request of each, so an answer that is late or comes twice is known by its step.
+mod commit;
+mod execute;
+mod validate;
+
+use crate::error::{Committed, TransactionError};
+use crate::logic::Logic;
+use crate::mistakes::Mistakes;
+use crate::placement::Placement;
+use crate::protocol::Protocol;
+use crate::types::{Address, Header, Key, MachineId, Place, TransactionId, Update, Value, Version};
+use crate::wire::{Answer, Body, Request};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What the coordinators of a process have in common.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Where keys are.
+    pub placement: Placement,
+    /// Where the coordinator logs, if its protocol does so.
+    pub log_replicas: Vec<MachineId>,
+    /// How often a request is sent before the machine counts as unavailable.
+    pub attempts: u32,
+    /// Deliberate mistakes.
+    pub mistakes: Mistakes,
+}
+
+/// What the driver is to do. Actions of one list may go out together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a request, and say [`Event::Overdue`] when its answer takes too long.
+    Send {
+        /// To whom.
+        machine: MachineId,
+        /// The request.
+        request: Request,
+    },
+    /// READ a header.
+    Read {
+        /// Where.
+        machine: MachineId,
+        /// The header's address.
+        address: Address,
+        /// The name of the operation.
+        token: u32,
+    },
+    /// WRITE all items, then all headers, each in the order given.
+    Write {
+        /// Where.
+        machine: MachineId,
+        /// Items with their values.
+        items: Vec<(Address, Option<Value>)>,
+        /// Headers, unlocked.
+        headers: Vec<(Address, Header)>,
+        /// The name of the operation.
+        token: u32,
+    },
+    /// Tell the application. It is told once.
+    Report(Result<Committed, TransactionError>),
+}
+
+/// What the driver has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An answer has come.
+    Answer(MachineId, Answer),
+    /// A READ has brought a header's word.
+    Header {
+        /// The operation.
+        token: u32,
+        /// The word.
+        word: u64,
+    },
+    /// A WRITE is complete.
+    Written {
+        /// The operation.
+        token: u32,
+    },
+    /// A one-sided operation has failed. It may have been executed, in part or whole, but is not executed from now on.
+    Failed {
+        /// The operation.
+        token: u32,
+    },
+    /// The answer to the request of this step takes too long, and the request may have been lost.
+    Overdue {
+        /// Who does not answer.
+        machine: MachineId,
+        /// The request's step.
+        step: u16,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Execute,
+    Validate,
+    Log,
+    Backups,
+    Commit,
+    Release,
+    Finished,
+}
+
+/// A key that was executed.
+#[derive(Clone, Copy, Debug)]
+struct Accessed {
+    machine: MachineId,
+    place: Place,
+    locked: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    request: Request,
+    sent: u32,
+}
+
+/// A one-sided operation that is out.
+#[derive(Debug)]
+enum OneSided {
+    Read {
+        machine: MachineId,
+        key: Key,
+        version: Version,
+    },
+    Write {
+        machine: MachineId,
+    },
+}
+
+/// One transaction.
+#[derive(Debug)]
+pub struct Coordinator {
+    id: TransactionId,
+    config: Arc<Config>,
+    logic: Box<dyn Logic>,
+    phase: Phase,
+    step: u16,
+    pending: BTreeMap<MachineId, Pending>,
+    one_sided: BTreeMap<u32, OneSided>,
+    next_token: u32,
+    seen: BTreeMap<Key, (Version, Option<Value>)>,
+    accessed: BTreeMap<Key, Accessed>,
+    /// The machines that may hold locks of this transaction.
+    holders: BTreeSet<MachineId>,
+    updates: BTreeMap<Key, (Option<Value>, Version)>,
+    reported: bool,
+    actions: Vec<Action>,
+}
+
+impl Coordinator {
+    /// Begins a transaction. The last one of the slot must be finished.
+    pub fn begin(
+        id: TransactionId,
+        config: Arc<Config>,
+        logic: Box<dyn Logic>,
+    ) -> (Coordinator, Vec<Action>) {
+        let mut coordinator = Coordinator {
+            id,
+            config,
+            logic,
+            phase: Phase::Execute,
+            step: 0,
+            pending: BTreeMap::new(),
+            one_sided: BTreeMap::new(),
+            next_token: 0,
+            seen: BTreeMap::new(),
+            accessed: BTreeMap::new(),
+            holders: BTreeSet::new(),
+            updates: BTreeMap::new(),
+            reported: false,
+            actions: Vec::new(),
+        };
+        coordinator.ask_logic();
+        let actions = std::mem::take(&mut coordinator.actions);
+        (coordinator, actions)
+    }
+
+    /// The transaction.
+    pub fn id(&self) -> TransactionId {
+        self.id
+    }
+
+    /// Whether nothing is out any more, so that the slot is free for the next transaction.
+    pub fn is_finished(&self) -> bool {
+        self.phase == Phase::Finished
+    }
+
+    /// Whether the decision to commit has been sent out, so that the transaction's changes may be visible.
+    pub fn is_decided(&self) -> bool {
+        matches!(self.phase, Phase::Log | Phase::Backups | Phase::Commit)
+            || (self.phase == Phase::Finished && !self.updates.is_empty())
+    }
+
+    /// What it has read so far, and what it has sent out as its changes.
+    pub fn footprint(&self) -> Committed {
+        let reads = self
+            .seen
+            .iter()
+            .map(|(key, (version, value))| (key.clone(), *version, value.clone()));
+        let writes = self.updates.keys().map(|key| self.update(key));
+        Committed {
+            reads: reads.collect(),
+            writes: writes.collect(),
+        }
+    }
+
+    /// Takes an event. What does not belong to the phase is ignored: it is late.
+    pub fn handle(&mut self, event: Event) -> Vec<Action> {
+        match event {
+            Event::Answer(machine, answer) => self.answered(machine, answer),
+            Event::Header { token, word } => self.header(token, Some(Header::from_word(word))),
+            Event::Written { token } => {
+                if self.one_sided.remove(&token).is_some() {
+                    self.advance_when_answered();
+                }
+            }
+            Event::Failed { token } => match self.one_sided.get(&token) {
+                Some(OneSided::Read { .. }) => self.header(token, None),
+                Some(OneSided::Write { machine }) => {
+                    let machine = *machine;
+                    self.write_failed(token, machine);
+                }
+                None => {}
+            },
+            Event::Overdue { machine, step } => self.overdue(machine, step),
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    fn answered(&mut self, machine: MachineId, answer: Answer) {
+        let expected = answer.transaction == self.id && answer.step == self.step;
+        if !expected || !self.pending.contains_key(&machine) {
+            return;
+        }
+        match self.phase {
+            Phase::Execute => self.executed(machine, answer.response),
+            Phase::Validate => self.validated(machine, answer.response),
+            _ => self.done(machine, answer.response),
+        }
+    }
+
+    fn overdue(&mut self, machine: MachineId, step: u16) {
+        if step != self.step {
+            return;
+        }
+        let Some(pending) = self.pending.get_mut(&machine) else {
+            return;
+        };
+        if pending.sent < self.config.attempts || !self.may_abort() {
+            let Some(pending) = self.pending.get_mut(&machine) else {
+                return;
+            };
+            pending.sent = pending.sent.saturating_add(1);
+            let request = pending.request.clone();
+            let exhausted = pending.sent > self.config.attempts;
+            self.actions.push(Action::Send { machine, request });
+            if exhausted && self.phase != Phase::Release {
+                self.report(Err(TransactionError::Unknown { machine }));
+            }
+            return;
+        }
+        self.fail(TransactionError::Unavailable { machine });
+    }
+
+    /// Before the log nothing has left this process that could make the transaction commit.
+    fn may_abort(&self) -> bool {
+        matches!(self.phase, Phase::Execute | Phase::Validate)
+    }
+
+    fn report(&mut self, result: Result<Committed, TransactionError>) {
+        if !self.reported {
+            self.reported = true;
+            self.actions.push(Action::Report(result));
+        }
+    }
+
+    fn send(&mut self, machine: MachineId, body: Body) {
+        let request = Request {
+            transaction: self.id,
+            step: self.step,
+            body,
+        };
+        self.actions.push(Action::Send {
+            machine,
+            request: request.clone(),
+        });
+        self.pending.insert(machine, Pending { request, sent: 1 });
+    }
+
+    fn token(&mut self) -> u32 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    /// Begins a phase. Answers to the last one's requests are late from now on.
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.step += 1;
+        self.pending.clear();
+        self.one_sided.clear();
+    }
+
+    /// Aborts: reports, and releases what may be locked.
+    fn fail(&mut self, error: TransactionError) {
+        self.report(Err(error));
+        self.enter(Phase::Release);
+        for machine in std::mem::take(&mut self.holders) {
+            self.send(machine, Body::Release);
+        }
+        self.advance_when_answered();
+    }
+
+    fn update(&self, key: &Key) -> Update {
+        let (value, version) = self.updates[key].clone();
+        Update {
+            key: key.clone(),
+            value,
+            version,
+        }
+    }
+
+    fn advance_when_answered(&mut self) {
+        if !self.pending.is_empty() || !self.one_sided.is_empty() {
+            return;
+        }
+        match self.phase {
+            Phase::Execute => self.ask_logic(),
+            Phase::Validate => self.log(),
+            Phase::Log => self.update_backups(),
+            Phase::Backups => self.commit(),
+            Phase::Commit => self.finish(),
+            Phase::Release => self.phase = Phase::Finished,
+            Phase::Finished => {}
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Validation: whether what was read is still so, now that the write set is locked.
+use super::{Action, Coordinator, OneSided, Phase};
+use crate::error::TransactionError;
+use crate::mistakes::Mistake;
+use crate::protocol::Validate;
+use crate::types::{Header, Key, MachineId, Version};
+use crate::wire::{Body, Response};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Coordinator {
+    pub(super) fn validate(&mut self) {
+        self.enter(Phase::Validate);
+        let checks = match self.reads_to_check() {
+            Ok(checks) => checks,
+            Err(error) => return self.fail(error),
+        };
+        let single = self.accessed.len() == 1;
+        let skipped = self.config.mistakes.has(Mistake::ValidationLeftOut);
+        // One key that was read in one moment is a snapshot by itself.
+        if !single && !skipped {
+            match self.config.protocol.validate {
+                Validate::Rpc => {
+                    for (machine, checks) in checks {
+                        self.send(machine, Body::Validate(checks));
+                    }
+                }
+                Validate::Read => self.read_headers(checks),
+            }
+        }
+        self.advance_when_answered();
+    }
+
+    /// The read set by machine, each header once. A header that this transaction has locked itself cannot change any
+    /// more; that it had not changed before is seen at once.
+    fn reads_to_check(&self) -> Result<BTreeMap<MachineId, Vec<(Key, Version)>>, TransactionError> {
+        let mut own = BTreeMap::new();
+        for (key, accessed) in self.accessed.iter().filter(|(_, accessed)| accessed.locked) {
+            own.insert((accessed.machine, accessed.place.header), self.seen[key].0);
+        }
+        let mut checks: BTreeMap<MachineId, Vec<(Key, Version)>> = BTreeMap::new();
+        let mut named = BTreeSet::new();
+        for (key, accessed) in self
+            .accessed
+            .iter()
+            .filter(|(_, accessed)| !accessed.locked)
+        {
+            let version = self.seen[key].0;
+            let header = (accessed.machine, accessed.place.header);
+            match own.get(&header) {
+                Some(locked) if *locked != version => {
+                    return Err(TransactionError::Changed { key: key.clone() });
+                }
+                Some(_) => {}
+                None if named.insert((header, version)) => {
+                    checks
+                        .entry(accessed.machine)
+                        .or_default()
+                        .push((key.clone(), version));
+                }
+                None => {}
+            }
+        }
+        Ok(checks)
+    }
+
+    fn read_headers(&mut self, checks: BTreeMap<MachineId, Vec<(Key, Version)>>) {
+        for (machine, checks) in checks {
+            for (key, version) in checks {
+                let token = self.token();
+                let address = self.accessed[&key].place.header;
+                self.actions.push(Action::Read {
+                    machine,
+                    address,
+                    token,
+                });
+                self.one_sided.insert(
+                    token,
+                    OneSided::Read {
+                        machine,
+                        key,
+                        version,
+                    },
+                );
+            }
+        }
+    }
+
+    pub(super) fn header(&mut self, token: u32, header: Option<Header>) {
+        let Some(OneSided::Read {
+            machine,
+            key,
+            version,
+        }) = self.one_sided.remove(&token)
+        else {
+            return;
+        };
+        let mistakes = self.config.mistakes;
+        match header {
+            None => self.fail(TransactionError::Unavailable { machine }),
+            Some(header)
+                if (header.version != version
+                    && !mistakes.has(Mistake::VersionIgnoredAtValidation))
+                    || (header.locked && !mistakes.has(Mistake::LockIgnoredAtValidation)) =>
+            {
+                self.fail(TransactionError::Changed { key });
+            }
+            Some(_) => self.advance_when_answered(),
+        }
+    }
+
+    pub(super) fn validated(&mut self, machine: MachineId, response: Response) {
+        let Some(pending) = self.pending.remove(&machine) else {
+            return;
+        };
+        let Body::Validate(checks) = pending.request.body else {
+            return;
+        };
+        match response {
+            Response::Valid => self.advance_when_answered(),
+            Response::Invalid { item } => match checks.into_iter().nth(item as usize) {
+                Some((key, _)) => self.fail(TransactionError::Changed { key }),
+                None => self.fail(TransactionError::Violation { machine }),
+            },
+            Response::Refused(refusal) => self.fail(TransactionError::Refused { machine, refusal }),
+            _ => self.fail(TransactionError::Violation { machine }),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The reference implementation of [`Store`], for tests and the simulation: a map, and headers that keys share by hash.
+use crate::placement::Placement;
+use crate::store::{LockError, Store, Stored};
+use crate::types::{Address, Header, Key, Place, TransactionId, Update, Value, Version};
+use std::collections::{BTreeMap, HashMap};
+
+/// What a value may grow to by one-sided WRITEs.
+const CAPACITY_BYTES: u32 = 256;
+
+/// Items in memory. Addresses are indices, and a one-sided operation is a method.
+#[derive(Debug)]
+pub struct MemoryStore {
+    headers: Vec<Cell>,
+    shards: u64,
+    index: HashMap<Key, usize>,
+    items: Vec<Item>,
+    items_max: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    version: Version,
+    owner: Option<TransactionId>,
+}
+
+#[derive(Debug)]
+struct Item {
+    key: Key,
+    value: Option<Value>,
+}
+
+impl MemoryStore {
+    /// A store of at most `items_max` items with so many headers for each shard of the placement, at least one. With
+    /// few headers keys share them, as the keys of a bucket do in MICA's table.
+    pub fn new(placement: &Placement, headers: usize, items_max: usize) -> MemoryStore {
+        let shards = placement.shards();
+        MemoryStore {
+            headers: vec![Cell::default(); headers.max(1) * shards],
+            shards: shards as u64,
+            index: HashMap::new(),
+            items: Vec::new(),
+            items_max,
+        }
+    }
+
+    /// Puts a value there before the first transaction, with version 0.
+    pub fn load(&mut self, key: Key, value: Value) -> Result<(), LockError> {
+        let item = self.item(&key)?;
+        self.items[item].value = Some(value);
+        Ok(())
+    }
+
+    /// All keys that have a value, in their order.
+    pub fn contents(&self) -> BTreeMap<Key, Value> {
+        let present = |item: &Item| item.value.clone().map(|value| (item.key.clone(), value));
+        self.items.iter().filter_map(present).collect()
+    }
+
+    /// Who holds locks.
+    pub fn owners(&self) -> impl Iterator<Item = TransactionId> + '_ {
+        self.headers.iter().filter_map(|cell| cell.owner)
+    }
+
+    /// A one-sided READ of a header; nothing where the address is none.
+    pub fn header_at(&self, address: Address) -> Option<Header> {
+        let cell = self.headers.get(usize::try_from(address.0).ok()?)?;
+        Some(Header {
+            version: cell.version,
+            locked: cell.owner.is_some(),
+        })
+    }
+
+    /// A one-sided WRITE of an item. Returns whether there is one at the address.
+    pub fn write_item_at(&mut self, address: Address, value: Option<Value>) -> bool {
+        let item = usize::try_from(address.0)
+            .ok()
+            .and_then(|at| self.items.get_mut(at));
+        item.map(|item| item.value = value).is_some()
+    }
+
+    /// A one-sided WRITE of a header: the version, and the lock set to zero. Returns whether there is one at the address.
+    pub fn write_header_at(&mut self, address: Address, version: Version) -> bool {
+        let cell = usize::try_from(address.0)
+            .ok()
+            .and_then(|at| self.headers.get_mut(at));
+        cell.map(|cell| {
+            *cell = Cell {
+                version,
+                owner: None,
+            }
+        })
+        .is_some()
+    }
+
+    fn item(&mut self, key: &Key) -> Result<usize, LockError> {
+        if let Some(&item) = self.index.get(key) {
+            return Ok(item);
+        }
+        if self.items.len() >= self.items_max {
+            return Err(LockError::Full);
+        }
+        self.items.push(Item {
+            key: key.clone(),
+            value: None,
+        });
+        self.index.insert(key.clone(), self.items.len() - 1);
+        Ok(self.items.len() - 1)
+    }
+
+    fn header_of(&self, key: &Key) -> usize {
+        let in_shard = self.headers.len() as u64 / self.shards;
+        (Placement::shard_of(key, self.shards) * in_shard + key.spread() % in_shard) as usize
+    }
+}
+
+impl Store for MemoryStore {
+    fn read(&self, key: &Key) -> Stored {
+        let header = self.header_of(key);
+        let cell = self.headers[header];
+        let item = self.index.get(key).copied();
+        Stored {
+            value: item.and_then(|item| self.items[item].value.clone()),
+            header: Header {
+                version: cell.version,
+                locked: cell.owner.is_some(),
+            },
+            owner: cell.owner,
+            place: Place {
+                header: Address(header as u64),
+                item: Address(item.map_or(u64::MAX, |item| item as u64)),
+                capacity: item.map(|_| CAPACITY_BYTES),
+            },
+        }
+    }
+
+    fn try_lock(
+        &mut self,
+        key: &Key,
+        owner: TransactionId,
+        _room: u32,
+    ) -> Result<Stored, LockError> {
+        let header = self.header_of(key);
+        if let Some(other) = self.headers[header].owner.filter(|&other| other != owner) {
+            return Err(LockError::Held(other));
+        }
+        self.item(key)?;
+        self.headers[header].owner = Some(owner);
+        Ok(self.read(key))
+    }
+
+    fn install(&mut self, update: &Update, owner: TransactionId) -> bool {
+        let header = self.header_of(&update.key);
+        if self.headers[header].owner != Some(owner) {
+            return false;
+        }
+        let Ok(item) = self.item(&update.key) else {
+            return false;
+        };
+        self.items[item].value = update.value.clone();
+        self.headers[header].version = update.version;
+        true
+    }
+
+    fn unlock(&mut self, key: &Key, owner: TransactionId) {
+        let header = self.header_of(key);
+        let cell = &mut self.headers[header];
+        if cell.owner == Some(owner) {
+            cell.owner = None;
+        }
+    }
+
+    fn apply(&mut self, updates: &[Update]) {
+        let before: Vec<Version> = updates
+            .iter()
+            .map(|update| self.headers[self.header_of(&update.key)].version)
+            .collect();
+        for (update, before) in updates.iter().zip(before) {
+            // A backup has as much room as its primary, which has taken the item.
+            if let (true, Ok(item)) = (update.version > before, self.item(&update.key)) {
+                let header = self.header_of(&update.key);
+                self.items[item].value = update.value.clone();
+                self.headers[header].version = update.version;
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Deliberate mistakes of the protocol, to show that the checker finds them. Without the feature `mistakes` there are
+//! none, and the questions for them compile to nothing.
+
+/// A way to do it wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// A transaction commits without validating what it read.
+    ValidationLeftOut,
+    /// Validation compares versions and does not look at locks.
+    LockIgnoredAtValidation,
+    /// Validation looks at locks and does not compare versions.
+    VersionIgnoredAtValidation,
+    /// A change keeps the version of its header.
+    VersionNotRaised,
+    /// The write set is read and not locked.
+    LockLeftOut,
+    /// A lock that another transaction holds is given a second time.
+    LockTaken,
+    /// Only some of the primaries get the changes; the others unlock.
+    PartOfCommitLost,
+    /// Requests that come twice, or late, are executed again.
+    LateRequestExecuted,
+    /// A failed one-sided WRITE is repeated, though it may have been executed.
+    WriteRepeated,
+    /// One-sided commit releases the lock first and writes the item then.
+    HeaderBeforeItem,
+}
+
+/// The mistake that is switched in, if any. Ordinarily there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mistakes {
+    #[cfg(feature = "mistakes")]
+    made: Option<Mistake>,
+}
+
+impl Mistakes {
+    /// No mistake.
+    pub const NONE: Mistakes = Mistakes {
+        #[cfg(feature = "mistakes")]
+        made: None,
+    };
+
+    /// This mistake.
+    #[cfg(feature = "mistakes")]
+    pub fn of(mistake: Mistake) -> Mistakes {
+        Mistakes {
+            made: Some(mistake),
+        }
+    }
+
+    #[cfg(feature = "mistakes")]
+    pub(crate) fn has(self, mistake: Mistake) -> bool {
+        self.made == Some(mistake)
+    }
+
+    #[cfg(not(feature = "mistakes"))]
+    pub(crate) fn has(self, _mistake: Mistake) -> bool {
+        false
+    }
+}

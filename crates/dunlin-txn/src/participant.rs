@@ -1,0 +1,262 @@
+//! The participant: requests in, answers out.
+//!
+//! It remembers of each slot of a coordinator the last step and its answer. The same step again is answered from memory
+//! and an earlier one is refused, so requests may be lost, repeated and late without being executed twice.
+use crate::mistakes::{Mistake, Mistakes};
+use crate::store::{LockError, Store};
+use crate::types::{Key, TransactionId, Update, Version};
+use crate::wire::{Answer, Body, Item, Refusal, Request, Response};
+use std::collections::HashMap;
+
+/// Answers requests of coordinators over a store.
+#[derive(Debug)]
+pub struct Participant<S> {
+    store: S,
+    slots: HashMap<(u64, u16), Slot>,
+    slots_max: usize,
+    mistakes: Mistakes,
+}
+
+/// What is remembered of a coordinator's slot: its last transaction here.
+#[derive(Debug)]
+struct Slot {
+    sequence: u64,
+    step: u16,
+    answer: Response,
+    /// What it locked. Some may have been unlocked one-sided since.
+    locked: Vec<Key>,
+    /// Its record of the log. The next transaction of the slot begins when this one is everywhere, so one is enough.
+    record: Vec<Update>,
+}
+
+impl<S: Store> Participant<S> {
+    /// The slots of coordinators that are remembered if nothing else is said: 1,000 threads of 20 transactions.
+    pub const SLOTS_MAX: usize = 20_000;
+
+    /// A participant over this store that remembers at most so many slots of coordinators.
+    pub fn new(store: S, slots_max: usize) -> Participant<S> {
+        Participant {
+            store,
+            slots: HashMap::new(),
+            slots_max,
+            mistakes: Mistakes::NONE,
+        }
+    }
+
+    /// Makes mistakes from now on.
+    #[cfg(feature = "mistakes")]
+    pub fn make(&mut self, mistakes: Mistakes) {
+        self.mistakes = mistakes;
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The store, for one-sided operations of those who have no device.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    /// The log: the last logged changes of each slot, with the transaction that made them.
+    pub fn log(&self) -> impl Iterator<Item = (TransactionId, &[Update])> {
+        self.slots
+            .iter()
+            .filter(|(_, slot)| !slot.record.is_empty())
+            .map(|(&(coordinator, number), slot)| {
+                let sequence = slot.sequence;
+                (
+                    TransactionId {
+                        coordinator,
+                        slot: number,
+                        sequence,
+                    },
+                    &slot.record[..],
+                )
+            })
+    }
+
+    /// Answers a request.
+    pub fn handle(&mut self, request: &Request) -> Answer {
+        let TransactionId {
+            coordinator,
+            slot,
+            sequence,
+        } = request.transaction;
+        let response = match self.admit((coordinator, slot), sequence, request) {
+            Err(response) => response,
+            Ok(mut slot) => {
+                let response = self.execute(request, &mut slot);
+                slot.step = request.step;
+                slot.answer = response.clone();
+                self.slots
+                    .insert((coordinator, request.transaction.slot), slot);
+                response
+            }
+        };
+        Answer {
+            transaction: request.transaction,
+            step: request.step,
+            response,
+        }
+    }
+
+    /// The slot of a request that is to be executed, taken out; or the answer to one that is not.
+    fn admit(
+        &mut self,
+        name: (u64, u16),
+        sequence: u64,
+        request: &Request,
+    ) -> Result<Slot, Response> {
+        let fresh = || Slot {
+            sequence,
+            step: 0,
+            answer: Response::Done,
+            locked: Vec::new(),
+            record: Vec::new(),
+        };
+        let Some(slot) = self.slots.get(&name) else {
+            if self.slots.len() >= self.slots_max {
+                return Err(Response::Refused(Refusal::TooManySlots));
+            }
+            return Ok(fresh());
+        };
+        let careless = self.mistakes.has(Mistake::LateRequestExecuted);
+        if !careless && (sequence, request.step) < (slot.sequence, slot.step) {
+            return Err(Response::Refused(Refusal::Stale));
+        }
+        if !careless && (sequence, request.step) == (slot.sequence, slot.step) {
+            return Err(slot.answer.clone());
+        }
+        if sequence > slot.sequence {
+            let last = TransactionId {
+                sequence: slot.sequence,
+                ..request.transaction
+            };
+            let holds = |key: &Key| self.store.read(key).owner == Some(last);
+            if !careless && slot.locked.iter().any(holds) {
+                return Err(Response::Refused(Refusal::Unfinished));
+            }
+            self.slots.remove(&name);
+            return Ok(fresh());
+        }
+        Ok(self.slots.remove(&name).unwrap_or_else(fresh))
+    }
+
+    fn execute(&mut self, request: &Request, slot: &mut Slot) -> Response {
+        let transaction = request.transaction;
+        match &request.body {
+            Body::Execute { writes, reads } => {
+                let result = self.lock_and_read(transaction, slot, writes, reads);
+                result.unwrap_or_else(|refusal| {
+                    // The transaction will abort, so all that it holds here can go.
+                    self.release(transaction, slot);
+                    refusal
+                })
+            }
+            Body::Validate(checks) => {
+                let changed = |(key, version): &(Key, Version)| {
+                    let found = self.store.read(key);
+                    let foreign = found.owner.is_some_and(|owner| owner != transaction);
+                    (found.header.version != *version
+                        && !self.mistakes.has(Mistake::VersionIgnoredAtValidation))
+                        || (foreign && !self.mistakes.has(Mistake::LockIgnoredAtValidation))
+                };
+                match checks.iter().position(changed) {
+                    Some(item) => Response::Invalid { item: item as u32 },
+                    None => Response::Valid,
+                }
+            }
+            Body::Replicate { append, apply } => {
+                slot.record.extend_from_slice(append);
+                self.store.apply(apply);
+                Response::Done
+            }
+            Body::Commit(updates) => {
+                self.commit(transaction, updates);
+                self.release(transaction, slot);
+                Response::Done
+            }
+            Body::Release => {
+                self.release(transaction, slot);
+                Response::Done
+            }
+        }
+    }
+
+    fn lock_and_read(
+        &mut self,
+        transaction: TransactionId,
+        slot: &mut Slot,
+        writes: &[(Key, u32)],
+        reads: &[Key],
+    ) -> Result<Response, Response> {
+        let mut items = Vec::with_capacity(writes.len() + reads.len());
+        let locked = |item: usize, owner| Response::Locked {
+            item: item as u32,
+            owner,
+        };
+        for (number, (key, room)) in writes.iter().enumerate() {
+            if self.mistakes.has(Mistake::LockTaken) {
+                if let Some(owner) = self.store.read(key).owner {
+                    self.store.unlock(key, owner);
+                }
+            }
+            let found = match self.store.try_lock(key, transaction, *room) {
+                Ok(found) => found,
+                Err(LockError::Held(owner)) => return Err(locked(number, owner)),
+                Err(LockError::Full) => return Err(Response::Refused(Refusal::Full)),
+            };
+            if self.mistakes.has(Mistake::LockLeftOut) {
+                self.store.unlock(key, transaction);
+            } else {
+                slot.locked.push(key.clone());
+            }
+            items.push(found);
+        }
+        for (number, key) in reads.iter().enumerate() {
+            let found = self.store.read(key);
+            // What is locked may be torn by a one-sided WRITE, and would fail validation in any case.
+            if let Some(owner) = found.owner.filter(|&owner| owner != transaction) {
+                if !self.mistakes.has(Mistake::LockIgnoredAtValidation) {
+                    return Err(locked(writes.len() + number, owner));
+                }
+            }
+            items.push(found);
+        }
+        let item = |found: crate::Stored| Item {
+            value: found.value,
+            version: found.header.version,
+            place: found.place,
+        };
+        Ok(Response::Executed(items.into_iter().map(item).collect()))
+    }
+
+    fn commit(&mut self, transaction: TransactionId, updates: &[Update]) {
+        let forced = [
+            Mistake::LockLeftOut,
+            Mistake::LockTaken,
+            Mistake::LateRequestExecuted,
+        ];
+        for update in updates {
+            if forced.into_iter().any(|mistake| self.mistakes.has(mistake)) {
+                if let Some(owner) = self.store.read(&update.key).owner {
+                    self.store.unlock(&update.key, owner);
+                }
+                let _ = self.store.try_lock(&update.key, transaction, 0);
+                self.store.install(update, transaction);
+                self.store.unlock(&update.key, transaction);
+                continue;
+            }
+            // Without the lock it has been installed already: by a one-sided WRITE that was executed though it failed.
+            self.store.install(update, transaction);
+        }
+    }
+
+    fn release(&mut self, transaction: TransactionId, slot: &mut Slot) {
+        for key in slot.locked.drain(..) {
+            self.store.unlock(&key, transaction);
+        }
+    }
+}

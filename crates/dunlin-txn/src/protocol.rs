@@ -1,0 +1,106 @@
+//! A protocol: how a transaction validates, logs and commits. All of them execute by RPC, which reads and locks.
+
+/// How the read set is validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validate {
+    /// The primaries compare versions.
+    Rpc,
+    /// One-sided READs of the headers, which the coordinator compares.
+    Read,
+}
+
+/// Where the changes are logged before any primary shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// At the coordinator's log replicas (FaSST).
+    Coordinator,
+    /// At the backups, which apply them at once: their copy is the log (FLOCK §8.5.1).
+    Backups,
+    /// At the primaries of the write set (ScaleRPC §4.2).
+    Primaries,
+}
+
+/// When backups get the changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backups {
+    /// Together with the log.
+    WithLog,
+    /// When they are logged, before the primaries (FaSST).
+    AfterLog,
+}
+
+/// How the primaries get the changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// They install them and unlock.
+    Rpc,
+    /// One-sided WRITEs of the items, then of the headers with the lock zeroed (ScaleRPC §4.2).
+    Write,
+}
+
+/// A composition of the four.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// Its name.
+    pub name: &'static str,
+    /// How it validates.
+    pub validate: Validate,
+    /// Where it logs.
+    pub log: Log,
+    /// When its backups follow.
+    pub backups: Backups,
+    /// How it commits.
+    pub commit: Commit,
+}
+
+impl Protocol {
+    /// FaSST: RPC alone, and a log of the coordinator.
+    pub const FASST: Protocol = Protocol {
+        name: "fasst",
+        validate: Validate::Rpc,
+        log: Log::Coordinator,
+        backups: Backups::AfterLog,
+        commit: Commit::Rpc,
+    };
+
+    /// FLOCKTX: validation by READ, and backups that are the log.
+    pub const FLOCKTX: Protocol = Protocol {
+        name: "flocktx",
+        validate: Validate::Read,
+        log: Log::Backups,
+        backups: Backups::WithLog,
+        commit: Commit::Rpc,
+    };
+
+    /// ScaleTX: validation by READ, commit by WRITE.
+    pub const SCALETX: Protocol = Protocol {
+        name: "scaletx",
+        validate: Validate::Read,
+        log: Log::Primaries,
+        backups: Backups::WithLog,
+        commit: Commit::Write,
+    };
+
+    /// ScaleTX-O: ScaleTX with RPCs for its one-sided operations.
+    pub const SCALETX_O: Protocol = Protocol {
+        name: "scaletx-o",
+        validate: Validate::Rpc,
+        commit: Commit::Rpc,
+        ..Protocol::SCALETX
+    };
+
+    /// All of them.
+    pub const ALL: [Protocol; 4] = [
+        Protocol::FASST,
+        Protocol::FLOCKTX,
+        Protocol::SCALETX,
+        Protocol::SCALETX_O,
+    ];
+
+    /// The protocol of this name.
+    pub fn named(name: &str) -> Option<Protocol> {
+        Protocol::ALL
+            .into_iter()
+            .find(|protocol| protocol.name == name)
+    }
+}

@@ -1,0 +1,55 @@
+//! What a participant asks of the table below it.
+use crate::types::{Header, Key, Place, TransactionId, Update, Value};
+
+/// A key as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The value, or nothing where there is none.
+    pub value: Option<Value>,
+    /// Version and lock, of the same moment as the value unless it is locked.
+    pub header: Header,
+    /// Who holds the lock.
+    pub owner: Option<TransactionId>,
+    /// Where it lies. A key that is absent has a header too, which changes when it is inserted.
+    pub place: Place,
+}
+
+/// Why a key was not locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// Another transaction holds the lock.
+    #[error("locked by transaction {0}")]
+    Held(TransactionId),
+    /// The table has no room for the key.
+    #[error("the table has no room for another item; give it more when it is made")]
+    Full,
+}
+
+/// A table of versioned items with locks. Keys that share a header share its lock and its version. Keys of
+/// different shards must not share one: a machine may be primary of the one and backup of the other, and each counts the
+/// versions of its own changes.
+///
+/// Locks are re-entrant by owner: who holds the header's lock takes it again for another key. One [`unlock`] releases the
+/// header whatever the number of keys, so a participant unlocks when all of a transaction is installed.
+///
+/// [`unlock`]: Store::unlock
+pub trait Store {
+    /// The key with version and lock. Where the lock is another's the value may be torn, and is not to be used.
+    fn read(&self, key: &Key) -> Stored;
+
+    /// Locks the key for the owner and returns it as [`Store::read`] would afterwards. Makes room for a value of
+    /// `room` bytes where the key is absent, so that it has a place to be written to.
+    fn try_lock(&mut self, key: &Key, owner: TransactionId, room: u32)
+        -> Result<Stored, LockError>;
+
+    /// Stores value and version under the lock of the owner, which stays. Returns whether the owner holds the lock; where
+    /// it does not, nothing is changed.
+    fn install(&mut self, update: &Update, owner: TransactionId) -> bool;
+
+    /// Releases the lock if it is the owner's.
+    fn unlock(&mut self, key: &Key, owner: TransactionId);
+
+    /// Stores changes that the primary orders, as its backup: those of a header that has this version or a later one are
+    /// left out. The changes of one transaction to keys of one header come in one call.
+    fn apply(&mut self, updates: &[Update]);
+}

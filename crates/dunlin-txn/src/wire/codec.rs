@@ -1,0 +1,246 @@
+//! Messages to bytes and back: numbers in little endian, lengths before bytes, counts before lists.
+use super::reader::{Reader, WireError};
+use super::{Answer, Body, Item, Refusal, Request, Response};
+use crate::types::{Address, Key, Place, TransactionId, Update, Value, Version};
+
+/// The shortest key: table and length.
+const KEY_LEAST: usize = 4;
+/// The shortest change: key, version, flag.
+const UPDATE_LEAST: usize = KEY_LEAST + 8 + 1;
+/// The shortest item: flag, version, two addresses, flag.
+const ITEM_LEAST: usize = 1 + 8 + 16 + 1;
+
+impl Request {
+    /// Appends the request.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_name(out, self.transaction, self.step);
+        match &self.body {
+            Body::Execute { writes, reads } => {
+                out.push(0);
+                put_list(out, writes, |out, (key, room)| {
+                    put_key(out, key);
+                    out.extend(room.to_le_bytes());
+                });
+                put_list(out, reads, put_key);
+            }
+            Body::Validate(checks) => {
+                out.push(1);
+                put_list(out, checks, |out, (key, version)| {
+                    put_key(out, key);
+                    out.extend(version.0.to_le_bytes());
+                });
+            }
+            Body::Replicate { append, apply } => {
+                out.push(2);
+                put_list(out, append, put_update);
+                put_list(out, apply, put_update);
+            }
+            Body::Commit(updates) => {
+                out.push(3);
+                put_list(out, updates, put_update);
+            }
+            Body::Release => out.push(4),
+        }
+    }
+
+    /// Reads a request, which must be all of the bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Request, WireError> {
+        let mut from = Reader::new(bytes);
+        let (transaction, step) = name(&mut from)?;
+        let body = match from.u8()? {
+            0 => Body::Execute {
+                writes: from.list(KEY_LEAST + 4, |from| Ok((from.key()?, from.u32()?)))?,
+                reads: from.list(KEY_LEAST, Reader::key)?,
+            },
+            1 => {
+                Body::Validate(from.list(KEY_LEAST + 8, |from| Ok((from.key()?, version(from)?)))?)
+            }
+            2 => Body::Replicate {
+                append: from.list(UPDATE_LEAST, update)?,
+                apply: from.list(UPDATE_LEAST, update)?,
+            },
+            3 => Body::Commit(from.list(UPDATE_LEAST, update)?),
+            4 => Body::Release,
+            other => return Err(WireError::Kind(other)),
+        };
+        from.end()?;
+        Ok(Request {
+            transaction,
+            step,
+            body,
+        })
+    }
+}
+
+impl Answer {
+    /// Appends the answer.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_name(out, self.transaction, self.step);
+        match &self.response {
+            Response::Executed(items) => {
+                out.push(0);
+                put_list(out, items, |out, item| {
+                    put_value(out, item.value.as_ref());
+                    out.extend(item.version.0.to_le_bytes());
+                    out.extend(item.place.header.0.to_le_bytes());
+                    out.extend(item.place.item.0.to_le_bytes());
+                    out.push(u8::from(item.place.capacity.is_some()));
+                    out.extend(item.place.capacity.into_iter().flat_map(u32::to_le_bytes));
+                });
+            }
+            Response::Locked { item, owner } => {
+                out.push(1);
+                out.extend(item.to_le_bytes());
+                put_transaction(out, *owner);
+            }
+            Response::Valid => out.push(2),
+            Response::Invalid { item } => {
+                out.push(3);
+                out.extend(item.to_le_bytes());
+            }
+            Response::Done => out.push(4),
+            Response::Refused(refusal) => {
+                out.push(5);
+                out.push(match refusal {
+                    Refusal::Stale => 0,
+                    Refusal::Unfinished => 1,
+                    Refusal::Full => 2,
+                    Refusal::TooManySlots => 3,
+                });
+            }
+        }
+    }
+
+    /// Reads an answer, which must be all of the bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Answer, WireError> {
+        let mut from = Reader::new(bytes);
+        let (transaction, step) = name(&mut from)?;
+        let response = match from.u8()? {
+            0 => Response::Executed(from.list(ITEM_LEAST, item)?),
+            1 => Response::Locked {
+                item: from.u32()?,
+                owner: transaction_id(&mut from)?,
+            },
+            2 => Response::Valid,
+            3 => Response::Invalid { item: from.u32()? },
+            4 => Response::Done,
+            5 => Response::Refused(match from.u8()? {
+                0 => Refusal::Stale,
+                1 => Refusal::Unfinished,
+                2 => Refusal::Full,
+                3 => Refusal::TooManySlots,
+                other => return Err(WireError::Kind(other)),
+            }),
+            other => return Err(WireError::Kind(other)),
+        };
+        from.end()?;
+        Ok(Answer {
+            transaction,
+            step,
+            response,
+        })
+    }
+}
+
+fn put_list<T>(out: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
+    // A coordinator refuses a transaction of more items than `MAX_ITEMS`.
+    out.extend((list.len() as u32).to_le_bytes());
+    list.iter().for_each(|item| put(out, item));
+}
+
+fn put_name(out: &mut Vec<u8>, transaction: TransactionId, step: u16) {
+    put_transaction(out, transaction);
+    out.extend(step.to_le_bytes());
+}
+
+fn put_transaction(out: &mut Vec<u8>, transaction: TransactionId) {
+    out.extend(transaction.coordinator.to_le_bytes());
+    out.extend(transaction.slot.to_le_bytes());
+    out.extend(transaction.sequence.to_le_bytes());
+}
+
+fn put_key(out: &mut Vec<u8>, key: &Key) {
+    out.extend(key.table().to_le_bytes());
+    // A key has at most `MAX_KEY_BYTES`.
+    out.extend((key.bytes().len() as u16).to_le_bytes());
+    out.extend(key.bytes());
+}
+
+fn put_value(out: &mut Vec<u8>, value: Option<&Value>) {
+    out.push(u8::from(value.is_some()));
+    if let Some(value) = value {
+        // A value is as long as one message at most, and those are below 4 GiB.
+        out.extend((value.len() as u32).to_le_bytes());
+        out.extend(&**value);
+    }
+}
+
+fn put_update(out: &mut Vec<u8>, update: &Update) {
+    put_key(out, &update.key);
+    out.extend(update.version.0.to_le_bytes());
+    put_value(out, update.value.as_ref());
+}
+
+fn name(from: &mut Reader<'_>) -> Result<(TransactionId, u16), WireError> {
+    let transaction = transaction_id(from)?;
+    match from.u16()? {
+        0 => Err(WireError::Zero),
+        step => Ok((transaction, step)),
+    }
+}
+
+fn transaction_id(from: &mut Reader<'_>) -> Result<TransactionId, WireError> {
+    let (coordinator, slot, sequence) = (from.u64()?, from.u16()?, from.u64()?);
+    if sequence == 0 {
+        return Err(WireError::Zero);
+    }
+    Ok(TransactionId {
+        coordinator,
+        slot,
+        sequence,
+    })
+}
+
+fn version(from: &mut Reader<'_>) -> Result<Version, WireError> {
+    let version = Version(from.u64()?);
+    if version > Version::MAX {
+        return Err(WireError::Version);
+    }
+    Ok(version)
+}
+
+fn value(from: &mut Reader<'_>) -> Result<Option<Value>, WireError> {
+    if !from.flag()? {
+        return Ok(None);
+    }
+    let length = from.u32()?;
+    Ok(Some(from.bytes(length as usize)?.into()))
+}
+
+fn update(from: &mut Reader<'_>) -> Result<Update, WireError> {
+    let (key, version) = (from.key()?, version(from)?);
+    Ok(Update {
+        key,
+        version,
+        value: value(from)?,
+    })
+}
+
+fn item(from: &mut Reader<'_>) -> Result<Item, WireError> {
+    let (value, version) = (value(from)?, version(from)?);
+    let (header, item) = (Address(from.u64()?), Address(from.u64()?));
+    let capacity = if from.flag()? {
+        Some(from.u32()?)
+    } else {
+        None
+    };
+    Ok(Item {
+        value,
+        version,
+        place: Place {
+            header,
+            item,
+            capacity,
+        },
+    })
+}
