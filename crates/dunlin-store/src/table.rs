@@ -292,8 +292,8 @@ impl<R: Region> Table<R> {
             let line = self.line(bucket);
             look(bucket, &line);
             let control = line[KEYS_PER_BUCKET];
-            for slot in 0..KEYS_PER_BUCKET {
-                if line[slot] == key && control & (1 << slot) != 0 {
+            for (slot, known) in line.iter().enumerate().take(KEYS_PER_BUCKET) {
+                if *known == key && control & (1 << slot) != 0 {
                     let item = self.layout.item_offset(bucket, slot);
                     return Ok(Some(Place { bucket, slot, item }));
                 }
