@@ -1,0 +1,18 @@
+//! A table of keys and values in one piece of registered memory, after MICA as FaSST and ScaleTX use it.
+//!
+//! Threads of the server read and change it through [`Table`]; clients that know its [`Layout`] READ headers and items
+//! by address, and WRITE items that they have locked.
+#![forbid(unsafe_code)]
+
+mod error;
+mod header;
+mod layout;
+mod pool;
+mod table;
+
+pub use error::StoreError;
+pub use header::{Header, MAX_OWNER, WRITER};
+pub use layout::{
+    ItemAddress, Layout, DESCRIPTION_BYTES, KEYS_PER_BUCKET, MAX_BUCKETS, MAX_VALUE_BYTES,
+};
+pub use table::Table;

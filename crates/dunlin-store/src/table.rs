@@ -1,0 +1,443 @@
+//! The table: lookups without a lock, changes of items by the lock in their header, changes of chains by a mutex.
+//!
+//! A reader takes an item's header, its key and value, and the header again: where both are equal and unlocked the copy
+//! is whole. A chain changes under the mutex of its stripe, which is private memory, so no peer can hold it. An overflow
+//! bucket that becomes empty leaves its chain; a reader who might have followed it elsewhere is told by the stripe's
+//! count of such changes, and looks again.
+
+use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dunlin_verbs::{Memory, Region};
+
+use crate::header::{Header, MAX_OWNER, WRITER};
+use crate::layout::{ItemAddress, Layout, BUCKET_BYTES, KEYS_PER_BUCKET, KEY_OFFSET, VALUE_OFFSET};
+use crate::pool::Pool;
+use crate::StoreError;
+
+/// How often an operation looks again at an item that is being changed, before it says so: a writer of this process is
+/// done within a copy of 4 KiB unless its thread was interrupted.
+const ATTEMPTS: usize = 1000;
+/// Attempts without leaving the core to a writer that was interrupted.
+const QUICK_ATTEMPTS: usize = 64;
+/// Stripes of chains: far more than threads that change chains at once.
+const MAX_STRIPES: u32 = 1024;
+const OCCUPIED: u64 = (1 << KEYS_PER_BUCKET) - 1;
+const CONTROL: usize = KEYS_PER_BUCKET * 8;
+
+/// A place in the table.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    bucket: u32,
+    slot: usize,
+    item: usize,
+}
+
+#[derive(Debug, Default)]
+struct Stripe {
+    chains: Mutex<()>,
+    unlinked: AtomicU64,
+}
+
+/// A table in the memory of a region.
+#[derive(Debug)]
+pub struct Table<R: Region> {
+    region: R,
+    layout: Layout,
+    stripes: Box<[Stripe]>,
+    pool: Mutex<Pool>,
+}
+
+impl<R: Region> Table<R> {
+    /// An empty table at the start of `region`, whose bytes it clears.
+    pub fn create(region: R, layout: Layout) -> Result<Self, StoreError> {
+        let (needed, length) = (layout.bytes(), region.memory().len());
+        if needed > length {
+            return Err(StoreError::Memory { needed, length });
+        }
+        region.memory().fill(0, needed, 0);
+        let stripes = layout.main_buckets().min(MAX_STRIPES);
+        Ok(Self {
+            region,
+            stripes: (0..stripes).map(|_| Stripe::default()).collect(),
+            pool: Mutex::new(Pool::new(layout.overflow_buckets())),
+            layout,
+        })
+    }
+
+    /// Where everything stands; [`Layout::describe`] makes it bytes for clients.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The region that the table stands in.
+    pub fn region(&self) -> &R {
+        &self.region
+    }
+
+    /// Copies the value of `key` into `value` and returns its version. `value` is undefined where that fails.
+    pub fn get(&self, key: u64, value: &mut [u8]) -> Result<u64, StoreError> {
+        self.check_length(value.len())?;
+        let mut seen = Header::default();
+        for attempt in 0..ATTEMPTS {
+            let place = self.find(key)?.ok_or(StoreError::Absent(key))?;
+            let before = self.header(place);
+            seen = before;
+            if !before.is_locked() && before.is_present() && self.key(place) == key {
+                self.memory().read(place.item + VALUE_OFFSET, value);
+                fence(Ordering::Acquire);
+                if self.word(place.item).load(Ordering::Relaxed) == before.0 {
+                    return Ok(before.version());
+                }
+            }
+            pause(attempt);
+        }
+        Err(busy(key, seen))
+    }
+
+    /// Where the item of `key` stands now, and its header. The place is another key's once the version has changed.
+    pub fn address_of(&self, key: u64) -> Result<(ItemAddress, Header), StoreError> {
+        for attempt in 0..ATTEMPTS {
+            let place = self.find(key)?.ok_or(StoreError::Absent(key))?;
+            let header = self.header(place);
+            if header.is_present() && self.key(place) == key {
+                let address = ItemAddress {
+                    header: place.item,
+                    value: place.item + VALUE_OFFSET,
+                };
+                return Ok((address, header));
+            }
+            pause(attempt);
+        }
+        Err(StoreError::Contended(key))
+    }
+
+    /// Adds a key that is not there, and returns its version.
+    pub fn insert(&self, key: u64, value: &[u8]) -> Result<u64, StoreError> {
+        self.check_length(value.len())?;
+        let _chain = self.lock_chain(key);
+        let mut free = None;
+        let mut last = self.layout.main_bucket(key);
+        let found = self.walk(key, |bucket, line| {
+            last = bucket;
+            if free.is_none() && line[KEYS_PER_BUCKET] & OCCUPIED != OCCUPIED {
+                free = Some((bucket, (!line[KEYS_PER_BUCKET]).trailing_zeros() as usize));
+            }
+        })?;
+        if found.is_some() {
+            return Err(StoreError::Exists(key));
+        }
+        let (bucket, slot) = match free {
+            Some(free) => free,
+            None => (self.extend(last)?, 0),
+        };
+        let item = self.layout.item_offset(bucket, slot);
+        // A free place has no owner. Whatever a peer has written there, only its version is of use.
+        let header = Header(self.word(item).load(Ordering::Relaxed));
+        self.word(item)
+            .store(header.locked_by(WRITER).0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.word(item + KEY_OFFSET).store(key, Ordering::Relaxed);
+        self.memory().write(item + VALUE_OFFSET, value);
+        let line = self.layout.bucket_offset(bucket);
+        self.word(line + slot * 8).store(key, Ordering::Relaxed);
+        let header = header.changed(true);
+        self.word(item).store(header.0, Ordering::Release);
+        self.word(line + CONTROL)
+            .fetch_or(1 << slot, Ordering::Release);
+        Ok(header.version())
+    }
+
+    /// Replaces the value of a key that nobody has locked, and returns its new version.
+    pub fn update(&self, key: u64, value: &[u8]) -> Result<u64, StoreError> {
+        self.check_length(value.len())?;
+        let (place, header) = self.lock_item(key, WRITER, ATTEMPTS)?;
+        Ok(self.write_locked(place, header, value))
+    }
+
+    /// Takes a key away that nobody has locked.
+    pub fn delete(&self, key: u64) -> Result<(), StoreError> {
+        let _chain = self.lock_chain(key);
+        let (place, header) = self.lock_item(key, WRITER, ATTEMPTS)?;
+        let control = self.layout.bucket_offset(place.bucket) + CONTROL;
+        let left = self
+            .word(control)
+            .fetch_and(!(1 << place.slot), Ordering::Release)
+            & !(1 << place.slot);
+        self.word(place.item)
+            .store(header.changed(false).0, Ordering::Release);
+        if left & OCCUPIED == 0 {
+            self.unlink(key, place.bucket)?;
+        }
+        Ok(())
+    }
+
+    /// Locks the item of `key` for `owner`, at once or not at all, and returns its version and place. The lock does not
+    /// end by itself.
+    pub fn try_lock(&self, key: u64, owner: u16) -> Result<(ItemAddress, u64), StoreError> {
+        check_owner(owner)?;
+        let (place, header) = self.lock_item(key, owner, 1)?;
+        let address = ItemAddress {
+            header: place.item,
+            value: place.item + VALUE_OFFSET,
+        };
+        Ok((address, header.version()))
+    }
+
+    /// Gives a lock of `owner` back, with the item as it was.
+    pub fn unlock(&self, key: u64, owner: u16) -> Result<(), StoreError> {
+        let (place, header) = self.owned(key, owner)?;
+        let word = self.word(place.item);
+        word.compare_exchange(
+            header.0,
+            header.unlocked().0,
+            Ordering::Release,
+            Ordering::Relaxed,
+        )
+        .map(drop)
+        .map_err(|_| StoreError::NotLocked { key, owner })
+    }
+
+    /// Replaces the value of an item that `owner` has locked, raises its version and gives the lock back.
+    pub fn update_and_unlock(&self, key: u64, owner: u16, value: &[u8]) -> Result<u64, StoreError> {
+        self.check_length(value.len())?;
+        let (place, header) = self.owned(key, owner)?;
+        // From the owner to the writer: of two calls of one owner one fails.
+        let ours = header.locked_by(WRITER);
+        self.word(place.item)
+            .compare_exchange(header.0, ours.0, Ordering::Acquire, Ordering::Relaxed)
+            .map_err(|_| StoreError::NotLocked { key, owner })?;
+        Ok(self.write_locked(place, ours, value))
+    }
+
+    fn write_locked(&self, place: Place, header: Header, value: &[u8]) -> u64 {
+        fence(Ordering::Release);
+        self.memory().write(place.item + VALUE_OFFSET, value);
+        let header = header.changed(true);
+        self.word(place.item).store(header.0, Ordering::Release);
+        header.version()
+    }
+
+    /// The place of a key that `owner` has locked, and so stays.
+    fn owned(&self, key: u64, owner: u16) -> Result<(Place, Header), StoreError> {
+        check_owner(owner)?;
+        let place = self.find(key)?.ok_or(StoreError::Absent(key))?;
+        let header = self.header(place);
+        let owned = header.is_locked() && header.is_present() && header.owner() == owner;
+        if !owned || self.key(place) != key {
+            return Err(StoreError::NotLocked { key, owner });
+        }
+        Ok((place, header))
+    }
+
+    /// Locks an item. Its key was read after the header, and an unchanged header means an unchanged key.
+    fn lock_item(
+        &self,
+        key: u64,
+        owner: u16,
+        attempts: usize,
+    ) -> Result<(Place, Header), StoreError> {
+        let mut seen = Header::default();
+        for attempt in 0..attempts {
+            let place = self.find(key)?.ok_or(StoreError::Absent(key))?;
+            seen = self.header(place);
+            if !seen.is_locked() && seen.is_present() && self.key(place) == key {
+                let locked = seen.locked_by(owner);
+                fence(Ordering::Acquire);
+                let word = self.word(place.item);
+                if word
+                    .compare_exchange(seen.0, locked.0, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    return Ok((place, locked));
+                }
+            }
+            if attempt + 1 < attempts {
+                pause(attempt);
+            }
+        }
+        Err(busy(key, seen))
+    }
+
+    /// Where a key stands. It may have gone or moved meanwhile, which its item's header and key tell.
+    #[inline]
+    fn find(&self, key: u64) -> Result<Option<Place>, StoreError> {
+        let unlinked = &self.stripe(key).unlinked;
+        for attempt in 0..ATTEMPTS {
+            let before = unlinked.load(Ordering::Acquire);
+            let found = self.walk(key, |_, _| ());
+            if matches!(found, Ok(Some(_))) {
+                return found;
+            }
+            fence(Ordering::Acquire);
+            if unlinked.load(Ordering::Relaxed) == before {
+                return found;
+            }
+            pause(attempt);
+        }
+        Err(StoreError::Contended(key))
+    }
+
+    /// Looks at the buckets of a key's chain up to the one that holds it.
+    #[inline]
+    fn walk(
+        &self,
+        key: u64,
+        mut look: impl FnMut(u32, &[u64; 8]),
+    ) -> Result<Option<Place>, StoreError> {
+        let main = self.layout.main_bucket(key);
+        let mut bucket = main;
+        // A chain has each overflow bucket once at most.
+        for _ in 0..=self.layout.overflow_buckets() {
+            let line = self.line(bucket);
+            look(bucket, &line);
+            let control = line[KEYS_PER_BUCKET];
+            for (slot, known) in line.iter().enumerate().take(KEYS_PER_BUCKET) {
+                if *known == key && control & (1 << slot) != 0 {
+                    let item = self.layout.item_offset(bucket, slot);
+                    return Ok(Some(Place { bucket, slot, item }));
+                }
+            }
+            match self.layout.next_bucket(control) {
+                Ok(None) => return Ok(None),
+                Ok(Some(next)) => bucket = next,
+                Err(_) => break,
+            }
+        }
+        Err(StoreError::Damaged { bucket: main })
+    }
+
+    /// A bucket, its control word first: a key is written before its bit is.
+    #[inline]
+    fn line(&self, bucket: u32) -> [u64; 8] {
+        let at = self.layout.bucket_offset(bucket);
+        let control = self.word(at + CONTROL).load(Ordering::Acquire);
+        let mut bytes = [0; BUCKET_BYTES];
+        self.memory().read(at, &mut bytes);
+        let mut line = [0; 8];
+        for (word, bytes) in line.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+        }
+        line[KEYS_PER_BUCKET] = control;
+        line
+    }
+
+    /// Appends an empty overflow bucket to the chain that ends with `last`.
+    fn extend(&self, last: u32) -> Result<u32, StoreError> {
+        let overflow_buckets = self.layout.overflow_buckets();
+        let number = self
+            .pool()
+            .take()
+            .ok_or(StoreError::Full { overflow_buckets })?;
+        let bucket = self.layout.main_buckets() + number;
+        self.word(self.layout.bucket_offset(bucket) + CONTROL)
+            .store(0, Ordering::Release);
+        let control = self.word(self.layout.bucket_offset(last) + CONTROL);
+        control.fetch_or(u64::from(number + 1) << 32, Ordering::Release);
+        Ok(bucket)
+    }
+
+    /// Takes an empty overflow bucket out of its chain; a main bucket stays.
+    fn unlink(&self, key: u64, empty: u32) -> Result<(), StoreError> {
+        let Some(number) = self.layout.is_overflow(empty) else {
+            return Ok(());
+        };
+        let main = self.layout.main_bucket(key);
+        let next = self
+            .word(self.layout.bucket_offset(empty) + CONTROL)
+            .load(Ordering::Relaxed)
+            & !0xffff_ffff;
+        let mut bucket = main;
+        for _ in 0..=self.layout.overflow_buckets() {
+            let control = self.word(self.layout.bucket_offset(bucket) + CONTROL);
+            let now = control.load(Ordering::Relaxed);
+            match self.layout.next_bucket(now) {
+                Ok(Some(after)) if after == empty => {
+                    control.store((now & 0xffff_ffff) | next, Ordering::Release);
+                    // Before the bucket can be used elsewhere: who follows it there sees the count.
+                    self.stripe(key).unlinked.fetch_add(1, Ordering::AcqRel);
+                    fence(Ordering::SeqCst);
+                    let used = self.pool().give_back(number);
+                    return if used {
+                        Ok(())
+                    } else {
+                        Err(StoreError::Damaged { bucket: main })
+                    };
+                }
+                Ok(Some(after)) => bucket = after,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Err(StoreError::Damaged { bucket: main })
+    }
+
+    fn check_length(&self, bytes: usize) -> Result<(), StoreError> {
+        let expected = self.layout.value_bytes();
+        if bytes == expected {
+            Ok(())
+        } else {
+            Err(StoreError::ValueLength { bytes, expected })
+        }
+    }
+
+    fn stripe(&self, key: u64) -> &Stripe {
+        &self.stripes[self.layout.main_bucket(key) as usize & (self.stripes.len() - 1)]
+    }
+
+    fn lock_chain(&self, key: u64) -> MutexGuard<'_, ()> {
+        self.stripe(key)
+            .chains
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory(&self) -> &Memory {
+        self.region.memory()
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.memory().atomic_u64(offset)
+    }
+
+    fn header(&self, place: Place) -> Header {
+        Header(self.word(place.item).load(Ordering::Acquire))
+    }
+
+    fn key(&self, place: Place) -> u64 {
+        self.word(place.item + KEY_OFFSET).load(Ordering::Relaxed)
+    }
+}
+
+fn check_owner(owner: u16) -> Result<(), StoreError> {
+    if owner > MAX_OWNER {
+        return Err(StoreError::Owner {
+            owner,
+            limit: MAX_OWNER,
+        });
+    }
+    Ok(())
+}
+
+fn busy(key: u64, seen: Header) -> StoreError {
+    if seen.is_locked() {
+        StoreError::Locked {
+            key,
+            owner: seen.owner(),
+        }
+    } else {
+        StoreError::Contended(key)
+    }
+}
+
+#[cold]
+fn pause(attempt: usize) {
+    if attempt < QUICK_ATTEMPTS {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
