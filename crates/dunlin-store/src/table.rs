@@ -438,6 +438,6 @@ fn pause(attempt: usize) {
     if attempt < QUICK_ATTEMPTS {
         std::hint::spin_loop();
     } else {
-        std::thread::yield_now();
+        dunlin_verbs::thread::yield_now();
     }
 }
