@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dunlin_verbs::{Memory, Region};
 
 use crate::header::{Header, MAX_OWNER, WRITER};
-use crate::layout::{ItemAddress, Layout, BUCKET_BYTES, KEYS_PER_BUCKET, KEY_OFFSET, VALUE_OFFSET};
+use crate::layout::{ItemAddress, Layout, KEYS_PER_BUCKET, KEY_OFFSET, VALUE_OFFSET};
 use crate::pool::Pool;
 use crate::StoreError;
 
@@ -76,6 +76,7 @@ impl<R: Region> Table<R> {
     }
 
     /// Copies the value of `key` into `value` and returns its version. `value` is undefined where that fails.
+    #[inline]
     pub fn get(&self, key: u64, value: &mut [u8]) -> Result<u64, StoreError> {
         self.check_length(value.len())?;
         let mut seen = Header::default();
@@ -312,11 +313,9 @@ impl<R: Region> Table<R> {
     fn line(&self, bucket: u32) -> [u64; 8] {
         let at = self.layout.bucket_offset(bucket);
         let control = self.word(at + CONTROL).load(Ordering::Acquire);
-        let mut bytes = [0; BUCKET_BYTES];
-        self.memory().read(at, &mut bytes);
         let mut line = [0; 8];
-        for (word, bytes) in line.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+        for (slot, key) in line.iter_mut().enumerate().take(KEYS_PER_BUCKET) {
+            *key = self.word(at + slot * 8).load(Ordering::Relaxed);
         }
         line[KEYS_PER_BUCKET] = control;
         line
@@ -395,18 +394,22 @@ impl<R: Region> Table<R> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     fn memory(&self) -> &Memory {
         self.region.memory()
     }
 
+    #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         self.memory().atomic_u64(offset)
     }
 
+    #[inline]
     fn header(&self, place: Place) -> Header {
         Header(self.word(place.item).load(Ordering::Acquire))
     }
 
+    #[inline]
     fn key(&self, place: Place) -> u64 {
         self.word(place.item + KEY_OFFSET).load(Ordering::Relaxed)
     }
