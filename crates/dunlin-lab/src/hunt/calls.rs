@@ -156,7 +156,9 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         let cause = Cause {
             live: live(*host),
             breaks: faults.may_break(),
-            loses: loses && LOSSY.contains(preset),
+            loses: loses && LOSSY.contains(preset)
+                // Its requests are WRITEs over UC.
+                || faults.late_packets && *preset == Preset::Herd,
         };
         check(number as u64, &log, cause, &lock(&executed).0, wrong);
     }

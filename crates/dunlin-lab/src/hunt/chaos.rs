@@ -13,6 +13,8 @@ pub(super) struct Faults {
     pub(super) failed: usize,
     /// Packets may have been lost on their way.
     pub(super) lost_packets: bool,
+    /// Packets may overtake each other, which loses those of UC that are overtaken.
+    pub(super) late_packets: bool,
     pub(super) words: Vec<String>,
 }
 
@@ -39,6 +41,7 @@ pub(super) fn run(
             0..=5 => {
                 let rule = draw_rule(terrain, dice);
                 faults.lost_packets |= matches!(rule.fault, Fault::Drop);
+                faults.late_packets |= matches!(rule.fault, Fault::Delay { .. });
                 faults.words.push(format!(
                     "{:?} {:?} {:.2}",
                     rule.fault, rule.traffic, rule.probability
