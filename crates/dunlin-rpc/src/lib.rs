@@ -37,8 +37,8 @@ mod visit;
 pub use admission::grouping::pace::Pace;
 pub use admission::{LaneUse, SenderReport};
 pub use client::{
-    Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectionInfo, Peers, Permit,
-    Pipeline, Ready, RemoteRegion, Reply, RequestBuffer,
+    AttachFuture, Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectFuture,
+    ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, chosen, offered, DeviceReport};

@@ -327,3 +327,124 @@ fn who_waits_for_a_place_is_never_refused() {
     client.close();
     assert!(matches!(block_on(client.ready()), Err(CallError::Closed)));
 }
+
+/// A task that has polled its call leads: it looks for all. When it is not polled any more the others are answered still,
+/// and when it is gone, too.
+#[test]
+fn a_leader_that_is_not_polled_any_more_holds_up_nobody() {
+    for preset in [
+        Preset::Plain,
+        Preset::Flock,
+        Preset::Fasst,
+        Preset::RawWrite,
+    ] {
+        let (server, gate) = gated();
+        let client = connect(Client::builder().preset(preset).deadline(NEVER), &server);
+        ends(
+            &format!("calls beside an idle leader with {preset}"),
+            move || {
+                block_on(client.call_async(ECHO, b"a lane")).unwrap();
+                let woken = Arc::new(Count(AtomicUsize::new(0)));
+                let waker = Waker::from(Arc::clone(&woken));
+                let mut context = Context::from_waker(&waker);
+                for kept in [true, false] {
+                    let mut leader = client.call_async(GATED, b"who leads");
+                    assert!(pin!(&mut leader).poll(&mut context).is_pending());
+                    let leader = kept.then_some(leader);
+                    for i in 0..20u32 {
+                        let answer = block_on(client.call_async(ECHO, &i.to_le_bytes()));
+                        assert_eq!(number(answer), i, "{preset}");
+                    }
+                    drop(leader);
+                }
+                assert!(
+                    woken.0.load(Ordering::Relaxed) > 0,
+                    "who leads asks to be polled again"
+                );
+                drop(gate);
+            },
+        );
+    }
+}
+
+/// Tasks on several threads, whose calls end in any order, are given up or outlive others: whoever looks for answers when
+/// it leaves, somebody goes on.
+#[test]
+fn leaders_come_and_go_and_all_are_answered() {
+    for preset in [Preset::Auto, Preset::Flock, Preset::Herd, Preset::ScaleRpc] {
+        let server = Server::bind("dunlin://127.0.0.1:0")
+            .unwrap()
+            .handle(ECHO, |request, reply| reply.write(request.payload()))
+            .serve()
+            .unwrap();
+        let client = connect(Client::builder().preset(preset).deadline(NEVER), &server);
+        ends(&format!("threads with {preset}"), move || {
+            std::thread::scope(|scope| {
+                for thread in 0..4u32 {
+                    let client = client.clone();
+                    scope.spawn(move || {
+                        for i in 0..500u32 {
+                            let name = thread << 16 | i;
+                            let first = client.call_async(ECHO, &name.to_le_bytes());
+                            let second = client.call_async(ECHO, &(!name).to_le_bytes());
+                            match (thread + i) % 4 {
+                                // Given up unseen.
+                                0 => drop(first),
+                                // Given up after a look.
+                                1 => {
+                                    let waker = Waker::from(Arc::new(Count(AtomicUsize::new(0))));
+                                    let mut first = first;
+                                    let polled =
+                                        pin!(&mut first).poll(&mut Context::from_waker(&waker));
+                                    drop(polled);
+                                }
+                                _ => assert_eq!(number(block_on(first)), name),
+                            }
+                            assert_eq!(number(block_on(second)), !name);
+                        }
+                    });
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn connections_and_regions_can_be_awaited() {
+    let (server, gate) = gated();
+    let address = server.address().to_string();
+    ends("a connection and a region", move || {
+        let client = block_on(Client::connect_async(&address)).unwrap();
+        let region = block_on(client.attach_async("memory")).unwrap();
+        assert_eq!(region.len(), 4096);
+        block_on(region.write_async(8, &7u64.to_ne_bytes())).unwrap();
+        assert_eq!(
+            region.fetch_add(8, 1).unwrap(),
+            7,
+            "by this thread's own lane"
+        );
+        let refused = block_on(client.attach_async("another")).unwrap_err();
+        assert!(matches!(refused, CallError::UnknownRegion { name, .. } if name == "another"));
+        // Given up before they are there.
+        drop((
+            Client::connect_async(&address),
+            client.attach_async("memory"),
+        ));
+        assert_eq!(
+            client.call(ECHO, b"by a thread").unwrap()[..],
+            *b"by a thread"
+        );
+        client.close();
+        let closed = block_on(client.attach_async("memory")).unwrap_err();
+        assert!(matches!(closed, CallError::Closed), "{closed:?}");
+    });
+    drop((gate, server));
+    ends("nobody listens", || {
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = nobody.local_addr().unwrap().port();
+        drop(nobody);
+        let refused = block_on(Client::connect_async(&format!("dunlin://127.0.0.1:{port}")));
+        assert!(refused.is_err());
+        assert!(block_on(Client::connect_async("no address")).is_err());
+    });
+}

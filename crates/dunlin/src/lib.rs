@@ -53,13 +53,13 @@ pub use stream::{Stream, StreamBuilder};
 
 pub use dunlin_bootstrap::{Address, AddressError, BootstrapError, Refusal, Secret, SecretError};
 pub use dunlin_rpc::{
-    available, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder, ClientReport,
-    ConnectError, ConnectionInfo, DatagramBatches, DeviceFigures, DeviceReport, Execution,
-    Grouping, HandleFigures, HandlerError, HandlerId, HandlerTask, LaneReport, LaneUse,
-    LocalAcceptor, LocalServer, Memory, OwnedRequest, OwnedResponder, Pace, PacketLoss, Peers,
-    Permit, Pipeline, Preset, Ready, Region, RemoteRegion, Reply, Request, RequestBuffer,
-    Responder, RunningServer, SenderReport, ServeError, Server, ServerBuilder, ServerFigures,
-    ServerObserver, ServerStatistics, WaitMode, FIGURES,
+    available, AttachFuture, Batch, CallError, CallFuture, ChannelConfig, Client, ClientBuilder,
+    ClientReport, ConnectError, ConnectFuture, ConnectionInfo, DatagramBatches, DeviceFigures,
+    DeviceReport, Execution, Grouping, HandleFigures, HandlerError, HandlerId, HandlerTask,
+    LaneReport, LaneUse, LocalAcceptor, LocalServer, Memory, OwnedRequest, OwnedResponder, Pace,
+    PacketLoss, Peers, Permit, Pipeline, Preset, Ready, Region, RemoteRegion, Reply, Request,
+    RequestBuffer, Responder, RunningServer, SenderReport, ServeError, Server, ServerBuilder,
+    ServerFigures, ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
 
 #[cfg(feature = "prometheus")]

@@ -16,6 +16,15 @@ pub(crate) struct RegionKey {
     pub(crate) name: String,
 }
 
+impl RegionKey {
+    pub(crate) fn new(number: u64, name: &str) -> Self {
+        Self {
+            number,
+            name: name.to_owned(),
+        }
+    }
+}
+
 /// What a caller wants of a region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted<'a> {

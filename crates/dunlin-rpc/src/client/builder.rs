@@ -8,7 +8,7 @@ use dunlin_bootstrap::{dial, dial_until, Address, DialConfig, Dialed, OpenReques
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 
 use super::report::Reporting;
-use super::{Client, ConnectionInfo};
+use super::{Client, ConnectFuture, ConnectionInfo};
 use crate::admission::{
     FEW_PARAMETER, GROUP_PARAMETER, GROUP_WISH_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
 };
@@ -154,7 +154,23 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// When a setting is out of range, there is no server, no common device, or the handshake fails.
-    pub fn connect(mut self, address: &str) -> Result<Client, ConnectError> {
+    pub fn connect(self, address: &str) -> Result<Client, ConnectError> {
+        Client::start(self.towards(address)?, false)
+    }
+
+    /// As [`ClientBuilder::connect`], as a future: a thread of its own makes the connection, and none of an executor
+    /// waits for it.
+    pub fn connect_async(self, address: &str) -> ConnectFuture {
+        ConnectFuture::start(self, address)
+    }
+
+    /// Connects on a thread that will not call.
+    pub(super) fn connect_apart(self, address: &str) -> Result<Client, ConnectError> {
+        Client::start(self.towards(address)?, true)
+    }
+
+    /// The way to the server at an address.
+    fn towards(mut self, address: &str) -> Result<Recipe, ConnectError> {
         self.validate()?;
         let address: Address = address.parse()?;
         let towards = devices::towards(&address, self.connect_timeout)?;
@@ -175,7 +191,7 @@ impl ClientBuilder {
                 timeout: self.connect_timeout,
             },
         };
-        Client::start(self.recipe(way, fabrics))
+        Ok(self.recipe(way, fabrics))
     }
 
     /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring
@@ -192,7 +208,7 @@ impl ClientBuilder {
     ) -> Result<Client, ConnectError> {
         self.validate()?;
         let way = Way::Local(acceptor.clone());
-        Client::start(self.recipe(way, vec![Arc::new(DeviceFabric(device))]))
+        Client::start(self.recipe(way, vec![Arc::new(DeviceFabric(device))]), true)
     }
 
     fn validate(&self) -> Result<(), ConnectError> {

@@ -7,6 +7,7 @@
 mod batch;
 mod builder;
 pub(crate) mod channel_lane;
+mod connecting;
 pub(crate) mod datagram_lane;
 mod driver;
 mod peers;
@@ -26,10 +27,11 @@ use dunlin_verbs::process::Owned;
 pub use crate::call::reply::{Reply, RequestBuffer};
 pub use batch::Batch;
 pub use builder::ClientBuilder;
+pub use connecting::ConnectFuture;
 pub use driver::{CallFuture, Permit, Ready};
 pub use peers::Peers;
 pub use pipeline::Pipeline;
-pub use region::RemoteRegion;
+pub use region::{AttachFuture, RemoteRegion};
 pub use report::ClientReport;
 pub(crate) use report::REPORT;
 
@@ -101,19 +103,27 @@ impl Client {
         Self::builder().connect(address)
     }
 
+    /// As [`Client::connect`], as a future: a thread of its own makes the connection, and none of an executor waits.
+    pub fn connect_async(address: &str) -> ConnectFuture {
+        Self::builder().connect_async(address)
+    }
+
     /// For everything that is not default: device, preset, deadline, limits, secret.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    fn start(recipe: Recipe) -> Result<Self, ConnectError> {
+    /// `apart`: the thread that connects will not call. The one that drives a simulated cluster makes the lanes of
+    /// others, too.
+    fn start(recipe: Recipe, apart: bool) -> Result<Self, ConnectError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // The thread that drives a simulated cluster makes the lanes of others.
-        let owner = match recipe.is_local() {
-            true => Owner::Alone,
-            false => Owner::Thread,
+        let (owner, window) = match apart {
+            true if recipe.is_local() => (Owner::Alone, 1),
+            // Most likely that of the futures.
+            true => (Owner::Alone, recipe.channel.max_outstanding),
+            false => (Owner::Thread, 1),
         };
-        let (lane, info) = recipe.open(owner, 1, None)?;
+        let (lane, info) = recipe.open(owner, window, None)?;
         let deadline = recipe.deadline;
         let core = Arc::new(Core::new(CoreState {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -126,7 +136,7 @@ impl Client {
             spare: Mutex::new(None),
             regions: AtomicU64::new(0),
         }));
-        if core.recipe.is_local() {
+        if apart {
             *core.spare() = Some(lane);
         } else {
             // The lane that proved the address is the connecting thread's own.
@@ -271,9 +281,16 @@ impl Client {
         RemoteRegion::attach(&self.core, self.deadline, number, name)
     }
 
+    /// As [`Client::attach`], as a future; it is sent as [`Client::call_async`] says.
+    pub fn attach_async(&self, name: &str) -> AttachFuture {
+        let number = self.core.regions.fetch_add(1, Ordering::Relaxed);
+        AttachFuture::new(&self.core, self.deadline, number, name)
+    }
+
     /// Calls and returns at once; the future brings the answer under any executor, within the client's deadline. The
-    /// request is sent now, not at the first poll; when there is no connection yet, or no room on it, a thread of the
-    /// client sends it as soon as there is, in the order of the calls. Calls that are out or wait are at most as many
+    /// request is sent now, not at the first poll, or with those of other tasks when the one of them that looks for
+    /// answers is polled next; when there is no connection yet, or no room on it, as soon as there is, in the order of
+    /// the calls. Calls that are out or wait are at most as many
     /// as [`crate::ChannelConfig::max_outstanding`] says: one more ends with [`CallError::TooManyOutstanding`]; [`Client::ready`] waits
     /// instead.
     /// Dropping the future cancels the call: the answer is thrown away when it comes.

@@ -3,7 +3,10 @@
 //!
 //! A grant is of one connection, so each lane asks for its own with the first operation that it carries.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
@@ -56,10 +59,7 @@ impl RemoteRegion {
         number: u64,
         name: &str,
     ) -> Result<Self, CallError> {
-        let key = Arc::new(RegionKey {
-            number,
-            name: name.to_owned(),
-        });
+        let key = Arc::new(RegionKey::new(number, name));
         let attached = thread_lane::with(core, deadline, |lane, began| {
             let began = began.unwrap_or_else(thread::now);
             attach_on(lane, core, &key, (deadline, began))
@@ -189,6 +189,45 @@ impl RemoteRegion {
     pub fn compare_and_swap_async(&self, offset: u64, compare: u64, swap: u64) -> CallFuture {
         let wanted = Wanted::CompareAndSwap { compare, swap };
         driver::operate(&self.core, self.deadline, &self.key, offset, wanted)
+    }
+}
+
+/// A region, when the server has granted it; works under any executor. Made by [`super::Client::attach_async`].
+#[must_use = "nothing is attached when the future is dropped"]
+#[derive(Debug)]
+pub struct AttachFuture {
+    core: Arc<Core>,
+    deadline: Duration,
+    key: Arc<RegionKey>,
+    asking: CallFuture,
+}
+
+impl AttachFuture {
+    pub(super) fn new(core: &Arc<Core>, deadline: Duration, number: u64, name: &str) -> Self {
+        let key = Arc::new(RegionKey::new(number, name));
+        Self {
+            core: Arc::clone(core),
+            deadline,
+            asking: driver::attach(core, deadline, &key),
+            key,
+        }
+    }
+}
+
+impl Future for AttachFuture {
+    type Output = Result<RemoteRegion, CallError>;
+
+    /// # Panics
+    /// When polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let attached = std::task::ready!(this.asking.poll_attached(context, &this.key))?;
+        Poll::Ready(Ok(RemoteRegion {
+            core: Arc::clone(&this.core),
+            deadline: this.deadline,
+            key: Arc::clone(&this.key),
+            length: attached.length,
+        }))
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Calls {
     pub(super) limit: usize,
     pub(super) attaching: Option<Attaching>,
     pub(super) waiters: Waiters,
+    /// The call whose task has asked last to be woken.
+    pub(super) last_asked: usize,
     /// Who is to be woken when the lock is given back.
     pub(super) woken: Vec<Waker>,
 }
@@ -59,6 +61,7 @@ pub(super) struct Terms {
 pub(super) enum Wish<'a> {
     Call(HandlerId, &'a [u8]),
     OneSided(&'a Arc<RegionKey>, u64, Wanted<'a>),
+    Attach(&'a Arc<RegionKey>),
 }
 
 /// The same, until it can be sent.
@@ -67,12 +70,14 @@ pub(super) enum Asked {
     Write(Arc<RegionKey>, u64, Box<[u8]>),
     /// An operation that takes no bytes along.
     Bare(Arc<RegionKey>, u64, Wanted<'static>),
+    Attach(Arc<RegionKey>),
 }
 
 impl Wish<'_> {
     pub(super) fn keep(&self) -> Asked {
         match *self {
             Wish::Call(handler, payload) => Asked::Call(handler, payload.into()),
+            Wish::Attach(region) => Asked::Attach(Arc::clone(region)),
             Wish::OneSided(region, offset, wanted) => {
                 let region = Arc::clone(region);
                 match wanted {
@@ -99,6 +104,9 @@ impl Wish<'_> {
             Wish::OneSided(region, offset, wanted) => {
                 lane.submit_one_sided(region, offset, &wanted, tag as u64)
             }
+            Wish::Attach(region) => lane
+                .submit_attach(&region.name, tag as u64)
+                .map(|call| call.map_or(Submitted::Full, Submitted::Call)),
         };
         match submitted {
             // Calls that were given up hold their places until they are answered.
@@ -116,6 +124,7 @@ impl Asked {
                 Wish::OneSided(region, *offset, Wanted::Write(bytes))
             }
             Asked::Bare(region, offset, wanted) => Wish::OneSided(region, *offset, *wanted),
+            Asked::Attach(region) => Wish::Attach(region),
         }
     }
 }
@@ -130,6 +139,7 @@ impl Calls {
             limit,
             attaching: None,
             waiters: Waiters::default(),
+            last_asked: 0,
             woken: Vec::new(),
         }
     }

@@ -4,15 +4,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Owned;
 
 use super::calls::{Slot, Terms, Wish};
+use super::looking::Looked;
 use super::{give_back, AsyncLane, Inner};
 use crate::call::reply::Reply;
 use crate::call::wanted::{RegionKey, Wanted};
+use crate::channel::one_sided::Attached;
+use crate::client::region::granted_on;
 use crate::client::wait::end_of;
 use crate::client::Core;
 use crate::error::CallError;
@@ -28,6 +31,15 @@ pub(in crate::client) fn call(
     held: Option<Arc<Owned<AsyncLane>>>,
 ) -> CallFuture {
     send(core, deadline, Wish::Call(handler, payload), held)
+}
+
+/// Asks for a region and returns the future of the grant.
+pub(in crate::client) fn attach(
+    core: &Core,
+    deadline: Duration,
+    region: &Arc<RegionKey>,
+) -> CallFuture {
+    send(core, deadline, Wish::Attach(region), None)
 }
 
 /// Does a one-sided operation and returns its future.
@@ -55,7 +67,11 @@ fn send(
         give_back(inner);
     }
     match put {
-        Ok((lane, tag)) => CallFuture(State::Out { lane, tag }),
+        Ok((lane, tag)) => CallFuture(State::Out {
+            lane,
+            tag,
+            asked: false,
+        }),
         Err(error) => CallFuture(State::Failed(Some(error))),
     }
 }
@@ -101,14 +117,19 @@ fn put(
         lane.wake();
         *place = None;
     }
-    let lane = AsyncLane::new(core.recipe.channel.max_outstanding);
+    let lane = AsyncLane::new(&core.recipe.channel);
     let lane = Arc::new(Owned::new(lane));
     // Its first call stands there before its driver looks for one.
     let tag = lane.lock().calls.wait(wish, terms)?;
     let (driven, recipe) = (Arc::clone(&lane), Arc::clone(&core.recipe));
+    // The lane that proved the address, if nobody has taken it.
+    let spare = match core.recipe.is_local() {
+        true => None,
+        false => core.spare().take(),
+    };
     std::thread::Builder::new()
         .name("dunlin-client".into())
-        .spawn(move || driven.drive(recipe))
+        .spawn(move || driven.drive(recipe, spare))
         .map_err(|error| CallError::NoThread {
             why: error.to_string(),
         })?;
@@ -124,6 +145,8 @@ enum State {
     Out {
         lane: Arc<Owned<AsyncLane>>,
         tag: usize,
+        /// It was polled.
+        asked: bool,
     },
     Failed(Option<CallError>),
     Over,
@@ -141,44 +164,59 @@ impl std::fmt::Debug for CallFuture {
 }
 
 impl AsyncLane {
-    /// Looks for the answer of a call; `None`: it is out, and its waker is known.
-    fn poll_call(&self, tag: usize, context: &Context<'_>) -> Option<Slot> {
+    /// Looks for the answer of a call; `None`: it is out, and its task is woken. `waker`: the task's, if the call does
+    /// not have it yet.
+    fn poll_call(
+        &self,
+        tag: usize,
+        context: &Context<'_>,
+        mut waker: Option<Waker>,
+    ) -> Option<Slot> {
         let mut inner = self.lock();
-        if let Inner {
-            lane: Some(lane),
-            calls,
-            ..
-        } = &mut *inner
-        {
-            if matches!(calls.slots[tag], Slot::Out(..)) {
-                // The answer may be there already; a loss is reported through the slot.
-                let _ = lane.poll(calls);
-            }
-        }
-        let known = match inner.calls.slots[tag].terms() {
-            Some(terms) => terms.waker.as_ref(),
-            None => {
-                let ended = inner.calls.release(tag);
+        let looked = match inner.calls.slots[tag].terms() {
+            Some(_) => inner.look_as_task(tag, self.wait),
+            None => Looked::Wait,
+        };
+        let leads = matches!(looked, Looked::Lead);
+        loop {
+            let Some(terms) = inner.calls.slots[tag].terms_mut() else {
+                let ended = inner.release(tag);
                 give_back(inner);
                 return Some(ended);
+            };
+            // Who leads is woken by itself.
+            let known = terms.waker.as_ref();
+            if leads || known.is_some_and(|known| known.will_wake(context.waker())) {
+                break;
             }
-        };
-        if known.is_some_and(|known| known.will_wake(context.waker())) {
+            if let Some(waker) = waker.take() {
+                let former = terms.waker.replace(waker);
+                inner.calls.last_asked = tag;
+                give_back(inner);
+                drop(former);
+                return self.after(&looked);
+            }
             give_back(inner);
+            waker = Some(context.waker().clone());
+            inner = self.lock();
+        }
+        inner.calls.last_asked = tag;
+        give_back(inner);
+        if leads {
+            // Two stores that meet may count one look: the driver asks only whether there were any.
+            let looks = self.task_looks.load(Ordering::Relaxed);
+            self.task_looks.store(looks + 1, Ordering::Relaxed);
+            context.waker().wake_by_ref();
             return None;
         }
-        give_back(inner);
-        let waker = context.waker().clone();
-        let mut inner = self.lock();
-        let Some(terms) = inner.calls.slots[tag].terms_mut() else {
-            // It ended meanwhile.
-            let ended = inner.calls.release(tag);
-            give_back(inner);
-            return Some(ended);
-        };
-        let former = terms.waker.replace(waker);
-        give_back(inner);
-        drop(former);
+        self.after(&looked)
+    }
+
+    /// The lock is given back after a look in vain.
+    fn after(&self, looked: &Looked) -> Option<Slot> {
+        if matches!(looked, Looked::Leave) {
+            self.hand_over();
+        }
         None
     }
 }
@@ -194,20 +232,52 @@ impl Future for CallFuture {
             State::Failed(error) => Err(error.take().unwrap_or(CallError::Closed)),
             State::Over => panic!("a call was polled after its answer"),
             State::Out { lane, .. } if !lane.is_here() => Err(CallError::Forked),
-            State::Out { lane, tag } => match lane.poll_call(*tag, context) {
-                None => return Poll::Pending,
-                Some(Slot::Done(result)) => result,
-                Some(_) => Err(CallError::Closed),
-            },
+            State::Out { lane, tag, asked } => {
+                // Most calls are polled twice, and wait in between: the waker is cloned outside of the lock.
+                let waker = (!*asked).then(|| context.waker().clone());
+                *asked = true;
+                match lane.poll_call(*tag, context, waker) {
+                    None => return Poll::Pending,
+                    Some(Slot::Done(result)) => result,
+                    Some(_) => Err(CallError::Closed),
+                }
+            }
         };
         *this = State::Over;
         Poll::Ready(result)
     }
 }
 
+impl CallFuture {
+    /// Takes what the server has granted to the lane that the call went over.
+    pub(in crate::client) fn poll_attached(
+        &mut self,
+        context: &mut Context<'_>,
+        region: &RegionKey,
+    ) -> Poll<Result<Attached, CallError>> {
+        let over = match &self.0 {
+            State::Out { lane, .. } => Some(Arc::clone(lane)),
+            _ => None,
+        };
+        let Poll::Ready(answer) = Pin::new(self).poll(context) else {
+            return Poll::Pending;
+        };
+        let Some(over) = over else {
+            return Poll::Ready(answer.and(Err(CallError::Closed)));
+        };
+        let mut inner = over.lock();
+        let attached = match &mut inner.lane {
+            Some(lane) => granted_on(lane.as_mut(), region, answer),
+            None => answer.and(Err(CallError::Closed)),
+        };
+        give_back(inner);
+        Poll::Ready(attached)
+    }
+}
+
 impl Drop for CallFuture {
     fn drop(&mut self) {
-        let State::Out { lane, tag } = &self.0 else {
+        let State::Out { lane, tag, .. } = &self.0 else {
             return;
         };
         if !lane.is_here() {
@@ -222,7 +292,7 @@ impl Drop for CallFuture {
         if let (Slot::Out(call, _), Some(engine)) = (&calls.slots[*tag], engine) {
             engine.abandon(*call);
         }
-        let given_up = calls.release(*tag);
+        let given_up = inner.release(*tag);
         give_back(inner);
         drop(given_up);
     }

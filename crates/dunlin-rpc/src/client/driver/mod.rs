@@ -1,32 +1,35 @@
-//! Calls as futures: one lane for all of a client's futures, and a thread that makes it and polls it while any of them
-//! is out.
+//! Calls as futures: one lane for all of a client's futures, and a thread that makes it, and polls it while any of them
+//! is out and no task does ([`looking`]).
 //!
-//! Who calls never waits. A call that finds no lane yet, or no room on it, stands in a queue, in order, until the
-//! driver has some for it; the lock is held for a look at the lane and never while a connection is made. Wakers are
+//! Who calls never waits. A call that finds no lane yet, or no room on it, stands in a queue, in order, until there is
+//! some for it; the lock is held for a look at the lane and never while a connection is made. Wakers are
 //! somebody else's code, which may call or give up calls: none is cloned, woken or dropped under the lock.
 
 mod calls;
 mod future;
+mod looking;
 mod ready;
 mod sleeping;
 
 pub use future::CallFuture;
-pub(in crate::client) use future::{call, operate};
+pub(in crate::client) use future::{attach, call, operate};
 pub use ready::{Permit, Ready};
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::task::Waker;
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
 
 use crate::call::lane::{CallId, Lane, Sleeper, Submitted};
 use crate::client::builder::Recipe;
-use crate::config::{WaitMode, REST};
+use crate::config::{ChannelConfig, WaitMode, REST};
 use crate::error::CallError;
 use crate::fabric::Owner;
 use calls::{Calls, Slot, Terms, Wish};
+use looking::{turn, Leader};
 
 /// Polls between two looks at the clock.
 const POLLS_PER_CLOCK: u32 = 64;
@@ -49,12 +52,22 @@ pub(in crate::client) struct AsyncLane {
     ending: AtomicBool,
     /// A new lane has taken its place: what is out is finished, and then the driver ends.
     replaced: AtomicBool,
+    wait: WaitMode,
+    /// Looks of tasks.
+    task_looks: AtomicU64,
+    /// A task has left the lane to the driver.
+    handed_over: AtomicBool,
+    /// The driver's thread.
+    driver: OnceLock<Thread>,
 }
 
 struct Inner {
     /// `None` before it is made, and after its end.
     lane: Option<Box<dyn Lane>>,
     calls: Calls,
+    leader: Leader,
+    /// When calls are looked at next for their deadlines, and the lane for failures.
+    next_expiry: Instant,
     /// The driver has ended: a call that is sent now would never be answered.
     over: bool,
 }
@@ -67,6 +80,7 @@ impl Inner {
 
     /// Sends a call, or lets it wait for room. `awake`: the driver looks at the lane soon.
     fn put(&mut self, wish: Wish<'_>, terms: Terms, awake: bool) -> Result<usize, CallError> {
+        let is_led = self.is_led();
         let Self { lane, calls, .. } = self;
         let lane = match lane {
             // Those that wait are before it.
@@ -84,7 +98,7 @@ impl Inner {
                 if let Slot::Out(call, _) = &mut calls.slots[tag] {
                     *call = name;
                 }
-                if !awake || !lane.gathers() {
+                if !(is_led || awake && lane.gathers()) {
                     // A lane that is lost has said so to its calls.
                     let _ = lane.flush(calls);
                 }
@@ -122,25 +136,36 @@ enum Next {
 
 /// The driver's loop, as far as it goes on from look to look.
 struct Rounds {
-    wait: WaitMode,
     polls: u32,
     idle_since: Option<Instant>,
-    next_expiry: Instant,
+    /// A task has looked in vain for so long that there is nothing to spin for.
+    spun: bool,
 }
 
 impl AsyncLane {
-    fn new(limit: usize) -> Self {
+    fn new(channel: &ChannelConfig) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 lane: None,
-                calls: Calls::new(limit),
+                calls: Calls::new(channel.max_outstanding),
+                leader: Leader::default(),
+                next_expiry: Instant::now(),
                 over: false,
             }),
             sleeper: OnceLock::new(),
             sleeping: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
+            wait: channel.wait,
+            task_looks: AtomicU64::new(0),
+            handed_over: AtomicBool::new(false),
+            driver: OnceLock::new(),
         }
+    }
+
+    /// Whether the driver has more to do than to look at the lane.
+    fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire) || self.replaced.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -172,7 +197,8 @@ impl AsyncLane {
     }
 
     /// The driver: makes the lane, and polls it until its end.
-    fn drive(&self, recipe: Arc<Recipe>) {
+    /// `spare`: a lane that nobody has yet.
+    fn drive(&self, recipe: Arc<Recipe>, spare: Option<Box<dyn Lane>>) {
         /// Also after a panic nobody waits for a driver that is no more.
         struct Over<'a>(&'a AsyncLane);
         impl Drop for Over<'_> {
@@ -186,20 +212,30 @@ impl AsyncLane {
             }
         }
         let _over = Over(self);
-        let wait = recipe.channel.wait;
-        if !self.connect(&recipe) {
+        let _ = self.driver.set(std::thread::current());
+        if !self.connect(&recipe, spare) {
             return;
         }
         drop(recipe);
         let mut woken = Vec::new();
         let mut rounds = Rounds {
-            wait,
             polls: 0,
             idle_since: None,
-            next_expiry: Instant::now(),
+            spun: false,
         };
         let mut left_out = 0;
+        let mut seen = 0;
         loop {
+            if self.is_looked_at(&mut seen) && !self.is_ending() {
+                if !self.handed_over.load(Ordering::Acquire) {
+                    self.watch();
+                }
+                rounds.spun = self.handed_over.swap(false, Ordering::AcqRel);
+                rounds.idle_since = None;
+                if !rounds.spun {
+                    continue;
+                }
+            }
             let mut inner = match self.inner.try_lock() {
                 Err(TryLockError::WouldBlock) if left_out < LOOKS_LEFT_OUT => {
                     left_out += 1;
@@ -226,7 +262,7 @@ impl AsyncLane {
 
     /// Makes the lane for the calls that wait, each for as long as its deadline allows. `false`: there is none, and no
     /// call any more.
-    fn connect(&self, recipe: &Recipe) -> bool {
+    fn connect(&self, recipe: &Recipe, mut spare: Option<Box<dyn Lane>>) -> bool {
         loop {
             let mut inner = self.lock();
             inner.calls.expire(Instant::now(), None);
@@ -239,12 +275,17 @@ impl AsyncLane {
                 return false;
             }
             // The calls of all threads go over it.
-            let opened = recipe.open(Owner::Alone, recipe.channel.max_outstanding, until);
+            let opened = match usable(spare.take()) {
+                Some(lane) => Ok(lane),
+                None => recipe
+                    .open(Owner::Alone, recipe.channel.max_outstanding, until)
+                    .map(|(lane, _)| lane),
+            };
             let mut inner = self.lock();
             match opened {
                 // It was closed meanwhile; the lane goes when the lock is given back.
                 Ok(_) if inner.over => return false,
-                Ok((lane, _)) => {
+                Ok(lane) => {
                     let _ = self.sleeper.set(lane.sleeper());
                     inner.lane = Some(lane);
                     return true;
@@ -262,15 +303,17 @@ impl AsyncLane {
     /// One look at the lane, with the lock held.
     fn look(&self, inner: &mut Inner, rounds: &mut Rounds) -> Next {
         let ending = self.ending.load(Ordering::Acquire);
-        let Inner { lane, calls, over } = inner;
+        // It is here because no task has looked for a while, or because they have ended.
+        inner.depose();
+        let spun = std::mem::take(&mut rounds.spun);
+        let Inner {
+            lane, calls, over, ..
+        } = inner;
         let Some(lane) = lane else {
             return Next::End;
         };
         // What tasks have submitted since the last look leaves here, with one doorbell (FaSST's master coroutine).
-        let mut polled = lane.turn(calls, true);
-        if polled.is_ok() && !calls.waiting.is_empty() && calls.send_waiting(lane.as_mut()) {
-            polled = lane.flush(calls).and(polled);
-        }
+        let polled = turn(lane.as_mut(), calls);
         if ending || polled.is_err() {
             // With the lock held, so that no call comes in between.
             *over = true;
@@ -288,21 +331,18 @@ impl AsyncLane {
             return Next::Look;
         }
         rounds.polls = rounds.polls.wrapping_add(1);
-        if rounds.polls % POLLS_PER_CLOCK != 0 {
+        if !spun && rounds.polls % POLLS_PER_CLOCK != 0 {
             return Next::Spin;
         }
         let now = Instant::now();
-        if now >= rounds.next_expiry {
-            rounds.next_expiry = now + DEADLINE_STEP;
-            calls.expire(now, Some(lane.as_mut()));
-            if let Err(error) = lane.check(calls) {
-                *over = true;
-                calls.end(&error);
-                return Next::End;
-            }
+        if let Err(error) = inner.attend(now) {
+            inner.over = true;
+            inner.calls.end(&error);
+            return Next::End;
         }
         let since = *rounds.idle_since.get_or_insert(now);
-        let spin = match rounds.wait {
+        let spin = match self.wait {
+            WaitMode::Doze { .. } if spun => Duration::ZERO,
             WaitMode::Doze { spin } => spin,
             // Latency mode polls while calls are out, and only then.
             WaitMode::Spin if is_busy => return Next::Look,
@@ -323,4 +363,9 @@ fn give_back(mut inner: MutexGuard<'_, Inner>) {
     let woken = std::mem::take(&mut inner.calls.woken);
     drop(inner);
     woken.into_iter().for_each(Waker::wake);
+}
+
+/// The lane, if it still takes calls.
+fn usable(lane: Option<Box<dyn Lane>>) -> Option<Box<dyn Lane>> {
+    lane.and_then(|mut lane| lane.is_usable().then_some(lane))
 }
