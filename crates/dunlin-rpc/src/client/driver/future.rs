@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Owned;
+use dunlin_verbs::thread;
 
 use super::calls::{Slot, Terms, Wish};
 use super::looking::Looked;
@@ -18,6 +19,7 @@ use crate::channel::one_sided::Attached;
 use crate::client::region::granted_on;
 use crate::client::wait::end_of;
 use crate::client::Core;
+use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
 
@@ -177,7 +179,7 @@ impl AsyncLane {
             Some(_) => inner.look_as_task(tag, self.wait),
             None => Looked::Wait,
         };
-        let leads = matches!(looked, Looked::Lead);
+        let leads = matches!(looked, Looked::Lead(_));
         loop {
             let Some(terms) = inner.calls.slots[tag].terms_mut() else {
                 let ended = inner.release(tag);
@@ -206,6 +208,11 @@ impl AsyncLane {
             // Two stores that meet may count one look: the driver asks only whether there were any.
             let looks = self.task_looks.load(Ordering::Relaxed);
             self.task_looks.store(looks + 1, Ordering::Relaxed);
+            match looked {
+                // On a core that the server wants, too, it goes first.
+                Looked::Lead(true) => thread::idle(REST, false),
+                _ => thread::found(),
+            }
             context.waker().wake_by_ref();
             return None;
         }

@@ -37,8 +37,8 @@ pub(super) struct Leader {
 pub(super) enum Looked {
     /// It waits to be woken: somebody else looks.
     Wait,
-    /// It leads, and wants to be polled again.
-    Lead,
+    /// It leads, and wants to be polled again; whether its look was in vain.
+    Lead(bool),
     /// It has led, and the driver takes over.
     Leave,
 }
@@ -71,14 +71,14 @@ impl Inner {
             Ok(_) => {
                 self.leader.in_vain = 0;
                 self.leader.idle_since = None;
-                return Looked::Lead;
+                return Looked::Lead(false);
             }
             // The driver says so to the others.
             Err(_) => return self.leave(),
         }
         self.leader.in_vain += 1;
         if self.leader.in_vain % LOOKS_PER_CLOCK != 0 {
-            return Looked::Lead;
+            return Looked::Lead(true);
         }
         let now = Instant::now();
         let since = *self.leader.idle_since.get_or_insert(now);
@@ -86,7 +86,7 @@ impl Inner {
         match wait {
             WaitMode::Doze { spin } if now.duration_since(since) >= spin => self.leave(),
             _ if attended.is_err() => self.leave(),
-            _ => Looked::Lead,
+            _ => Looked::Lead(true),
         }
     }
 
