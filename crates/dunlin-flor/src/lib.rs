@@ -1,0 +1,16 @@
+//! Flor (Li et al., OSDI '23): the data path stays the NIC's, the control path is software above its queue pairs.
+//!
+//! A *logical connection* is made of a primary queue pair, backups and a queue pair for acknowledgements. Messages are
+//! cut into chunks ([`chunking`]), each of which is one work request with a number ([`number`]); the peer acknowledges
+//! the numbers ([`ack`]), and what is not acknowledged is sent again ([`reliability`]). Round trips ([`round_trip`])
+//! steer the size of the chunks, the timeouts and the window ([`congestion`]).
+//!
+//! All of it is state machines over values: events and times go in, actions and deadlines come out. Nothing here has a
+//! device, a clock or a thread. Times are nanoseconds of any clock that does not go back. `docs/flor.md` lists what
+//! the paper has, where it is here, and what is not met.
+#![forbid(unsafe_code)]
+
+pub mod ack;
+pub mod number;
+pub mod receiver;
+pub mod wire;
