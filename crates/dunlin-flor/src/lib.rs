@@ -11,6 +11,10 @@
 #![forbid(unsafe_code)]
 
 pub mod ack;
+pub mod chunking;
+pub mod congestion;
 pub mod number;
 pub mod receiver;
+pub mod reliability;
+pub mod round_trip;
 pub mod wire;
