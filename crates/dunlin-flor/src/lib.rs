@@ -13,6 +13,7 @@
 pub mod ack;
 pub mod chunking;
 pub mod congestion;
+pub mod connection;
 pub mod number;
 pub mod receiver;
 pub mod reliability;

@@ -62,8 +62,9 @@ pub enum Content {
     },
     /// A part of a message that was written and got lost.
     Chunk(WriteNumber),
-    /// The connection has changed its queue pair.
-    Switched,
+    /// Nothing: the connection has changed its queue pair, somebody asks whether the peer is there, or what the number
+    /// stood for is not needed any more.
+    Empty,
     /// A queue pair was made anew and has this address.
     Renewed {
         /// Which of the connection's.
@@ -148,7 +149,7 @@ impl Content {
             Self::Grant { .. } => 3,
             Self::Refuse { .. } => 4,
             Self::Chunk(_) => 5,
-            Self::Switched => 6,
+            Self::Empty => 6,
             Self::Renewed { .. } => 7,
             Self::Ready { .. } => 8,
         }
@@ -183,7 +184,7 @@ impl Header {
             Content::Announce { message, total } => (message, 0, total),
             Content::Grant { message, .. } | Content::Refuse { message } => (message, 0, 0),
             Content::Chunk(number) => (layout.encode(number), 0, 0),
-            Content::Switched => (0, 0, 0),
+            Content::Empty => (0, 0, 0),
             Content::Renewed { path, .. } | Content::Ready { path } => (0, path, 0),
         };
         let payload = if self.content.carries_message() {
@@ -260,7 +261,7 @@ impl Header {
             },
             4 => Content::Refuse { message },
             5 if payload <= MAX_SEND_BYTES => Content::Chunk(layout.decode(message)),
-            6 => Content::Switched,
+            6 => Content::Empty,
             7 => {
                 let address = body.first_chunk().ok_or(length)?;
                 Content::Renewed {
@@ -319,7 +320,7 @@ mod tests {
             }),
             any::<u32>().prop_map(|message| Content::Refuse { message }),
             number.prop_map(Content::Chunk),
-            Just(Content::Switched),
+            Just(Content::Empty),
             (any::<u32>(), any::<[u8; 16]>()).prop_map(|(path, gid)| {
                 let mut bytes = [0; ENDPOINT_ADDRESS_BYTES];
                 bytes[..16].copy_from_slice(&gid);
