@@ -13,15 +13,15 @@ use crate::nic::{Completion, Posted, QueuePair};
 use crate::random::{mix, Random};
 
 /// Receive buffers of a queue pair.
-pub const RECEIVES: u32 = 64;
+pub(crate) const RECEIVES: u32 = 64;
 /// Places that messages are written to, and their bytes.
-pub const SLOTS: usize = 6;
-pub const SLOT_BYTES: usize = 320 << 10;
+pub(crate) const SLOTS: usize = 6;
+pub(crate) const SLOT_BYTES: usize = 320 << 10;
 /// What memory holds that nobody uses.
 const FREE: u8 = 0xEE;
 
 /// What stands in a message: each byte follows from the seed, who sends it, which it is and where.
-pub fn contents(seed: u64, sender: usize, index: u32, bytes: usize) -> Vec<u8> {
+pub(crate) fn contents(seed: u64, sender: usize, index: u32, bytes: usize) -> Vec<u8> {
     let key = mix(seed ^ (sender as u64) << 40 ^ u64::from(index) << 8);
     let mut message: Vec<u8> = (0..bytes as u64)
         .map(|at| (mix(key ^ (at / 8)) >> (8 * (at % 8))) as u8)
@@ -32,7 +32,7 @@ pub fn contents(seed: u64, sender: usize, index: u32, bytes: usize) -> Vec<u8> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub(crate) enum Slot {
     Free,
     Granted,
     /// The application has it, and has filled it with this.
@@ -42,7 +42,7 @@ pub enum Slot {
 
 /// What a host asks of the world.
 #[derive(Debug)]
-pub enum Wish {
+pub(crate) enum Wish {
     Transmit { path: usize },
     Acknowledge(Vec<u8>),
     Release { slot: usize, after_ns: u64 },
@@ -51,32 +51,32 @@ pub enum Wish {
 }
 
 #[derive(Debug)]
-pub struct Host {
-    pub number: usize,
-    pub seed: u64,
-    pub connection: Connection,
-    pub memory: Vec<u8>,
-    pub slots: Vec<Slot>,
-    pub queue_pairs: Vec<QueuePair>,
-    pub completions: VecDeque<Completion>,
-    pub acks: VecDeque<(Vec<u8>, u64)>,
-    pub waiting: VecDeque<u32>,
-    pub poll_ns: Option<u64>,
+pub(crate) struct Host {
+    pub(crate) number: usize,
+    pub(crate) seed: u64,
+    pub(crate) connection: Connection,
+    pub(crate) memory: Vec<u8>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) queue_pairs: Vec<QueuePair>,
+    pub(crate) completions: VecDeque<Completion>,
+    pub(crate) acks: VecDeque<(Vec<u8>, u64)>,
+    pub(crate) waiting: VecDeque<u32>,
+    pub(crate) poll_ns: Option<u64>,
     /// Bytes of messages under way, by their ids.
-    pub sources: HashMap<u64, (u32, Vec<u8>)>,
+    pub(crate) sources: HashMap<u64, (u32, Vec<u8>)>,
     receives: HashMap<u64, (usize, u64, Vec<u8>)>,
     next_receive: u64,
     landings: HashMap<u32, (usize, u32)>,
     assemblies: HashMap<u32, Vec<u8>>,
     /// Indexes of the peer's messages that were delivered here.
-    pub delivered: HashSet<u32>,
-    pub finished: HashMap<u32, Result<(), Failure>>,
-    pub lost: bool,
-    pub refusals: f64,
+    pub(crate) delivered: HashSet<u32>,
+    pub(crate) finished: HashMap<u32, Result<(), Failure>>,
+    pub(crate) lost: bool,
+    pub(crate) refusals: f64,
 }
 
 impl Host {
-    pub fn new(number: usize, seed: u64, connection: Connection, paths: usize) -> Self {
+    pub(crate) fn new(number: usize, seed: u64, connection: Connection, paths: usize) -> Self {
         Self {
             number,
             seed,
@@ -100,8 +100,23 @@ impl Host {
         }
     }
 
+    /// What a run that stands still is to be understood by.
+    pub(crate) fn state(&self, now_ns: u64) -> String {
+        format!(
+            "primary {} lost {} idle {} deadline {:?} finished {} delivered {} {:?} {:?}",
+            self.connection.primary(),
+            self.lost,
+            self.connection.is_idle(),
+            self.connection.next_deadline(now_ns),
+            self.finished.len(),
+            self.delivered.len(),
+            self.connection.counters(),
+            self.slots,
+        )
+    }
+
     /// The application submits a message; `false` when it has to wait.
-    pub fn submit(&mut self, now_ns: u64, index: u32, bytes: usize) -> bool {
+    pub(crate) fn submit(&mut self, now_ns: u64, index: u32, bytes: usize) -> bool {
         let message = contents(self.seed, self.number, index, bytes);
         match self.connection.submit(now_ns, bytes as u32) {
             Ok(id) => {
@@ -118,7 +133,7 @@ impl Host {
     }
 
     /// One look of the driver: acknowledgements first, then everything else, then what is to be done.
-    pub fn poll(&mut self, now_ns: u64, random: &mut Random) -> Vec<Wish> {
+    pub(crate) fn poll(&mut self, now_ns: u64, random: &mut Random) -> Vec<Wish> {
         let mut wishes = Vec::new();
         while let Some((bytes, at_ns)) = self.acks.pop_front() {
             self.connection.received_ack(now_ns, &bytes, at_ns).unwrap();
@@ -276,7 +291,7 @@ impl Host {
     }
 
     /// Memory for a message that was announced: `true` if the connection was answered.
-    pub fn provide(&mut self, message: u32, random: &mut Random) -> bool {
+    pub(crate) fn provide(&mut self, message: u32, random: &mut Random) -> bool {
         if self.lost {
             return true;
         }
@@ -376,7 +391,7 @@ impl Host {
     }
 
     /// The application gives memory back, and sees that nobody else wrote into it.
-    pub fn released(&mut self, slot: usize) {
+    pub(crate) fn released(&mut self, slot: usize) {
         if let Slot::Held(filling) = self.slots[slot] {
             let begin = slot * SLOT_BYTES;
             let memory = &self.memory[begin..begin + SLOT_BYTES];
@@ -386,7 +401,7 @@ impl Host {
         self.release(slot);
     }
 
-    pub fn release(&mut self, slot: usize) {
+    pub(crate) fn release(&mut self, slot: usize) {
         let begin = slot * SLOT_BYTES;
         self.memory[begin..begin + SLOT_BYTES].fill(FREE);
         self.slots[slot] = Slot::Free;

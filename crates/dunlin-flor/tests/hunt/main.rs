@@ -38,6 +38,9 @@ fn each_message_is_delivered_once_or_reported() {
     for seed in seeds {
         let mut world = World::new(seed);
         let weather = world.weather();
+        if one.is_some() {
+            println!("{weather:#?}");
+        }
         let run = std::panic::AssertUnwindSafe(|| world.run());
         if let Err(panic) = std::panic::catch_unwind(run) {
             eprintln!("DUNLIN_FLOR_SEED={seed}: {weather:#?}");

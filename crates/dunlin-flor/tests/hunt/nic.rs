@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 use dunlin_flor::connection::{Piece, Verb, WorkRequest};
 
 /// Payload of a packet.
-pub const MTU: usize = 1024;
+pub(crate) const MTU: usize = 1024;
 /// Offers of one work request that RC makes (Flor §6: two retries).
-pub const RC_ATTEMPTS: u32 = 3;
+pub(crate) const RC_ATTEMPTS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
+pub(crate) enum Service {
     /// RC.
     Reliable,
     /// UC that drops what is behind the expected sequence number, as the paper has it.
@@ -24,7 +24,7 @@ pub enum Service {
 
 /// What a completion queue says.
 #[derive(Debug)]
-pub enum Completion {
+pub(crate) enum Completion {
     Sent {
         global: u64,
         at_ns: Option<u64>,
@@ -51,19 +51,19 @@ pub enum Completion {
 
 /// What is on its way.
 #[derive(Clone, Debug)]
-pub struct Packet {
-    pub path: usize,
+pub(crate) struct Packet {
+    pub(crate) path: usize,
     /// The queue pair that it is for: one that was made anew does not take what was meant for the one before.
-    pub incarnation: u64,
-    pub number: u64,
-    pub first: bool,
-    pub last: bool,
-    pub body: Body,
-    pub marked: bool,
+    pub(crate) incarnation: u64,
+    pub(crate) number: u64,
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    pub(crate) body: Body,
+    pub(crate) marked: bool,
 }
 
 #[derive(Clone, Debug)]
-pub enum Body {
+pub(crate) enum Body {
     Send(Vec<u8>),
     Write {
         address: u64,
@@ -76,16 +76,16 @@ pub enum Body {
 }
 
 #[derive(Clone, Debug)]
-pub struct Posted {
-    pub global: u64,
-    pub front: Vec<u8>,
-    pub piece: Option<Piece>,
-    pub write: Option<(u64, u32)>,
-    pub attempts: u32,
+pub(crate) struct Posted {
+    pub(crate) global: u64,
+    pub(crate) front: Vec<u8>,
+    pub(crate) piece: Option<Piece>,
+    pub(crate) write: Option<(u64, u32)>,
+    pub(crate) attempts: u32,
 }
 
 impl Posted {
-    pub fn new(work: &WorkRequest) -> Self {
+    pub(crate) fn new(work: &WorkRequest) -> Self {
         let (front, piece, write) = match &work.verb {
             Verb::Send { front, piece } => (front.bytes().to_vec(), *piece, None),
             Verb::Write {
@@ -104,7 +104,7 @@ impl Posted {
     }
 
     /// Its packets, with the bytes as they are now. RC has one for all of it.
-    pub fn packets(&self, message: &[u8], service: Service) -> Vec<(bool, bool, Body)> {
+    pub(crate) fn packets(&self, message: &[u8], service: Service) -> Vec<(bool, bool, Body)> {
         let mut bytes = self.front.clone();
         if let Some(piece) = self.piece {
             let begin = piece.offset as usize;
@@ -139,23 +139,25 @@ impl Posted {
 
 /// One end of a queue pair.
 #[derive(Debug)]
-pub struct QueuePair {
-    pub up: bool,
-    pub incarnation: u64,
+pub(crate) struct QueuePair {
+    pub(crate) up: bool,
+    pub(crate) incarnation: u64,
     /// What packets of the peer have to be for.
-    pub peer_incarnation: u64,
+    pub(crate) peer_incarnation: u64,
     /// Nothing comes through and nobody says so.
-    pub black_hole: bool,
+    pub(crate) black_hole: bool,
     /// Posted, and on UC not sent yet, on RC not acknowledged yet.
-    pub queue: VecDeque<Posted>,
+    pub(crate) queue: VecDeque<Posted>,
     /// RC: how many of the queue are on their way.
-    pub sent: usize,
+    pub(crate) sent: usize,
     /// The number of the first in the queue (RC), of the next packet (UC).
-    pub number: u64,
-    pub expected: u64,
-    pub receives: u32,
-    pub busy: bool,
-    pub timer: u64,
+    pub(crate) number: u64,
+    pub(crate) expected: u64,
+    pub(crate) receives: u32,
+    pub(crate) busy: bool,
+    /// UC: what is being sent.
+    pub(crate) sending: Option<u64>,
+    pub(crate) timer: u64,
     partial: Option<Partial>,
 }
 
@@ -166,7 +168,7 @@ enum Partial {
 }
 
 impl QueuePair {
-    pub fn new(receives: u32) -> Self {
+    pub(crate) fn new(receives: u32) -> Self {
         Self {
             up: true,
             incarnation: 0,
@@ -178,26 +180,29 @@ impl QueuePair {
             expected: 0,
             receives,
             busy: false,
+            sending: None,
             timer: 0,
             partial: None,
         }
     }
 
     /// To Error: what is posted is flushed.
-    pub fn fail(&mut self, completions: &mut VecDeque<Completion>) {
+    pub(crate) fn fail(&mut self, completions: &mut VecDeque<Completion>) {
         self.up = false;
         self.sent = 0;
         self.partial = None;
-        for posted in self.queue.drain(..) {
+        let sending = self.sending.take().into_iter();
+        let queue = self.queue.drain(..).map(|posted| posted.global);
+        for global in sending.chain(queue) {
             completions.push_back(Completion::Sent {
-                global: posted.global,
+                global,
                 at_ns: None,
             });
         }
     }
 
     /// Made anew, not connected yet.
-    pub fn renew(&mut self, receives: u32) {
+    pub(crate) fn renew(&mut self, receives: u32) {
         let incarnation = self.incarnation + 1;
         *self = Self {
             incarnation,
@@ -207,7 +212,7 @@ impl QueuePair {
     }
 
     /// A packet has arrived: what the software hears of it. `None` for RC's requests that get no acknowledgement.
-    pub fn arrive(
+    pub(crate) fn arrive(
         &mut self,
         packet: &Packet,
         service: Service,

@@ -16,6 +16,10 @@ const LONGEST_NS: u64 = 8_000_000;
 const QUARANTINE_NS: u64 = 20_000_000;
 /// A run that is not over by then stands still.
 const END_NS: u64 = 600_000_000_000;
+/// Queue pairs for data of a connection.
+const PATHS: usize = 3;
+/// So does one that takes more events than any that ends.
+const MOST_STEPS: u64 = 1_000_000;
 
 #[derive(Debug)]
 enum Event {
@@ -23,6 +27,8 @@ enum Event {
     Poll(usize),
     /// A NIC may send.
     Transmit(usize, usize, u64),
+    /// A NIC has sent everything of a work request (UC).
+    Sent(usize, usize, u64),
     Arrive(usize, Packet),
     Ack(usize, Vec<u8>),
     /// RC: what is not acknowledged is sent again.
@@ -41,22 +47,22 @@ enum Event {
 
 /// What a run is like.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
-    pub deployment: Deployment,
-    pub service: Service,
-    pub loss: f64,
-    pub doubled: f64,
-    pub late: f64,
-    pub jitter_ns: u64,
-    pub faults: u32,
-    pub silent: bool,
-    pub messages: u32,
-    pub refusals: f64,
-    pub unit_bytes: u32,
+pub(crate) struct Weather {
+    pub(crate) deployment: Deployment,
+    pub(crate) service: Service,
+    pub(crate) loss: f64,
+    pub(crate) doubled: f64,
+    pub(crate) late: f64,
+    pub(crate) jitter_ns: u64,
+    pub(crate) faults: u32,
+    pub(crate) silent: bool,
+    pub(crate) messages: u32,
+    pub(crate) refusals: f64,
+    pub(crate) unit_bytes: u32,
 }
 
 impl Weather {
-    pub fn of(random: &mut Random) -> Self {
+    pub(crate) fn of(random: &mut Random) -> Self {
         let deployment = random.pick(&Deployment::ALL);
         let service = match deployment.transport() {
             Transport::ReliableConnection => Service::Reliable,
@@ -78,7 +84,7 @@ impl Weather {
     }
 }
 
-pub struct World {
+pub(crate) struct World {
     seed: u64,
     weather: Weather,
     random: Random,
@@ -86,12 +92,16 @@ pub struct World {
     events: BinaryHeap<Reverse<(u64, u64, usize)>>,
     pending: Vec<Option<Event>>,
     sequence: u64,
-    pub hosts: Vec<Host>,
+    pub(crate) hosts: Vec<Host>,
     faults_left: u32,
+    /// When the last packet of each way arrives: of each path and of acknowledgements, in both directions.
+    last_ns: [u64; 2 * PATHS + 2],
+    /// Events of each kind.
+    kinds: [u64; 4],
 }
 
 impl World {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let weather = Weather::of(&mut random);
         let late_writes = match weather.service {
@@ -115,6 +125,7 @@ impl World {
             max_messages: random.pick(&[8, 64]),
             max_sent_bytes: random.pick(&[8 << 10, 32 << 10]),
             ack_triggers: AckTriggers::PAPER,
+            paths: PATHS,
             own_queue_pair: 7,
             peer_queue_pair: 7,
             ..Config::DEFAULT
@@ -136,6 +147,8 @@ impl World {
             pending: Vec::new(),
             sequence: 0,
             faults_left: weather.faults,
+            last_ns: [0; 2 * PATHS + 2],
+            kinds: [0; 4],
         };
         for host in 0..2 {
             for index in 0..weather.messages {
@@ -160,10 +173,21 @@ impl World {
     }
 
     /// Runs until nothing happens any more, and checks what has become of every message.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
+        let mut steps = 0_u64;
         while let Some(Reverse((at_ns, _, index))) = self.events.pop() {
             self.now_ns = at_ns;
-            assert!(at_ns < END_NS, "stands still: {:#?}", self.weather);
+            steps += 1;
+            assert!(
+                at_ns < END_NS && steps < MOST_STEPS,
+                "stands still at {at_ns} after {steps} steps {:?}: {:#?} {:#?}",
+                self.kinds,
+                self.weather,
+                self.hosts
+                    .iter()
+                    .map(|host| host.state(at_ns))
+                    .collect::<Vec<_>>()
+            );
             let event = self.pending[index].take().expect("once");
             self.handle(event);
             if self.events.is_empty() {
@@ -174,9 +198,28 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) {
+        self.kinds[match &event {
+            Event::Poll(_) => 0,
+            Event::Transmit(..) | Event::Sent(..) => 1,
+            Event::Arrive(..) | Event::Ack(..) => 2,
+            _ => 3,
+        }] += 1;
         match event {
             Event::Poll(host) => self.poll(host),
             Event::Transmit(host, path, incarnation) => self.transmit(host, path, incarnation),
+            Event::Sent(host, path, incarnation) => {
+                let at_ns = self.now_ns;
+                let one = &mut self.hosts[host];
+                let queue_pair = &mut one.queue_pairs[path];
+                if queue_pair.incarnation == incarnation {
+                    if let Some(global) = queue_pair.sending.take() {
+                        let at_ns = Some(at_ns);
+                        one.completions
+                            .push_back(crate::nic::Completion::Sent { global, at_ns });
+                        self.look_soon(host);
+                    }
+                }
+            }
             Event::Arrive(host, packet) => self.arrive(host, packet),
             Event::Ack(host, bytes) => {
                 let at_ns = self.now_ns;
@@ -261,7 +304,7 @@ impl World {
                     }
                 }
                 Wish::Acknowledge(bytes) => {
-                    for after_ns in self.ways() {
+                    for after_ns in self.ways(2 * PATHS + host, 0) {
                         self.after(after_ns, Event::Ack(1 - host, bytes.clone()));
                     }
                 }
@@ -282,42 +325,42 @@ impl World {
         }
     }
 
-    /// How often a packet arrives, and after how long.
-    fn ways(&mut self) -> Vec<u64> {
-        let copies = if self.random.chance(self.weather.doubled) {
-            2
-        } else {
-            1
-        };
+    /// How often a packet arrives, and after how long. Packets of one way stay in order, but for those that are late.
+    fn ways(&mut self, way: usize, since_ns: u64) -> Vec<u64> {
+        let copies = 1 + usize::from(self.random.chance(self.weather.doubled));
         let mut ways = Vec::new();
-        for _ in 0..copies {
+        for copy in 0..copies {
             if self.random.chance(self.weather.loss) {
                 continue;
             }
-            let late = self.random.chance(self.weather.late);
-            let most = if late {
-                LONGEST_NS
+            let mut at_ns = self.now_ns + since_ns + 5_000;
+            if copy > 0 || self.random.chance(self.weather.late) {
+                at_ns += self.random.below(LONGEST_NS);
             } else {
-                self.weather.jitter_ns
-            };
-            ways.push(5_000 + self.random.below(most.max(1)));
+                // A queue that a quarter of the packets finds longer.
+                if self.random.chance(0.25) {
+                    at_ns += self.random.below(self.weather.jitter_ns.max(1));
+                }
+                at_ns = at_ns.max(self.last_ns[way] + 1);
+                self.last_ns[way] = at_ns;
+            }
+            ways.push(at_ns - self.now_ns);
         }
         ways
     }
 
-    /// Puts a packet onto the network.
-    fn send(&mut self, host: usize, packet: &Packet) {
+    /// Puts a packet onto the network, so long from now.
+    fn send(&mut self, host: usize, packet: &Packet, since_ns: u64) {
         if self.hosts[host].queue_pairs[packet.path].black_hole {
             return;
         }
-        for after_ns in self.ways() {
+        for after_ns in self.ways(2 * packet.path + host, since_ns) {
             self.after(after_ns, Event::Arrive(1 - host, packet.clone()));
         }
     }
 
     fn transmit(&mut self, host: usize, path: usize, incarnation: u64) {
         let service = self.weather.service;
-        let now_ns = self.now_ns;
         let one = &mut self.hosts[host];
         let queue_pair = &mut one.queue_pairs[path];
         if queue_pair.incarnation != incarnation {
@@ -353,11 +396,7 @@ impl World {
         let count = packets.len() as u64;
         if service != Service::Reliable {
             queue_pair.number += count;
-            let completion = crate::nic::Completion::Sent {
-                global: posted.global,
-                at_ns: Some(now_ns + 100 * count),
-            };
-            one.completions.push_back(completion);
+            queue_pair.sending = Some(posted.global);
         }
         let first_sent = service == Service::Reliable && index == 0;
         for (at, (first, last, body)) in packets.into_iter().enumerate() {
@@ -372,15 +411,16 @@ impl World {
                 body,
                 marked,
             };
-            self.send(host, &packet);
+            self.send(host, &packet, 100 * at as u64);
         }
         if first_sent {
             self.arm(host, path);
         }
-        let queue_pair = &mut self.hosts[host].queue_pairs[path];
-        queue_pair.busy = true;
+        self.hosts[host].queue_pairs[path].busy = true;
+        if service != Service::Reliable {
+            self.after(100 * count, Event::Sent(host, path, incarnation));
+        }
         self.after(100 * count, Event::Transmit(host, path, incarnation));
-        self.look(host, now_ns + 100 * count);
     }
 
     fn arm(&mut self, host: usize, path: usize) {
@@ -444,7 +484,7 @@ impl World {
                 body: Body::Acknowledgement,
                 ..packet
             };
-            self.send(host, &ack);
+            self.send(host, &ack, 0);
         }
     }
 
@@ -535,7 +575,7 @@ impl World {
         }
     }
 
-    pub fn weather(&self) -> Weather {
+    pub(crate) fn weather(&self) -> Weather {
         self.weather
     }
 }
