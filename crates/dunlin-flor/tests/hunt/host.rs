@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use dunlin_flor::connection::{
-    Action, Connection, Delivery, Failure, Incoming, MessageId, Received, WorkRequest,
+    Action, Connection, Delivery, Failure, Incoming, MessageId, Received, SubmitError, WorkRequest,
 };
 use dunlin_flor::number::GlobalNumber;
 use dunlin_flor::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
@@ -61,6 +61,8 @@ pub(crate) struct Host {
     pub(crate) completions: VecDeque<Completion>,
     pub(crate) acks: VecDeque<(Vec<u8>, u64)>,
     pub(crate) waiting: VecDeque<u32>,
+    /// What is to be submitted.
+    pub(crate) backlog: VecDeque<(u32, usize)>,
     pub(crate) poll_ns: Option<u64>,
     /// Bytes of messages under way, by their ids.
     pub(crate) sources: HashMap<u64, (u32, Vec<u8>)>,
@@ -87,6 +89,7 @@ impl Host {
             completions: VecDeque::new(),
             acks: VecDeque::new(),
             waiting: VecDeque::new(),
+            backlog: VecDeque::new(),
             poll_ns: None,
             sources: HashMap::new(),
             receives: HashMap::new(),
@@ -115,21 +118,27 @@ impl Host {
         )
     }
 
-    /// The application submits a message; `false` when it has to wait.
-    pub(crate) fn submit(&mut self, now_ns: u64, index: u32, bytes: usize) -> bool {
-        let message = contents(self.seed, self.number, index, bytes);
-        match self.connection.submit(now_ns, bytes as u32) {
-            Ok(id) => {
-                self.sources.insert(id.0, (index, message));
-                true
+    /// The application submits what it can; whether that was anything.
+    pub(crate) fn submit(&mut self, now_ns: u64) -> bool {
+        let mut any = false;
+        while let Some((index, bytes)) = self.backlog.pop_front() {
+            match self.connection.submit(now_ns, bytes as u32) {
+                Ok(id) => {
+                    let message = contents(self.seed, self.number, index, bytes);
+                    self.sources.insert(id.0, (index, message));
+                    any = true;
+                }
+                Err(SubmitError::Full { .. }) => {
+                    self.backlog.push_front((index, bytes));
+                    break;
+                }
+                Err(SubmitError::Lost) => {
+                    self.finished.insert(index, Err(Failure::ConnectionLost));
+                }
+                Err(error) => panic!("{error}"),
             }
-            Err(dunlin_flor::connection::SubmitError::Full { .. }) => false,
-            Err(dunlin_flor::connection::SubmitError::Lost) => {
-                self.finished.insert(index, Err(Failure::ConnectionLost));
-                true
-            }
-            Err(error) => panic!("{error}"),
         }
+        any
     }
 
     /// One look of the driver: acknowledgements first, then everything else, then what is to be done.

@@ -256,11 +256,8 @@ impl World {
         let mut sizes = Random::new(self.seed ^ (host as u64) << 32 ^ u64::from(index));
         let most = sizes.pick(&[200, 8_000, 32_768, 40_000, SLOT_BYTES as u64]);
         let bytes = 4 + sizes.below(most - 3) as usize;
-        if self.hosts[host].submit(self.now_ns, index, bytes) {
-            self.look_soon(host);
-        } else {
-            self.after(100_000, Event::Submit(host, index));
-        }
+        self.hosts[host].backlog.push_back((index, bytes));
+        self.look_soon(host);
     }
 
     fn provide_waiting(&mut self, host: usize) {
@@ -317,7 +314,7 @@ impl World {
                 }
             }
         }
-        if !self.hosts[host].completions.is_empty() {
+        if !self.hosts[host].completions.is_empty() || self.hosts[host].submit(self.now_ns) {
             self.look_soon(host);
         }
         if let Some(deadline) = self.hosts[host].connection.next_deadline(self.now_ns) {
