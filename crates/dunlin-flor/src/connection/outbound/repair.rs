@@ -122,13 +122,14 @@ impl Outbound {
                 self.timer_ns = Some(timer_ns.min(deadline_ns));
             }
         }
-        let mut most = 0;
-        for global in expired {
-            let Some(carried) = self.works.get(global).map(|work| work.carried) else {
+        if expired.is_empty() {
+            return;
+        }
+        let mut most = 1;
+        for global in &expired {
+            let Some(carried) = self.works.get(*global).map(|work| work.carried) else {
                 continue;
             };
-            self.lose(cx, global);
-            most = most.max(1);
             if let Carried::Send(number) = carried {
                 if let Some(send) = self.sends.get_mut(number) {
                     send.timeouts += 1;
@@ -136,10 +137,12 @@ impl Outbound {
                 }
             }
         }
-        if most > 0 {
-            cx.counters.timeouts += 1;
-            cx.modules.congestion.lost(now_ns, Loss::Timeout(most));
-            cx.modules.chunking.lost();
+        cx.counters.timeouts += 1;
+        // First, since what is lost is cut anew.
+        cx.modules.congestion.lost(now_ns, Loss::Timeout(most));
+        cx.modules.chunking.lost();
+        for global in expired {
+            self.lose(cx, global);
         }
         if most > cx.modules.reliability.max_timeouts() {
             self.path_failed(cx, now_ns, cx.paths.primary());
@@ -170,6 +173,9 @@ impl Outbound {
         epoch: u64,
     ) {
         cx.counters.switches += 1;
+        // First, since what is lost is cut anew.
+        cx.modules.congestion.lost(now_ns, Loss::Timeout(1));
+        cx.modules.chunking.lost();
         let fenced = cx.paths.change(epoch);
         for (path, step) in &fenced {
             cx.actions.push_back(Action::Fence { path: *path });
@@ -197,8 +203,6 @@ impl Outbound {
                 self.lose(cx, global);
             }
         }
-        cx.modules.congestion.lost(now_ns, Loss::Timeout(1));
-        cx.modules.chunking.lost();
         self.timer_ns = None;
         // By it the peer hears of the change.
         self.control.push_front(NewSend::control(Content::Empty));
