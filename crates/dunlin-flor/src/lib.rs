@@ -5,8 +5,8 @@
 //! the numbers ([`ack`]), and what is not acknowledged is sent again ([`reliability`]). Round trips ([`round_trip`])
 //! steer the size of the chunks, the timeouts and the window ([`congestion`]).
 //!
-//! All of it is state machines over values: events and times go in, actions and deadlines come out. Nothing here has a
-//! device, a clock or a thread. Times are nanoseconds of any clock that does not go back. `docs/flor.md` lists what
+//! All but [`logical`] is state machines over values: events and times go in, actions and deadlines come out. Nothing has
+//! a clock or a thread; [`logical`] drives them over the queue pairs of a device. Times are nanoseconds of any clock that does not go back. `docs/flor.md` lists what
 //! the paper has, where it is here, and what is not met.
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod ack;
 pub mod chunking;
 pub mod congestion;
 pub mod connection;
+pub mod logical;
 pub mod number;
 pub mod receiver;
 pub mod reliability;

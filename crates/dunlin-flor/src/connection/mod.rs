@@ -278,7 +278,7 @@ impl Connection {
         }
     }
 
-    /// A queue pair was made anew, as [`Action::Renew`] asked: told before any other event.
+    /// A queue pair was made anew, as [`Action::Renew`] asked, once for all such actions since the last time.
     pub fn renewed(&mut self, path: usize, address: EndpointAddress) {
         if self.cx.lost {
             return;
