@@ -97,6 +97,8 @@ pub enum Failure {
 
 /// Something to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Boxing acknowledgements would allocate on the path of every message; actions are moved once or twice.
+#[allow(clippy::large_enum_variant)]
 pub enum Action {
     /// Post a work request.
     Post(WorkRequest),

@@ -51,9 +51,9 @@ impl WriteLayout {
 
     /// The immediate data of a WRITE. Numbers beyond the layout lose their upper bits.
     pub const fn encode(self, number: WriteNumber) -> u32 {
-        (number.hint as u32) << 31
-            | (number.message % self.messages()) << self.offset_bits
-            | number.offset_units % self.max_units()
+        let message = number.message % self.messages();
+        let offset_units = number.offset_units % self.max_units();
+        ((number.hint as u32) << 31) | (message << self.offset_bits) | offset_units
     }
 
     /// What immediate data say. Any 32 bits are a number; whether there is such a message the receiver finds out.
