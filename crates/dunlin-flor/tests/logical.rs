@@ -1,5 +1,6 @@
 //! The logical connection over devices of this machine: messages of all sizes cross in both directions, once each and
-//! whole, also when the primary queue pair dies again and again.
+//! whole, also when the primary queue pair dies again and again. `crates/dunlin-roce/tests/netns/run flor` runs those over
+//! `roce` on a network that loses packets.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -153,8 +154,9 @@ fn shm() -> [ShmDevice; 2] {
 
 fn roce() -> [RoceDevice; 2] {
     [(); 2].map(|()| {
-        let mut config = RoceConfig::default();
-        config.local_address = Some(std::net::Ipv4Addr::LOCALHOST.into());
+        let mut config = RoceConfig::from_environment().unwrap();
+        let loopback = std::net::Ipv4Addr::LOCALHOST.into();
+        config.local_address.get_or_insert(loopback);
         RoceDevice::open(config).unwrap()
     })
 }

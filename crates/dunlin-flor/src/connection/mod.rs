@@ -143,6 +143,13 @@ impl Connection {
         })
     }
 
+    /// By which numbers acknowledgements name the two ends: [`Config::own_queue_pair`], [`Config::peer_queue_pair`]. The
+    /// peer's is known only once it has said where it can be reached.
+    pub fn name(&mut self, own_queue_pair: u32, peer_queue_pair: u32) {
+        self.cx.config.own_queue_pair = own_queue_pair;
+        self.cx.config.peer_queue_pair = peer_queue_pair;
+    }
+
     /// Takes a message of so many bytes. They must not change before it is finished.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ pub use memory::{Landing, Source};
 use crate::chunking::ParameterError;
 use crate::connection::{
     Action, Config, ConfigError, Connection, Delivery, Deployment, Failure, Incoming, MessageId,
-    Network, Received, SubmitError, Verb, WorkRequest,
+    Modules, Network, Received, SubmitError, Verb, WorkRequest,
 };
 use crate::number::GlobalNumber;
 use crate::round_trip::{ClockSource, ClockSync};
@@ -152,6 +152,19 @@ impl<D: Device> LogicalConnection<D> {
     /// When the device or the configuration does not allow it.
     pub fn new(device: D, config: LinkConfig) -> Result<Self, LinkError> {
         let modules = config.deployment.modules(&config.network)?;
+        Self::with_modules(device, config, modules)
+    }
+
+    /// The same with modules of the caller's. They have to fit the service of the queue pairs: on UC somebody has to
+    /// repeat what is lost.
+    ///
+    /// # Errors
+    /// When the device or the configuration does not allow it.
+    pub fn with_modules(
+        device: D,
+        config: LinkConfig,
+        modules: Modules,
+    ) -> Result<Self, LinkError> {
         let connection = Connection::new(config.connection, modules)?;
         let domain = device.create_protection_domain()?;
         let count = config.connection.paths;
@@ -219,13 +232,8 @@ impl<D: Device> LogicalConnection<D> {
         }
         self.acks.connect(&self.device, &self.domain, &peer.acks)?;
         // Each side's first queue pair is the name of the connection.
-        let config = Config {
-            own_queue_pair: self.paths[0].number(),
-            peer_queue_pair: peer.paths[0].queue_pair,
-            ..self.config.connection
-        };
-        let modules = self.config.deployment.modules(&self.config.network)?;
-        self.connection = Connection::new(config, modules)?;
+        let own = self.paths[0].number();
+        self.connection.name(own, peer.paths[0].queue_pair);
         self.connected = true;
         Ok(())
     }
