@@ -17,14 +17,14 @@ type Failure = Box<dyn std::error::Error>;
 /// Under way at once, as in the paper's benchmark (§7.2).
 const DEPTH: usize = 8;
 /// As in the paper, whose loss is no congestion either (§7.3).
-const WINDOW_BYTES: u64 = 512 << 10;
+const WINDOW_BYTES: u64 = 256 << 10;
 
 fn end(deployment: Deployment) -> Result<LogicalConnection<RoceDevice>, Failure> {
     let mut roce = RoceConfig::from_environment()?;
     let loopback = std::net::Ipv4Addr::LOCALHOST.into();
     roce.local_address.get_or_insert(loopback);
     let mut config = LinkConfig::new(deployment);
-    // No message may be torn here, but nothing waits for memory either: packets are not late on this network.
+    // Enough that nothing waits for memory which rests after a repetition.
     config.max_landing_bytes = 1 << 30;
     let mut modules = deployment.modules(&config.network)?;
     if deployment == Deployment::CrossPod {

@@ -43,6 +43,9 @@ pub struct Config {
     pub paths: usize,
     /// Work requests of one queue pair at once.
     pub send_queue: usize,
+    /// RECEIVEs that the peer has posted to a queue pair: so many work requests may be without acknowledgement at once,
+    /// since UC drops what finds none. Two of them are kept for the connection's own messages.
+    pub peer_receives: usize,
     /// SENDs that may be without acknowledgement at once; a power of two. The receiver tells as many apart.
     pub number_window: u32,
     /// Messages that were submitted and are not finished.
@@ -72,6 +75,7 @@ impl Config {
         layout: WriteLayout::PAPER,
         paths: 1 + Hardware::BACKUPS,
         send_queue: 256,
+        peer_receives: 256,
         number_window: 1024,
         max_messages: 1024,
         max_written: 32,

@@ -90,6 +90,7 @@ impl Config {
             ("max_sent_bytes", self.max_sent_bytes.into(), 1, sent),
             ("paths", self.paths as u64, 1, paths),
             ("send_queue", self.send_queue as u64, 1, most),
+            ("peer_receives", self.peer_receives as u64, 3, most),
             ("number_window", self.number_window.into(), 64, window),
             ("max_messages", self.max_messages as u64, 1, most),
             ("max_written", self.max_written as u64, 1, written),

@@ -42,24 +42,26 @@ pub struct LinkConfig {
     pub network: Network,
     /// Limits.
     pub connection: Config,
-    /// Receive buffers of each queue pair, of 32 KB and a header each.
+    /// Receive buffers of each queue pair, of 32 KB and a header each. The peer has to have it as
+    /// [`Config::peer_receives`].
     pub receives: usize,
     /// Bytes of memory for written messages at most; more is refused.
     pub max_landing_bytes: usize,
 }
 
 impl LinkConfig {
-    /// For a deployment, with 32 receive buffers and 64 MiB for written messages.
+    /// For a deployment, with 64 receive buffers, as many work requests under way, and 64 MiB for written messages.
     pub fn new(deployment: Deployment) -> Self {
+        let receives = 64;
         Self {
             deployment,
             network: Network::DEFAULT,
             connection: Config {
-                // No more than the peer has receive buffers.
-                send_queue: 32,
+                send_queue: receives,
+                peer_receives: receives,
                 ..Config::DEFAULT
             },
-            receives: 32,
+            receives,
             max_landing_bytes: 64 << 20,
         }
     }

@@ -120,6 +120,8 @@ impl World {
         let config = Config {
             late_writes,
             send_queue: random.pick(&[4, 64]),
+            // More than there are, at times.
+            peer_receives: random.pick(&[5, 64, 256]),
             max_written: random.pick(&[2, 8]),
             number_window: random.pick(&[64, 1024]),
             max_messages: random.pick(&[8, 64]),

@@ -139,6 +139,7 @@ impl Outbound {
         }
         if work.state == State::Out {
             self.in_flight -= work.bytes;
+            self.out -= 1;
         } else {
             cx.counters.spurious += 1;
         }

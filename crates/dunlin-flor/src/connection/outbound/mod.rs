@@ -116,6 +116,8 @@ pub(in crate::connection) struct Outbound {
     /// Before it no work request is out.
     oldest_out: u64,
     in_flight: u64,
+    /// Work requests that are out: each may take a RECEIVE of the peer.
+    out: usize,
     /// First the connection's own, which no window holds back.
     control: VecDeque<NewSend>,
     repeats: VecDeque<u64>,
@@ -139,6 +141,7 @@ impl Outbound {
             works: Ledger::new(),
             oldest_out: 0,
             in_flight: 0,
+            out: 0,
             control: VecDeque::new(),
             repeats: VecDeque::new(),
             repairs: VecDeque::new(),

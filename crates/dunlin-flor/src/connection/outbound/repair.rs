@@ -42,6 +42,7 @@ impl Outbound {
         };
         work.state = State::Lost;
         self.in_flight -= work.bytes;
+        self.out -= 1;
         match work.carried {
             Carried::Send(number) => {
                 if self

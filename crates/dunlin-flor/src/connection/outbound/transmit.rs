@@ -6,6 +6,9 @@ use crate::connection::context::Context;
 use crate::number::{GlobalNumber, SendNumber, WriteNumber};
 use crate::wire::{Content, Header, SEND_HEADER_BYTES};
 
+/// RECEIVEs of the peer that messages leave to the connection's own.
+const CONTROL_RECEIVES: usize = 2;
+
 impl Outbound {
     /// The next work request that may go out.
     pub(in crate::connection) fn next(
@@ -17,6 +20,10 @@ impl Outbound {
         if cx.lost || cx.paths.outstanding(path) >= cx.config.send_queue {
             return None;
         }
+        let receives = cx.config.peer_receives;
+        if self.out >= receives {
+            return None;
+        }
         self.announce(cx);
         let numbers = self.sends.span() < cx.config.number_window as usize;
         if numbers {
@@ -26,6 +33,7 @@ impl Outbound {
         }
         let window = cx.modules.congestion.window_bytes();
         let full = self.in_flight >= window && self.in_flight > 0;
+        let full = full || self.out + CONTROL_RECEIVES >= receives;
         if full || cx.modules.congestion.not_before_ns() > now_ns {
             return None;
         }
@@ -217,6 +225,7 @@ impl Outbound {
         });
         cx.paths.posted(path);
         self.in_flight += bytes;
+        self.out += 1;
         cx.modules.congestion.sent(now_ns, bytes);
         let timeouts = self.timeouts(carried);
         if let Some(timeout_ns) = cx.modules.reliability.timeout_ns(timeouts) {
