@@ -50,10 +50,11 @@ impl Context {
         });
     }
 
-    /// Tells the modules what an acknowledgement says.
-    pub(super) fn signal(&mut self, now_ns: u64, signals: Signals) {
+    /// Tells the modules what an acknowledgement says, which the receiver kept back for so long.
+    pub(super) fn signal(&mut self, now_ns: u64, signals: Signals, kept_ns: u64) {
         if let Some(rtt_ns) = signals.rtt_ns {
-            self.modules.reliability.measured(rtt_ns);
+            let waited_ns = rtt_ns.saturating_add(kept_ns);
+            self.modules.reliability.measured(waited_ns);
             self.modules.chunking.measured(now_ns, rtt_ns);
         }
         self.modules.congestion.acknowledged(now_ns, signals);

@@ -10,8 +10,9 @@ pub trait Reliability: std::fmt::Debug + Send {
     /// acknowledges.
     fn completion_acknowledges(&self) -> bool;
 
-    /// A round trip was measured.
-    fn measured(&mut self, rtt_ns: u64);
+    /// An acknowledgement took so long: a round trip and what the receiver kept it back for. Formula (1) leaves that
+    /// out, and a timeout must not: a receiver whose thread is off its core is late, not gone.
+    fn measured(&mut self, waited_ns: u64);
 
     /// How long a work request may stay without acknowledgement that has timed out so often before, or `None` where the
     /// NIC looks after it.

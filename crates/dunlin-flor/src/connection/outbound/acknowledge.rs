@@ -64,6 +64,7 @@ impl Outbound {
                     rtt_ns,
                     marked,
                 },
+                0,
             );
         }
     }
@@ -106,6 +107,7 @@ impl Outbound {
                 rtt_ns,
                 marked: ack.marked,
             },
+            ack.delay_ns,
         );
         if let Some(latest) = latest {
             self.overtaken(cx, now_ns, latest);
