@@ -85,7 +85,7 @@ pub enum LinkError {
 pub enum LinkEvent<D: Device> {
     /// A message that was sent has come.
     Message(Vec<u8>),
-    /// A message that was written has come, and is in place. Give the memory back by [`LogicalConnection::release`].
+    /// A message that was written has come, and is in place. Give the memory back by [`release`](super::LogicalConnection::release).
     Landed(Landing<D::Region>),
     /// A message of ours is done with: its bytes may change.
     Finished(MessageId, Result<(), Failure>),
