@@ -1,0 +1,228 @@
+//! A window by delay, after Swift (Kumar et al., SIGCOMM '20), Flor's default (§4, §7.1).
+//!
+//! Below a target delay the window grows by a constant each round trip, above it shrinks by the excess, once each round
+//! trip. The target is higher for small windows (*flow scaling*): with many flows into one port each has little, and
+//! the queue they make together is longer. The paper fixes the base round trip, 50 µs, and the least window, one chunk;
+//! Swift's constants it does not give. Left out of Swift: scaling by hops, the delay of the hosts as a second window,
+//! and pacing below one packet, which Flor does not mention.
+
+use super::{CongestionControl, Loss, Signals};
+
+/// The parameters. Windows count units.
+#[derive(Clone, Copy, Debug)]
+pub struct SwiftParameters {
+    /// Bytes of a unit: the least window, and what it grows by.
+    pub unit_bytes: u32,
+    /// The target for wide windows.
+    pub base_target_ns: u64,
+    /// By how much flow scaling raises it at most.
+    pub scaling_range_ns: u64,
+    /// Windows of so many units or fewer have the whole range.
+    pub scaling_min_units: f64,
+    /// Windows of so many units or more have nothing of it.
+    pub scaling_max_units: f64,
+    /// Units by which the window grows each round trip.
+    pub additive_units: f64,
+    /// Swift's beta: how much of the excess it shrinks by.
+    pub multiplier: f64,
+    /// Swift's max_mdf: the most it shrinks by at once.
+    pub max_decrease: f64,
+    /// The widest window, in units.
+    pub max_units: f64,
+    /// Timeouts in a row after which the least window is left.
+    pub reset_timeouts: u32,
+}
+
+impl SwiftParameters {
+    /// Flor's base round trip and units of 4 KB; the constants of htsim's model of Swift, which its authors call
+    /// guesses: beta 0.8, half at once, one unit a round trip, five times the base as range of the scaling.
+    pub const DEFAULT: Self = Self {
+        unit_bytes: 4 << 10,
+        base_target_ns: 50_000,
+        scaling_range_ns: 250_000,
+        scaling_min_units: 1.0,
+        scaling_max_units: 100.0,
+        additive_units: 1.0,
+        multiplier: 0.8,
+        max_decrease: 0.5,
+        max_units: 1024.0,
+        reset_timeouts: 5,
+    };
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Swift {
+    parameters: SwiftParameters,
+    /// 1 to `max_units`.
+    window_units: f64,
+    /// The last round trip: how long a decrease lasts.
+    rtt_ns: u64,
+    decreased_ns: Option<u64>,
+}
+
+impl Swift {
+    /// One with the widest window: there is a queue only once others send, and then the delay says so.
+    pub fn new(parameters: SwiftParameters) -> Self {
+        Self {
+            window_units: parameters.max_units.max(1.0),
+            rtt_ns: parameters.base_target_ns,
+            decreased_ns: None,
+            parameters,
+        }
+    }
+
+    /// The target delay at the present window.
+    fn target_ns(&self) -> f64 {
+        let SwiftParameters {
+            scaling_range_ns,
+            scaling_min_units,
+            scaling_max_units,
+            ..
+        } = self.parameters;
+        let range = scaling_range_ns as f64;
+        let widest = scaling_max_units.sqrt().recip();
+        let span = scaling_min_units.sqrt().recip() - widest;
+        let share = (self.window_units.sqrt().recip() - widest) / span;
+        let share = if share.is_nan() { 0.0 } else { share };
+        self.parameters.base_target_ns as f64 + range * share.clamp(0.0, 1.0)
+    }
+
+    /// Shrinks to `factor` of the window, if it did not shrink in this round trip.
+    fn decrease(&mut self, now_ns: u64, factor: f64) {
+        let earlier = |then: u64| now_ns.saturating_sub(then) >= self.rtt_ns;
+        if self.decreased_ns.is_none_or(earlier) {
+            let least = 1.0 - self.parameters.max_decrease;
+            self.decreased_ns = Some(now_ns);
+            self.set(self.window_units * factor.max(least));
+        }
+    }
+
+    fn set(&mut self, units: f64) {
+        self.window_units = units.clamp(1.0, self.parameters.max_units.max(1.0));
+    }
+}
+
+impl CongestionControl for Swift {
+    fn sent(&mut self, _: u64, _: u64) {}
+
+    fn acknowledged(&mut self, now_ns: u64, signals: Signals) {
+        let Some(rtt_ns) = signals.rtt_ns else {
+            return;
+        };
+        self.rtt_ns = rtt_ns;
+        let delay = rtt_ns as f64;
+        let target = self.target_ns();
+        if delay < target {
+            let units = signals.bytes as f64 / f64::from(self.parameters.unit_bytes.max(1));
+            let grown = self.parameters.additive_units * units / self.window_units;
+            self.set(self.window_units + grown);
+        } else if delay > 0.0 {
+            let excess = (delay - target) / delay;
+            self.decrease(now_ns, 1.0 - self.parameters.multiplier * excess);
+        }
+    }
+
+    fn lost(&mut self, now_ns: u64, loss: Loss) {
+        match loss {
+            Loss::Timeout(times) if times >= self.parameters.reset_timeouts => self.set(1.0),
+            _ => self.decrease(now_ns, 0.0),
+        }
+    }
+
+    fn window_bytes(&self) -> u64 {
+        (self.window_units * f64::from(self.parameters.unit_bytes)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn acknowledged(bytes: u64, rtt_ns: u64) -> Signals {
+        Signals {
+            bytes,
+            rtt_ns: Some(rtt_ns),
+            marked: false,
+        }
+    }
+
+    #[test]
+    fn below_the_target_it_grows_by_a_unit_each_round_trip() {
+        let mut swift = Swift::new(SwiftParameters::DEFAULT);
+        swift.set(10.0);
+        for round in 0..10_u64 {
+            let window = swift.window_bytes();
+            swift.acknowledged(round * 50_000, acknowledged(window, 20_000));
+        }
+        assert!(
+            (19.9..=20.0).contains(&swift.window_units),
+            "{}",
+            swift.window_units
+        );
+    }
+
+    #[test]
+    fn above_the_target_it_shrinks_by_the_excess_once_each_round_trip() {
+        let mut swift = Swift::new(SwiftParameters::DEFAULT);
+        swift.set(200.0);
+        // The target is 50 µs here: an excess of a fifth of the delay, times 0.8.
+        swift.acknowledged(1_000_000, acknowledged(4096, 62_500));
+        assert!((swift.window_units - 168.0).abs() < 1e-6);
+        swift.acknowledged(1_010_000, acknowledged(4096, 62_500));
+        assert!((swift.window_units - 168.0).abs() < 1e-6);
+        swift.acknowledged(1_062_500, acknowledged(4096, 62_500));
+        assert!((swift.window_units - 141.12).abs() < 1e-6);
+        // Never by more than half.
+        swift.acknowledged(2_000_000, acknowledged(4096, 900_000));
+        assert!((swift.window_units - 70.56).abs() < 1e-6);
+    }
+
+    #[test]
+    fn small_windows_have_a_higher_target() {
+        let mut swift = Swift::new(SwiftParameters::DEFAULT);
+        for (units, target_us) in [
+            (1.0, 300.0),
+            (100.0, 50.0),
+            (1000.0, 50.0),
+            (4.0, 50.0 + 250.0 * 0.4 / 0.9),
+        ] {
+            swift.set(units);
+            assert!((swift.target_ns() - target_us * 1e3).abs() < 1.0, "{units}");
+        }
+        // Incast: a window of one unit does not shrink below it, and grows again at a delay that a wide one dislikes.
+        swift.set(1.0);
+        swift.acknowledged(0, acknowledged(4096, 10_000_000));
+        assert_eq!(swift.window_bytes(), 4096);
+        swift.acknowledged(1, acknowledged(4096, 290_000));
+        assert_eq!(swift.window_bytes(), 8192);
+    }
+
+    #[test]
+    fn a_loss_halves_once_each_round_trip_and_long_silence_leaves_one_unit() {
+        let mut swift = Swift::new(SwiftParameters::DEFAULT);
+        swift.set(64.0);
+        swift.lost(1_000_000, Loss::Overtaken);
+        swift.lost(1_000_001, Loss::Overtaken);
+        assert_eq!(swift.window_bytes(), 32 * 4096);
+        swift.lost(1_100_000, Loss::Timeout(1));
+        assert_eq!(swift.window_bytes(), 16 * 4096);
+        swift.lost(1_100_000, Loss::Timeout(5));
+        assert_eq!(swift.window_bytes(), 4096);
+    }
+
+    proptest! {
+        #[test]
+        fn the_window_stays_within_bounds(steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), 0_u32..8), 0..200)) {
+            let mut swift = Swift::new(SwiftParameters::DEFAULT);
+            for (now, bytes, rtt, loss) in steps {
+                swift.acknowledged(now, acknowledged(bytes, rtt));
+                if loss > 0 {
+                    swift.lost(now, Loss::Timeout(loss));
+                }
+                prop_assert!((4096..=1024 * 4096).contains(&swift.window_bytes()));
+            }
+        }
+    }
+}

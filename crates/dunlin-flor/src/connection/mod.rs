@@ -1,0 +1,398 @@
+//! The logical connection (Flor §3.2): both directions of it, over several queue pairs, as one state machine.
+//!
+//! Events go in by methods, each with the time; [`Connection::poll`] gives actions until there is none, and
+//! [`Connection::next_deadline`] says when it wants to be polled if nothing happens before. The bytes of messages, memory
+//! and queue pairs are the driver's.
+
+mod action;
+mod config;
+mod context;
+mod inbound;
+mod ledger;
+mod outbound;
+mod paths;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use dunlin_verbs::{EndpointAddress, RemoteAddress};
+
+pub use action::{Action, Delivery, Failure, Incoming, MessageId, Piece, Verb, WorkRequest};
+pub use config::{Config, Deployment, LateWrites, Modules, Network};
+pub use context::Counters;
+pub use inbound::Received;
+
+use crate::ack::{Ack, AckError};
+use crate::number::GlobalNumber;
+use crate::wire::{Content, Header, HeaderError, MAX_SEND_BYTES};
+use context::Context;
+use inbound::Inbound;
+use outbound::Outbound;
+use paths::Paths;
+
+/// Why no connection can be made of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A limit is zero, or too great.
+    #[error("{name} is {value}: choose {least} to {most}")]
+    Limit {
+        /// Which.
+        name: &'static str,
+        /// What it is.
+        value: u64,
+        /// The least.
+        least: u64,
+        /// The greatest.
+        most: u64,
+    },
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// It is longer than offsets reach.
+    #[error("a message of {bytes} bytes: {limit} at most, by the units and bits of chunk offsets")]
+    TooLong {
+        /// Its bytes.
+        bytes: u32,
+        /// The longest.
+        limit: u64,
+    },
+    /// Too many messages are not finished.
+    #[error("{limit} messages are under way: wait until one is finished")]
+    Full {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The connection is lost.
+    #[error("the connection is lost: connect again")]
+    Lost,
+}
+
+impl Config {
+    /// Bytes of the longest message with units of so many bytes.
+    pub fn max_message_bytes(&self, unit_bytes: u32) -> u64 {
+        let reach = u64::from(self.layout.max_units()) * u64::from(unit_bytes);
+        reach.min(u32::MAX.into())
+    }
+
+    fn check(&self, unit_bytes: u32) -> Result<(), ConfigError> {
+        let sent = u64::from(MAX_SEND_BYTES);
+        // By 16 bits of a header one epoch is told from the others.
+        let paths = 1 << 8;
+        let window = u64::from(crate::receiver::ReceivedNumbers::MAX_WINDOW);
+        let most = usize::MAX as u64;
+        // Half of a layout's messages, so that no number comes again while it is known.
+        let written = u64::from(self.layout.messages() / 2);
+        for (name, value, least, most) in [
+            ("unit_bytes", unit_bytes.into(), 1, sent),
+            ("max_sent_bytes", self.max_sent_bytes.into(), 1, sent),
+            ("paths", self.paths as u64, 1, paths),
+            ("send_queue", self.send_queue as u64, 1, most),
+            ("peer_receives", self.peer_receives as u64, 3, most),
+            ("number_window", self.number_window.into(), 64, window),
+            ("max_messages", self.max_messages as u64, 1, most),
+            ("max_written", self.max_written as u64, 1, written),
+            ("max_assembled", self.max_assembled as u64, 1, most),
+            ("probe_ns", self.probe_ns, 1, u64::MAX),
+        ] {
+            if value < least || value > most {
+                return Err(ConfigError::Limit {
+                    name,
+                    value,
+                    least,
+                    most,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Connection {
+    cx: Context,
+    outbound: Outbound,
+    inbound: Inbound,
+    /// The last sign of life, or the last question for one.
+    heard_ns: u64,
+    ended: bool,
+}
+
+impl Connection {
+    /// One whose queue pairs are all connected.
+    ///
+    /// # Errors
+    /// When a limit is out of range.
+    pub fn new(config: Config, modules: Modules) -> Result<Self, ConfigError> {
+        config.check(modules.chunking.unit_bytes())?;
+        Ok(Self {
+            outbound: Outbound::new(),
+            inbound: Inbound::new(config.number_window, config.ack_triggers),
+            cx: Context {
+                paths: Paths::new(config.paths),
+                actions: VecDeque::new(),
+                counters: Counters::default(),
+                lost: false,
+                config,
+                modules,
+            },
+            heard_ns: 0,
+            ended: false,
+        })
+    }
+
+    /// By which numbers acknowledgements name the two ends: [`Config::own_queue_pair`], [`Config::peer_queue_pair`]. The
+    /// peer's is known only once it has said where it can be reached.
+    pub fn name(&mut self, own_queue_pair: u32, peer_queue_pair: u32) {
+        self.cx.config.own_queue_pair = own_queue_pair;
+        self.cx.config.peer_queue_pair = peer_queue_pair;
+    }
+
+    /// Takes a message of so many bytes. They must not change before it is finished.
+    ///
+    /// # Errors
+    /// When it is too long or there are too many.
+    pub fn submit(&mut self, now_ns: u64, bytes: u32) -> Result<MessageId, SubmitError> {
+        if self.cx.lost {
+            return Err(SubmitError::Lost);
+        }
+        let limit = self.max_message_bytes();
+        if u64::from(bytes) > limit {
+            return Err(SubmitError::TooLong { bytes, limit });
+        }
+        let limit = self.cx.config.max_messages;
+        if self.outbound.messages.len() >= limit {
+            return Err(SubmitError::Full { limit });
+        }
+        if self.is_idle() {
+            self.heard_ns = now_ns;
+        }
+        let written = bytes > self.cx.config.max_sent_bytes;
+        Ok(self.outbound.submit(bytes, written))
+    }
+
+    /// Bytes of the longest message.
+    pub fn max_message_bytes(&self) -> u64 {
+        let unit = self.cx.modules.chunking.unit_bytes();
+        self.cx.config.max_message_bytes(unit)
+    }
+
+    /// A work request has completed: at `at_ns` by the clock of `now_ns` if it went well, else `None`, which means that
+    /// its queue pair has failed.
+    pub fn completed(&mut self, now_ns: u64, global: GlobalNumber, at_ns: Option<u64>) {
+        if at_ns.is_some() && self.cx.modules.reliability.completion_acknowledges() {
+            self.heard_ns = now_ns;
+        }
+        self.outbound.completed(&mut self.cx, now_ns, global, at_ns);
+        self.end_if_lost();
+    }
+
+    /// A queue pair has failed, as the device says.
+    pub fn path_failed(&mut self, now_ns: u64, path: usize) {
+        self.outbound.path_failed(&mut self.cx, now_ns, path);
+        self.end_if_lost();
+    }
+
+    /// A SEND of `bytes` has come. `front` is its beginning: all of it, or at least the header and 48 bytes.
+    ///
+    /// # Errors
+    /// When it is none of this protocol. Its receive buffer is recycled like any other.
+    pub fn received_send(
+        &mut self,
+        now_ns: u64,
+        received: Received,
+        front: &[u8],
+        bytes: usize,
+    ) -> Result<(), HeaderError> {
+        let header = Header::decode(front, bytes, self.cx.config.layout).inspect_err(|_| {
+            self.cx.counters.violations += 1;
+            self.cx.actions.push_back(Action::Recycle(received.receive));
+        })?;
+        if self.cx.lost {
+            self.cx.actions.push_back(Action::Recycle(received.receive));
+            return Ok(());
+        }
+        self.heard_ns = now_ns;
+        // What comes from an epoch that is over was under way when we left it: on RC the peer may count it as delivered.
+        let epoch = self.cx.paths.epoch_of(header.epoch);
+        if self.cx.paths.is_ahead(epoch, received.path) {
+            self.outbound.change_epoch(&mut self.cx, now_ns, epoch);
+        }
+        if epoch == self.cx.paths.epoch() {
+            self.cx.paths.confirm();
+        }
+        match self.inbound.send(&mut self.cx, now_ns, &header, received) {
+            Some(Content::Grant { message, place }) => self.outbound.grant(message, place),
+            Some(Content::Refuse { message }) => self.outbound.refuse(&mut self.cx, message),
+            Some(Content::Renewed { path, address }) => {
+                if let Some((path, step)) = self.cx.paths.peer_renewed(path, address, epoch) {
+                    self.cx.step(path, step);
+                }
+            }
+            Some(Content::Ready { path }) => self.cx.paths.peer_ready(path, epoch),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A WRITE with immediate data has come.
+    pub fn received_write(
+        &mut self,
+        now_ns: u64,
+        received: Received,
+        immediate: u32,
+        bytes: usize,
+    ) {
+        if self.cx.lost {
+            self.cx.actions.push_back(Action::Recycle(received.receive));
+            return;
+        }
+        self.heard_ns = now_ns;
+        let bytes = bytes as u64;
+        self.inbound
+            .write(&mut self.cx, now_ns, immediate, bytes, received);
+    }
+
+    /// An acknowledgement has come, at `at_ns` by the clock of `now_ns`.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn received_ack(&mut self, now_ns: u64, bytes: &[u8], at_ns: u64) -> Result<(), AckError> {
+        let ack = Ack::decode(bytes).inspect_err(|_| self.cx.counters.violations += 1)?;
+        if ack.queue_pair != self.cx.config.own_queue_pair {
+            self.cx.counters.violations += 1;
+        } else if !self.cx.lost && !self.cx.modules.reliability.completion_acknowledges() {
+            self.heard_ns = now_ns;
+            self.outbound
+                .acknowledged(&mut self.cx, now_ns, &ack, at_ns);
+        }
+        Ok(())
+    }
+
+    /// There is memory for a message of the peer.
+    pub fn provide(&mut self, message: u32, place: RemoteAddress) {
+        if self.inbound.provided(message, true) {
+            self.outbound.say(Content::Grant { message, place });
+        }
+    }
+
+    /// There is none.
+    pub fn refuse(&mut self, message: u32) {
+        if self.inbound.provided(message, false) {
+            self.outbound.say(Content::Refuse { message });
+        }
+    }
+
+    /// A queue pair was made anew, as [`Action::Renew`] asked, once for all such actions since the last time.
+    pub fn renewed(&mut self, path: usize, address: EndpointAddress) {
+        if self.cx.lost {
+            return;
+        }
+        let step = self.cx.paths.renewed(path);
+        self.outbound.say(Content::Renewed {
+            path: path as u32,
+            address,
+        });
+        if let Some(step) = step {
+            self.cx.step(path, step);
+        }
+    }
+
+    /// A queue pair was connected, as [`Action::Connect`] asked: told before any other event.
+    pub fn connected(&mut self, path: usize) {
+        if self.cx.paths.connected(path) && !self.cx.lost {
+            self.outbound.say(Content::Ready { path: path as u32 });
+        }
+    }
+
+    /// The next thing to do, if there is one.
+    pub fn poll(&mut self, now_ns: u64) -> Option<Action> {
+        self.outbound.handle_timer(&mut self.cx, now_ns);
+        self.end_if_lost();
+        if self.probe_ns().is_some_and(|probe| probe <= now_ns) {
+            self.heard_ns = now_ns;
+            self.outbound.say(Content::Empty);
+        }
+        if let Some(action) = self.cx.actions.pop_front() {
+            return Some(action);
+        }
+        if self.cx.lost {
+            return None;
+        }
+        let peer = self.cx.config.peer_queue_pair;
+        if let Some(ack) = self.inbound.acks.take(now_ns, peer) {
+            self.cx.counters.acks += 1;
+            return Some(Action::Acknowledge(ack));
+        }
+        let work = self.outbound.next(&mut self.cx, now_ns);
+        work.map(Action::Post)
+    }
+
+    /// When to poll if nothing happens before. After an empty [`Connection::poll`].
+    pub fn next_deadline(&self, now_ns: u64) -> Option<u64> {
+        if self.cx.lost {
+            return None;
+        }
+        let paced = self.cx.modules.congestion.not_before_ns();
+        let full = self.outbound.in_flight_bytes() >= self.cx.modules.congestion.window_bytes();
+        [
+            self.inbound.acks.deadline_ns(),
+            self.outbound.timer_ns(),
+            self.probe_ns(),
+            (self.outbound.has_more() && !full && paced > now_ns).then_some(paced),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// When the peer is asked whether it is there: it has to say something, and nothing is under way whose loss would
+    /// be noticed.
+    fn probe_ns(&self) -> Option<u64> {
+        let waits =
+            self.outbound.waits_in_silence() || self.inbound.waits() && self.outbound.is_quiet();
+        let at_ns = self.heard_ns.saturating_add(self.cx.config.probe_ns);
+        (waits && !self.cx.lost).then_some(at_ns)
+    }
+
+    fn end_if_lost(&mut self) {
+        if !self.cx.lost || self.ended {
+            return;
+        }
+        self.ended = true;
+        for path in 0..self.cx.paths.count() {
+            self.cx.actions.push_back(Action::Fence { path });
+        }
+        self.inbound.give_up(&mut self.cx);
+        self.outbound.give_up(&mut self.cx);
+        self.cx.actions.push_back(Action::Lost);
+    }
+
+    /// Whether no message is under way, in either direction.
+    pub fn is_idle(&self) -> bool {
+        self.outbound.messages.is_empty() && !self.inbound.waits()
+    }
+
+    /// Whether the connection has failed.
+    pub fn is_lost(&self) -> bool {
+        self.cx.lost
+    }
+
+    /// The queue pair that is in use.
+    pub fn primary(&self) -> usize {
+        self.cx.paths.primary()
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> Counters {
+        self.cx.counters
+    }
+
+    /// The modules, to see what they make of the network.
+    pub fn modules(&self) -> &Modules {
+        &self.cx.modules
+    }
+}

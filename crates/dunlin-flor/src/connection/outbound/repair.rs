@@ -1,0 +1,223 @@
+//! What is lost, and what becomes of it: by an acknowledgement that overtakes it, by time, or with its queue pair.
+
+use super::{Carried, NewSend, Outbound, State};
+use crate::congestion::Loss;
+use crate::connection::action::{Action, Failure, Piece};
+use crate::connection::context::Context;
+use crate::number::WriteNumber;
+use crate::wire::{Content, MAX_SEND_BYTES};
+
+impl Outbound {
+    /// What was posted long enough before an acknowledged work request, and is not acknowledged itself, is lost.
+    pub(super) fn overtaken(&mut self, cx: &mut Context, now_ns: u64, latest: u64) {
+        let end = latest.saturating_sub(cx.modules.reliability.reordering().saturating_sub(1));
+        self.skip_settled();
+        let lost: Vec<u64> = (self.oldest_out..end)
+            .filter(|global| self.is_out(*global))
+            .collect();
+        if !lost.is_empty() {
+            cx.modules.congestion.lost(now_ns, Loss::Overtaken);
+            cx.modules.chunking.lost();
+        }
+        for global in lost {
+            self.lose(cx, global);
+        }
+    }
+
+    pub(super) fn is_out(&self, global: u64) -> bool {
+        let work = self.works.get(global);
+        work.is_some_and(|work| work.state == State::Out)
+    }
+
+    pub(super) fn skip_settled(&mut self) {
+        while self.oldest_out < self.works.next() && !self.is_out(self.oldest_out) {
+            self.oldest_out += 1;
+        }
+    }
+
+    /// A work request is lost: what it carried has to go again.
+    pub(super) fn lose(&mut self, cx: &mut Context, global: u64) {
+        let Some(work) = self.works.get_mut(global) else {
+            return;
+        };
+        work.state = State::Lost;
+        self.in_flight -= work.bytes;
+        self.out -= 1;
+        match work.carried {
+            Carried::Send(number) => {
+                if self
+                    .sends
+                    .get(number)
+                    .is_some_and(|send| send.latest == global)
+                {
+                    self.repeats.push_back(number);
+                }
+            }
+            Carried::Write(key) => self.repair(cx, key),
+        }
+    }
+
+    /// Cuts a write that got lost into SENDs.
+    pub(super) fn repair(&mut self, cx: &Context, key: u32) {
+        let Some(write) = self.writes.get_mut(&key).filter(|write| !write.repeated) else {
+            return;
+        };
+        write.repeated = true;
+        write.remaining = write.piece.bytes;
+        let unit = cx.modules.chunking.unit_bytes();
+        let window = cx.modules.congestion.window_bytes();
+        let available = window.saturating_sub(self.in_flight);
+        let most = MAX_SEND_BYTES / unit * unit;
+        let chunk = cx.modules.chunking.chunk_bytes(available).min(most);
+        let mut begin = 0;
+        while begin < write.piece.bytes {
+            let bytes = chunk.min(write.piece.bytes - begin);
+            self.repairs.push_back(NewSend {
+                content: Content::Chunk(WriteNumber {
+                    offset_units: write.number.offset_units + begin / unit,
+                    ..write.number
+                }),
+                piece: Some(Piece {
+                    offset: write.piece.offset + begin,
+                    bytes,
+                    ..write.piece
+                }),
+                message: None,
+                parent: Some(key),
+            });
+            begin += bytes;
+        }
+    }
+
+    /// When something may have timed out.
+    pub(in crate::connection) fn timer_ns(&self) -> Option<u64> {
+        self.timer_ns
+    }
+
+    /// Looks for what has timed out.
+    pub(in crate::connection) fn handle_timer(&mut self, cx: &mut Context, now_ns: u64) {
+        if cx.lost || self.timer_ns.is_none_or(|timer| now_ns < timer) {
+            return;
+        }
+        self.skip_settled();
+        self.timer_ns = None;
+        let mut expired = Vec::new();
+        for global in self.oldest_out..self.works.next() {
+            let Some(work) = self
+                .works
+                .get(global)
+                .filter(|work| work.state == State::Out)
+            else {
+                continue;
+            };
+            let timeouts = self.timeouts(work.carried);
+            let Some(timeout_ns) = cx.modules.reliability.timeout_ns(timeouts) else {
+                continue;
+            };
+            let since_ns = work.posted_ns.max(work.completed_ns.unwrap_or(0));
+            let deadline_ns = since_ns.saturating_add(timeout_ns);
+            if deadline_ns <= now_ns {
+                expired.push(global);
+            } else {
+                let timer_ns = self.timer_ns.unwrap_or(u64::MAX);
+                self.timer_ns = Some(timer_ns.min(deadline_ns));
+            }
+        }
+        if expired.is_empty() {
+            return;
+        }
+        let mut most = 1;
+        for global in &expired {
+            let Some(carried) = self.works.get(*global).map(|work| work.carried) else {
+                continue;
+            };
+            if let Carried::Send(number) = carried {
+                if let Some(send) = self.sends.get_mut(number) {
+                    send.timeouts += 1;
+                    most = most.max(send.timeouts);
+                }
+            }
+        }
+        cx.counters.timeouts += 1;
+        // First, since what is lost is cut anew.
+        cx.modules.congestion.lost(now_ns, Loss::Timeout(most));
+        cx.modules.chunking.lost();
+        for global in expired {
+            self.lose(cx, global);
+        }
+        if most > cx.modules.reliability.max_timeouts() {
+            self.path_failed(cx, now_ns, cx.paths.primary());
+        }
+    }
+
+    /// A queue pair has failed. If it is the primary, a backup takes over.
+    pub(in crate::connection) fn path_failed(
+        &mut self,
+        cx: &mut Context,
+        now_ns: u64,
+        path: usize,
+    ) {
+        if cx.lost || path != cx.paths.primary() {
+            return;
+        }
+        match cx.paths.next_epoch() {
+            Some(epoch) => self.change_epoch(cx, now_ns, epoch),
+            None => cx.lost = true,
+        }
+    }
+
+    /// Goes over to another queue pair: what is not acknowledged goes there again (Flor §6).
+    pub(in crate::connection) fn change_epoch(
+        &mut self,
+        cx: &mut Context,
+        now_ns: u64,
+        epoch: u64,
+    ) {
+        cx.counters.switches += 1;
+        // First, since what is lost is cut anew.
+        cx.modules.congestion.lost(now_ns, Loss::Timeout(1));
+        cx.modules.chunking.lost();
+        let fenced = cx.paths.change(epoch);
+        for (path, step) in &fenced {
+            cx.actions.push_back(Action::Fence { path: *path });
+            if let Some(step) = step {
+                cx.step(*path, *step);
+            }
+        }
+        // What was said of a queue pair that is broken again holds no more.
+        let stale = |content: &Content| match content {
+            Content::Renewed { path, .. } | Content::Ready { path } => {
+                fenced.iter().any(|(number, _)| *number == *path as usize)
+            }
+            _ => false,
+        };
+        self.control.retain(|new| !stale(&new.content));
+        for send in self.sends.iter_mut() {
+            send.timeouts = 0;
+            if stale(&send.new.content) {
+                send.new.content = Content::Empty;
+            }
+        }
+        self.skip_settled();
+        for global in self.oldest_out..self.works.next() {
+            if self.is_out(global) {
+                self.lose(cx, global);
+            }
+        }
+        self.timer_ns = None;
+        // By it the peer hears of the change.
+        self.control.push_front(NewSend::control(Content::Empty));
+    }
+
+    /// The connection is lost: no message will be delivered.
+    pub(in crate::connection) fn give_up(&mut self, cx: &mut Context) {
+        let ids: Vec<u64> = self.messages.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(message) = self.messages.get_mut(id) {
+                message.failure.get_or_insert(Failure::ConnectionLost);
+            }
+            self.settle(cx, id);
+        }
+        self.timer_ns = None;
+    }
+}

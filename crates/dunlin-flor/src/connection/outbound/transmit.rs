@@ -1,0 +1,247 @@
+//! What goes out next: the connection's own, repetitions, messages that are sent, and last what is written (Flor §3.2).
+
+use super::{Carried, NewSend, Outbound, Send, State, Work, Write};
+use crate::connection::action::{MessageId, Piece, Verb, WorkRequest};
+use crate::connection::context::Context;
+use crate::number::{GlobalNumber, SendNumber, WriteNumber};
+use crate::wire::{Content, Header, SEND_HEADER_BYTES};
+
+/// RECEIVEs of the peer that messages leave to the connection's own.
+const CONTROL_RECEIVES: usize = 2;
+
+impl Outbound {
+    /// The next work request that may go out.
+    pub(in crate::connection) fn next(
+        &mut self,
+        cx: &mut Context,
+        now_ns: u64,
+    ) -> Option<WorkRequest> {
+        let path = cx.paths.primary();
+        if cx.lost || cx.paths.outstanding(path) >= cx.config.send_queue {
+            return None;
+        }
+        let receives = cx.config.peer_receives;
+        if self.out >= receives {
+            return None;
+        }
+        self.announce(cx);
+        let numbers = self.sends.span() < cx.config.number_window as usize;
+        if numbers {
+            if let Some(new) = self.control.pop_front() {
+                return Some(self.post_new(cx, now_ns, new));
+            }
+        }
+        let window = cx.modules.congestion.window_bytes();
+        let full = self.in_flight >= window && self.in_flight > 0;
+        let full = full || self.out + CONTROL_RECEIVES >= receives;
+        if full || cx.modules.congestion.not_before_ns() > now_ns {
+            return None;
+        }
+        while let Some(number) = self.repeats.pop_front() {
+            if self.sends.get(number).is_some() {
+                cx.counters.repeated += 1;
+                return Some(self.post_send(cx, now_ns, number));
+            }
+        }
+        let available = window.saturating_sub(self.in_flight);
+        let chunk = cx.modules.chunking.chunk_bytes(available);
+        if numbers {
+            while let Some(new) = self.repairs.pop_front() {
+                if new.parent.is_none_or(|key| self.writes.contains_key(&key)) {
+                    cx.counters.repeated += 1;
+                    return Some(self.post_new(cx, now_ns, new));
+                }
+            }
+            if let Some(new) = self.next_fragment(chunk) {
+                return Some(self.post_new(cx, now_ns, new));
+            }
+        }
+        if cx.paths.is_confirmed() {
+            return self.next_write(cx, now_ns, chunk);
+        }
+        None
+    }
+
+    /// Whether something waits for the congestion control's rate.
+    pub(in crate::connection) fn has_more(&self) -> bool {
+        !self.repeats.is_empty()
+            || !self.repairs.is_empty()
+            || !self.small.is_empty()
+            || !self.granted.is_empty()
+    }
+
+    pub(super) fn next_fragment(&mut self, chunk: u32) -> Option<NewSend> {
+        let id = *self.small.front()?;
+        let next = self.next_sent;
+        let message = self.messages.get_mut(id)?;
+        if message.sent == 0 {
+            message.number = next;
+            self.next_sent = next.wrapping_add(1);
+        }
+        let offset = message.sent;
+        let bytes = chunk.min(message.bytes - offset);
+        message.sent += bytes;
+        message.open += 1;
+        message.all_sent = message.sent == message.bytes;
+        if message.all_sent {
+            self.small.pop_front();
+        }
+        Some(NewSend {
+            content: Content::Fragment {
+                message: message.number,
+                offset,
+                total: message.bytes,
+            },
+            piece: Some(Piece {
+                message: MessageId(id),
+                offset,
+                bytes,
+            }),
+            message: Some(id),
+            parent: None,
+        })
+    }
+
+    pub(super) fn next_write(
+        &mut self,
+        cx: &mut Context,
+        now_ns: u64,
+        chunk: u32,
+    ) -> Option<WorkRequest> {
+        let id = *self.granted.front()?;
+        let message = self.messages.get_mut(id)?;
+        let offset = message.sent;
+        let bytes = chunk.min(message.bytes - offset);
+        message.sent += bytes;
+        message.open += 1;
+        message.all_sent = message.sent == message.bytes;
+        let remote = message.place?.plus(offset.into());
+        let mut number = WriteNumber {
+            hint: false,
+            message: message.number,
+            offset_units: offset / cx.modules.chunking.unit_bytes(),
+        };
+        if message.all_sent {
+            self.granted.pop_front();
+        }
+        let key = cx.config.layout.encode(number);
+        let piece = Piece {
+            message: MessageId(id),
+            offset,
+            bytes,
+        };
+        let (global, hint) = self.post(cx, now_ns, Carried::Write(key), Some(id), bytes.into());
+        self.writes.insert(
+            key,
+            Write {
+                piece,
+                global: global.0,
+                number,
+                remaining: 0,
+                repeated: false,
+            },
+        );
+        number.hint = hint;
+        Some(WorkRequest {
+            path: cx.paths.primary(),
+            global,
+            verb: Verb::Write {
+                piece,
+                remote,
+                immediate: cx.config.layout.encode(number),
+            },
+        })
+    }
+
+    pub(super) fn post_new(&mut self, cx: &mut Context, now_ns: u64, new: NewSend) -> WorkRequest {
+        let number = self.sends.push(Send {
+            new,
+            latest: 0,
+            timeouts: 0,
+        });
+        self.post_send(cx, now_ns, number)
+    }
+
+    /// Posts a send that has a number, for the first time or again.
+    pub(super) fn post_send(&mut self, cx: &mut Context, now_ns: u64, number: u64) -> WorkRequest {
+        let path = cx.paths.primary();
+        let (mut content, mut piece) = (Content::Empty, None);
+        if let Some(send) = self.sends.get_mut(number) {
+            // Its write was acknowledged meanwhile: only the number is still needed.
+            let parent = send.new.parent;
+            if parent.is_some_and(|key| !self.writes.contains_key(&key)) {
+                send.new = NewSend::control(Content::Empty);
+            }
+            (content, piece) = (send.new.content, send.new.piece);
+        }
+        let payload_bytes = piece.map_or(0, |piece| piece.bytes);
+        let bytes = SEND_HEADER_BYTES as u64 + u64::from(payload_bytes);
+        let message = piece.map(|piece| piece.message.0);
+        let (global, hint) = self.post(cx, now_ns, Carried::Send(number), message, bytes);
+        if let Some(send) = self.sends.get_mut(number) {
+            send.latest = global.0;
+        }
+        let header = Header {
+            hint,
+            epoch: cx.paths.epoch() as u16,
+            number: SendNumber(number as u32),
+            global,
+            content,
+            payload_bytes,
+        };
+        WorkRequest {
+            path,
+            global,
+            verb: Verb::Send {
+                front: header.encode(cx.config.layout),
+                piece,
+            },
+        }
+    }
+
+    /// Enters a work request, and says whether it is the last one that the window lets out.
+    pub(super) fn post(
+        &mut self,
+        cx: &mut Context,
+        now_ns: u64,
+        carried: Carried,
+        message: Option<u64>,
+        bytes: u64,
+    ) -> (GlobalNumber, bool) {
+        let path = cx.paths.primary();
+        if let Some(message) = message.and_then(|id| self.messages.get_mut(id)) {
+            message.posted += 1;
+        }
+        let global = self.works.push(Work {
+            carried,
+            message,
+            epoch: cx.paths.epoch(),
+            path,
+            bytes,
+            posted_ns: now_ns,
+            completed_ns: None,
+            completed: false,
+            state: State::Out,
+        });
+        cx.paths.posted(path);
+        self.in_flight += bytes;
+        self.out += 1;
+        cx.modules.congestion.sent(now_ns, bytes);
+        let timeouts = self.timeouts(carried);
+        if let Some(timeout_ns) = cx.modules.reliability.timeout_ns(timeouts) {
+            let deadline_ns = now_ns.saturating_add(timeout_ns);
+            let timer_ns = self.timer_ns.unwrap_or(u64::MAX);
+            self.timer_ns = Some(timer_ns.min(deadline_ns));
+        }
+        let hint = self.in_flight >= cx.modules.congestion.window_bytes();
+        (GlobalNumber(global), hint)
+    }
+
+    pub(super) fn timeouts(&self, carried: Carried) -> u32 {
+        match carried {
+            Carried::Send(number) => self.sends.get(number).map_or(0, |send| send.timeouts),
+            // After the first one it is repeated by sends.
+            Carried::Write(_) => 0,
+        }
+    }
+}

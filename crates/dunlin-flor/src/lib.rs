@@ -1,0 +1,22 @@
+//! Flor (Li et al., OSDI '23): the data path stays the NIC's, the control path is software above its queue pairs.
+//!
+//! A *logical connection* is made of a primary queue pair, backups and a queue pair for acknowledgements. Messages are
+//! cut into chunks ([`chunking`]), each of which is one work request with a number ([`number`]); the peer acknowledges
+//! the numbers ([`ack`]), and what is not acknowledged is sent again ([`reliability`]). Round trips ([`round_trip`])
+//! steer the size of the chunks, the timeouts and the window ([`congestion`]).
+//!
+//! All but [`logical`] is state machines over values: events and times go in, actions and deadlines come out. Nothing has
+//! a clock or a thread; [`logical`] drives them over the queue pairs of a device. Times are nanoseconds of any clock that does not go back. `docs/flor.md` lists what
+//! the paper has, where it is here, and what is not met.
+#![forbid(unsafe_code)]
+
+pub mod ack;
+pub mod chunking;
+pub mod congestion;
+pub mod connection;
+pub mod logical;
+pub mod number;
+pub mod receiver;
+pub mod reliability;
+pub mod round_trip;
+pub mod wire;

@@ -1,0 +1,94 @@
+//! What a logical connection is made of, and what it tells.
+
+use dunlin_verbs::{CompletionQueueError, Device, EndpointAddress, PostError, VerbsError};
+
+use super::memory::Landing;
+use crate::chunking::ParameterError;
+use crate::connection::{Config, ConfigError, Deployment, Failure, MessageId, Network};
+
+/// How a logical connection is made.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// Which modules, and the service of the queue pairs.
+    pub deployment: Deployment,
+    /// What they have to know.
+    pub network: Network,
+    /// Limits.
+    pub connection: Config,
+    /// Receive buffers of each queue pair, of 32 KB and a header each. The peer has to have it as
+    /// [`Config::peer_receives`].
+    pub receives: usize,
+    /// Bytes of memory for written messages at most; more is refused.
+    pub max_landing_bytes: usize,
+}
+
+impl LinkConfig {
+    /// For a deployment, with 64 receive buffers, as many work requests under way, and 64 MiB for written messages.
+    pub fn new(deployment: Deployment) -> Self {
+        let receives = 64;
+        Self {
+            deployment,
+            network: Network::DEFAULT,
+            connection: Config {
+                send_queue: receives,
+                peer_receives: receives,
+                ..Config::DEFAULT
+            },
+            receives,
+            max_landing_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Where a logical connection can be reached: what both sides exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkAddress {
+    /// The queue pairs for data, the primary first.
+    pub paths: Vec<EndpointAddress>,
+    /// The queue pair for acknowledgements.
+    pub acks: EndpointAddress,
+}
+
+/// Why a logical connection cannot be made or goes no further.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The device refused.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// A work request was refused.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// A completion queue has lost something.
+    #[error(transparent)]
+    Completions(#[from] CompletionQueueError),
+    /// A limit is out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A parameter is out of range.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// The sides have different numbers of queue pairs.
+    #[error(
+        "the peer has {theirs} queue pairs, this side {ours}: both need the same configuration"
+    )]
+    Paths {
+        /// The peer's.
+        theirs: usize,
+        /// Ours.
+        ours: usize,
+    },
+}
+
+/// What a logical connection tells.
+#[derive(Debug)]
+pub enum LinkEvent<D: Device> {
+    /// A message that was sent has come.
+    Message(Vec<u8>),
+    /// A message that was written has come, and is in place. Give the memory back by [`release`](super::LogicalConnection::release).
+    Landed(Landing<D::Region>),
+    /// A message of ours is done with: its bytes may change.
+    Finished(MessageId, Result<(), Failure>),
+    /// No queue pair is left.
+    Lost,
+}

@@ -1,0 +1,171 @@
+//! Memory of a logical connection: of messages that are submitted, headers that go in front, and messages that are written
+//! to us.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dunlin_verbs::{Access, Device, Region, RemoteAddress, VerbsError};
+
+use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
+
+const FRONT_BYTES: usize = SEND_HEADER_BYTES + MAX_BODY_BYTES;
+/// Memory for written messages comes in powers of two, from this size on, so that it is found again.
+const LEAST_LANDING_BYTES: usize = 64 << 10;
+
+/// The bytes of a message that is submitted.
+#[derive(Clone, Debug)]
+pub struct Source<R: Region> {
+    /// The registered memory that they are in.
+    pub region: R,
+    /// Where they begin.
+    pub offset: usize,
+    /// How many there are.
+    pub bytes: u32,
+}
+
+/// Memory that a message of the peer was written into. The peer can still write there, if it does not keep to the
+/// protocol: what is read is to be read once and then checked.
+#[derive(Debug)]
+pub struct Landing<R: Region> {
+    region: R,
+    bytes: usize,
+}
+
+impl<R: Region> Landing<R> {
+    /// Bytes of the message.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the message has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The memory; the message begins at its first byte.
+    pub fn region(&self) -> &R {
+        &self.region
+    }
+
+    /// The message.
+    pub fn copy(&self) -> Vec<u8> {
+        let mut copy = vec![0; self.bytes];
+        self.region.memory().read(0, &mut copy);
+        copy
+    }
+
+    pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
+        self.region.memory().write(offset, bytes);
+    }
+
+    pub(super) fn remote(&self) -> RemoteAddress {
+        self.region.remote()
+    }
+}
+
+/// Memory for written messages: what was given back is used again.
+#[derive(Debug)]
+pub(super) struct Landings<D: Device> {
+    free: BTreeMap<usize, Vec<D::Region>>,
+    resting: VecDeque<(u64, D::Region)>,
+    allocated: usize,
+    limit: usize,
+}
+
+impl<D: Device> Landings<D> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            free: BTreeMap::new(),
+            resting: VecDeque::new(),
+            allocated: 0,
+            limit,
+        }
+    }
+
+    /// Memory for a message, unless the limit is reached or the device has none.
+    pub(super) fn take(
+        &mut self,
+        device: &D,
+        domain: &D::ProtectionDomain,
+        bytes: u32,
+    ) -> Option<Landing<D::Region>> {
+        let bytes = bytes as usize;
+        let size = bytes.next_power_of_two().max(LEAST_LANDING_BYTES);
+        let region = match self.free.get_mut(&size).and_then(Vec::pop) {
+            Some(region) => region,
+            None if self.allocated + size > self.limit => return None,
+            None => {
+                let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+                let region = device.allocate_region(domain, size, access).ok()?;
+                self.allocated += size;
+                region
+            }
+        };
+        Some(Landing { region, bytes })
+    }
+
+    pub(super) fn release(&mut self, landing: Landing<D::Region>) {
+        self.give_back(landing.region);
+    }
+
+    fn give_back(&mut self, region: D::Region) {
+        let size = region.memory().len();
+        self.free.entry(size).or_default().push(region);
+    }
+
+    /// A WRITE may still come: nobody uses it before.
+    pub(super) fn rest(&mut self, landing: Landing<D::Region>, until_ns: u64) {
+        self.resting.push_back((until_ns, landing.region));
+    }
+
+    pub(super) fn rested(&mut self, now_ns: u64) {
+        while self
+            .resting
+            .front()
+            .is_some_and(|(until, _)| *until <= now_ns)
+        {
+            if let Some((_, region)) = self.resting.pop_front() {
+                self.give_back(region);
+            }
+        }
+    }
+}
+
+/// Memory for what goes in front of a message's bytes.
+#[derive(Debug)]
+pub(super) struct Fronts<R: Region> {
+    region: R,
+    free: Vec<usize>,
+}
+
+impl<R: Region> Fronts<R> {
+    pub(super) fn new<D: Device<Region = R>>(
+        device: &D,
+        domain: &D::ProtectionDomain,
+        slots: usize,
+    ) -> Result<Self, VerbsError> {
+        let bytes = slots * FRONT_BYTES;
+        Ok(Self {
+            region: device.allocate_region(domain, bytes, Access::LOCAL_WRITE)?,
+            free: (0..slots).collect(),
+        })
+    }
+
+    /// There are as many slots as work requests may be outstanding.
+    pub(super) fn take(&mut self, front: &[u8]) -> usize {
+        let slot = self.free.pop().expect("a slot for each work request");
+        self.region.memory().write(slot * FRONT_BYTES, front);
+        slot
+    }
+
+    pub(super) fn give_back(&mut self, slot: usize) {
+        self.free.push(slot);
+    }
+
+    pub(super) fn region(&self) -> &R {
+        &self.region
+    }
+
+    pub(super) fn offset(slot: usize) -> usize {
+        slot * FRONT_BYTES
+    }
+}

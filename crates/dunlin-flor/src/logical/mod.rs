@@ -1,0 +1,450 @@
+//! The logical connection over a device: what drives a [`Connection`] with queue pairs, memory and completions.
+//!
+//! Data go over a primary queue pair and its backups, UC or RC, which share one completion queue for sends and one for
+//! receives. Acknowledgements of UC have a UD queue pair and a completion queue of their own, polled first (Flor §4.1).
+//! One owner polls; nothing here waits, reads a clock or starts a thread. The traits of verbs know no service levels, so
+//! the priority of the acknowledgements is the order of polling alone.
+
+mod acks;
+mod config;
+mod memory;
+mod paths;
+
+use std::collections::{HashMap, VecDeque};
+
+use dunlin_verbs::{Completion, CompletionOpcode, CompletionQueue, Device};
+
+pub use config::{LinkAddress, LinkConfig, LinkError, LinkEvent};
+pub use memory::{Landing, Source};
+
+use crate::connection::{
+    Action, Connection, Delivery, Incoming, MessageId, Modules, Received, SubmitError, Verb,
+    WorkRequest,
+};
+use crate::number::GlobalNumber;
+use crate::round_trip::{ClockSource, ClockSync};
+use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
+use acks::AckEnd;
+use memory::{Fronts, Landings};
+use paths::PathEnd;
+
+/// Completions that are taken at once.
+const BATCH: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub struct LogicalConnection<D: Device> {
+    device: D,
+    domain: D::ProtectionDomain,
+    config: LinkConfig,
+    connection: Connection,
+    sends: D::CompletionQueue,
+    receives: D::CompletionQueue,
+    paths: Vec<PathEnd<D>>,
+    acks: AckEnd<D>,
+    fronts: Fronts<D::Region>,
+    /// Slots of fronts, and the source, of work requests that have not completed.
+    posted: HashMap<u64, usize>,
+    sources: HashMap<u64, Source<D::Region>>,
+    landings: Landings<D>,
+    landed: HashMap<u32, Landing<D::Region>>,
+    assembled: HashMap<u32, Vec<u8>>,
+    /// Paths by their numbers on the device.
+    numbers: HashMap<u32, usize>,
+    events: VecDeque<LinkEvent<D>>,
+    /// Work requests that the device did not take: as good as failed.
+    refused: VecDeque<u64>,
+    clock: ClockSync,
+    connected: bool,
+}
+
+impl<D: Device> LogicalConnection<D> {
+    /// One that is not connected yet.
+    ///
+    /// # Errors
+    /// When the device or the configuration does not allow it.
+    pub fn new(device: D, config: LinkConfig) -> Result<Self, LinkError> {
+        let modules = config.deployment.modules(&config.network)?;
+        Self::with_modules(device, config, modules)
+    }
+
+    /// The same with modules of the caller's. They have to fit the service of the queue pairs: on UC somebody has to
+    /// repeat what is lost.
+    ///
+    /// # Errors
+    /// When the device or the configuration does not allow it.
+    pub fn with_modules(
+        device: D,
+        config: LinkConfig,
+        modules: Modules,
+    ) -> Result<Self, LinkError> {
+        let connection = Connection::new(config.connection, modules)?;
+        let domain = device.create_protection_domain()?;
+        let count = config.connection.paths;
+        let entries = count * config.connection.send_queue;
+        let sends = device.create_completion_queue(entries.max(1), None)?;
+        let receives = device.create_completion_queue((count * config.receives).max(1), None)?;
+        let mut paths = Vec::with_capacity(count);
+        let mut numbers = HashMap::new();
+        for path in 0..count {
+            let end = PathEnd::new(&device, &domain, &config, (&sends, &receives), path)?;
+            numbers.insert(end.number(), path);
+            paths.push(end);
+        }
+        Ok(Self {
+            acks: AckEnd::new(&device, &domain)?,
+            fronts: Fronts::new(&device, &domain, entries)?,
+            landings: Landings::new(config.max_landing_bytes),
+            posted: HashMap::new(),
+            sources: HashMap::new(),
+            landed: HashMap::new(),
+            assembled: HashMap::new(),
+            events: VecDeque::new(),
+            refused: VecDeque::new(),
+            clock: ClockSync::new(),
+            connected: false,
+            device,
+            domain,
+            config,
+            connection,
+            sends,
+            receives,
+            paths,
+            numbers,
+        })
+    }
+
+    /// What the peer needs to reach it.
+    pub fn address(&self) -> LinkAddress {
+        LinkAddress {
+            paths: self.paths.iter().map(PathEnd::address).collect(),
+            acks: self.acks.address(),
+        }
+    }
+
+    /// Memory to put messages into that are to be submitted.
+    ///
+    /// # Errors
+    /// As the device.
+    pub fn allocate(&self, bytes: usize) -> Result<D::Region, LinkError> {
+        let access = dunlin_verbs::Access::LOCAL_WRITE;
+        Ok(self.device.allocate_region(&self.domain, bytes, access)?)
+    }
+
+    /// Connects it with the peer at this address.
+    ///
+    /// # Errors
+    /// When the address is none, or the peer is made differently.
+    pub fn connect(&mut self, peer: &LinkAddress) -> Result<(), LinkError> {
+        let (theirs, ours) = (peer.paths.len(), self.paths.len());
+        if theirs != ours {
+            return Err(LinkError::Paths { theirs, ours });
+        }
+        for (path, address) in self.paths.iter_mut().zip(&peer.paths) {
+            path.connect(address)?;
+        }
+        self.acks.connect(&self.device, &self.domain, &peer.acks)?;
+        // Each side's first queue pair is the name of the connection.
+        let own = self.paths[0].number();
+        self.connection.name(own, peer.paths[0].queue_pair);
+        self.connected = true;
+        Ok(())
+    }
+
+    /// Takes a message. Its bytes must not change before it is finished; the region is held until then.
+    ///
+    /// # Errors
+    /// When it is too long or there are too many.
+    pub fn submit(
+        &mut self,
+        now_ns: u64,
+        source: Source<D::Region>,
+    ) -> Result<MessageId, SubmitError> {
+        let id = self.connection.submit(now_ns, source.bytes)?;
+        self.sources.insert(id.0, source);
+        Ok(id)
+    }
+
+    /// Gives memory back that a message came in.
+    pub fn release(&mut self, landing: Landing<D::Region>) {
+        self.landings.release(landing);
+    }
+
+    /// Does what can be done now, and says what has happened. `None`: nothing more for the time being.
+    ///
+    /// # Errors
+    /// When the device fails in a way that no backup helps against.
+    pub fn poll(&mut self, now_ns: u64) -> Result<Option<LinkEvent<D>>, LinkError> {
+        if !self.connected {
+            return Ok(None);
+        }
+        if self.events.is_empty() {
+            self.landings.rested(now_ns);
+            self.poll_acks(now_ns)?;
+            self.poll_sends(now_ns)?;
+            self.poll_receives(now_ns)?;
+            self.renew()?;
+            self.act(now_ns)?;
+        }
+        Ok(self.events.pop_front())
+    }
+
+    /// When to poll if nothing happens before.
+    pub fn next_deadline(&self, now_ns: u64) -> Option<u64> {
+        self.connection.next_deadline(now_ns)
+    }
+
+    /// The state machine, to look at.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Whose clock round trips are measured by.
+    pub fn clock_source(&self) -> ClockSource {
+        if self.device.attributes().timestamps {
+            ClockSource::Hardware
+        } else {
+            ClockSource::Software
+        }
+    }
+
+    /// Moves a queue pair to Error, as a failure of the device would.
+    pub fn fail_path(&mut self, path: usize) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.fence();
+        }
+    }
+
+    /// When something has happened, by the clock of `now_ns`. Devices cannot be asked for their time, so a completion
+    /// that carries a timestamp is also taken as a reading of the NIC's clock, late by as long as it lay in the queue.
+    fn time(&mut self, now_ns: u64, completion: &Completion) -> u64 {
+        if let Some(hardware_ns) = completion.timestamp_ns {
+            if self.clock.is_due(now_ns) {
+                self.clock.read(now_ns, hardware_ns);
+            }
+        }
+        self.clock.arrival(completion.timestamp_ns, now_ns).0
+    }
+
+    fn poll_acks(&mut self, now_ns: u64) -> Result<(), LinkError> {
+        let mut some = [Completion::EMPTY; BATCH];
+        let count = self.acks.poll(&mut some)?;
+        for completion in &some[..count] {
+            let at_ns = self.time(now_ns, completion);
+            if let Some((bytes, length)) = self.acks.take(completion)? {
+                // A datagram may come from anybody: what is no acknowledgement is counted and dropped.
+                let told = self
+                    .connection
+                    .received_ack(now_ns, &bytes[..length], at_ns);
+                told.ok();
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_sends(&mut self, now_ns: u64) -> Result<(), LinkError> {
+        let mut some = [Completion::EMPTY; BATCH];
+        let count = self.sends.poll(&mut some)?;
+        for completion in &some[..count] {
+            let at_ns = self.time(now_ns, completion);
+            let at_ns = completion.is_success().then_some(at_ns);
+            self.completed(now_ns, completion.id, at_ns);
+        }
+        while let Some(global) = self.refused.pop_front() {
+            self.completed(now_ns, global, None);
+        }
+        Ok(())
+    }
+
+    fn completed(&mut self, now_ns: u64, global: u64, at_ns: Option<u64>) {
+        if let Some(slot) = self.posted.remove(&global) {
+            self.fronts.give_back(slot);
+        }
+        self.connection
+            .completed(now_ns, GlobalNumber(global), at_ns);
+    }
+
+    fn poll_receives(&mut self, now_ns: u64) -> Result<(), LinkError> {
+        let mut some = [Completion::EMPTY; BATCH];
+        let count = self.receives.poll(&mut some)?;
+        for completion in &some[..count] {
+            let (path, slot) = paths::receive_of(completion.id);
+            if !completion.is_success() {
+                self.paths[path].flushed(slot);
+                // Of a queue pair that was renewed meanwhile nothing is left to be said.
+                if self.numbers.get(&completion.queue_pair) == Some(&path) {
+                    self.connection.path_failed(now_ns, path);
+                }
+                continue;
+            }
+            let received = Received {
+                path,
+                receive: completion.id,
+                arrived_ns: self.time(now_ns, completion),
+                marked: false,
+            };
+            self.paths[path].taken();
+            if completion.opcode == CompletionOpcode::ReceiveWriteWithImmediate {
+                let immediate = completion.immediate.unwrap_or(0);
+                self.connection
+                    .received_write(now_ns, received, immediate, completion.bytes);
+            } else {
+                let mut front = [0; SEND_HEADER_BYTES + MAX_BODY_BYTES];
+                let length = completion.bytes.min(front.len());
+                self.paths[path].read(slot, 0, &mut front[..length]);
+                // What is none of ours is counted; its buffer comes back as an action.
+                let front = &front[..length];
+                let told = self
+                    .connection
+                    .received_send(now_ns, received, front, completion.bytes);
+                told.ok();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes queue pairs anew of which the device has given everything back.
+    fn renew(&mut self) -> Result<(), LinkError> {
+        for path in 0..self.paths.len() {
+            if !self.paths[path].can_renew() {
+                continue;
+            }
+            self.numbers.remove(&self.paths[path].number());
+            let ends = (&self.sends, &self.receives);
+            self.paths[path].renew(&self.device, &self.domain, &self.config, ends)?;
+            self.numbers.insert(self.paths[path].number(), path);
+            self.connection.renewed(path, self.paths[path].address());
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, now_ns: u64) -> Result<(), LinkError> {
+        while let Some(action) = self.connection.poll(now_ns) {
+            match action {
+                Action::Post(work) => self.post(&work)?,
+                Action::Acknowledge(ack) => self.acks.send(&ack)?,
+                Action::Place {
+                    receive,
+                    message,
+                    offset,
+                    bytes,
+                    total,
+                } => self.place(receive, message, (offset, bytes, total)),
+                Action::Recycle(receive) => self.recycle(receive)?,
+                Action::Provide { message, bytes } => self.provide(message, bytes),
+                Action::Deliver(delivery) => self.deliver(now_ns, delivery)?,
+                Action::Discard(Incoming::Assembled(message)) => {
+                    self.assembled.remove(&message);
+                }
+                Action::Discard(Incoming::Written(message)) => {
+                    if let Some(landing) = self.landed.remove(&message) {
+                        self.landings.release(landing);
+                    }
+                }
+                Action::Finished(id, outcome) => {
+                    self.sources.remove(&id.0);
+                    self.events.push_back(LinkEvent::Finished(id, outcome));
+                }
+                Action::Fence { path } => self.paths[path].fence(),
+                Action::Renew { path } => self.paths[path].ask_to_renew(),
+                Action::Connect { path, address } => {
+                    self.paths[path].connect(&address)?;
+                    self.connection.connected(path);
+                }
+                Action::Lost => self.events.push_back(LinkEvent::Lost),
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, work: &WorkRequest) -> Result<(), LinkError> {
+        let global = work.global.0;
+        let (piece, front) = match &work.verb {
+            Verb::Send { front, piece } => (*piece, Some(front)),
+            Verb::Write { piece, .. } => (Some(*piece), None),
+        };
+        let slot = front.map(|front| self.fronts.take(front.bytes()));
+        let source = piece.and_then(|piece| Some((piece, self.sources.get(&piece.message.0)?)));
+        let taken = self.paths[work.path].post(work, source, slot.map(|slot| (&self.fronts, slot)));
+        if let Some(slot) = slot {
+            self.posted.insert(global, slot);
+        }
+        if taken.is_err() {
+            // A queue pair in error takes nothing on some devices: told as a failed completion.
+            self.refused.push_back(global);
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, receive: u64, message: Incoming, (offset, bytes, total): (u32, u32, u32)) {
+        let (path, slot) = paths::receive_of(receive);
+        let (offset, bytes) = (offset as usize, bytes as usize);
+        match message {
+            Incoming::Assembled(message) => {
+                let whole = self.assembled.entry(message);
+                let whole = whole.or_insert_with(|| vec![0; total as usize]);
+                let target = &mut whole[offset..offset + bytes];
+                self.paths[path].read(slot, SEND_HEADER_BYTES, target);
+            }
+            Incoming::Written(message) => {
+                if let Some(landing) = self.landed.get(&message) {
+                    let mut copy = vec![0; bytes];
+                    self.paths[path].read(slot, SEND_HEADER_BYTES, &mut copy);
+                    landing.write(offset, &copy);
+                }
+            }
+        }
+    }
+
+    fn recycle(&mut self, receive: u64) -> Result<(), LinkError> {
+        let (path, slot) = paths::receive_of(receive);
+        self.paths[path].returned(slot);
+        Ok(self.paths[path].post_receives()?)
+    }
+
+    fn provide(&mut self, message: u32, bytes: u32) {
+        // Memory that cannot be had is refused, whatever the reason.
+        match self.landings.take(&self.device, &self.domain, bytes) {
+            Some(landing) => {
+                self.connection.provide(message, landing.remote());
+                self.landed.insert(message, landing);
+            }
+            None => self.connection.refuse(message),
+        }
+    }
+
+    fn deliver(&mut self, now_ns: u64, delivery: Delivery) -> Result<(), LinkError> {
+        let event = match delivery {
+            Delivery::Whole { receive, bytes } => {
+                let (path, slot) = paths::receive_of(receive);
+                let mut message = vec![0; bytes as usize];
+                self.paths[path].read(slot, SEND_HEADER_BYTES, &mut message);
+                self.recycle(receive)?;
+                LinkEvent::Message(message)
+            }
+            Delivery::Pieces {
+                message: Incoming::Assembled(message),
+                ..
+            } => LinkEvent::Message(self.assembled.remove(&message).unwrap_or_default()),
+            Delivery::Pieces {
+                message: Incoming::Written(message),
+                quarantine_ns,
+                ..
+            } => {
+                let Some(landing) = self.landed.remove(&message) else {
+                    return Ok(());
+                };
+                match quarantine_ns {
+                    None => LinkEvent::Landed(landing),
+                    Some(rest_ns) => {
+                        let copy = landing.copy();
+                        self.landings.rest(landing, now_ns.saturating_add(rest_ns));
+                        LinkEvent::Message(copy)
+                    }
+                }
+            }
+        };
+        self.events.push_back(event);
+        Ok(())
+    }
+}

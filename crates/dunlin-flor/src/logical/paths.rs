@@ -1,0 +1,218 @@
+//! One queue pair for data, and its receive buffers.
+
+use dunlin_verbs::{
+    Access, ConnectAttributes, Device, EndpointAddress, Operation, Payload, PostError, QueuePair,
+    QueuePairConfig, ReceiveQueue, ReceiveRequest, Region, Segment, SendFlags, SendRequest,
+    VerbsError,
+};
+
+use super::memory::{Fronts, Source};
+use super::LinkConfig;
+use crate::connection::{Piece, Verb, WorkRequest};
+use crate::reliability::Hardware;
+use crate::wire::{MAX_SEND_BYTES, SEND_HEADER_BYTES};
+
+const RECEIVE_BYTES: usize = SEND_HEADER_BYTES + MAX_SEND_BYTES as usize;
+/// Time without an answer before RC's NIC repeats: with two retries (Flor §6) a queue pair that is dead is left after
+/// about 50 ms; a peer's thread may be off its core for as long as software devices need.
+const RC_TIMEOUT_NS: u64 = 17_000_000;
+
+/// Path and slot of a receive buffer, by the id of its RECEIVE.
+pub(super) fn receive_of(id: u64) -> (usize, usize) {
+    ((id >> 32) as usize, id as u32 as usize)
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct PathEnd<D: Device> {
+    path: usize,
+    queue_pair: D::QueuePair,
+    buffers: D::Region,
+    /// Slots that are not posted and that nobody reads.
+    free: Vec<usize>,
+    /// RECEIVEs that the device has.
+    posted: usize,
+    fenced: bool,
+    renewing: bool,
+}
+
+impl<D: Device> PathEnd<D> {
+    pub(super) fn new(
+        device: &D,
+        domain: &D::ProtectionDomain,
+        config: &LinkConfig,
+        ends: (&D::CompletionQueue, &D::CompletionQueue),
+        path: usize,
+    ) -> Result<Self, VerbsError> {
+        let bytes = config.receives * RECEIVE_BYTES;
+        let mut end = Self {
+            path,
+            queue_pair: queue_pair(device, domain, config, ends)?,
+            buffers: device.allocate_region(domain, bytes, Access::LOCAL_WRITE)?,
+            free: (0..config.receives).collect(),
+            posted: 0,
+            fenced: false,
+            renewing: false,
+        };
+        end.init()?;
+        Ok(end)
+    }
+
+    fn init(&mut self) -> Result<(), VerbsError> {
+        self.queue_pair
+            .to_init(Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        self.post_receives().map_err(|error| VerbsError::Invalid {
+            argument: "receives",
+            why: error.to_string(),
+        })
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.queue_pair.number()
+    }
+
+    pub(super) fn address(&self) -> EndpointAddress {
+        self.queue_pair.address()
+    }
+
+    pub(super) fn connect(&mut self, peer: &EndpointAddress) -> Result<(), VerbsError> {
+        let attributes = ConnectAttributes {
+            timeout_ns: RC_TIMEOUT_NS,
+            retry_count: Hardware::RETRIES,
+            ..ConnectAttributes::default()
+        };
+        self.queue_pair
+            .to_ready_to_receive(Some(peer), attributes)?;
+        self.queue_pair.to_ready_to_send()
+    }
+
+    pub(super) fn fence(&mut self) {
+        self.fenced = true;
+        self.queue_pair.to_error();
+    }
+
+    pub(super) fn ask_to_renew(&mut self) {
+        self.renewing = true;
+    }
+
+    /// Its RECEIVEs have all come back: what arrived before the fence was seen.
+    pub(super) fn can_renew(&self) -> bool {
+        self.renewing && self.posted == 0
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        device: &D,
+        domain: &D::ProtectionDomain,
+        config: &LinkConfig,
+        ends: (&D::CompletionQueue, &D::CompletionQueue),
+    ) -> Result<(), VerbsError> {
+        self.queue_pair = queue_pair(device, domain, config, ends)?;
+        self.fenced = false;
+        self.renewing = false;
+        self.init()
+    }
+
+    /// A RECEIVE has completed; its buffer is being read.
+    pub(super) fn taken(&mut self) {
+        self.posted = self.posted.saturating_sub(1);
+    }
+
+    /// A buffer is free: nobody reads it any more, or its RECEIVE was flushed.
+    pub(super) fn returned(&mut self, slot: usize) {
+        self.free.push(slot);
+    }
+
+    /// A RECEIVE was flushed.
+    pub(super) fn flushed(&mut self, slot: usize) {
+        self.taken();
+        self.returned(slot);
+    }
+
+    pub(super) fn read(&self, slot: usize, offset: usize, target: &mut [u8]) {
+        let memory = self.buffers.memory();
+        memory.read(slot * RECEIVE_BYTES + offset, target);
+    }
+
+    pub(super) fn post_receives(&mut self) -> Result<(), PostError> {
+        if self.fenced {
+            return Ok(());
+        }
+        while let Some(slot) = self.free.pop() {
+            let segment = Segment {
+                region: &self.buffers,
+                offset: slot * RECEIVE_BYTES,
+                length: RECEIVE_BYTES,
+            };
+            let request = ReceiveRequest {
+                id: (self.path as u64) << 32 | slot as u64,
+                segments: &[segment],
+            };
+            self.queue_pair.post_receive(&[request])?;
+            self.posted += 1;
+        }
+        Ok(())
+    }
+
+    /// Posts a work request whose bytes are in `front`'s slot and the source.
+    pub(super) fn post(
+        &mut self,
+        work: &WorkRequest,
+        source: Option<(Piece, &Source<D::Region>)>,
+        front: Option<(&Fronts<D::Region>, usize)>,
+    ) -> Result<(), PostError> {
+        let mut segments = Vec::with_capacity(2);
+        let operation = match &work.verb {
+            Verb::Send { front: bytes, .. } => {
+                if let Some((fronts, slot)) = front {
+                    segments.push(Segment {
+                        region: fronts.region(),
+                        offset: Fronts::<D::Region>::offset(slot),
+                        length: bytes.bytes().len(),
+                    });
+                }
+                Operation::Send { immediate: None }
+            }
+            Verb::Write {
+                remote, immediate, ..
+            } => Operation::Write {
+                remote: *remote,
+                immediate: Some(*immediate),
+            },
+        };
+        if let Some((piece, source)) = source.filter(|(piece, _)| piece.bytes > 0) {
+            segments.push(Segment {
+                region: &source.region,
+                offset: source.offset + piece.offset as usize,
+                length: piece.bytes as usize,
+            });
+        }
+        self.queue_pair.post_send(&[SendRequest::new(
+            work.global.0,
+            operation,
+            Payload::Segments(&segments),
+            SendFlags::SIGNALED,
+        )])
+    }
+}
+
+fn queue_pair<D: Device>(
+    device: &D,
+    domain: &D::ProtectionDomain,
+    config: &LinkConfig,
+    (sends, receives): (&D::CompletionQueue, &D::CompletionQueue),
+) -> Result<D::QueuePair, VerbsError> {
+    device.create_queue_pair(
+        domain,
+        &QueuePairConfig {
+            transport: config.deployment.transport(),
+            send_completions: sends,
+            receive_completions: receives,
+            send_requests: config.connection.send_queue,
+            receive_queue: ReceiveQueue::Own(config.receives),
+            // A header and the piece behind it.
+            segments: 2,
+            inline_bytes: 0,
+        },
+    )
+}

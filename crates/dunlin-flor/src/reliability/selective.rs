@@ -1,0 +1,134 @@
+//! Selective retransmission in software, over UC (Flor §5): what is named is the rule of the timeout, which the paper
+//! leaves free.
+//!
+//! `timeout = max(least, smoothed + 4 * variation + ack_delay) * 2^timeouts`, RFC 6298 with what the receiver's timer may
+//! add. Smoothed is the whole wait for an acknowledgement, with the time that the receiver kept it back. Before a round trip was measured the timeout is `first`.
+
+use super::Reliability;
+
+/// The timeout is doubled so often at most: a round trip of 1 ms then waits a minute.
+const MAX_DOUBLINGS: u32 = 16;
+
+/// The parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelectiveParameters {
+    /// The timeout before a round trip was measured.
+    pub first_ns: u64,
+    /// The least timeout: a peer's thread may be off its core for so long.
+    pub least_ns: u64,
+    /// How long a receiver may keep an acknowledgement back: its timer.
+    pub ack_delay_ns: u64,
+    /// See [`Reliability::max_timeouts`].
+    pub max_timeouts: u32,
+    /// See [`Reliability::reordering`].
+    pub reordering: u64,
+}
+
+impl SelectiveParameters {
+    /// 4 ms before a round trip was measured and at least 4 ms after, by a sweep over `roce` (`docs/flor.md`): with 1 ms a
+    /// software device repeats in vain, with 10 ms short messages wait longer after a loss. 120 µs as the paper's timer of acknowledgements. The
+    /// first work request that overtakes another says that it is lost: the paper takes any gap for a loss, and UC drops
+    /// most of what is overtaken. Seven timeouts in a row are 127 times the first one.
+    pub const DEFAULT: Self = Self {
+        first_ns: 4_000_000,
+        least_ns: 4_000_000,
+        ack_delay_ns: 120_000,
+        max_timeouts: 7,
+        reordering: 1,
+    };
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Selective {
+    parameters: SelectiveParameters,
+    /// Smoothed round trip and its variation.
+    estimate: Option<(u64, u64)>,
+}
+
+impl Selective {
+    /// One that has measured nothing.
+    pub fn new(parameters: SelectiveParameters) -> Self {
+        Self {
+            parameters,
+            estimate: None,
+        }
+    }
+}
+
+impl Reliability for Selective {
+    fn completion_acknowledges(&self) -> bool {
+        false
+    }
+
+    fn measured(&mut self, waited_ns: u64) {
+        self.estimate = Some(match self.estimate {
+            None => (waited_ns, waited_ns / 2),
+            Some((smoothed, variation)) => {
+                let difference = smoothed.abs_diff(waited_ns);
+                (
+                    smoothed - smoothed / 8 + waited_ns / 8,
+                    variation - variation / 4 + difference / 4,
+                )
+            }
+        });
+    }
+
+    fn timeout_ns(&self, timeouts: u32) -> Option<u64> {
+        let SelectiveParameters {
+            first_ns,
+            least_ns,
+            ack_delay_ns,
+            ..
+        } = self.parameters;
+        let once_ns = self.estimate.map_or(first_ns, |(smoothed, variation)| {
+            let late_ns = variation.saturating_mul(4).saturating_add(ack_delay_ns);
+            smoothed.saturating_add(late_ns).max(least_ns)
+        });
+        Some(once_ns.saturating_mul(1 << timeouts.min(MAX_DOUBLINGS)))
+    }
+
+    fn max_timeouts(&self) -> u32 {
+        self.parameters.max_timeouts
+    }
+
+    fn reordering(&self) -> u64 {
+        self.parameters.reordering
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reliability::Hardware;
+
+    #[test]
+    fn the_timeout_follows_the_round_trip_and_doubles() {
+        let mut selective = Selective::new(SelectiveParameters::DEFAULT);
+        assert_eq!(selective.timeout_ns(0), Some(4_000_000));
+        assert_eq!(selective.timeout_ns(2), Some(16_000_000));
+        for _ in 0..100 {
+            selective.measured(50_000);
+        }
+        assert_eq!(selective.timeout_ns(0), Some(4_000_000));
+        assert_eq!(selective.timeout_ns(3), Some(32_000_000));
+        for _ in 0..200 {
+            selective.measured(30_000_000);
+        }
+        let timeout = selective.timeout_ns(0).unwrap();
+        assert!((30_120_000..30_140_000).contains(&timeout), "{timeout}");
+        selective.measured(90_000_000);
+        assert!(selective.timeout_ns(0).unwrap() > 90_000_000);
+        selective.measured(u64::MAX);
+        assert!(selective.timeout_ns(u32::MAX).is_some());
+    }
+
+    #[test]
+    fn on_rc_the_nic_looks_after_everything() {
+        let mut hardware = Hardware;
+        hardware.measured(1);
+        assert!(hardware.completion_acknowledges());
+        assert_eq!(hardware.timeout_ns(0), None);
+        assert!(!Selective::new(SelectiveParameters::DEFAULT).completion_acknowledges());
+    }
+}
