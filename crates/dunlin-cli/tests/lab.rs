@@ -183,13 +183,38 @@ fn the_hunt_replays_a_seed() {
 }
 
 #[test]
-fn freezing_what_is_frozen_changes_no_hash() {
-    let output = lab(&["freeze", "2026-01-01", "a test"]);
-    let manifest = include_str!("../../dunlin-lab/data/frozen.toml");
-    let hashes = |text: &str| {
-        let lines = text.lines().filter(|line| line.starts_with("sha256"));
-        lines.map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(hashes(&text(&output)), hashes(manifest));
-    assert!(hashes(manifest).len() >= 12);
+fn a_freeze_wants_the_calibrating_rows() {
+    let card = lab(&["score", "--quick", "--json", "rb2-nf"]);
+    let file = std::env::temp_dir().join(format!("dunlin-card-{}.json", std::process::id()));
+    std::fs::write(&file, &card.stdout).expect("a file");
+    let path = file.to_str().expect("a path in UTF-8");
+    let output = lab(&["freeze", "2026-01-01", "a test", "--score", path]);
+    std::fs::remove_file(&file).expect("the file goes");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("SR-004, a calibrating row, was not run"),
+        "{said}"
+    );
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn several_seeds_give_an_interval() {
+    let card = score(&["--seeds", "2", "rb2-nf"]);
+    let rows = card["rows"].as_array().expect("rows");
+    let row = rows
+        .iter()
+        .find(|row| row["id"] == "RB-030")
+        .expect("a row");
+    let seeds = &row["seeds"];
+    assert_eq!(seeds["count"].as_u64(), Some(2));
+    let (least, ours) = (seeds["least"].as_f64(), row["ours"].as_f64());
+    assert!(
+        least.is_some() && least <= ours && ours <= seeds["most"].as_f64(),
+        "{row}"
+    );
+    assert_eq!(row["first"]["verdict"], "within");
+    assert!(row["near"].is_boolean());
+    assert_eq!(card["first_run"]["within"].as_u64(), Some(33));
 }

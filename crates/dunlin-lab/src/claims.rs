@@ -3,10 +3,12 @@
 //!
 //! `data/claims.csv` holds facts with their place in the paper; a row's id names it everywhere else.
 
+use std::collections::BTreeMap;
+
 use crate::csv;
 
 /// What a row may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Use {
     /// Parameters may be fitted to it.
@@ -19,6 +21,12 @@ pub enum Use {
     Shape,
     /// No figure can be held against it.
     Qualitative,
+    /// It follows from arithmetic or from a constant that was set from it: nothing is tested by it.
+    Tautology,
+    /// Another row has the same datum, and is judged.
+    Duplicate,
+    /// No claim of a paper but a promise of ours.
+    Promise,
 }
 
 /// One claim.
@@ -36,6 +44,72 @@ pub struct Claim {
     pub tolerance: String,
     /// What it may be used for.
     pub used: Use,
+    /// What a reader of its verdict must know.
+    pub remark: String,
+    /// What its first run gave, and the commit that has it.
+    pub first: Option<First>,
+}
+
+/// The verdict of a claim's first run, before anybody could act on it. Recorded once.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct First {
+    /// Whether it was within.
+    pub verdict: FirstVerdict,
+    /// The commit whose code ran, or whose documents tell of that run.
+    pub commit: String,
+    /// What must be said of it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub remark: String,
+}
+
+/// How a first run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FirstVerdict {
+    /// Within the tolerance.
+    Within,
+    /// Not within it.
+    Miss,
+}
+
+const FIRST: &str = include_str!("../data/first.csv");
+const REMARKS: &str = include_str!("../data/remarks.csv");
+
+fn firsts() -> BTreeMap<String, First> {
+    let first = |line: &str| {
+        let row = csv::split(line);
+        let verdict = match row[1].as_str() {
+            "within" => FirstVerdict::Within,
+            "miss" => FirstVerdict::Miss,
+            other => panic!("{}: no verdict {other}", row[0]),
+        };
+        let (commit, remark) = (row[2].clone(), row[3].clone());
+        (
+            row[0].clone(),
+            First {
+                verdict,
+                commit,
+                remark,
+            },
+        )
+    };
+    FIRST.lines().skip(1).map(first).collect()
+}
+
+/// What the lab says of a row, apart from the evidence, which stays as it is: its class, where that differs, and a
+/// remark.
+fn remarks() -> BTreeMap<String, (Option<Use>, String)> {
+    let remark = |line: &str| {
+        let row = csv::split(line);
+        let used = match row[1].as_str() {
+            "" => None,
+            "tautology" => Some(Use::Tautology),
+            "duplicate" => Some(Use::Duplicate),
+            other => panic!("{}: no class {other}", row[0]),
+        };
+        (row[0].clone(), (used, row[2].clone()))
+    };
+    REMARKS.lines().skip(1).map(remark).collect()
 }
 
 const CLAIMS: &str = include_str!("../data/claims.csv");
@@ -45,7 +119,17 @@ const CLAIMS: &str = include_str!("../data/claims.csv");
 /// # Panics
 /// Never: the file is compiled in, and a test reads it.
 pub fn claims() -> Vec<Claim> {
-    CLAIMS.lines().skip(1).map(claim).collect()
+    let (mut firsts, mut remarks) = (firsts(), remarks());
+    let complete = |line| {
+        let mut claim = claim(line);
+        claim.first = firsts.remove(&claim.id);
+        if let Some((used, remark)) = remarks.remove(&claim.id) {
+            claim.used = used.unwrap_or(claim.used);
+            claim.remark = remark;
+        }
+        claim
+    };
+    CLAIMS.lines().skip(1).map(complete).collect()
 }
 
 fn claim(line: &str) -> Claim {
@@ -65,6 +149,8 @@ fn claim(line: &str) -> Claim {
         value: row[7].clone(),
         tolerance: row[8].clone(),
         used,
+        remark: String::new(),
+        first: None,
     }
 }
 
@@ -76,6 +162,19 @@ pub fn id_of(answer: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_of_rows_is_said_of_rows_that_there_are() {
+        let claims = claims();
+        let known = |id: &String| claims.iter().any(|claim| claim.id == *id);
+        assert!(firsts().keys().chain(remarks().keys()).all(known));
+        assert_eq!(firsts().len(), FIRST.lines().count() - 1);
+        assert_eq!(remarks().len(), REMARKS.lines().count() - 1);
+        let judged_twice = |claim: &&Claim| claim.used == Use::Duplicate;
+        for claim in claims.iter().filter(judged_twice) {
+            assert!(claim.first.is_none(), "{} is counted elsewhere", claim.id);
+        }
+    }
 
     #[test]
     fn every_row_is_read_once() {

@@ -61,8 +61,54 @@ impl Findings {
             bounds,
             within: (bounds.0..=bounds.1).contains(&ours),
             why: why.to_owned(),
+            seeds: Seeds {
+                count: 1,
+                least: ours,
+                most: ours,
+            },
         });
     }
+}
+
+/// The same answer by several seeds of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Seeds {
+    /// How many.
+    pub count: usize,
+    /// The least of our values.
+    pub least: f64,
+    /// The greatest.
+    pub most: f64,
+}
+
+/// Puts the answers of runs by several seeds together: ours is the median (the lower one of two), beside it the least
+/// and the greatest. Lines are those of the first run.
+pub fn merged(runs: Vec<Findings>) -> Findings {
+    let mut runs = runs.into_iter();
+    let Some(mut all) = runs.next() else {
+        return Findings::default();
+    };
+    let others: Vec<Findings> = runs.collect();
+    for answer in &mut all.answers {
+        let same = |run: &Findings| {
+            let found = run.answers.iter().find(|other| other.id == answer.id);
+            found.map(|other| other.ours)
+        };
+        let mut ours: Vec<f64> = others.iter().filter_map(same).collect();
+        ours.push(answer.ours);
+        if ours.iter().any(|value| value.is_nan()) {
+            continue;
+        }
+        ours.sort_by(f64::total_cmp);
+        answer.ours = ours[(ours.len() - 1) / 2];
+        answer.within = (answer.bounds.0..=answer.bounds.1).contains(&answer.ours);
+        answer.seeds = Seeds {
+            count: ours.len(),
+            least: ours[0],
+            most: ours[ours.len() - 1],
+        };
+    }
+    all
 }
 
 /// A claim of a paper and what we found.
@@ -80,11 +126,15 @@ pub struct Answer {
     pub within: bool,
     /// What was measured, and for a miss what is known of its reason.
     pub why: String,
+    /// By which seeds.
+    pub seeds: Seeds,
 }
 
 /// How much to run, and with what.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
+    /// Seed of the clusters.
+    pub seed: u64,
     /// Fewer points and shorter windows.
     pub quick: bool,
     /// Real threads.
@@ -110,6 +160,7 @@ impl Effort {
         Self {
             quick,
             threads,
+            seed: 1,
             settings: &[],
         }
     }
@@ -166,4 +217,24 @@ pub struct Figure {
     pub says: &'static str,
     /// Runs it.
     pub run: fn(Effort) -> Findings,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_seeds_give_the_median_and_the_ends() {
+        let run = |ours| {
+            let mut findings = Findings::default();
+            findings.answer("RB-004", "about 1", ours, (0.5, 2.0), "a number");
+            findings
+        };
+        let all = merged(vec![run(9.0), run(1.0), run(0.4)]);
+        let answer = &all.answers[0];
+        assert_eq!((answer.ours, answer.within), (1.0, true));
+        let seeds = answer.seeds;
+        assert_eq!((seeds.count, seeds.least, seeds.most), (3, 0.4, 9.0));
+        assert!(!merged(vec![run(9.0), run(1.0), run(9.0)]).answers[0].within);
+    }
 }

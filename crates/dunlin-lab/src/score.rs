@@ -4,15 +4,15 @@
 //! first. Answers that stand for no claim, such as rows of the calibration data, have rows of their own behind the
 //! claims.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::claims::{claims, id_of, Claim, Use};
+use crate::claims::{claims, id_of, Claim, First, FirstVerdict, Use};
 use crate::csv;
-use crate::figure::{Answer, Figure, Findings};
+use crate::figure::{Answer, Figure, Findings, Seeds};
 use crate::freeze::Freeze;
 
 /// What came of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Ours is within the tolerance.
@@ -50,6 +50,15 @@ pub struct Row {
     pub why: String,
     /// What the claim may be used for.
     pub class: Use,
+    /// The verdict of its first run.
+    pub first: Option<First>,
+    /// Whether one of its answers lies within a tenth of a bound, on either side: another seed could decide it.
+    pub near: bool,
+    /// What several seeds gave, of the answer that is shown.
+    pub seeds: Option<Seeds>,
+    /// What a reader of the verdict must know.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub remark: String,
     /// All answers, where a claim has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
@@ -66,6 +75,8 @@ pub struct Part {
     pub tolerance: (f64, f64),
     /// The verdict.
     pub verdict: Verdict,
+    /// What several seeds gave.
+    pub seeds: Option<Seeds>,
     /// What was measured.
     pub why: String,
 }
@@ -88,7 +99,9 @@ pub struct Scorecard {
     pub rows: Vec<Row>,
     /// Of all rows.
     pub summary: Summary,
-    /// Of the claims that are predictions.
+    /// Of the claims that are predictions, by their first run: `not_run` are those that have none.
+    pub first_run: Summary,
+    /// Of the claims that are predictions, today. What is within here and was not at first is an explanation.
     pub predictions: Summary,
     /// With which parameters.
     pub parameters: Parameters,
@@ -103,6 +116,11 @@ pub struct Parameters {
     pub frozen: String,
     /// What was changed since; predictions are not judged then.
     pub changed: Vec<String>,
+    /// Calibrating rows that missed when it was frozen.
+    pub admitted: Vec<String>,
+    /// Whether the code that is experimented on differs from what the freeze was made with: verdicts are then of other
+    /// code than the freeze's, and no first runs.
+    pub protocols_changed: bool,
 }
 
 impl Scorecard {
@@ -120,7 +138,15 @@ impl Scorecard {
             .collect();
         let known = |answer: &&&Answer| claims.iter().any(|claim| claim.id == id_of(answer.id));
         let others = answers.iter().filter(|answer| !known(answer));
-        rows.extend(others.map(|answer| row(answer.id, Use::Calibrate, &[answer])));
+        rows.extend(others.map(|answer| {
+            let promise = answer.id.starts_with("auto,");
+            let class = if promise {
+                Use::Promise
+            } else {
+                Use::Calibrate
+            };
+            row(answer.id, class, &[answer])
+        }));
         let count = |wanted: &dyn Fn(&Row) -> bool| {
             let mut summary = Summary::default();
             for row in rows.iter().filter(|row| wanted(row)) {
@@ -132,13 +158,24 @@ impl Scorecard {
             }
             summary
         };
+        let mut first_run = Summary::default();
+        for row in rows.iter().filter(|row| row.class == Use::Predict) {
+            match row.first.as_ref().map(|first| first.verdict) {
+                Some(FirstVerdict::Within) => first_run.within += 1,
+                Some(FirstVerdict::Miss) => first_run.miss += 1,
+                None => first_run.not_run += 1,
+            }
+        }
         Self {
+            first_run,
             summary: count(&|_| true),
             predictions: count(&|row| row.class == Use::Predict),
             parameters: Parameters {
                 hash: freeze.hash.clone(),
                 frozen: freeze.date.clone(),
                 changed: freeze.differences.clone(),
+                admitted: freeze.admitted.clone(),
+                protocols_changed: freeze.protocols_changed,
             },
             rows,
         }
@@ -155,7 +192,7 @@ struct Reason {
 const REASONS: &str = include_str!("../data/not_run.csv");
 
 /// Why a claim that has a figure was not judged.
-const NO_FIGURE: &str =
+pub(crate) const NO_FIGURE: &str =
     "its figure was not among those that ran, or says nothing about it in the quick set";
 
 fn reasons() -> Vec<Reason> {
@@ -172,8 +209,17 @@ fn judge(claim: &Claim, answers: &[&Answer], freeze: &Freeze, reasons: &[Reason]
         .filter(|answer| id_of(answer.id) == claim.id)
         .copied()
         .collect();
+    let known = |row: Row| Row {
+        paper: claim.value.clone(),
+        first: claim.first.clone(),
+        remark: claim.remark.clone(),
+        ..row
+    };
     if ours.is_empty() || (claim.used == Use::Predict && !freeze.holds()) {
-        let why = if ours.is_empty() {
+        let by_itself = [Use::Tautology, Use::Duplicate].contains(&claim.used);
+        let why = if by_itself {
+            claim.remark.clone()
+        } else if ours.is_empty() {
             reasons
                 .iter()
                 .find(|r| *r.first <= *claim.id && *claim.id <= *r.last)
@@ -182,21 +228,38 @@ fn judge(claim: &Claim, answers: &[&Answer], freeze: &Freeze, reasons: &[Reason]
         } else {
             freeze.to_string()
         };
-        return Row {
+        return known(Row {
             id: claim.id.clone(),
-            paper: claim.value.clone(),
+            paper: String::new(),
             ours: None,
             tolerance: None,
             verdict: Verdict::NotRun,
             why,
             class: claim.used,
+            first: None,
+            near: false,
+            seeds: None,
+            remark: String::new(),
             parts: Vec::new(),
-        };
+        });
     }
-    Row {
-        paper: claim.value.clone(),
-        ..row(&claim.id, claim.used, &ours)
+    known(row(&claim.id, claim.used, &ours))
+}
+
+/// Whether a value lies within a tenth of a finite bound. What must be exact is never near. A least value of zero with
+/// a greatest beside it is where counts and spreads begin, and no bound; alone it is one, and a tenth is 0.1.
+fn near(ours: f64, (low, high): (f64, f64)) -> bool {
+    if ours.is_nan() || low == high {
+        return false;
     }
+    let open = high == f64::MAX;
+    let to_low = match (low == 0.0, open) {
+        (true, true) => ours.abs() <= 0.1,
+        (true, false) => false,
+        _ => (ours - low).abs() <= 0.1 * low.abs(),
+    };
+    let scale = if high == 0.0 { low.abs() } else { high.abs() };
+    to_low || (!open && (ours - high).abs() <= 0.1 * scale)
 }
 
 fn verdict(answer: &Answer) -> Verdict {
@@ -215,11 +278,13 @@ fn row(id: &str, class: Use, answers: &[&Answer]) -> Row {
     };
     let shown = answers.iter().min_by_key(rank).expect("at least one");
     let known = |answer: &Answer| (!answer.ours.is_nan()).then_some(answer.ours);
+    let seeds = |answer: &Answer| (!answer.ours.is_nan()).then_some(answer.seeds);
     let part = |answer: &&Answer| Part {
         id: answer.id.to_owned(),
         ours: known(answer),
         tolerance: answer.bounds,
         verdict: verdict(answer),
+        seeds: seeds(answer),
         why: answer.why.clone(),
     };
     let parts = if answers.len() > 1 {
@@ -239,6 +304,10 @@ fn row(id: &str, class: Use, answers: &[&Answer]) -> Row {
             shown.why.clone()
         },
         class,
+        first: None,
+        near: answers.iter().any(|one| near(one.ours, one.bounds)),
+        seeds: seeds(shown),
+        remark: String::new(),
         parts,
     }
 }
@@ -279,6 +348,32 @@ mod tests {
         for row in &card.rows {
             assert!(!row.why.is_empty(), "{}", row.id);
         }
+    }
+
+    #[test]
+    fn what_is_near_a_bound() {
+        assert!(near(1.69, (1.2, 1.7)) && near(1.8, (1.2, 1.7)) && !near(1.5, (1.2, 1.7)));
+        assert!(near(1.05, (1.0, f64::MAX)) && !near(1.2, (1.0, f64::MAX)));
+        assert!(near(0.003, (0.0, f64::MAX)) && !near(0.0, (0.0, 0.1)));
+        assert!(near(-0.095, (-0.1, 0.1)) && !near(0.0, (-0.1, 0.1)));
+        assert!(!near(10.0, (10.0, 10.0)) && !near(f64::NAN, (1.0, 2.0)));
+    }
+
+    #[test]
+    fn first_runs_are_counted_beside_todays() {
+        let card = score(&[("RB-001", 1.0), ("RB-003", 9.0)], &freeze::check());
+        assert_eq!((card.predictions.within, card.predictions.miss), (1, 1));
+        let first = |id| {
+            let row = card.rows.iter().find(|row| row.id == id).expect("a row");
+            row.first.as_ref().expect("a first run").verdict
+        };
+        assert_eq!(first("RB-001"), FirstVerdict::Miss);
+        assert_eq!(first("RB-003"), FirstVerdict::Within);
+        // As the history has them: `data/first.csv`.
+        assert_eq!((card.first_run.within, card.first_run.miss), (33, 69));
+        assert_eq!(verdict_of(&card, "FL-002"), Verdict::NotRun);
+        let same = card.rows.iter().find(|row| row.id == "FL-002").unwrap();
+        assert!(same.class == Use::Duplicate && same.why.contains("FL-033"));
     }
 
     /// All text of the sources below a folder.

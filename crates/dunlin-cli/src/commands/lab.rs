@@ -45,12 +45,18 @@ pub enum Command {
     Sensitivity(sensitivity::Args),
     /// Events a second of this machine, on one core
     Speed,
-    /// Print a manifest for the parameter files as they are now, to be checked in after thought
+    /// Print a manifest for parameters, simulator, prices and figures as they are now, to be checked in after thought
     Freeze {
         /// The day
         date: String,
         /// What changed since the last freeze, and why
         why: String,
+        /// What `dunlin lab score --json` of this program printed, for all calibrating figures
+        #[arg(long, value_name = "FILE")]
+        score: PathBuf,
+        /// Freeze although this calibrating row misses; the scorecard will say so
+        #[arg(long, value_name = "ROW")]
+        admit: Vec<String>,
     },
 }
 
@@ -65,6 +71,12 @@ pub struct Selection {
     /// Points worked on at once; as many as there are cores
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+    /// Seed of the first run; the others follow it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Runs of each figure, each by another seed: three, and one with --quick
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    seeds: Option<u16>,
 }
 
 impl Selection {
@@ -88,7 +100,15 @@ impl Selection {
 
     /// How much of them.
     pub fn effort(&self) -> dunlin_lab::figure::Effort {
-        dunlin_lab::figure::Effort::new(self.quick, runner::threads(self.threads))
+        dunlin_lab::figure::Effort {
+            seed: self.seed,
+            ..dunlin_lab::figure::Effort::new(self.quick, runner::threads(self.threads))
+        }
+    }
+
+    /// By how many seeds.
+    pub fn seeds(&self) -> u16 {
+        self.seeds.unwrap_or(if self.quick { 1 } else { 3 })
     }
 }
 
@@ -111,7 +131,7 @@ impl Command {
                 }
                 let figures = selection.figures()?;
                 interrupt::listen()?;
-                let results = runner::run(&figures, selection.effort());
+                let results = runner::run(&figures, selection.effort(), selection.seeds());
                 let card = runner::score(&results);
                 if let Some(out) = out {
                     report::write(&out, &results, &card)
@@ -126,7 +146,7 @@ impl Command {
             Self::Score { selection, json } => {
                 let figures = selection.figures()?;
                 interrupt::listen()?;
-                let results = runner::run(&figures, selection.effort());
+                let results = runner::run(&figures, selection.effort(), selection.seeds());
                 let card = runner::score(&results);
                 if json {
                     output::print_json(&card)?;
@@ -154,12 +174,28 @@ impl Command {
                 }
                 Ok(())
             }
-            Self::Freeze { date, why } => output::print(freeze::renewed(&date, &why)),
+            Self::Freeze {
+                date,
+                why,
+                score,
+                admit,
+            } => {
+                let failed = |what: &dyn std::fmt::Display| {
+                    Failure::new(format!("{}: {what}", score.display()))
+                };
+                let text = std::fs::read_to_string(&score).map_err(|error| failed(&error))?;
+                let card = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+                freeze::allowed(&card, &admit).map_err(|reasons| {
+                    failed(&reasons.join("; "))
+                        .help("run `dunlin lab score --json` with this program; a row that misses is for mending, or named by --admit")
+                })?;
+                output::print(freeze::renewed(&date, &why, &admit))
+            }
         }
     }
 }
 
-/// Fails when a parameter file was changed after the freeze.
+/// Fails when what moves a figure was changed after the freeze.
 fn frozen() -> Result<(), Failure> {
     let freeze = freeze::check();
     if freeze.holds() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_lab::figure::{Effort, Figure, Findings};
+use dunlin_lab::figure::{merged, Effort, Figure, Findings};
 use dunlin_lab::freeze;
 use dunlin_lab::parallel::PROGRESS;
 use dunlin_lab::score::Scorecard;
@@ -80,8 +80,12 @@ fn points_done(before: (usize, usize)) -> (f64, usize) {
     (done as f64 / known.max(1) as f64, done)
 }
 
-/// Runs figures, until Ctrl-C comes.
-pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure, Findings)> {
+/// Runs figures, each by several seeds, until Ctrl-C comes.
+pub fn run(
+    figures: &[&'static Figure],
+    effort: Effort,
+    seeds: u16,
+) -> Vec<(&'static Figure, Findings)> {
     let count = figures.len();
     // The figure that is worked on, and the points before it.
     let at = Mutex::new((0, PROGRESS.get()));
@@ -97,7 +101,11 @@ pub fn run(figures: &[&'static Figure], effort: Effort) -> Vec<(&'static Figure,
         let figures = figures.iter().enumerate();
         let results = figures.map_while(|(number, figure)| {
             *begun() = (number, PROGRESS.get());
-            (!interrupt::came()).then(|| (*figure, (figure.run)(effort)))
+            let by_seed = (0..u64::from(seeds)).map(|more| {
+                let seed = effort.seed.wrapping_add(more);
+                (figure.run)(Effort { seed, ..effort })
+            });
+            (!interrupt::came()).then(|| (*figure, merged(by_seed.collect())))
         });
         results.collect()
     })

@@ -63,9 +63,6 @@ fn run(effort: Effort) -> Findings {
     let (ratio, mean) = ("rate with over rate without", "mean requests of a message");
     findings.answer("FL-037", "1.4x", gain(1), (1.25, 1.6), ratio);
     findings.answer("FL-038", "1.56", degree(1), (1.3, 1.9), mean);
-    let saved = 1.0 - 1.0 / degree(1);
-    let why = "one less one by the degree: follows from FL-038 and tests nothing by itself";
-    findings.answer("FL-039", "36%", saved, (0.23, 0.48), why);
     findings.answer("FL-040 (4)", "1.7x", gain(4), (1.45, 2.0), ratio);
     findings.answer("FL-040 (8)", "1.7x", gain(8), (1.45, 2.0), ratio);
     findings.answer("FL-041 (4)", "1.7", degree(4), (1.4, 2.0), mean);

@@ -46,7 +46,7 @@ fn run(effort: Effort) -> Findings {
         if effort.quick {
             point(plan, effort)
         } else {
-            settled_point(plan)
+            settled_point(plan, effort)
         }
     });
     let of = |way: Preset, bytes: usize| {

@@ -103,17 +103,6 @@ fn run(effort: Effort) -> Findings {
     findings.answer("FL-032", ">=+62%", gain(32), (0.4, 0.9), why);
     findings.answer("FL-033", ">=+133%", gain(48), (0.95, 1.75), why);
     let spinlocks = [Preset::Spinlock2, Preset::Spinlock4];
-    let slowest = spinlocks
-        .map(|way| of(way, 48).mops)
-        .into_iter()
-        .fold(f64::MAX, f64::min);
-    findings.answer(
-        "FL-002",
-        "up to 2.3x",
-        of(Preset::Flock, 48).mops / slowest,
-        (1.8, 2.9),
-        "FLOCK over the slower spinlock at 48 threads",
-    );
     for (id, paper, threads, bounds) in [
         ("FL-034", "-27%", 32, (-0.40, -0.15)),
         ("FL-035", "-49%", 48, (-0.60, -0.35)),

@@ -31,17 +31,17 @@ fn pcie_4_gbyte_s() -> f64 {
 /// messages end with a canary, so its NICs place WRITEs in order; the model's ConnectX-5 does not by itself. And no
 /// switch marks packets: the paper says nothing of congestion control, and the switch of that testbed marks nothing
 /// unless told to.
-pub(super) fn cluster(machines: usize) -> Cluster {
-    let mut nic = NicParameters::connectx_5();
+pub(super) fn cluster(machines: usize, effort: Effort) -> Cluster {
+    let mut nic = effort.nic(NicParameters::connectx_5());
     nic.set("in_order_placement", 1.0).expect("a parameter");
     nic.set("pcie_gbyte_s", pcie_4_gbyte_s())
         .expect("a parameter");
-    let mut switch = SwitchParameters::z9264f();
+    let mut switch = effort.switch(SwitchParameters::z9264f());
     switch.set("ecn_min_bytes", 0.0).expect("a parameter");
-    let mut host = HostParameters::epyc_7452();
+    let mut host = effort.host(HostParameters::epyc_7452());
     host.set("cores", HARDWARE_THREADS as f64)
         .expect("a parameter");
-    Cluster::star(1, machines + 1, &host, &nic, &switch)
+    Cluster::star(effort.seed, machines + 1, &host, &nic, &switch)
 }
 
 /// A point is settled when two windows that follow each other differ by less than this share in their rates, or after
@@ -56,7 +56,7 @@ pub(super) fn point(plan: RpcPlan, effort: Effort) -> RpcResult {
     let scheduled = scheduled.contains(&plan.preset);
     let paced = if scheduled { SCHEDULED_NS } else { 0 };
     let preset = plan.preset;
-    let bench = RpcBench::new(cluster(MACHINES), plan);
+    let bench = RpcBench::new(cluster(MACHINES, effort), plan);
     if effort.quick {
         // All threads are awake when the window begins: paced ones sleep for a quarter of a millisecond.
         return bench.measure(paced, 300_000, 100_000);
@@ -90,6 +90,6 @@ pub(super) fn saturates_at(curve: impl Iterator<Item = (usize, f64)> + Clone) ->
 /// As [`point`], with all threads at their full rate for an interval of the schedulers before, and one window of
 /// several round trips: where large requests fill the port a call takes half a millisecond, and threads that were
 /// assigned anew find together over some more.
-pub(super) fn settled_point(plan: RpcPlan) -> RpcResult {
-    RpcBench::new(cluster(MACHINES), plan).measure(0, SCHEDULED_NS, 4_000_000)
+pub(super) fn settled_point(plan: RpcPlan, effort: Effort) -> RpcResult {
+    RpcBench::new(cluster(MACHINES, effort), plan).measure(0, SCHEDULED_NS, 4_000_000)
 }

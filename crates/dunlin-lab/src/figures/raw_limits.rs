@@ -32,7 +32,7 @@ fn run(effort: Effort) -> Findings {
             transport,
             plan,
         };
-        let cluster = swarm(1, load, &host, &cib, &sx6036);
+        let cluster = swarm(effort.seed, load, &host, &cib, &sx6036);
         rate(&cluster, &cluster.hosts()[..1], Window::SHORT)[0].mops(|c| c.requests_started)
     };
     // UC WRITEs have no window of their own: as many as a send queue takes.
@@ -70,7 +70,7 @@ fn run(effort: Effort) -> Findings {
         zone_bytes: 4096,
         plan: Plan::reads(32, 24),
     };
-    let cluster = fan(1, load, [&host, &host], &cib, &sx6036);
+    let cluster = fan(effort.seed, load, [&host, &host], &cib, &sx6036);
     let outbound =
         rate(&cluster, &cluster.hosts()[..1], Window::SHORT)[0].mops(|c| c.requests_started);
     findings.answer(
@@ -80,7 +80,7 @@ fn run(effort: Effort) -> Findings {
         (75.0, 113.0),
         "M/s",
     );
-    let read = one_read(32, &host, &cib, &sx6036) / 1_000.0;
+    let read = one_read(effort.seed, 32, &host, &cib, &sx6036) / 1_000.0;
     findings.answer(
         "one READ at a time, Connect-IB",
         "1.9",
@@ -92,6 +92,7 @@ fn run(effort: Effort) -> Findings {
     let mut infiniband = effort.nic(NicParameters::connectx_5());
     infiniband.header_bytes = 26.0;
     let rtt = ping_pong(
+        effort.seed,
         64,
         &gold,
         &infiniband,
@@ -106,6 +107,7 @@ fn run(effort: Effort) -> Findings {
     );
     let bandwidth = |nic: &NicParameters, switch: SwitchParameters, bytes: usize| {
         let hosts = Hosts {
+            seed: effort.seed,
             host: gold.clone(),
             nic: nic.clone(),
             switch: effort.switch(switch),

@@ -64,6 +64,7 @@ fn two_ends(cluster: &Cluster, cable: Cable, bytes: usize) -> [Side; 2] {
 /// # Panics
 /// When a device refuses, or `bytes` is less than a word or no multiple of one.
 pub fn ping_pong(
+    seed: u64,
     bytes: usize,
     host: &HostParameters,
     nic: &NicParameters,
@@ -78,7 +79,7 @@ pub fn ping_pong(
         receives: 1,
         inline_bytes: INLINE_BYTES,
     };
-    let cluster = Cluster::star(1, 2, host, nic, switch);
+    let cluster = Cluster::star(seed, 2, host, nic, switch);
     let hosts = cluster.hosts();
     let [one, other] = two_ends(&cluster, cable, 2 * half);
     let remotes = [other.region.remote(), one.region.remote()];
@@ -146,6 +147,7 @@ pub fn ping_pong(
 /// # Panics
 /// When a device refuses.
 pub fn one_read(
+    seed: u64,
     bytes: usize,
     host: &HostParameters,
     nic: &NicParameters,
@@ -157,7 +159,7 @@ pub fn one_read(
         receives: 1,
         inline_bytes: 0,
     };
-    let cluster = Cluster::star(1, 2, host, nic, switch);
+    let cluster = Cluster::star(seed, 2, host, nic, switch);
     let hosts = cluster.hosts();
     // The other end stays until the measurement is over.
     let [one, other] = two_ends(&cluster, cable, 8192);

@@ -24,6 +24,8 @@ const FIRST_LOOKS: usize = 17;
 /// Two hosts.
 #[derive(Clone, Debug)]
 pub struct Hosts {
+    /// Of the cluster.
+    pub seed: u64,
     /// Of both.
     pub host: HostParameters,
     /// Of both.
@@ -44,8 +46,8 @@ pub struct Compute {
 }
 
 impl Hosts {
-    fn cluster(&self, seed: u64) -> (Cluster, HostId, HostId) {
-        let cluster = Cluster::star(seed, 2, &self.host, &self.nic, &self.switch);
+    fn cluster(&self) -> (Cluster, HostId, HostId) {
+        let cluster = Cluster::star(self.seed, 2, &self.host, &self.nic, &self.switch);
         let hosts = cluster.hosts();
         let (one, other) = (hosts[0], hosts[1]);
         (cluster, one, other)
@@ -138,7 +140,7 @@ pub fn stream(
     compute: Compute,
     window: Window,
 ) -> Streamed {
-    let (cluster, one, other) = hosts.cluster(1);
+    let (cluster, one, other) = hosts.cluster();
     let (from, to) = (cluster.device(one), cluster.device(other));
     let received = Arc::new(AtomicU64::new(0));
     for thread in 0..threads {
@@ -274,7 +276,7 @@ type Finished = (u64, Vec<u64>);
 /// # Panics
 /// When a message is lost or out of order, when it does not end, or a device refuses.
 pub fn dialogue(hosts: &Hosts, dialogue: Dialogue) -> Answered {
-    let (cluster, one, other) = hosts.cluster(1);
+    let (cluster, one, other) = hosts.cluster();
     let (asks, answers) = (cluster.device(one), cluster.device(other));
     let warm = dialogue.requests / 10;
     let finished: Arc<Mutex<Vec<Finished>>> = Arc::default();
@@ -379,6 +381,7 @@ mod tests {
 
     fn hosts() -> Hosts {
         Hosts {
+            seed: 1,
             host: HostParameters::xeon_gold_5118(),
             nic: NicParameters::connectx_5(),
             switch: SwitchParameters::sb7890(),

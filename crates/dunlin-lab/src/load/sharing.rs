@@ -25,6 +25,7 @@ struct Shared {
 /// # Panics
 /// When a device refuses.
 pub fn shared_reads(
+    seed: u64,
     threads: usize,
     host: &HostParameters,
     nic: &NicParameters,
@@ -33,7 +34,7 @@ pub fn shared_reads(
     const MEASURED_NS: u64 = 200_000;
     let post_ns = (host.post_send + host.post_element + host.doorbell) / 1_000;
     let line_ns = host.shared_line / 1_000;
-    let cluster = Cluster::star(1, 2, host, nic, switch);
+    let cluster = Cluster::star(seed, 2, host, nic, switch);
     let hosts = cluster.hosts();
     let devices: Vec<SimDevice> = hosts.iter().map(|&host| cluster.device(host)).collect();
     let domains: Vec<_> = devices

@@ -236,7 +236,12 @@ pub fn fan(
 /// # Panics
 /// When a device refuses.
 pub fn one_requester(hosts: &Hosts, plan: Plan, window: Window) -> f64 {
-    let Hosts { host, nic, switch } = hosts;
+    let Hosts {
+        seed,
+        host,
+        nic,
+        switch,
+    } = hosts;
     let load = Fan {
         direction: Direction::Outbound,
         machines: 1,
@@ -249,6 +254,6 @@ pub fn one_requester(hosts: &Hosts, plan: Plan, window: Window) -> f64 {
             ..plan
         },
     };
-    let cluster = fan(1, load, [host, host], nic, switch);
+    let cluster = fan(*seed, load, [host, host], nic, switch);
     rate(&cluster, &cluster.hosts()[..1], window)[0].mops(|c| c.requests_started)
 }

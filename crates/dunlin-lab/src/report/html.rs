@@ -22,8 +22,10 @@ pub(super) fn page(results: &Results, card: &Scorecard) -> String {
     let (s, p) = (card.summary, card.predictions);
     let _ = writeln!(
         page,
-        "<p>Of {} rows {} are within, {} miss, {} were not run; of the predictions {} are within, {} miss, {} were not run. \
+        "<p>At their first run {} predictions were within and {} missed. Today, explanations included: of {} rows {} are within, {} miss, {} were not run; of the predictions {} are within, {} miss, {} were not run. \
          Parameters <code>{}</code>, {}.</p>",
+        card.first_run.within,
+        card.first_run.miss,
         card.rows.len(),
         s.within,
         s.miss,

@@ -6,6 +6,7 @@ mod svg;
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::claims::FirstVerdict;
 use crate::csv::quote;
 use crate::figure::{Figure, Findings};
 use crate::score::{Row, Scorecard, Summary, Verdict};
@@ -48,12 +49,16 @@ pub fn scorecard(card: &Scorecard) -> String {
         let class = format!("{:?}", row.class).to_lowercase();
         let _ = writeln!(
             text,
-            "{:38} {class:9} {:>26} {ours:>10} {bounds:>17}  {}: {}",
+            "{:38} {class:9} {:>26} {ours:>10} {bounds:>17}  {}{}: {}",
             row.id,
             shorten(&row.paper, 26),
             row.verdict,
+            beside(row),
             row.why
         );
+        if !row.remark.is_empty() {
+            let _ = writeln!(text, "  {:36} {}", "", row.remark);
+        }
         for part in &row.parts {
             let ours = part.ours.map_or(String::new(), |ours| format!("{ours:.2}"));
             let _ = writeln!(
@@ -87,11 +92,27 @@ pub fn scorecard(card: &Scorecard) -> String {
     } = card.summary;
     let predictions = card.predictions;
     let _ = writeln!(text, "\n{within} within, {miss} miss, {not_run} not run");
+    let first = card.first_run;
     let _ = writeln!(
         text,
-        "predictions: {} within, {} miss, {} not run",
+        "predictions at their first run: {} within, {} miss, {} not run yet",
+        first.within, first.miss, first.not_run
+    );
+    let _ = writeln!(
+        text,
+        "the same today, explanations included: {} within, {} miss, {} not run",
         predictions.within, predictions.miss, predictions.not_run
     );
+    if !card.parameters.admitted.is_empty() {
+        let _ = writeln!(
+            text,
+            "frozen although a calibrating row misses: {}",
+            card.parameters.admitted.join(", ")
+        );
+    }
+    if card.parameters.protocols_changed {
+        text.push_str("the protocols' code is not what it was at the freeze: no verdict of this run is a first one\n");
+    }
     let parameters = &card.parameters;
     let _ = if parameters.changed.is_empty() {
         writeln!(
@@ -108,6 +129,29 @@ pub fn scorecard(card: &Scorecard) -> String {
         )
     };
     text
+}
+
+/// What stands behind a verdict: the first one, whether it is near a bound, and what several seeds gave.
+fn beside(row: &Row) -> String {
+    let mut words = Vec::new();
+    if let Some(first) = &row.first {
+        let verdict = match first.verdict {
+            FirstVerdict::Within => "within",
+            FirstVerdict::Miss => "MISS",
+        };
+        words.push(format!("first {verdict}"));
+    }
+    if row.near {
+        words.push("near".to_owned());
+    }
+    if let Some(seeds) = row.seeds.filter(|seeds| seeds.count > 1) {
+        let (least, most) = (seeds.least, seeds.most);
+        words.push(format!("{least:.2} to {most:.2} by {} seeds", seeds.count));
+    }
+    if words.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", words.join(", "))
 }
 
 fn bounds(tolerance: Option<(f64, f64)>) -> String {

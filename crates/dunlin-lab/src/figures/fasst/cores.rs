@@ -39,7 +39,7 @@ fn run(effort: Effort) -> Findings {
             zone_bytes: 4096,
             plan,
         };
-        let cluster = fan(1, load, [&host, &host], &nic, &switch);
+        let cluster = fan(effort.seed, load, [&host, &host], &nic, &switch);
         rate(&cluster, &cluster.hosts()[..1], Window::SHORT)[0].mops(|c| c.requests_started)
     };
     let (exclusive, signaled) = (reads(16, 5), reads(1, 5));
@@ -58,7 +58,12 @@ fn run(effort: Effort) -> Findings {
         "M/s",
     );
     let shared: Vec<(f64, f64)> = (1..=4)
-        .map(|threads| (threads as f64, shared_reads(threads, &host, &nic, &switch)))
+        .map(|threads| {
+            (
+                threads as f64,
+                shared_reads(effort.seed, threads, &host, &nic, &switch),
+            )
+        })
         .collect();
     let three = shared[2].1;
     findings.answer(
@@ -77,7 +82,7 @@ fn run(effort: Effort) -> Findings {
     );
     findings.line("shared", shared);
     let rpc = |batch: bool| {
-        let cluster = Cluster::star(1, 2, &host, &nic, &switch);
+        let cluster = Cluster::star(effort.seed, 2, &host, &nic, &switch);
         let hosts = cluster.hosts();
         let both = [(hosts[0], 0), (hosts[1], 0)];
         // Every thread asks and answers, as in FaSST's symmetric benchmark.

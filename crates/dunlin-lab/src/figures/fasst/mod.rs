@@ -78,7 +78,13 @@ impl Testbed {
 
     fn cluster(self, machines: usize, effort: Effort) -> Cluster {
         let host = effort.host(HostParameters::xeon_e5_v4());
-        Cluster::star(1, machines, &host, &self.nic(effort), &self.switch(effort))
+        Cluster::star(
+            effort.seed,
+            machines,
+            &host,
+            &self.nic(effort),
+            &self.switch(effort),
+        )
     }
 
     /// Half of the cores ask, half answer; for a quick look two and two.
@@ -169,7 +175,7 @@ impl Testbed {
             };
             let host = effort.host(HostParameters::xeon_e5_v4());
             let (nic, switch) = (self.nic(effort), self.switch(effort));
-            let cluster = swarm(1, load, &host, &nic, &switch);
+            let cluster = swarm(effort.seed, load, &host, &nic, &switch);
             rate(&cluster, &cluster.hosts()[..1], Window::SHORT)[0].mops(|c| c.requests_started)
         };
         match effort.quick {

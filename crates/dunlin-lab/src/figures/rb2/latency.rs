@@ -90,6 +90,8 @@ fn run(effort: Effort) -> Findings {
 
 /// A ping-pong of raw WRITEs.
 fn raw_round_trip_us(bytes: usize, effort: Effort) -> f64 {
-    let Hosts { host, nic, switch } = testbed(effort);
-    crate::load::ping_pong(bytes, &host, &nic, &switch) / 1_000.0
+    let Hosts {
+        host, nic, switch, ..
+    } = testbed(effort);
+    crate::load::ping_pong(effort.seed, bytes, &host, &nic, &switch) / 1_000.0
 }

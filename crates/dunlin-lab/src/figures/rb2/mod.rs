@@ -64,6 +64,7 @@ fn testbed(effort: Effort) -> Hosts {
     // On InfiniBand, where the file is for Ethernet.
     nic.header_bytes = 26.0;
     Hosts {
+        seed: effort.seed,
         host: effort.host(HostParameters::xeon_gold_5118()),
         nic,
         switch: effort.switch(SwitchParameters::sb7890()),

@@ -2,7 +2,7 @@
 
 use dunlin_ring::{Batching, Design, Optimisation};
 
-use super::{messages, streamed, testbed, testbed_of, window};
+use super::{messages, streamed, testbed_of, window};
 use crate::figure::{Effort, Figure, Findings};
 use crate::load::{stream, Hosts, Streamed};
 use crate::parallel;
@@ -208,24 +208,5 @@ fn exact(findings: &mut Findings, effort: Effort) {
             "lines written for an unaligned message of 128 B; {:.2} for an aligned one",
             placed(Design::RB2)
         ),
-    );
-    let ordered = f64::from(u8::from(testbed(effort).nic.in_order_placement != 0.0));
-    findings.answer(
-        "RB-039",
-        "not supported",
-        ordered,
-        (0.0, 0.0),
-        "whether the ConnectX-5 of the model places in order; a design that needs it is refused there",
-    );
-    let most = match Design::SOCKSDIRECT.batching {
-        Batching::InFlight { most } => f64::from(most),
-        _ => f64::NAN,
-    };
-    findings.answer(
-        "RB-043",
-        "10",
-        most,
-        (10.0, 10.0),
-        "WRITEs under way of the design socksdirect",
     );
 }

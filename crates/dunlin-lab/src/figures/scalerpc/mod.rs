@@ -92,7 +92,7 @@ fn run(plan: &Crowd, machines: usize, effort: Effort) -> CrowdResult {
     host.set("cores", HARDWARE_THREADS).expect("a parameter");
     let nic = effort.nic(NicParameters::connectx_3());
     let switch = effort.switch(SwitchParameters::sx1012());
-    let cluster = Cluster::star(1, machines + 1, &host, &nic, &switch);
+    let cluster = Cluster::star(effort.seed, machines + 1, &host, &nic, &switch);
     let bench = RpcBench::crowd(cluster, plan);
     let window = window(plan, effort);
     if DATAGRAMS.contains(&plan.preset) && !effort.quick {

@@ -41,7 +41,7 @@ pub(super) fn writes(
     };
     let (nic, switch) = (NicParameters::connectx_3(), SwitchParameters::sx1012());
     let (nic, switch) = (effort.nic(nic), effort.switch(switch));
-    let cluster = fan(1, load, [&host, &host], &nic, &switch);
+    let cluster = fan(effort.seed, load, [&host, &host], &nic, &switch);
     rate(&cluster, &cluster.hosts()[..1], window)[0]
 }
 

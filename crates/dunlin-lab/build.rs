@@ -1,0 +1,86 @@
+//! Hashes the sources that move a figure, so that the scorecard knows what it was made with: `src/freeze` compares them
+//! with the manifest.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+#[path = "src/freeze/source.rs"]
+mod source;
+
+/// What a freeze covers beside parameter files: the simulator, the prices of instructions, figures and loads.
+const FROZEN: [&str; 6] = [
+    "dunlin-sim/src",
+    "dunlin-rpc/src/effort.rs",
+    "dunlin-ring/src/effort.rs",
+    "dunlin-lab/src/figures",
+    "dunlin-lab/src/load",
+    "dunlin-lab/src/dice.rs",
+];
+
+/// Lists of modules, which move nothing: a new figure stands in one.
+const LISTS: [&str; 2] = [
+    "dunlin-lab/src/figures/mod.rs",
+    "dunlin-lab/src/load/mod.rs",
+];
+
+/// The code that is experimented on.
+const PROTOCOLS: [&str; 6] = [
+    "dunlin-verbs/src",
+    "dunlin-link/src",
+    "dunlin-ring/src",
+    "dunlin-bootstrap/src",
+    "dunlin-rpc/src",
+    "dunlin/src",
+];
+
+fn main() -> std::io::Result<()> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut list = String::from("pub(super) const SOURCES: &[(&str, &str)] = &[\n");
+    for (name, hash) in hashes(&crates, &FROZEN)? {
+        if !LISTS.contains(&name.as_str()) {
+            let _ = writeln!(list, "    ({name:?}, {hash:?}),");
+        }
+    }
+    let protocols: String = hashes(&crates, &PROTOCOLS)?
+        .into_iter()
+        .map(|(name, hash)| format!("{hash}  {name}\n"))
+        .collect();
+    let _ = writeln!(
+        list,
+        "];\npub(super) const PROTOCOLS: &str = {:?};",
+        source::sha256(&protocols)
+    );
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    std::fs::write(out.join("sources.rs"), list)
+}
+
+/// Names and hashes of the Rust files of these places, in order.
+fn hashes(crates: &Path, places: &[&str]) -> std::io::Result<Vec<(String, String)>> {
+    let mut files = Vec::new();
+    for place in places {
+        let path = crates.join(place);
+        println!("cargo::rerun-if-changed={}", path.display());
+        walk(&path, place, &mut files)?;
+    }
+    files.sort();
+    let read = |(name, path): (String, PathBuf)| {
+        let text = std::fs::read_to_string(path)?;
+        Ok((name, source::sha256(&source::code(&text))))
+    };
+    files.into_iter().map(read).collect()
+}
+
+fn walk(path: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) -> std::io::Result<()> {
+    if path.is_file() {
+        if name.ends_with(".rs") {
+            files.push((name.to_owned(), path.to_owned()));
+        }
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let below = format!("{name}/{}", entry.file_name().to_string_lossy());
+        walk(&entry.path(), &below, files)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,405 @@
+//! The freeze: what the scorecard may be read with. Parameter files, by their hashes and with what each was fitted to;
+//! the simulator's sources; the prices of instructions; the figures and loads with their constants.
+//!
+//! `data/frozen.toml` is checked in. What differs from it has been changed since it was frozen; claims of the class
+//! `predict` are then not judged, because nobody could tell whether the change was made for their sake. Freezing anew is
+//! a decision: `dunlin lab freeze` wants a scorecard of exactly this code in which no calibrating row misses (or misses
+//! by name: `admitted`), and prints a manifest to be checked in. Sources count without comments and tests.
+//!
+//! The code that is experimented on, protocols and verbs, has one hash. A change of it does not stop the judging, for it
+//! is what the claims are about; the scorecard says so, and that no verdict is a first one then.
+
+mod source;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Deserialize;
+
+use self::source::sha256;
+use crate::claims::Use;
+use crate::score::{Verdict, NO_FIGURE};
+
+include!(concat!(env!("OUT_DIR"), "/sources.rs"));
+
+const FROZEN: &str = include_str!("../../data/frozen.toml");
+
+/// The manifest.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The day of the freeze.
+    pub date: String,
+    /// What changed since the freeze before it, and why.
+    pub why: String,
+    /// Calibrating rows that missed when it was frozen.
+    pub admitted: Vec<String>,
+    /// The hash of the protocols' code.
+    pub protocols: String,
+    /// The parameter files.
+    pub file: Vec<Entry>,
+    /// The sources and their hashes.
+    pub sources: BTreeMap<String, String>,
+}
+
+/// A file of the manifest.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Its name in `crates/dunlin-sim/params/`.
+    pub name: String,
+    /// Its hash, as `sha256sum` gives it.
+    pub sha256: String,
+    /// What its values were fitted to: ids of `claims.csv`, or rows of the calibration data in words.
+    pub fitted_to: Vec<String>,
+}
+
+/// How the parameters stand to the manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Freeze {
+    /// The day of the freeze.
+    pub date: String,
+    /// One hash of all parameter files and sources that are compiled in, 16 hexadecimal digits.
+    pub hash: String,
+    /// What differs, in words; empty when all of it is frozen.
+    pub differences: Vec<String>,
+    /// Calibrating rows that missed when it was frozen.
+    pub admitted: Vec<String>,
+    /// Whether the protocols' code is not what the freeze was made with.
+    pub protocols_changed: bool,
+}
+
+impl Freeze {
+    /// Whether nothing differs.
+    pub fn holds(&self) -> bool {
+        self.differences.is_empty()
+    }
+}
+
+impl std::fmt::Display for Freeze {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (hash, date) = (&self.hash, &self.date);
+        if self.holds() {
+            return write!(f, "parameters {hash}, frozen {date}");
+        }
+        write!(f, "parameters {hash}, NOT FROZEN: ")?;
+        f.write_str(&self.differences.join("; "))
+    }
+}
+
+/// The manifest that is checked in.
+///
+/// # Panics
+/// Never: it is compiled in, and a test reads it.
+pub fn manifest() -> Manifest {
+    toml::from_str(FROZEN).expect("the manifest is right")
+}
+
+/// Compares what is compiled in with the manifest.
+pub fn check() -> Freeze {
+    let sources = SOURCES.iter().copied();
+    compare(&manifest(), &parameters(), sources, PROTOCOLS)
+}
+
+/// Names and hashes of the parameter files.
+fn parameters() -> Vec<(&'static str, String)> {
+    let files = dunlin_sim::parameter_files();
+    files.map(|(name, text)| (name, sha256(text))).collect()
+}
+
+fn compare<'a>(
+    manifest: &Manifest,
+    parameters: &'a [(&'a str, String)],
+    sources: impl Iterator<Item = (&'a str, &'a str)>,
+    protocols: &str,
+) -> Freeze {
+    let files = manifest.file.iter();
+    let mut frozen: BTreeMap<&str, &str> = files
+        .map(|entry| (entry.name.as_str(), entry.sha256.as_str()))
+        .collect();
+    frozen.extend(
+        manifest
+            .sources
+            .iter()
+            .map(|(name, hash)| (name.as_str(), hash.as_str())),
+    );
+    let parameters = parameters.iter().map(|(name, hash)| (*name, hash.as_str()));
+    let mut differences = Vec::new();
+    let mut all = String::new();
+    for (name, hash) in parameters.chain(sources) {
+        match frozen.remove(name) {
+            None => differences.push(format!("{name} is not in the manifest")),
+            Some(known) if known != hash => {
+                differences.push(format!("{name} was changed after the freeze"));
+            }
+            Some(_) => {}
+        }
+        let _ = writeln!(all, "{hash}  {name}");
+    }
+    differences.extend(frozen.keys().map(|name| format!("{name} is gone")));
+    Freeze {
+        date: manifest.date.clone(),
+        hash: sha256(&all)[..16].to_owned(),
+        differences,
+        admitted: manifest.admitted.clone(),
+        protocols_changed: protocols != manifest.protocols,
+    }
+}
+
+/// What of a scorecard a freeze rests on, as `dunlin lab score --json` prints it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Card {
+    /// With which parameters it was made.
+    pub parameters: CardParameters,
+    /// Its rows.
+    pub rows: Vec<CardRow>,
+}
+
+/// The parameters of a scorecard.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CardParameters {
+    /// One hash of all.
+    pub hash: String,
+}
+
+/// A row of a scorecard.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CardRow {
+    /// Its name.
+    pub id: String,
+    /// Its class.
+    pub class: Use,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// What was measured, or why nothing was.
+    pub why: String,
+}
+
+/// Why nothing may be frozen on this scorecard: it is of other code, or a calibrating row misses that is not admitted by
+/// name, or one that has a figure was not run.
+///
+/// # Errors
+/// The reasons, each a sentence.
+pub fn allowed(card: &Card, admitted: &[String]) -> Result<(), Vec<String>> {
+    let mut reasons = Vec::new();
+    let hash = check().hash;
+    if card.parameters.hash != hash {
+        let theirs = &card.parameters.hash;
+        reasons.push(format!(
+            "the scorecard is of {theirs}, this program is {hash}"
+        ));
+    }
+    for row in card.rows.iter().filter(|row| row.class == Use::Calibrate) {
+        let id = &row.id;
+        match row.verdict {
+            Verdict::Miss if !admitted.contains(id) => {
+                reasons.push(format!("{id}, a calibrating row, misses"));
+            }
+            Verdict::NotRun if row.why == NO_FIGURE => {
+                reasons.push(format!("{id}, a calibrating row, was not run"));
+            }
+            _ => {}
+        }
+    }
+    for id in admitted {
+        let misses = |row: &CardRow| row.id == *id && row.verdict == Verdict::Miss;
+        if !card.rows.iter().any(misses) {
+            reasons.push(format!("{id} is to be admitted, but does not miss"));
+        }
+    }
+    if reasons.is_empty() {
+        Ok(())
+    } else {
+        Err(reasons)
+    }
+}
+
+/// A manifest for the files as they are now, keeping what the old one says of each; to be checked in after thought.
+pub fn renewed(date: &str, why: &str, admitted: &[String]) -> String {
+    let old = manifest();
+    let mut text = format!(
+        "date = {date:?}\nwhy = {why:?}\nadmitted = {admitted:?}\nprotocols = {PROTOCOLS:?}\n"
+    );
+    for (name, content) in dunlin_sim::parameter_files() {
+        let fitted: Vec<String> = old
+            .file
+            .iter()
+            .find(|entry| entry.name == name)
+            .map(|entry| entry.fitted_to.clone())
+            .unwrap_or_default();
+        let _ = write!(
+            text,
+            "\n[[file]]\nname = {name:?}\nsha256 = \"{}\"\nfitted_to = {fitted:?}\n",
+            sha256(content)
+        );
+    }
+    text.push_str("\n[sources]\n");
+    for (name, hash) in SOURCES {
+        let _ = writeln!(text, "{name:?} = {hash:?}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::{claims, Use};
+
+    /// This fails when a parameter file was changed and not frozen anew.
+    #[test]
+    fn the_parameters_are_frozen() {
+        let freeze = check();
+        assert!(freeze.holds(), "{freeze}; see `dunlin lab freeze`");
+    }
+
+    #[test]
+    fn nothing_was_fitted_to_a_prediction() {
+        let claims = claims();
+        for entry in manifest().file {
+            for row in &entry.fitted_to {
+                let claim = claims.iter().find(|claim| claim.id == *row);
+                assert!(
+                    claim.is_none_or(|claim| claim.used == Use::Calibrate),
+                    "{}: {row} is not a calibrate row",
+                    entry.name
+                );
+            }
+        }
+    }
+
+    /// The freeze as it would be with one file's text changed, and the names of all sources as they are read now.
+    fn with_change(file: &str, from: &str, to: &str) -> Freeze {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(file);
+        let text = std::fs::read_to_string(path).expect("a source");
+        let hash = sha256(&source::code(&text));
+        assert!(
+            SOURCES.contains(&(file, hash.as_str())),
+            "{file} is hashed as it is"
+        );
+        assert!(text.contains(from), "{file} has {from}");
+        let changed = sha256(&source::code(&text.replacen(from, to, 1)));
+        let sources = SOURCES
+            .iter()
+            .map(|&(name, hash)| (name, if name == file { changed.as_str() } else { hash }));
+        compare(&manifest(), &parameters(), sources, PROTOCOLS)
+    }
+
+    /// No prediction is judged with what differs by this change.
+    fn not_judged(freeze: &Freeze, file: &str) {
+        use crate::figure::{Figure, Findings};
+        const FIGURE: Figure = Figure {
+            name: "test",
+            title: "",
+            says: "",
+            run: |_| Findings::default(),
+        };
+        assert_eq!(
+            freeze.differences,
+            [format!("{file} was changed after the freeze")]
+        );
+        assert_ne!(freeze.hash, check().hash);
+        assert!(freeze.to_string().contains("NOT FROZEN"));
+        let mut findings = Findings::default();
+        findings.answer("RB-004", "1", 1.0, (0.5, 2.0), "a number");
+        findings.answer("RB-010", "1", 1.0, (0.5, 2.0), "a number");
+        let card = crate::score::Scorecard::new(&[(&FIGURE, findings)], freeze);
+        let row = |id| card.rows.iter().find(|row| row.id == id).expect("a row");
+        assert_eq!(row("RB-004").verdict, Verdict::NotRun);
+        assert!(row("RB-004").why.contains(file), "{}", row("RB-004").why);
+        assert_eq!(row("RB-010").verdict, Verdict::Within);
+        assert_eq!(card.predictions.within, 0);
+    }
+
+    #[test]
+    fn no_prediction_is_judged_by_another_price() {
+        let file = "dunlin-rpc/src/effort.rs";
+        not_judged(
+            &with_change(file, "Instructions(500)", "Instructions(400)"),
+            file,
+        );
+    }
+
+    #[test]
+    fn no_prediction_is_judged_by_another_mechanism() {
+        let file = "dunlin-sim/src/nic/acknowledge.rs";
+        not_judged(&with_change(file, "fn ", "fn other_"), file);
+    }
+
+    #[test]
+    fn no_prediction_is_judged_by_another_constant_of_a_figure() {
+        let file = "dunlin-lab/src/figures/flock_rpc.rs";
+        not_judged(
+            &with_change(
+                file,
+                "HARDWARE_THREADS: usize = 64",
+                "HARDWARE_THREADS: usize = 32",
+            ),
+            file,
+        );
+    }
+
+    #[test]
+    fn comments_and_tests_are_no_change() {
+        let file = "dunlin-lab/src/figures/auto.rs";
+        assert!(with_change(file, "//! ", "//! Another word. ").holds());
+        assert!(with_change(file, "fn the_worst_point_is_named", "fn the_worst_is_named").holds());
+        assert!(!with_change(file, "const LEAST: f64 = 0.95", "const LEAST: f64 = 0.9").holds());
+    }
+
+    #[test]
+    fn a_changed_parameter_is_told() {
+        let mut parameters = parameters();
+        let place = parameters
+            .iter()
+            .position(|(name, _)| *name == "connectx-5.toml");
+        parameters[place.expect("a file")].1 = sha256("another");
+        let sources = || SOURCES.iter().copied();
+        let freeze = compare(&manifest(), &parameters, sources(), PROTOCOLS);
+        not_judged(&freeze, "connectx-5.toml");
+        parameters.remove(0);
+        let fewer = compare(&manifest(), &parameters, sources(), PROTOCOLS);
+        assert!(fewer.differences.iter().any(|why| why.ends_with("is gone")));
+    }
+
+    #[test]
+    fn other_protocols_are_told_and_judged() {
+        let sources = SOURCES.iter().copied();
+        let freeze = compare(&manifest(), &parameters(), sources, "other");
+        assert!(freeze.holds() && freeze.protocols_changed);
+    }
+
+    #[test]
+    fn a_calibrating_row_that_misses_refuses_a_freeze() {
+        let row = |id: &str, class, verdict, why: &str| CardRow {
+            id: id.to_owned(),
+            class,
+            verdict,
+            why: why.to_owned(),
+        };
+        let hash = check().hash;
+        let mut card = Card {
+            parameters: CardParameters { hash },
+            rows: vec![
+                row("SR-004", Use::Calibrate, Verdict::Within, ""),
+                row("SR-036", Use::Calibrate, Verdict::Miss, ""),
+                row("SR-041", Use::Predict, Verdict::Miss, ""),
+                row("FS-005", Use::Calibrate, Verdict::NotRun, "no figure"),
+            ],
+        };
+        let admitted = ["SR-036".to_owned()];
+        assert_eq!(
+            allowed(&card, &[]).unwrap_err(),
+            ["SR-036, a calibrating row, misses"]
+        );
+        assert_eq!(allowed(&card, &admitted), Ok(()));
+        card.rows
+            .push(row("FS-016", Use::Calibrate, Verdict::NotRun, NO_FIGURE));
+        assert!(allowed(&card, &admitted).unwrap_err()[0].starts_with("FS-016"));
+        card.rows.truncate(1);
+        assert!(allowed(&card, &admitted).unwrap_err()[0].contains("does not miss"));
+        card.parameters.hash = "another".to_owned();
+        assert!(allowed(&card, &[]).unwrap_err()[0].contains("another"));
+    }
+}

@@ -1,0 +1,36 @@
+//! What of a source a freeze is about: its code, without comments and tests. `build.rs` compiles this file too.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+/// The lines of a source that are compiled into the program: comment lines and the module `tests` at its root left out,
+/// so that a better sentence is no new model.
+#[allow(
+    dead_code,
+    reason = "the program has the hashes alone; the build script and the tests read sources"
+)]
+pub(crate) fn code(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let tests = |next: &&str| next.starts_with("mod tests {");
+        if line == "#[cfg(test)]" && lines.peek().is_some_and(tests) {
+            // rustfmt puts the end of a module at the root alone into the first column.
+            lines.by_ref().find(|line| *line == "}");
+        } else if !line.trim_start().starts_with("//") {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+/// A hash as `sha256sum` prints it.
+pub(crate) fn sha256(text: &str) -> String {
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(text) {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
