@@ -63,6 +63,42 @@ fn calls_are_measured_against_the_limits() {
 }
 
 #[test]
+fn presets_are_measured_beside_each_other() {
+    let others = ["plain", "fasst", "scalerpc"];
+    let names = others.join(",");
+    let command = [
+        "perf",
+        "rpc",
+        "--seconds",
+        "1",
+        "--json",
+        "--against",
+        &names,
+    ];
+    for more in [&[][..], &["--threads", "3", "--outstanding", "8"]] {
+        let report = assert_report(&leaves_nothing(&[&command[..], more].concat()));
+        assert_eq!(report["preset"], "auto");
+        assert!(report["rounds"].as_u64().is_some_and(|rounds| rounds >= 6));
+        let against = report["against"].as_array().expect("a list");
+        assert_eq!(against.len(), others.len(), "{report}");
+        for (other, name) in against.iter().zip(others) {
+            assert_eq!(other["preset"], name);
+            let figure = |key: &str| other[key].as_f64().unwrap_or_default();
+            assert!(
+                figure("rate_per_s") > 0.0 && figure("ratio_low") > 0.0,
+                "{report}"
+            );
+            assert!(
+                figure("ratio_low") <= figure("ratio") && figure("ratio") <= figure("ratio_high"),
+                "{report}"
+            );
+        }
+    }
+    let wrong = ["perf", "rpc", "--against", "plain,flick"];
+    assert!(failure(&dunlin(&wrong), 2).contains("flick"));
+}
+
+#[test]
 fn verbs_are_measured() {
     for arguments in [
         &["--test", "write"][..],

@@ -8,7 +8,6 @@ use dunlin_verbs::{
     ReceiveRequest, Region, Transport, Verbs,
 };
 
-use crate::bell::Bell;
 use crate::config::RingConfig;
 use crate::consumer::{self, Consumer};
 use crate::design::{Batching, Design, HeadSync, TailSync};
@@ -19,6 +18,7 @@ use crate::memory::{Inbound, Mirror};
 use crate::offer::{Offer, Role, Terms};
 use crate::policy::{Pacing, Receiver, Sender};
 use crate::producer::{self, ConsumerPlaces, Producer};
+use crate::sleeping::Sleeping;
 
 /// Up to so many bytes travel in the work request itself, as in perftest: one DMA less on hardware.
 const INLINE_BYTES: usize = 220;
@@ -138,7 +138,7 @@ impl<D: Device> End<D> {
         if let Some(channel) = self.channel.take() {
             let at = self.geometry.words.sleep;
             let peer = offer.memory.plus(at as u64);
-            self.link.bell = Some(Bell::new(channel, self.inlet.clone(), at, peer));
+            self.link.sleeping = Some(Sleeping::new(channel, self.inlet.clone(), at, peer));
         }
         Ok(())
     }

@@ -45,7 +45,6 @@
 // `--cfg loom` is for the model checker; the workspace's lints do not know it.
 #![allow(unexpected_cfgs)]
 
-mod bell;
 mod config;
 mod connect;
 mod consumer;
@@ -65,6 +64,7 @@ mod offer;
 mod policy;
 mod producer;
 mod reservation;
+mod sleeping;
 mod stream;
 mod words;
 

@@ -10,9 +10,9 @@ use dunlin_verbs::{
     QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
 };
 
-use crate::bell::Bell;
 use crate::effort;
 use crate::error::RingError;
+use crate::sleeping::Sleeping;
 
 /// Entries of the send queue.
 pub(crate) const SEND_REQUESTS: usize = 128;
@@ -42,7 +42,7 @@ pub(crate) struct Link<D: Device> {
     polled: [Completion; POLLED],
     broken: Option<RingError>,
     /// Where this end can sleep.
-    pub(crate) bell: Option<Bell<D>>,
+    pub(crate) sleeping: Option<Sleeping<D>>,
 }
 
 /// Turns a request into one of this device; the caller cannot name the address handle type.
@@ -58,7 +58,7 @@ impl<D: Device> Link<D> {
             sends: SendQueue::new(SEND_REQUESTS, SIGNAL_EVERY),
             polled: [Completion::EMPTY; POLLED],
             broken: None,
-            bell: None,
+            sleeping: None,
         }
     }
 
@@ -151,7 +151,7 @@ impl<D: Device> Link<D> {
                 break;
             }
         }
-        if polled.received > 0 && self.bell.is_some() {
+        if polled.received > 0 && self.sleeping.is_some() {
             self.woken(polled.received);
         }
         match self.broken {

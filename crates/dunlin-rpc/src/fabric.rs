@@ -78,10 +78,10 @@ pub(crate) trait OpeningLane: Send {
     ) -> Result<Box<dyn Lane>, VerbsError>;
 }
 
-/// Makes shared lanes, whose wake-ups all go to one bell.
+/// Makes shared lanes, whose wake-ups all go to one event.
 pub(crate) trait LaneMaker: Send + Sync {
     /// What the dispatcher sleeps on.
-    fn bell(&self) -> Box<dyn Sleeper>;
+    fn event(&self) -> Box<dyn Sleeper>;
     /// The client's side of a new lane.
     fn open(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningShared>, VerbsError>;
     /// Starts a thread of the client.
@@ -114,7 +114,7 @@ struct RingMaker<D: Device> {
 }
 
 impl<D: Device> LaneMaker for RingMaker<D> {
-    fn bell(&self) -> Box<dyn Sleeper> {
+    fn event(&self) -> Box<dyn Sleeper> {
         Box::new(self.wake.clone())
     }
 

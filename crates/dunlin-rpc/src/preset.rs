@@ -176,7 +176,7 @@ impl Preset {
             Preset::Herd => ChannelKind::Datagram(Protocol::Written),
             Preset::ScaleRpc => ChannelKind::Pool(Mapping::ByTurns),
             Preset::RawWrite => ChannelKind::Pool(Mapping::Polled),
-            Preset::SelfRpc => ChannelKind::Pool(Mapping::Rung),
+            Preset::SelfRpc => ChannelKind::Pool(Mapping::Notified),
             _ => ChannelKind::Ring,
         }
     }
@@ -289,7 +289,7 @@ mod tests {
                 },
             )
         };
-        // Rings in memory are cheap to look at, and those of the first lanes are nobody else's.
+        // Notifications in memory are cheap to look at, and those of the first lanes are nobody else's.
         assert_eq!(on(Preset::Auto, &with, 100, 0), Preset::Plain);
         assert_eq!(
             on(Preset::Auto, &with, 1, AUTO_OWN_LANES - 1),

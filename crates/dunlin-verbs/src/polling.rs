@@ -13,8 +13,14 @@ use std::time::{Duration, Instant};
 
 /// Looks in vain, one after the other, before a thread that shares its core lets others go first: as many as have paid
 /// lately. Where who is waited for runs beside us, its answer comes sooner than another thread; where it waits for our
-/// core it cannot.
-const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
+/// core it cannot. The most takes about 2 us, which is what it costs to let another thread run and to come back: who
+/// looks for so long at most and then gives way never spends more than twice the time of the better choice.
+const LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=128;
+/// The same for simulated threads, whose look lasts until news.
+const SIMULATED_LOOKS_PER_YIELD: RangeInclusive<u32> = 4..=32;
+/// One of so many waits looks as often as it may, whatever has paid: a thread that gives way after four looks does not
+/// see that its answer would have come with the thirtieth.
+const WAITS_PER_PROBE: u32 = 16;
 /// Looks in vain between two looks at the clock: about 2 us.
 const LOOKS_PER_CLOCK: u32 = 64;
 /// How often a thread asks who else ran: longer than a thread runs before another takes its place, which is some
@@ -49,14 +55,30 @@ pub struct Looks {
     /// Since something was found, or others were let go first.
     in_vain: u32,
     per_yield: u32,
+    /// The most that `per_yield` becomes.
+    most: u32,
+    /// Waits with the fewest looks until the next one looks as often as it may; zero where none does.
+    until_probe: u32,
 }
 
 impl Looks {
-    /// Of a thread that has not looked yet.
+    /// Of a real thread that has not looked yet.
     pub const fn new() -> Self {
         Self {
             in_vain: 0,
-            per_yield: *LOOKS_PER_YIELD.start(),
+            per_yield: *LOOKS_PER_YIELD.end(),
+            most: *LOOKS_PER_YIELD.end(),
+            until_probe: WAITS_PER_PROBE,
+        }
+    }
+
+    /// Of a simulated one.
+    pub const fn simulated() -> Self {
+        Self {
+            in_vain: 0,
+            per_yield: *SIMULATED_LOOKS_PER_YIELD.start(),
+            most: *SIMULATED_LOOKS_PER_YIELD.end(),
+            until_probe: 0,
         }
     }
 
@@ -67,8 +89,22 @@ impl Looks {
         if !shares || self.in_vain < self.per_yield {
             return false;
         }
-        self.per_yield = (self.per_yield / 2).max(*LOOKS_PER_YIELD.start());
+        self.gave_up()
+    }
+
+    #[inline(never)]
+    fn gave_up(&mut self) -> bool {
         self.in_vain = 0;
+        let fewest = *LOOKS_PER_YIELD.start();
+        if self.per_yield > fewest {
+            self.per_yield = (self.per_yield / 2).max(fewest);
+        } else if self.until_probe > 0 {
+            self.until_probe -= 1;
+            if self.until_probe == 0 {
+                self.per_yield = self.most;
+                self.until_probe = WAITS_PER_PROBE;
+            }
+        }
         true
     }
 
@@ -88,7 +124,7 @@ impl Looks {
     #[inline]
     pub fn found(&mut self) {
         if self.in_vain > 0 {
-            self.per_yield = (self.per_yield * 2).min(*LOOKS_PER_YIELD.end());
+            self.per_yield = (self.per_yield * 2).min(self.most);
             self.in_vain = 0;
         }
     }
@@ -205,10 +241,13 @@ mod tests {
         assert!((0..100_000).all(|_| !looks.in_vain(false)));
     }
 
+    fn until_yield(looks: &mut Looks) -> usize {
+        (1..).find(|_| looks.in_vain(true)).unwrap()
+    }
+
     #[test]
     fn looks_that_pay_become_more_and_those_that_do_not_fewer() {
-        let mut looks = Looks::new();
-        let until_yield = |looks: &mut Looks| (1..).find(|_| looks.in_vain(true)).unwrap();
+        let mut looks = Looks::simulated();
         assert_eq!(until_yield(&mut looks), 4);
         for _ in 0..10 {
             assert!(!looks.in_vain(true));
@@ -221,6 +260,30 @@ mod tests {
         assert_eq!(until_yield(&mut looks), 8);
         assert_eq!(until_yield(&mut looks), 4);
         assert_eq!(until_yield(&mut looks), 4);
+    }
+
+    /// What comes with the 30th look: a thread that once gave way after four is to find that out.
+    #[test]
+    fn who_gives_way_too_soon_finds_out_that_looking_would_pay() {
+        let mut looks = Looks::new();
+        while until_yield(&mut looks) > 4 {}
+        let mut waits = 0;
+        let mut wait = |looks: &mut Looks| {
+            waits += 1;
+            let found = (0..30).all(|_| !looks.in_vain(true));
+            looks.found();
+            found
+        };
+        assert!((0..100).any(|_| wait(&mut looks)));
+        assert!((0..100).all(|_| wait(&mut looks)), "it stays so");
+        assert!(waits < 120, "{waits} waits");
+    }
+
+    #[test]
+    fn looking_where_it_never_pays_costs_little() {
+        let mut looks = Looks::new();
+        let looked: usize = (0..1000).map(|_| until_yield(&mut looks)).sum();
+        assert!(looked < 20 * 1000, "{looked} looks in 1000 waits");
     }
 
     #[test]

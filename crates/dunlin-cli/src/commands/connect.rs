@@ -49,6 +49,14 @@ impl Options {
         self.device.as_deref()
     }
 
+    /// The same with another preset.
+    pub fn with_preset(&self, preset: Preset) -> Self {
+        Self {
+            preset,
+            ..self.clone()
+        }
+    }
+
     /// The options as another process of this command takes them.
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![

@@ -3,8 +3,8 @@
 use dunlin_verbs::Device;
 
 use super::Consumer;
-use crate::bell::{Bell, Event};
 use crate::error::RingError;
+use crate::sleeping::{Event, Sleeping};
 
 impl<D: Device> Consumer<D> {
     /// Announces a sleep; `true` when the producer knows of it and the event is armed.
@@ -15,6 +15,6 @@ impl<D: Device> Consumer<D> {
 
     /// What to sleep on, where this ring has it.
     pub(crate) fn event(&self) -> Option<Box<dyn Event>> {
-        self.link.bell.as_ref().map(Bell::event)
+        self.link.sleeping.as_ref().map(Sleeping::event)
     }
 }

@@ -3,8 +3,8 @@
 use dunlin_verbs::Device;
 
 use super::Producer;
-use crate::bell::{Bell, Event};
 use crate::error::RingError;
+use crate::sleeping::{Event, Sleeping};
 
 impl<D: Device> Producer<D> {
     /// Announces a sleep; `true` when the consumer knows of it and the event is armed.
@@ -20,6 +20,6 @@ impl<D: Device> Producer<D> {
 
     /// What to sleep on, where this ring has it.
     pub(crate) fn event(&self) -> Option<Box<dyn Event>> {
-        self.link.bell.as_ref().map(Bell::event)
+        self.link.sleeping.as_ref().map(Sleeping::event)
     }
 }

@@ -6,13 +6,13 @@
 //! `futures` those of futures.
 //!
 //! Whoever waits is first polled again at once, for a short time; then it sleeps, and the peer wakes it ([`waiting`],
-//! `bell.rs`).
+//! `sleeping.rs`).
 
 mod connect;
 #[cfg(feature = "futures")]
 mod futures;
 mod half;
-mod lookout;
+mod reactor;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod waiting;

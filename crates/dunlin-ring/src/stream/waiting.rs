@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::Device;
 
-use super::lookout::{self, Sleeper};
-use crate::bell::Event;
+use super::reactor::{self, Sleeper};
 use crate::error::RingError;
+use crate::sleeping::Event;
 use crate::{Consumer, Producer};
 
 /// How long a wait is polled again at once: longer than an answer from another core takes, shorter than anyone minds.
@@ -98,7 +98,7 @@ impl Waiting {
             let waker = context.waker().clone();
             if end
                 .event()
-                .is_some_and(|event| lookout::enter(self.sleeper, event, waker))
+                .is_some_and(|event| reactor::enter(self.sleeper, event, waker))
             {
                 return;
             }

@@ -23,7 +23,7 @@ const fn most_degree(credits: u32) -> u32 {
 
 /// The client's side of a lane's credits, and the coalescing degrees that it will report with the next renewal.
 #[derive(Debug)]
-pub(crate) struct Purse {
+pub(crate) struct CreditBalance {
     granted: u32,
     used: u32,
     renewal: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Purse {
     one_sided: OneSidedReport,
 }
 
-impl Purse {
+impl CreditBalance {
     /// With `credits` to begin with, renewed by as many.
     pub(crate) fn new(credits: u32) -> Self {
         Self {
@@ -179,7 +179,7 @@ pub(crate) struct Ledger {
 
 /// A client sent more than it was granted, or asked in a way that no client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lie(pub(crate) &'static str);
+pub(crate) struct InvalidReport(pub(crate) &'static str);
 
 impl Ledger {
     /// With `credits` to begin with, renewed by as many.
@@ -213,9 +213,9 @@ impl Ledger {
     /// # Errors
     /// When it had no credit.
     #[inline]
-    pub(crate) fn take(&mut self) -> Result<(), Lie> {
+    pub(crate) fn take(&mut self) -> Result<(), InvalidReport> {
         if self.left() == 0 {
-            return Err(Lie("a request beyond its credits"));
+            return Err(InvalidReport("a request beyond its credits"));
         }
         self.taken = self.taken.wrapping_add(1);
         Ok(())
@@ -237,7 +237,7 @@ impl Ledger {
     ///
     /// # Errors
     /// When the degree cannot be one.
-    pub(crate) fn asked(&mut self, degree: u32) -> Result<(), Lie> {
+    pub(crate) fn asked(&mut self, degree: u32) -> Result<(), InvalidReport> {
         self.check_degree(degree)?;
         self.pending = Some(degree);
         Ok(())
@@ -247,7 +247,7 @@ impl Ledger {
     ///
     /// # Errors
     /// When the degree cannot be one.
-    pub(crate) fn reported(&mut self, degree: u32) -> Result<(), Lie> {
+    pub(crate) fn reported(&mut self, degree: u32) -> Result<(), InvalidReport> {
         self.check_degree(degree)?;
         self.reports = self.reports.wrapping_add(1);
         Ok(())
@@ -264,9 +264,11 @@ impl Ledger {
         self.pending.is_some()
     }
 
-    fn check_degree(&self, degree: u32) -> Result<(), Lie> {
+    fn check_degree(&self, degree: u32) -> Result<(), InvalidReport> {
         if degree == 0 || degree > most_degree(self.renewal) {
-            return Err(Lie("a coalescing degree that no message can have"));
+            return Err(InvalidReport(
+                "a coalescing degree that no message can have",
+            ));
         }
         Ok(())
     }
@@ -291,44 +293,44 @@ mod tests {
     /// FLOCK §5.1: 32 credits at the start, more are asked for after 16, and the other 16 serve meanwhile.
     #[test]
     fn renewal_at_half() {
-        let (mut purse, mut ledger) = (Purse::new(CREDITS), Ledger::new(CREDITS));
+        let (mut balance, mut ledger) = (CreditBalance::new(CREDITS), Ledger::new(CREDITS));
         for _ in 0..15 {
-            purse.spend(1);
-            assert_eq!(purse.ask(), None);
+            balance.spend(1);
+            assert_eq!(balance.ask(), None);
             ledger.take().unwrap();
         }
-        purse.spend(1);
-        assert_eq!(purse.ask(), Some(1));
-        assert_eq!(purse.ask(), None, "one request for more at a time");
+        balance.spend(1);
+        assert_eq!(balance.ask(), Some(1));
+        assert_eq!(balance.ask(), None, "one request for more at a time");
         ledger.asked(1).unwrap();
         assert_eq!(ledger.grant(), None, "only 15 were taken");
         ledger.take().unwrap();
         assert_eq!(ledger.grant(), Some(1));
         assert_eq!((ledger.total(), ledger.left()), (64, 48));
-        purse.granted(ledger.total());
-        assert_eq!(purse.left(), 48);
+        balance.granted(ledger.total());
+        assert_eq!(balance.left(), 48);
     }
 
     #[test]
     fn the_median_is_of_messages_since_the_last_renewal() {
-        let mut purse = Purse::new(CREDITS);
+        let mut balance = CreditBalance::new(CREDITS);
         for degree in [1, 5, 5, 2, 6] {
-            purse.spend(degree);
+            balance.spend(degree);
         }
-        assert_eq!(purse.ask(), Some(5));
-        purse.granted(64);
+        assert_eq!(balance.ask(), Some(5));
+        balance.granted(64);
         for degree in [2, 9, 3, 3, 20] {
-            purse.spend(degree);
+            balance.spend(degree);
         }
-        assert_eq!(purse.ask(), Some(3));
+        assert_eq!(balance.ask(), Some(3));
     }
 
     #[test]
     fn a_server_that_grants_without_end_leaves_a_bounded_number() {
-        let mut purse = Purse::new(CREDITS);
+        let mut balance = CreditBalance::new(CREDITS);
         for total in (0..u32::MAX).step_by(1 << 15) {
-            purse.granted(total);
-            assert!(purse.left() <= MOST_LEFT);
+            balance.granted(total);
+            assert!(balance.left() <= MOST_LEFT);
         }
     }
 
@@ -350,21 +352,21 @@ mod tests {
         /// sides agree when all has arrived, and an honest client is never taken for a liar.
         #[test]
         fn credits_are_conserved(steps in prop::collection::vec((0u8..4, 1u32..20), 1..2000), start: u32) {
-            let (mut purse, mut ledger) = (Purse::new(CREDITS), Ledger::new(CREDITS));
-            purse.granted = start.wrapping_add(CREDITS);
-            purse.used = start;
-            ledger.granted = purse.granted;
+            let (mut balance, mut ledger) = (CreditBalance::new(CREDITS), Ledger::new(CREDITS));
+            balance.granted = start.wrapping_add(CREDITS);
+            balance.used = start;
+            ledger.granted = balance.granted;
             ledger.taken = start;
-            let (mut in_ring, mut asked, mut told) = (0u32, None, purse.granted);
+            let (mut in_ring, mut asked, mut told) = (0u32, None, balance.granted);
             for (step, count) in steps {
                 match step {
                     0 => {
-                        let count = count.min(purse.left());
+                        let count = count.min(balance.left());
                         if count > 0 {
-                            purse.spend(count);
+                            balance.spend(count);
                             in_ring += count;
                         }
-                        if let Some(degree) = purse.ask() {
+                        if let Some(degree) = balance.ask() {
                             prop_assert!(asked.replace(degree).is_none());
                         }
                     }
@@ -380,11 +382,11 @@ mod tests {
                             told = ledger.total();
                         }
                     }
-                    _ => purse.granted(told),
+                    _ => balance.granted(told),
                 }
                 prop_assert!(ledger.left() <= CREDITS + CREDITS / 2);
                 prop_assert_eq!(ledger.left(), told.wrapping_sub(ledger.taken));
-                prop_assert_eq!(purse.used, ledger.taken.wrapping_add(in_ring));
+                prop_assert_eq!(balance.used, ledger.taken.wrapping_add(in_ring));
             }
         }
     }

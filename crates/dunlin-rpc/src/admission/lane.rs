@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::Device;
 
-use super::credits::{Ledger, Lie};
+use super::credits::{InvalidReport, Ledger};
 use super::redistribution::{Admission, LaneShare};
 use super::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
 use crate::channel::ring::RingChannel;
@@ -29,8 +29,8 @@ pub(crate) struct Admitted {
 /// Looks at the ring for one at the completions, while a request for credits may be there.
 const LOOKS_PER_LOOK: u32 = 32;
 
-impl From<Lie> for ChannelError {
-    fn from(lie: Lie) -> Self {
+impl From<InvalidReport> for ChannelError {
+    fn from(lie: InvalidReport) -> Self {
         ChannelError::violation(lie.0)
     }
 }

@@ -446,7 +446,7 @@ impl Recipe {
         let (sender, seed) = (maker.random(), maker.random());
         let (sender, seed) = (sender.map_err(failed)?, seed.map_err(failed)?);
         let handle = Handle::new(sharing, self.channel.max_outstanding, maker.cores(), seed);
-        let _ = handle.bell.set(maker.bell());
+        let _ = handle.event.set(maker.event());
         let shared = Arc::new(Shared {
             handle,
             maker,

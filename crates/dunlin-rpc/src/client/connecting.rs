@@ -28,9 +28,9 @@ impl std::fmt::Debug for ConnectFuture {
 }
 
 /// What the thread says, also if it panics.
-struct Teller(Arc<Mutex<Connecting>>);
+struct Notifier(Arc<Mutex<Connecting>>);
 
-impl Teller {
+impl Notifier {
     fn tell(&self, result: Result<Client, ConnectError>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let late = match state.ended.is_some() || state.over {
@@ -49,7 +49,7 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for Notifier {
     fn drop(&mut self) {
         let words = "the thread that connects has panicked";
         self.tell(Err(ConnectError::Thread(std::io::Error::other(words))));
@@ -59,7 +59,7 @@ impl Drop for Teller {
 impl ConnectFuture {
     pub(super) fn start(builder: ClientBuilder, address: &str) -> Self {
         let state = Arc::<Mutex<Connecting>>::default();
-        let teller = Teller(Arc::clone(&state));
+        let teller = Notifier(Arc::clone(&state));
         let address = address.to_owned();
         let thread = std::thread::Builder::new().name("dunlin-connect".into());
         let spawned = thread.spawn(move || teller.tell(builder.connect_apart(&address)));

@@ -1,6 +1,6 @@
 //! Numbers and words that a peer says beside its messages: grants, credits, turns, figures.
 
-use crate::admission::credits::Purse;
+use crate::admission::credits::CreditBalance;
 use crate::admission::grouping::pace::PaceAnswer;
 use crate::channel::one_sided::{Attached, GRANT_BYTES};
 use crate::client::ClientReport;
@@ -23,17 +23,17 @@ pub fn grant(bytes: &[u8]) {
 /// # Panics
 /// When more may be sent than a client believes of any server.
 pub fn credits(bytes: &[u8]) {
-    let mut purse = Purse::new(32);
+    let mut balance = CreditBalance::new(32);
     for step in bytes.chunks_exact(5) {
         let (kind, word) = step.split_first().expect("five bytes");
         let word = u32::from_le_bytes(word.try_into().expect("four bytes"));
         match kind % 4 {
-            0 => purse.granted(word),
-            1 => purse.reports_taken(word as u8),
-            _ if purse.left() > 0 => purse.spend(1 + word % purse.left()),
+            0 => balance.granted(word),
+            1 => balance.reports_taken(word as u8),
+            _ if balance.left() > 0 => balance.spend(1 + word % balance.left()),
             _ => {}
         }
-        assert!(purse.left() <= 1 << 16, "{purse:?}");
+        assert!(balance.left() <= 1 << 16, "{balance:?}");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::channel::pool::{block_bytes, zone_bytes, ENTRY_BYTES};
 use crate::Preset;
 
 /// The bit that tells of a message, as an honest client knows it.
-pub(crate) const RINGS: u32 = 1 << 29;
+pub(crate) const NOTIFICATIONS: u32 = 1 << 29;
 /// What the server was not told otherwise.
 pub(crate) const EAGER: usize = 4096;
 
@@ -50,7 +50,7 @@ impl<D: Device> Guest<D> {
         Self {
             zone: Grant::told(&reply.parameters, "pool", zones * zone_bytes(EAGER)),
             inlet: Grant::told(&reply.parameters, "inlet", ENTRY_BYTES),
-            number: told("pool-rings").map(|number| number as u32),
+            number: told("pool-notifications").map(|number| number as u32),
             seals: match told("pool-secret-high") {
                 None => Seals::sum(secret),
                 Some(high) => Seals::mac([secret, high]),
@@ -61,7 +61,8 @@ impl<D: Device> Guest<D> {
 
     /// What it would tell of a message in this block.
     pub(crate) fn ring(&self, block: u32) -> Option<u32> {
-        self.number.map(|number| RINGS | number << 8 | block)
+        self.number
+            .map(|number| NOTIFICATIONS | number << 8 | block)
     }
 
     pub(crate) fn write(

@@ -4,7 +4,7 @@
 use super::*;
 use crate::channel::pool::block_bytes;
 use crate::channel::pool::CALLS;
-use crate::hostile::pool::{EAGER, RINGS};
+use crate::hostile::pool::{EAGER, NOTIFICATIONS};
 
 type Guest = crate::hostile::pool::Guest<ShmDevice>;
 
@@ -47,13 +47,15 @@ fn guests_of_pools_that_write_anything_harm_themselves_alone() {
 fn each_lie_about_a_message_ends_its_client() {
     let server = serve();
     let device = hostile_device();
-    type Lie = fn(&mut Guest) -> bool;
-    let lies: [(&str, Lie); 7] = [
+    type InvalidReport = fn(&mut Guest) -> bool;
+    let lies: [(&str, InvalidReport); 7] = [
         ("no message", |guest| {
             guest.write(guest.zone.at, &[], guest.ring(3))
         }),
         ("another client", |guest| {
-            let ring = guest.number.map(|number| RINGS | (number + 1) << 8 | 2);
+            let ring = guest
+                .number
+                .map(|number| NOTIFICATIONS | (number + 1) << 8 | 2);
             guest.call(2, 2, ring)
         }),
         ("another block", |guest| guest.call(2, 2, guest.ring(4))),

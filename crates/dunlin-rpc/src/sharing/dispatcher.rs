@@ -37,8 +37,8 @@ impl Handle {
     pub(super) fn while_dispatching(&self, wait: impl FnOnce()) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         if self.dozing.load(Ordering::SeqCst) {
-            if let Some(bell) = self.bell.get() {
-                bell.wake();
+            if let Some(event) = self.event.get() {
+                event.wake();
             }
         }
         wait();
@@ -66,7 +66,7 @@ pub(crate) fn start(
 fn run(handle: &Handle, spin: Duration) {
     let node = Node::new();
     let mut held = Vec::new();
-    let Some(bell) = handle.bell.get() else {
+    let Some(event) = handle.event.get() else {
         return;
     };
     let mut next_tick = thread::now() + INTERVAL;
@@ -91,7 +91,7 @@ fn run(handle: &Handle, spin: Duration) {
         }
         handle.dozing.store(true, Ordering::SeqCst);
         if handle.sleepers.load(Ordering::SeqCst) == 0 {
-            let slept = bell.sleep(next_tick.saturating_duration_since(now).min(interval));
+            let slept = event.sleep(next_tick.saturating_duration_since(now).min(interval));
             if slept.is_err() {
                 thread::sleep(INTERVAL);
             }
@@ -224,8 +224,8 @@ impl Doze for Watcher<'_> {
         if self.lanes.iter().all(|lane| lane.status().is_lost()) {
             // Those whom it concerns are awake; nothing will come.
             thread::sleep(UNHEARD_PAUSE);
-        } else if let Some(bell) = self.handle.bell.get() {
-            if bell.sleep(most).is_err() {
+        } else if let Some(event) = self.handle.event.get() {
+            if event.sleep(most).is_err() {
                 thread::sleep(Duration::from_millis(1));
             }
         }

@@ -7,7 +7,7 @@ use dunlin_verbs::{CompletionChannel, Device, Work};
 use super::combining::{Members, Node, Outcome, Run};
 use super::ports::{Mine, Ports};
 use super::status::{LaneFigures, Status};
-use crate::admission::credits::Purse;
+use crate::admission::credits::CreditBalance;
 use crate::admission::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
 use crate::call::core::{ClientCore, Outstanding};
 use crate::call::lane::{Answer, CallId};
@@ -74,7 +74,7 @@ impl<D: Device> Outstanding for Shared<'_, '_, D> {
 pub(crate) struct Engine<D: Device> {
     core: ClientCore<RingChannel<D>>,
     /// None: the server grants without counting.
-    purse: Option<Purse>,
+    balance: Option<CreditBalance>,
     word: u64,
     /// What the server had told when somebody found no room or no credits.
     refused_at: (u64, u64),
@@ -88,7 +88,7 @@ impl<D: Device> Engine<D> {
     pub(crate) fn new(channel: RingChannel<D>, credits: Option<u32>, most_members: usize) -> Self {
         Self {
             core: ClientCore::new(channel),
-            purse: credits.map(Purse::new),
+            balance: credits.map(CreditBalance::new),
             word: 0,
             refused_at: (0, 0),
             most_members,
@@ -102,9 +102,9 @@ impl<D: Device> Engine<D> {
         let word = self.core.channel.granted();
         if word != self.word {
             self.word = word;
-            if let Some(purse) = &mut self.purse {
-                purse.granted(word as u32);
-                purse.reports_taken((word >> REPORTS_SHIFT) as u8);
+            if let Some(balance) = &mut self.balance {
+                balance.granted(word as u32);
+                balance.reports_taken((word >> REPORTS_SHIFT) as u8);
                 status.set_standing(Standing::from_bits_truncate((word >> STANDING_SHIFT) as u8));
             }
         }
@@ -113,15 +113,15 @@ impl<D: Device> Engine<D> {
     /// Requests that may be sent now.
     #[inline]
     fn credits(&mut self, status: &Status) -> u32 {
-        let Some(purse) = &self.purse else {
+        let Some(balance) = &self.balance else {
             return u32::MAX;
         };
         // News that nobody waits for is found by the checks.
-        if purse.has_asked() || !status.is_active() {
+        if balance.has_asked() || !status.is_active() {
             self.look_at_grant(status);
         }
-        match &self.purse {
-            Some(purse) if status.spends() => purse.left(),
+        match &self.balance {
+            Some(balance) if status.spends() => balance.left(),
             _ => 0,
         }
     }
@@ -163,10 +163,14 @@ impl<D: Device> Engine<D> {
         figures: &LaneFigures,
     ) -> Result<(), ChannelError> {
         figures.operated(count as u64);
-        if self.purse.as_ref().is_some_and(Purse::has_reported) {
+        if self
+            .balance
+            .as_ref()
+            .is_some_and(CreditBalance::has_reported)
+        {
             self.look_at_grant(status);
         }
-        let report = self.purse.as_mut().and_then(|p| p.operate(count as u32));
+        let report = self.balance.as_mut().and_then(|p| p.operate(count as u32));
         report.map_or(Ok(()), |degree| self.core.channel.report(degree))
     }
 
@@ -183,10 +187,10 @@ impl<D: Device> Engine<D> {
         self.core.channel.commit_run(bytes, messages);
         if requests > 0 {
             figures.sent(requests, threads as u32);
-            if let Some(purse) = &mut self.purse {
-                purse.spend(requests);
-                figures.credits(purse.left());
-                if let Some(degree) = purse.ask() {
+            if let Some(balance) = &mut self.balance {
+                balance.spend(requests);
+                figures.credits(balance.left());
+                if let Some(degree) = balance.ask() {
                     self.core.channel.ask_for_credits(degree);
                 }
             }

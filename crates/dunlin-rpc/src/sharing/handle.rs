@@ -116,7 +116,7 @@ pub(crate) struct Handle {
     /// Threads asleep, and whether the dispatcher is, too.
     pub(super) sleepers: AtomicUsize,
     pub(super) dozing: AtomicBool,
-    pub(crate) bell: OnceLock<Box<dyn Sleeper>>,
+    pub(crate) event: OnceLock<Box<dyn Sleeper>>,
 }
 
 impl std::fmt::Debug for Handle {
@@ -148,7 +148,7 @@ impl Handle {
             orphan: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
             dozing: AtomicBool::new(false),
-            bell: OnceLock::new(),
+            event: OnceLock::new(),
             sharing,
         })
     }
@@ -512,8 +512,8 @@ impl Handle {
             lane.close(&node, &self.ports, CallError::Closed);
         }
         self.wake_all();
-        if let Some(bell) = self.bell.get() {
-            bell.wake();
+        if let Some(event) = self.event.get() {
+            event.wake();
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) struct Port {
     /// Something may be in the mailbox: a look costs less than at the mailbox itself.
     mail: AtomicBool,
     notified: Mutex<bool>,
-    bell: Condvar,
+    event: Condvar,
     /// Its thread, when that is simulated: it sleeps in virtual time.
     simulated: Mutex<Option<Waker>>,
 }
@@ -80,7 +80,7 @@ impl Port {
             sleeping: AtomicBool::new(false),
             mail: AtomicBool::new(false),
             notified: Mutex::new(false),
-            bell: Condvar::new(),
+            event: Condvar::new(),
             simulated: Mutex::new(None),
         }
     }
@@ -167,7 +167,7 @@ impl Port {
     pub(crate) fn wake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
         *self.notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.bell.notify_all();
+        self.event.notify_all();
         let simulated = self.simulated();
         if let Some(thread) = &*simulated {
             thread.wake_by_ref();
@@ -212,7 +212,7 @@ impl Port {
         }
         let notified = self.notified.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut notified, _) = self
-            .bell
+            .event
             .wait_timeout_while(notified, timeout, |notified| !*notified)
             .unwrap_or_else(PoisonError::into_inner);
         *notified = false;

@@ -44,7 +44,7 @@ pub(in crate::channel) const ASKS: u32 = 1 << 31;
 /// The bit of an immediate that reports one-sided operations; the others are their median degree.
 pub(in crate::channel) const REPORTS: u32 = 1 << 30;
 /// The bit of an immediate that tells where a message is; the others are the channel's.
-pub(in crate::channel) const RINGS: u32 = 1 << 29;
+pub(in crate::channel) const NOTIFICATIONS: u32 = 1 << 29;
 
 /// One side of a connected queue pair.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use dunlin_verbs::{
     QueuePairState, ReceiveRequest, SendFlags, SendRequest,
 };
 
-use super::{Carrier, ASKS, QUIET, REPORTS, RINGS};
+use super::{Carrier, ASKS, NOTIFICATIONS, QUIET, REPORTS};
 use crate::channel::ChannelError;
 
 /// Why a channel whose requests stay out is given up.
@@ -234,7 +234,9 @@ impl<D: Device> Carrier<D> {
             Some(immediate) if immediate & REPORTS != 0 => {
                 self.reported = Some(immediate & !REPORTS);
             }
-            Some(immediate) if immediate & RINGS != 0 => ring = Some(immediate & !RINGS),
+            Some(immediate) if immediate & NOTIFICATIONS != 0 => {
+                ring = Some(immediate & !NOTIFICATIONS)
+            }
             _ => self.sleep.woken(),
         }
         let next = ReceiveRequest {

@@ -10,9 +10,9 @@ use dunlin_verbs::{Device, QueuePair, QueuePairState, Region, RemoteAddress, Sen
 
 use super::block::{Blocks, Draft, Look, Seals};
 use super::turn::{Entry, Turn};
-use super::{bits, ALL, BLOCKS, CALLS, ENTRY_RING, EVENT};
+use super::{bits, ALL, BLOCKS, CALLS, ENTRY_NOTICE, EVENT};
 use crate::channel::call_id::slot_of;
-use crate::channel::carrier::{Carrier, RINGS};
+use crate::channel::carrier::{Carrier, NOTIFICATIONS};
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError, Exchange, Mapped};
 use crate::effort;
@@ -60,7 +60,7 @@ impl Pool {
     /// What is to be said with a message in this block.
     #[inline]
     fn ring(&self, block: u32) -> Option<u32> {
-        self.rings.map(|client| RINGS | client << 8 | block)
+        self.rings.map(|client| NOTIFICATIONS | client << 8 | block)
     }
 }
 
@@ -360,7 +360,7 @@ impl<D: Device> Channel for PoolChannel<D> {
             self.carrier.broken.is_none() && queue_pair.state() == QueuePairState::ReadyToSend;
         if self.carrier.dialled && whole && self.carrier.has_entries(8) {
             let told = self.tell(Entry::GOODBYE, 0);
-            let _ = told.and_then(|()| match self.pool.ring(ENTRY_RING) {
+            let _ = told.and_then(|()| match self.pool.ring(ENTRY_NOTICE) {
                 None => self.carrier.wake_if_asleep(),
                 ring => self
                     .carrier

@@ -11,7 +11,7 @@ use super::server::{Theirs, TurnLoad};
 use super::turn::Turn;
 use super::{
     block_bytes, capacity, zone_bytes, Mapping, PoolChannel, ServedPool, ANSWERS_AT, BLOCKS,
-    BUNDLE, CALLS, ENTRY_BYTES, EVENT, RINGS, SLOT_BYTES,
+    BUNDLE, CALLS, ENTRY_BYTES, EVENT, NOTIFICATIONS, SLOT_BYTES,
 };
 use crate::channel::carrier::{self, Arrivals, Inlet, Peer, UnconnectedCarrier};
 use crate::channel::message::DESCRIPTOR_BYTES;
@@ -27,7 +27,7 @@ mod parameter {
     /// One: the zone is the client's for as long as it is connected.
     pub(super) const FIXED: &str = "pool-fixed";
     /// What a client that is heard by completions is known by.
-    pub(super) const RINGS: &str = "pool-rings";
+    pub(super) const NOTIFICATIONS: &str = "pool-notifications";
     pub(super) const EAGER: &str = "eager-bytes";
     pub(super) const LONGEST: &str = "max-message-bytes";
     pub(super) const SECRET: &str = "pool-secret";
@@ -185,8 +185,9 @@ impl<D: Device> UnconnectedPool<D> {
         let said = Said::read(parameters)?;
         let places = carrier::number(parameters, WHAT, parameter::PLACES, 1 << 16)?;
         let fixed = parameters.get(parameter::FIXED) == Some(&1);
-        let rings = parameters.contains_key(parameter::RINGS);
-        let rings = rings.then(|| carrier::number(parameters, WHAT, parameter::RINGS, CLIENTS_MAX));
+        let rings = parameters.contains_key(parameter::NOTIFICATIONS);
+        let rings =
+            rings.then(|| carrier::number(parameters, WHAT, parameter::NOTIFICATIONS, CLIENTS_MAX));
         let pool = Pool {
             zones: carrier::place(parameters, WHAT, parameter::ZONES)?,
             places,
@@ -245,7 +246,7 @@ impl<D: Device> UnconnectedPool<D> {
 pub(crate) enum PoolMemory<'a, R, Q> {
     /// In memory of its own, for as long as it is connected (static mapping). With rings: its messages are heard by
     /// completions.
-    Own(Option<Rings<'a, Q>>),
+    Own(Option<Notifications<'a, Q>>),
     /// In memory of its own, and it is served by turns: where who may write a pool could read it too
     /// ([`dunlin_verbs::DeviceAttributes::grants_are_mappings`]). Zones of the pools are the right to be served, and
     /// its own is where it is.
@@ -265,7 +266,7 @@ pub(crate) enum PoolMemory<'a, R, Q> {
 
 /// How messages of a client are heard by completions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rings<'a, Q> {
+pub(crate) struct Notifications<'a, Q> {
     /// Where the completions go.
     pub(crate) queue: &'a Q,
     /// The id that they have there.
@@ -304,7 +305,7 @@ impl<D: Device> UnconnectedServedPool<D> {
         let arrivals = rings.map(|rings| Arrivals {
             queue: rings.queue,
             id: rings.id,
-            receives: RINGS,
+            receives: NOTIFICATIONS,
         });
         let longest = block_bytes(eager);
         let segments = match &memory {
@@ -369,7 +370,7 @@ impl<D: Device> UnconnectedServedPool<D> {
         parameters.insert(parameter::PLACES.to_string(), self.places as u64);
         parameters.insert(parameter::FIXED.to_string(), u64::from(self.fixed));
         if let Some(client) = self.rings {
-            parameters.insert(parameter::RINGS.to_string(), u64::from(client));
+            parameters.insert(parameter::NOTIFICATIONS.to_string(), u64::from(client));
         }
         parameters
     }
@@ -417,7 +418,7 @@ impl<D: Device> UnconnectedServedPool<D> {
             mapping: match (self.fixed, self.rings) {
                 (false, _) => Mapping::ByTurns,
                 (true, None) => Mapping::Polled,
-                (true, Some(_)) => Mapping::Rung,
+                (true, Some(_)) => Mapping::Notified,
             },
             place: self.fixed.then_some(0),
             turn: 0,
@@ -437,7 +438,7 @@ impl<D: Device> UnconnectedServedPool<D> {
             working: 0,
             seen: [0; BLOCKS],
             parts: [0; BLOCKS],
-            spoilt: false,
+            overwritten: false,
             scan: Scan::default(),
             load: TurnLoad::default(),
             draft: Draft::new(bytes),

@@ -40,7 +40,7 @@ mod tests;
 mod turn;
 
 pub(crate) use client::PoolChannel;
-pub(crate) use connect::{PoolMemory, Rings, UnconnectedPool, UnconnectedServedPool};
+pub(crate) use connect::{Notifications, PoolMemory, UnconnectedPool, UnconnectedServedPool};
 pub(crate) use server::ServedPool;
 
 /// Whose a zone is, and how a server finds what is in it.
@@ -52,7 +52,7 @@ pub(crate) enum Mapping {
     Polled,
     /// A client's for good. Each request is a WRITE with immediate, which tells its block by a completion; no block is
     /// polled (`selfrpc`).
-    Rung,
+    Notified,
 }
 
 /// Blocks of a zone.
@@ -75,9 +75,9 @@ const ENTRY_AT: usize = 0;
 /// Offset in a client's inlet of the answers; a page, so that lines are cache lines.
 const ANSWERS_AT: usize = 4096;
 /// In the immediate of a client that is heard by completions: the word of its entry, in place of a block.
-const ENTRY_RING: u32 = 0xff;
+const ENTRY_NOTICE: u32 = 0xff;
 /// RECEIVEs of such a client: each block has one message out at most, and there are the word of its entry and wake-ups.
-pub(crate) const RINGS: usize = BLOCKS + 8;
+pub(crate) const NOTIFICATIONS: usize = BLOCKS + 8;
 /// Every block of a zone.
 const ALL: u32 = u32::MAX;
 

@@ -336,7 +336,7 @@ fn a_message_that_a_late_one_has_hit_is_fetched_again() {
         begin_turn(&mut served_second, 0);
         pools.memory().write(end - part, &late[40 - part..]);
         assert!(taken(&mut served_second).is_empty());
-        while !served_second.is_spoilt() {
+        while !served_second.is_overwritten() {
             assert!(served_second.receive().unwrap().is_none());
         }
         assert_eq!(end_turn(&mut served_second).late, 1);

@@ -123,35 +123,35 @@ impl<D: Device> DatagramService<D> {
         let zone = (protocol == Protocol::Written)
             .then(|| Zone::new(&self.device, eager, parameters).map(Box::new))
             .transpose()?;
-        let mut seats = poller.seats();
+        let mut session_slots = poller.session_slots();
         // With the place: a queue pair without sessions may become another.
         let told = poller.address().ok_or_else(|| {
             VerbsError::Peer(
                 "the server's datagram queue pair failed and is made anew: connect again".into(),
             )
         })?;
-        let Some((number, is_new)) = seats.places.take() else {
+        let Some((number, is_new)) = session_slots.places.take() else {
             poller.crowded.store(true, Ordering::Relaxed);
             poller.mailbox.wake().wake();
             return Err(VerbsError::Limit {
                 resource: "sessions of a datagram queue pair (more pollers have more)",
                 asked: 1,
                 available: 0,
-                limit: seats.places.limit(),
+                limit: session_slots.places.limit(),
             });
         };
-        let wanted = seats.places.clients() > seats.provided;
+        let wanted = session_slots.places.clients() > session_slots.provided;
         let block = wanted.then(|| {
             let places = receives_of_session();
-            let stock = &mut seats.stock;
+            let stock = &mut session_slots.stock;
             stock.take(&self.device, &poller.domain, places, poller.packet_bytes)
         });
         let block = block.transpose().inspect_err(|_| match is_new {
-            true => seats.places.undo(),
-            false => seats.places.give_back(number),
+            true => session_slots.places.undo(),
+            false => session_slots.places.give_back(number),
         })?;
-        seats.provided += usize::from(wanted);
-        drop(seats);
+        session_slots.provided += usize::from(wanted);
+        drop(session_slots);
         let serial = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
         Ok(Newcomer {
             id: OF_SESSIONS | serial << 32 | u64::from(number),

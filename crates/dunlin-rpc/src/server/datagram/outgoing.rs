@@ -12,7 +12,7 @@ const PACKETS: usize = 64;
 
 /// A session's open packet, as long as the batch is the same.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spot {
+pub(super) struct OpenPacket {
     batch: u64,
     index: usize,
 }
@@ -32,7 +32,7 @@ pub(super) struct Outgoing {
     packets: Vec<Packet>,
     owners: Vec<(u32, Head)>,
     used: usize,
-    /// Counted from one: no spot is of batch zero.
+    /// Counted from one: no open_packet is of batch zero.
     batch: u64,
     packet_bytes: usize,
 }
@@ -52,22 +52,22 @@ impl Outgoing {
     #[inline]
     pub(super) fn packet<D: Device>(
         &mut self,
-        spot: &mut Spot,
+        open_packet: &mut OpenPacket,
         target: &Target,
         payload: usize,
         endpoint: &mut Endpoint<D>,
     ) -> Result<&mut Packet, ChannelError> {
-        if spot.batch == self.batch && self.packets[spot.index].fits(payload) {
-            return Ok(&mut self.packets[spot.index]);
+        if open_packet.batch == self.batch && self.packets[open_packet.index].fits(payload) {
+            return Ok(&mut self.packets[open_packet.index]);
         }
-        self.begin(spot, target, endpoint)
+        self.begin(open_packet, target, endpoint)
     }
 
     /// An empty packet for the session.
     #[inline]
     pub(super) fn begin<D: Device>(
         &mut self,
-        spot: &mut Spot,
+        open_packet: &mut OpenPacket,
         target: &Target,
         endpoint: &mut Endpoint<D>,
     ) -> Result<&mut Packet, ChannelError> {
@@ -82,7 +82,7 @@ impl Outgoing {
             self.owners.push((target.number, target.to));
         }
         self.owners[index] = (target.number, target.to);
-        *spot = Spot {
+        *open_packet = OpenPacket {
             batch: self.batch,
             index,
         };

@@ -53,7 +53,7 @@ pub(super) struct Newcomer<D: Device> {
 }
 
 /// The places of sessions, and their memory.
-pub(super) struct Seats<D: Device> {
+pub(super) struct SessionSlots<D: Device> {
     pub(super) places: Places,
     /// Sessions that there are RECEIVEs for, at the queue pair or on their way to it.
     pub(super) provided: usize,
@@ -67,7 +67,7 @@ const SPARE: usize = 2;
 /// The outside of a poller.
 pub(super) struct PollerHandle<D: Device> {
     pub(super) mailbox: Mailbox<Newcomer<D>, D::CompletionChannel>,
-    pub(super) seats: Mutex<Seats<D>>,
+    pub(super) session_slots: Mutex<SessionSlots<D>>,
     /// Accepted and not adopted yet.
     pub(super) waiting: AtomicUsize,
     /// A newcomer found no place.
@@ -84,7 +84,7 @@ impl<D: Device> PollerHandle<D> {
         mailbox.owns(QUEUE_PAIR, endpoint.aborter());
         Arc::new(Self {
             mailbox,
-            seats: Mutex::new(Seats {
+            session_slots: Mutex::new(SessionSlots {
                 places: Places::new(sessions_max(endpoint.device())),
                 provided: 0,
                 stock: Stock::new(),
@@ -97,8 +97,10 @@ impl<D: Device> PollerHandle<D> {
         })
     }
 
-    pub(super) fn seats(&self) -> MutexGuard<'_, Seats<D>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn session_slots(&self) -> MutexGuard<'_, SessionSlots<D>> {
+        self.session_slots
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where clients reach the queue pair; `None` while it is made anew.
@@ -300,14 +302,14 @@ impl<D: Device> Poller<D> {
         self.context.ended(id, error);
         self.zones.retain(|(other, _)| *other != number);
         self.endpoint.leave(number);
-        let mut seats = self.handle.seats();
-        seats.places.give_back(number);
-        while seats.provided > seats.places.clients() + SPARE {
-            seats.provided -= 1;
+        let mut session_slots = self.handle.session_slots();
+        session_slots.places.give_back(number);
+        while session_slots.provided > session_slots.places.clients() + SPARE {
+            session_slots.provided -= 1;
             self.endpoint.retire();
             self.leaving = true;
         }
-        drop(seats);
+        drop(session_slots);
         self.handle.mailbox.left(id);
     }
 
@@ -356,8 +358,8 @@ impl<D: Device> Poller<D> {
     fn give_back(&mut self) {
         let handle = Arc::clone(&self.handle);
         // Newcomers wait meanwhile, and hear of the queue pair that there is then.
-        let mut seats = handle.seats();
-        if self.endpoint.has_leaving() && seats.places.clients() == 0 {
+        let mut session_slots = handle.session_slots();
+        if self.endpoint.has_leaving() && session_slots.places.clients() == 0 {
             self.ready.clear();
             self.outgoing.clear();
             match self.endpoint.renew() {
@@ -371,7 +373,7 @@ impl<D: Device> Poller<D> {
         }
         self.leaving = self.endpoint.has_leaving();
         if !self.leaving {
-            seats.stock.left(self.endpoint.blocks());
+            session_slots.stock.left(self.endpoint.blocks());
         }
     }
 

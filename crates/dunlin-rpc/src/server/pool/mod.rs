@@ -21,7 +21,8 @@ use crate::admission::grouping::groups::Rules;
 use crate::admission::grouping::pace::Pace;
 use crate::admission::{GROUP_PARAMETER, GROUP_WISH_PARAMETER};
 use crate::channel::pool::{
-    zone_bytes, Mapping, PoolMemory, Rings, UnconnectedServedPool, ENTRY_BYTES, RINGS,
+    zone_bytes, Mapping, Notifications, PoolMemory, UnconnectedServedPool, ENTRY_BYTES,
+    NOTIFICATIONS,
 };
 use crate::channel::Parameters;
 pub use grouping::Grouping;
@@ -35,7 +36,7 @@ const CLIENTS_MAX: usize = 4096;
 /// Clients of a poller that are heard by completions, and entries of the queue for those of each: twice as many as it
 /// has RECEIVEs, because what one has left may be there when the next comes.
 const RUNG_MAX: usize = 512;
-const RINGS_EACH: usize = 2 * RINGS;
+const NOTIFICATIONS_EACH: usize = 2 * NOTIFICATIONS;
 
 /// Where the zones of a poller's memory begin.
 const ZONES_AT: usize = CLIENTS_MAX * ENTRY_BYTES;
@@ -106,17 +107,17 @@ impl<D: Device> PoolService<D> {
 
     /// The queue in which a poller hears of messages, made when the first client comes that needs it, and how many
     /// clients it is for.
-    fn bell(
+    fn notifications(
         &self,
-        bell: &mut Option<D::CompletionQueue>,
+        notifications: &mut Option<D::CompletionQueue>,
         wake: &D::CompletionChannel,
     ) -> Result<usize, VerbsError> {
-        let most = (self.device.attributes().max_completions / RINGS_EACH).min(RUNG_MAX);
-        if bell.is_none() {
+        let most = (self.device.attributes().max_completions / NOTIFICATIONS_EACH).min(RUNG_MAX);
+        if notifications.is_none() {
             let made = self
                 .device
-                .create_completion_queue(most * RINGS_EACH, Some(wake))?;
-            *bell = Some(made);
+                .create_completion_queue(most * NOTIFICATIONS_EACH, Some(wake))?;
+            *notifications = Some(made);
         }
         Ok(most)
     }
@@ -129,7 +130,7 @@ impl<D: Device> PoolService<D> {
         parameters: &Parameters,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.started()?;
-        // Others who come now wait for the numbers, and pollers for the bell.
+        // Others who come now wait for the numbers, and pollers for the notifications.
         thread::hold(|| self.accept_held(started, mapping, peer, parameters))
     }
 
@@ -199,12 +200,15 @@ impl<D: Device> PoolService<D> {
         let poller = &started.pollers[index];
         let serial = self.next_id.fetch_add(1, Ordering::Relaxed) & 0x3fff_ffff;
         let id = OF_POOLS | serial << 32 | u64::from(number);
-        let mut bell = poller.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notifications = poller
+            .notifications
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let memory = match mapping {
             Mapping::Polled => PoolMemory::Own(None),
-            Mapping::Rung => {
-                let most = self.bell(&mut bell, poller.mailbox.wake())?;
-                if poller.rung.load(Ordering::Relaxed) >= most {
+            Mapping::Notified => {
+                let most = self.notifications(&mut notifications, poller.mailbox.wake())?;
+                if poller.notified.load(Ordering::Relaxed) >= most {
                     return Err(VerbsError::Limit {
                         resource: "clients of a poller that are heard by completions (more pollers have more)",
                         asked: 1,
@@ -212,7 +216,7 @@ impl<D: Device> PoolService<D> {
                         limit: most,
                     });
                 }
-                let rings = bell.as_ref().map(|queue| Rings {
+                let rings = notifications.as_ref().map(|queue| Notifications {
                     queue,
                     id,
                     client: number,
@@ -238,8 +242,8 @@ impl<D: Device> PoolService<D> {
         let pool = UnconnectedServedPool::new(&self.device, poller.mailbox.wake(), config, memory)?;
         let answer = (pool.address(), pool.parameters());
         let channel = pool.join(peer, parameters)?;
-        if mapping == Mapping::Rung {
-            poller.rung.fetch_add(1, Ordering::Relaxed);
+        if mapping == Mapping::Notified {
+            poller.notified.fetch_add(1, Ordering::Relaxed);
         }
         let regions = Arc::clone(&self.regions);
         let newcomer = Newcomer {

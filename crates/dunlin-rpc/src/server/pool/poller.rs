@@ -22,7 +22,7 @@ use crate::server::threads::HasMailbox;
 use crate::HandlerId;
 
 /// Completions that tell of messages, taken in one pass.
-const RINGS_BUDGET: usize = 32;
+const NOTIFICATIONS_BUDGET: usize = 32;
 /// Passes between two looks at the endpoint entries, while there is other work.
 const PASSES_PER_FETCH: u32 = 4;
 
@@ -45,8 +45,8 @@ pub(super) struct PollerHandle<D: Device> {
     pub(super) memory: OnceLock<D::Region>,
     /// Where completions tell of messages, and how many clients are heard by them. Only who makes a client's queue pair
     /// wants it beside the poller, which does not wait for that.
-    pub(super) bell: Mutex<Option<D::CompletionQueue>>,
-    pub(super) rung: AtomicUsize,
+    pub(super) notifications: Mutex<Option<D::CompletionQueue>>,
+    pub(super) notified: AtomicUsize,
     /// Clients of each group, where servers change turns together.
     pub(super) in_groups: Vec<AtomicUsize>,
 }
@@ -57,8 +57,8 @@ impl<D: Device> PollerHandle<D> {
             mailbox: Mailbox::new(wake),
             numbers: Mutex::new(Places::new(clients)),
             memory: OnceLock::new(),
-            bell: Mutex::new(None),
-            rung: AtomicUsize::new(0),
+            notifications: Mutex::new(None),
+            notified: AtomicUsize::new(0),
             in_groups: (0..groups).map(|_| AtomicUsize::new(0)).collect(),
         })
     }
@@ -82,11 +82,11 @@ pub(super) struct Poller<D: Device> {
     /// Clients whose zones are their own and are polled.
     fixed: Vec<u32>,
     /// Clients that have told of messages, each once.
-    rung: Vec<u32>,
+    notified: Vec<u32>,
     /// Clients whose turn is over, and whose long requests are still being fetched.
-    lingering: Vec<u32>,
+    still_fetching: Vec<u32>,
     failed: Vec<Failed>,
-    spoilt: Vec<u32>,
+    overwritten: Vec<u32>,
     long_calls: LongCalls,
     /// When the last pass ended, if it served somebody.
     served_at: Option<Instant>,
@@ -107,10 +107,10 @@ impl<D: Device> Poller<D> {
             members: Vec::new(),
             turns: Turns::new(rules, pace, thread::now()),
             fixed: Vec::new(),
-            rung: Vec::new(),
-            lingering: Vec::new(),
+            notified: Vec::new(),
+            still_fetching: Vec::new(),
             failed: Vec::new(),
-            spoilt: Vec::new(),
+            overwritten: Vec::new(),
             long_calls: LongCalls::new(Duration::from_nanos(rules.slice_ns)),
             served_at: None,
             passes: 0,
@@ -161,40 +161,40 @@ impl<D: Device> Poller<D> {
                 Some(group) => self.turns.groups.login_to(newcomer.number, group),
                 None => self.turns.groups.login(newcomer.number),
             },
-            Mapping::Rung => {}
+            Mapping::Notified => {}
         }
     }
 
     /// Takes what completions tell of messages, within a budget; says how many they were.
     #[inline]
-    fn listen(&mut self) -> usize {
+    fn take_notifications(&mut self) -> usize {
         // Without anybody who is heard so it costs this look.
-        if self.handle.rung.load(Ordering::Relaxed) == 0 {
+        if self.handle.notified.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        let mut completions = [Completion::EMPTY; RINGS_BUDGET];
-        let polled = thread::hold(|| match self.handle.bell.try_lock() {
-            Ok(mut bell) => bell
+        let mut completions = [Completion::EMPTY; NOTIFICATIONS_BUDGET];
+        let polled = thread::hold(|| match self.handle.notifications.try_lock() {
+            Ok(mut notifications) => notifications
                 .as_mut()
-                .map_or(Ok(0), |bell| bell.poll(&mut completions)),
+                .map_or(Ok(0), |notifications| notifications.poll(&mut completions)),
             // A client is being made.
             Err(_) => Ok(0),
         });
         let heard = match polled {
             Ok(heard) => heard,
             Err(error) => {
-                self.end_rung(&ChannelError::queue_pair(error.to_string()));
+                self.end_notified(&ChannelError::queue_pair(error.to_string()));
                 return 0;
             }
         };
         for completion in &completions[..heard] {
-            self.hear(completion);
+            self.take_notification(completion);
         }
         heard
     }
 
     #[inline]
-    fn hear(&mut self, completion: &Completion) {
+    fn take_notification(&mut self, completion: &Completion) {
         let number = completion.id as u32;
         let known = |members: &Members<D>| {
             let member = members.get(number as usize).and_then(Option::as_ref);
@@ -210,9 +210,9 @@ impl<D: Device> Poller<D> {
         let Some(Some(client)) = self.members.get_mut(number as usize) else {
             return;
         };
-        let was_rung = client.channel.is_rung();
+        let was_notified = client.channel.is_notified();
         match client.channel.ring(completion) {
-            Ok(()) if client.channel.is_rung() && !was_rung => self.rung.push(number),
+            Ok(()) if client.channel.is_notified() && !was_notified => self.notified.push(number),
             Ok(()) => {}
             Err(error) => self.failed.push((number, error)),
         }
@@ -229,40 +229,42 @@ impl<D: Device> Poller<D> {
     }
 
     /// Asks for an event with the next completion that tells of a message. `false`: not now.
-    fn arm_bell(&mut self) -> bool {
-        let armed = thread::hold(|| match self.handle.bell.try_lock() {
-            Ok(mut bell) => {
-                let arm = |bell: &mut D::CompletionQueue| bell.request_notify(Notify::Next);
-                Some(bell.as_mut().map_or(Ok(()), arm))
+    fn arm_notifications(&mut self) -> bool {
+        let armed = thread::hold(|| match self.handle.notifications.try_lock() {
+            Ok(mut notifications) => {
+                let arm = |notifications: &mut D::CompletionQueue| {
+                    notifications.request_notify(Notify::Next)
+                };
+                Some(notifications.as_mut().map_or(Ok(()), arm))
             }
             Err(_) => None,
         });
         if let Some(Err(error)) = &armed {
-            self.end_rung(&ChannelError::queue_pair(error.to_string()));
+            self.end_notified(&ChannelError::queue_pair(error.to_string()));
         }
         armed.is_some()
     }
 
     #[cold]
-    fn end_rung(&mut self, error: &ChannelError) {
+    fn end_notified(&mut self, error: &ChannelError) {
         for (number, client) in self.members.iter().enumerate() {
-            let rung =
-                |client: &Connection<ServedPool<D>>| client.channel.mapping() == Mapping::Rung;
-            if client.as_ref().is_some_and(rung) {
+            let notified =
+                |client: &Connection<ServedPool<D>>| client.channel.mapping() == Mapping::Notified;
+            if client.as_ref().is_some_and(notified) {
                 self.failed.push((number as u32, error.clone()));
             }
         }
     }
 
     /// Whether a client that told of messages has some that are not taken.
-    fn is_still_rung(&mut self, number: u32) -> bool {
+    fn is_still_notified(&mut self, number: u32) -> bool {
         let Some(Some(client)) = self.members.get(number as usize) else {
             return false;
         };
-        if client.is_fetching() && !self.lingering.contains(&number) {
-            self.lingering.push(number);
+        if client.is_fetching() && !self.still_fetching.contains(&number) {
+            self.still_fetching.push(number);
         }
-        client.channel.is_rung()
+        client.channel.is_notified()
     }
 
     /// Ends the clients that have failed.
@@ -287,12 +289,12 @@ impl<D: Device> Poller<D> {
                     }
                     self.turns.leave(number, place);
                 }
-                Mapping::Rung => {
-                    self.rung.retain(|&other| other != number);
-                    self.handle.rung.fetch_sub(1, Ordering::Relaxed);
+                Mapping::Notified => {
+                    self.notified.retain(|&other| other != number);
+                    self.handle.notified.fetch_sub(1, Ordering::Relaxed);
                 }
             }
-            self.lingering.retain(|&other| other != number);
+            self.still_fetching.retain(|&other| other != number);
             let numbers = self.handle.numbers.lock();
             numbers
                 .unwrap_or_else(PoisonError::into_inner)
@@ -321,9 +323,9 @@ impl<D: Device> Poller<D> {
     fn serve(&mut self) -> usize {
         let mut work = 0;
         let mut long = None;
-        let mut rung = std::mem::take(&mut self.rung);
+        let mut notified = std::mem::take(&mut self.notified);
         let by_turns = self.turns.active.iter().chain(&self.turns.ending);
-        let everybody = by_turns.chain(&self.fixed).chain(&rung);
+        let everybody = by_turns.chain(&self.fixed).chain(&notified);
         for &number in everybody {
             let Some(Some(client)) = self.members.get_mut(number as usize) else {
                 continue;
@@ -337,12 +339,12 @@ impl<D: Device> Poller<D> {
                 Ok(taken) => work += taken,
                 Err(error) => self.failed.push((number, error)),
             }
-            if client.channel.is_spoilt() {
-                self.spoilt.push(number);
+            if client.channel.is_overwritten() {
+                self.overwritten.push(number);
             }
         }
-        rung.retain(|&number| self.is_still_rung(number));
-        self.rung = rung;
+        notified.retain(|&number| self.is_still_notified(number));
+        self.notified = notified;
         if work > 0 && self.long_calls.is_watching() {
             self.long_calls.watched();
             if long.is_some_and(|handler| self.context.handlers.run_apart(handler)) {
@@ -352,19 +354,19 @@ impl<D: Device> Poller<D> {
                 );
             }
         }
-        if !self.spoilt.is_empty() {
-            self.end_spoilt();
+        if !self.overwritten.is_empty() {
+            self.end_overwritten();
         }
-        if !self.lingering.is_empty() {
-            work += self.linger();
+        if !self.still_fetching.is_empty() {
+            work += self.poll_fetching();
         }
         work
     }
 
     /// Ends the turns of clients whose messages were hit by late ones.
     #[cold]
-    fn end_spoilt(&mut self) {
-        for number in std::mem::take(&mut self.spoilt) {
+    fn end_overwritten(&mut self) {
+        for number in std::mem::take(&mut self.overwritten) {
             let Some(Some(client)) = self.members.get_mut(number as usize) else {
                 continue;
             };
@@ -377,16 +379,16 @@ impl<D: Device> Poller<D> {
                 Err(error) => self.failed.push((number, error)),
             }
             if client.is_fetching() {
-                self.lingering.push(number);
+                self.still_fetching.push(number);
             }
         }
     }
 
     #[cold]
-    fn linger(&mut self) -> usize {
+    fn poll_fetching(&mut self) -> usize {
         let mut work = 0;
         let (members, failed, context) = (&mut self.members, &mut self.failed, &self.context);
-        self.lingering.retain(|&number| {
+        self.still_fetching.retain(|&number| {
             let Some(Some(client)) = members.get_mut(number as usize) else {
                 return false;
             };
@@ -410,8 +412,13 @@ impl<D: Device> Poller<D> {
         if served == 0 || self.passes % PASSES_PER_FETCH == 0 {
             let now = served_at.unwrap_or_else(thread::now);
             let (members, failed) = (&mut self.members, &mut self.failed);
-            self.turns
-                .end_turns(now, members, &self.context, &mut self.lingering, failed);
+            self.turns.end_turns(
+                now,
+                members,
+                &self.context,
+                &mut self.still_fetching,
+                failed,
+            );
             work += self.turns.fetch_late(members, failed);
             work += usize::from(self.turns.end_slice(now, members));
             work += self.turns.warm_up(members, failed);
@@ -447,7 +454,7 @@ impl<D: Device> Rounds for Poller<D> {
         if self.handle.mailbox.has_mail() {
             work += self.take_mail();
         }
-        self.listen();
+        self.take_notifications();
         self.passes = self.passes.wrapping_add(1);
         let mut served_at = None;
         let served = if self.context.dispatch.has_workers() {
@@ -509,7 +516,7 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn has_work(&mut self) -> bool {
         self.handle.mailbox.has_mail()
-            || self.listen() > 0
+            || self.take_notifications() > 0
             || self.turns.are_changing()
             || match self.turns.are_paced() {
                 false => self.members.iter().flatten().any(Connection::has_arrival),
@@ -523,7 +530,7 @@ impl<D: Device> Rounds for Poller<D> {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        let mut known = self.arm_bell();
+        let mut known = self.arm_notifications();
         self.each(|client| {
             known &= client.prepare_sleep()?;
             Ok(())

@@ -387,14 +387,14 @@ impl Turns {
     }
 
     /// Ends the turns of clients whose slice is over, and who know that, or have not called for a part of a slice.
-    /// Clients that have long requests under way are added to `lingering`.
+    /// Clients that have long requests under way are added to `still_fetching`.
     #[inline]
     pub(super) fn end_turns<D: Device>(
         &mut self,
         now: Instant,
         members: &mut Members<D>,
         context: &Context,
-        lingering: &mut Vec<u32>,
+        still_fetching: &mut Vec<u32>,
         failed: &mut Vec<Failed>,
     ) {
         if self.ending.is_empty() {
@@ -429,8 +429,8 @@ impl Turns {
                         turn_ns,
                     };
                     groups.record(number, &load);
-                    if client.is_fetching() && !lingering.contains(&number) {
-                        lingering.push(number);
+                    if client.is_fetching() && !still_fetching.contains(&number) {
+                        still_fetching.push(number);
                     }
                 }
                 Err(error) => failed.push((number, error)),

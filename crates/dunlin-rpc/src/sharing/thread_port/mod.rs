@@ -73,7 +73,7 @@ impl ThreadPort {
             calls,
             staging: Staging::new(most),
             attached: Vec::new(),
-            looks: Looks::new(),
+            looks: Looks::simulated(),
             looked: false,
             held: None,
             going: None,
@@ -349,7 +349,7 @@ impl Lane for ThreadPort {
     }
 
     fn sleeper(&self) -> Box<dyn Sleeper> {
-        Box::new(Nap {
+        Box::new(PortSleeper {
             port: Arc::clone(&self.port),
             handle: Arc::clone(&self.handle),
         })
@@ -373,12 +373,12 @@ impl Drop for ThreadPort {
 }
 
 /// The sleep of one thread.
-struct Nap {
+struct PortSleeper {
     port: Arc<Port>,
     handle: Arc<Handle>,
 }
 
-impl Sleeper for Nap {
+impl Sleeper for PortSleeper {
     fn sleep(&self, timeout: Duration) -> Result<(), VerbsError> {
         self.handle.while_dispatching(|| self.port.sleep(timeout));
         Ok(())

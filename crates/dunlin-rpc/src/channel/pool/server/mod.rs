@@ -14,7 +14,7 @@ use super::batch::Batch;
 use super::block::{Blocks, Draft, Look, Seals, LINE_BYTES};
 use super::scan::Scan;
 use super::turn::{Entry, Turn};
-use super::{bits, Mapping, BLOCKS, CALLS, ENTRY_RING};
+use super::{bits, Mapping, BLOCKS, CALLS, ENTRY_NOTICE};
 use crate::channel::call_id::{generation_of, slot_of};
 use crate::channel::carrier::Carrier;
 use crate::channel::message::{Header, Kind};
@@ -106,7 +106,7 @@ pub(crate) struct ServedPool<D: Device> {
     pub(super) seen: [u64; BLOCKS],
     pub(super) parts: [u8; BLOCKS],
     /// A message was hit by a late one.
-    pub(super) spoilt: bool,
+    pub(super) overwritten: bool,
     /// Which blocks are to be looked at. Of a client that tells of messages: those that it told of.
     pub(super) scan: Scan,
     pub(super) load: TurnLoad,
@@ -191,7 +191,7 @@ impl<D: Device> ServedPool<D> {
         if self.rings != Some(client) {
             return Err(ChannelError::violation("a client that says it is another"));
         }
-        if block == ENTRY_RING {
+        if block == ENTRY_NOTICE {
             return self.new_entry().map(drop);
         }
         if block as usize >= BLOCKS || !self.scan.add(block) {
@@ -203,7 +203,7 @@ impl<D: Device> ServedPool<D> {
 
     /// Whether messages that were told of are still to be taken.
     #[inline]
-    pub(crate) fn is_rung(&self) -> bool {
+    pub(crate) fn is_notified(&self) -> bool {
         self.rings.is_some() && self.scan.is_open()
     }
 
@@ -220,8 +220,8 @@ impl<D: Device> ServedPool<D> {
     /// Whether the client's turn has to end because one of its messages was hit by another client's: it will be fetched
     /// again.
     #[inline]
-    pub(crate) fn is_spoilt(&self) -> bool {
-        self.spoilt
+    pub(crate) fn is_overwritten(&self) -> bool {
+        self.overwritten
     }
 
     /// Whether there is something in the zone that was not looked at.
@@ -305,8 +305,8 @@ impl<D: Device> ServedPool<D> {
     #[cold]
     fn take_part(&mut self, block: usize) {
         self.parts[block] = self.parts[block].saturating_add(1);
-        if self.turn != 0 && !self.spoilt && self.parts[block] >= LOOKS_AT_PART {
-            self.spoilt = true;
+        if self.turn != 0 && !self.overwritten && self.parts[block] >= LOOKS_AT_PART {
+            self.overwritten = true;
             self.load.late += 1;
         }
     }

@@ -135,7 +135,7 @@ impl<D: Device> ServedPool<D> {
         self.active = true;
         self.ending = false;
         self.patient = false;
-        self.spoilt = false;
+        self.overwritten = false;
         self.told = false;
         self.told_over = false;
         self.scan.restart();

@@ -105,9 +105,10 @@ impl Session {
             return self.run_kept(function, (header, payload), tools);
         }
         let room = (*tools.usual).min(self.capacity);
-        let packet = tools
-            .outgoing
-            .packet(&mut self.spot, &self.target, room, tools.endpoint)?;
+        let packet =
+            tools
+                .outgoing
+                .packet(&mut self.open_packet, &self.target, room, tools.endpoint)?;
         let limits = Limits {
             eager: self.longest,
             longest: self.longest,

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use dunlin_verbs::{Device, Work};
 
-use super::outgoing::{Outgoing, Spot, Target};
+use super::outgoing::{OpenPacket, Outgoing, Target};
 use crate::channel::call_id::{generation_of, slot_of};
 use crate::channel::datagram::driven::server::{Answerer, Step};
 use crate::channel::datagram::driven::PART_BYTES;
@@ -49,7 +49,7 @@ pub(super) struct Session {
     capacity: usize,
     longest: usize,
     slots: Box<[Slot]>,
-    spot: Spot,
+    open_packet: OpenPacket,
     /// Long responses: the first is on its way.
     transfers: VecDeque<Transfer<Box<[u8]>>>,
     transfer: u32,
@@ -103,7 +103,7 @@ impl Session {
             capacity,
             longest: theirs.longest,
             slots: vec![slot; theirs.calls].into(),
-            spot: Spot::default(),
+            open_packet: OpenPacket::default(),
             transfers: VecDeque::new(),
             transfer: 0,
             transfer_bytes: 0,
@@ -375,7 +375,8 @@ impl Session {
         let Tools {
             outgoing, endpoint, ..
         } = tools;
-        let packet = outgoing.packet(&mut self.spot, &self.target, payload.len(), endpoint)?;
+        let packet =
+            outgoing.packet(&mut self.open_packet, &self.target, payload.len(), endpoint)?;
         D::charge(Work::Copy(payload.len()));
         packet.push(Header::new(kind, 0, call, payload.len()), payload);
         Ok(())

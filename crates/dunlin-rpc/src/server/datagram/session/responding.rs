@@ -29,7 +29,7 @@ impl Session {
         };
         let packet = tools
             .outgoing
-            .begin(&mut self.spot, &self.target, tools.endpoint)?;
+            .begin(&mut self.open_packet, &self.target, tools.endpoint)?;
         if answerer.put(call, number, packet) {
             D::charge(Work::Copy(packet.bytes().len()));
         }
@@ -139,9 +139,10 @@ impl Session {
                 offset: range.start as u32,
                 transfer: self.transfer,
             };
-            let packet = tools
-                .outgoing
-                .begin(&mut self.spot, &self.target, tools.endpoint)?;
+            let packet =
+                tools
+                    .outgoing
+                    .begin(&mut self.open_packet, &self.target, tools.endpoint)?;
             put_segment::<D>(packet, transfer, head, range);
         }
         Ok(())

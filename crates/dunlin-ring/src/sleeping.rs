@@ -16,11 +16,11 @@ use crate::link::{Link, Polled};
 
 /// What one end needs to sleep, and to wake the other.
 #[derive(Debug)]
-pub(crate) struct Bell<D: Device> {
+pub(crate) struct Sleeping<D: Device> {
     channel: D::CompletionChannel,
     /// Where the peer announces its sleep.
     inlet: D::Region,
-    sleep: SleepWord,
+    word: SleepWord,
 }
 
 /// What a thread sleeps on for several streams.
@@ -42,7 +42,7 @@ impl<C: CompletionChannel> Event for C {
     }
 }
 
-impl<D: Device> Bell<D> {
+impl<D: Device> Sleeping<D> {
     pub(crate) fn new(
         channel: D::CompletionChannel,
         inlet: D::Region,
@@ -52,7 +52,7 @@ impl<D: Device> Bell<D> {
         Self {
             channel,
             inlet,
-            sleep: SleepWord::new(at, peer),
+            word: SleepWord::new(at, peer),
         }
     }
 
@@ -63,7 +63,7 @@ impl<D: Device> Bell<D> {
 
     #[inline(always)]
     fn unanswered(&self) -> Option<u64> {
-        self.sleep.unanswered(self.inlet.memory())
+        self.word.unanswered(self.inlet.memory())
     }
 }
 
@@ -71,7 +71,7 @@ impl<D: Device> Link<D> {
     /// Wakes the peer if it has announced a sleep that was not answered. `name` as for [`Link::post`].
     #[inline(always)]
     pub(crate) fn wake_if_asleep(&mut self, name: u64) -> Result<(), RingError> {
-        match self.bell.as_ref().and_then(Bell::unanswered) {
+        match self.sleeping.as_ref().and_then(Sleeping::unanswered) {
             Some(number) => self.wake(number, name),
             None => Ok(()),
         }
@@ -80,12 +80,12 @@ impl<D: Device> Link<D> {
     #[cold]
     fn wake(&mut self, number: u64, name: u64) -> Result<(), RingError> {
         let entries = self.has_entries(1);
-        let Some(bell) = self.bell.as_mut().filter(|_| entries) else {
+        let Some(sleeping) = self.sleeping.as_mut().filter(|_| entries) else {
             // The next thing that is told wakes it; and its sleep has a bound.
             return Ok(());
         };
-        bell.sleep.answer(number);
-        let write = bell.sleep.wake_up();
+        sleeping.word.answer(number);
+        let write = sleeping.word.wake_up();
         let request = SendRequest::new(0, write, Payload::Inline(&[]), SendFlags::SOLICITED);
         self.post(&mut [request], false, name)
     }
@@ -94,17 +94,17 @@ impl<D: Device> Link<D> {
     /// heard of it and the event is armed: then whoever has looked once more, and found nothing, may sleep.
     pub(crate) fn prepare_sleep(&mut self, name: u64) -> Result<(bool, Polled), RingError> {
         let entries = self.has_entries(1);
-        let Some(bell) = &mut self.bell else {
+        let Some(sleeping) = &mut self.sleeping else {
             return Ok((false, Polled::default()));
         };
-        if !bell.sleep.is_unanswered() && entries {
-            let (write, number) = bell.sleep.announce();
+        if !sleeping.word.is_unanswered() && entries {
+            let (write, number) = sleeping.word.announce();
             let payload = Payload::Inline(&number);
             let request = SendRequest::new(0, write, payload, SendFlags::empty());
             self.post(&mut [request], true, name)?;
             let posted = self.sends.last();
-            if let Some(bell) = &mut self.bell {
-                bell.sleep.announced(posted);
+            if let Some(sleeping) = &mut self.sleeping {
+                sleeping.word.announced(posted);
             }
         }
         let mut polled = self.poll()?;
@@ -121,15 +121,15 @@ impl<D: Device> Link<D> {
     }
 
     fn is_sleep_heard(&self) -> bool {
-        let bell = self.bell.as_ref();
-        bell.is_some_and(|bell| bell.sleep.is_heard(&self.sends))
+        let sleeping = self.sleeping.as_ref();
+        sleeping.is_some_and(|sleeping| sleeping.word.is_heard(&self.sends))
     }
 
     /// Wake-ups came, whoever was looking: the sleep has been answered, and the next one is announced anew.
     #[cold]
     pub(crate) fn woken(&mut self, count: usize) {
-        if let Some(bell) = &mut self.bell {
-            bell.sleep.woken();
+        if let Some(sleeping) = &mut self.sleeping {
+            sleeping.word.woken();
         }
         self.expect_wake_ups(count);
     }
@@ -185,9 +185,9 @@ mod tests {
             tv_sec: seconds,
             tv_nsec: 0,
         };
-        let rung = poll(&mut descriptors, Some(&limit)).unwrap() > 0;
+        let woken = poll(&mut descriptors, Some(&limit)).unwrap() > 0;
         event.take();
-        rung
+        woken
     }
 
     #[test]

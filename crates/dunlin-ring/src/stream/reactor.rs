@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::process::PerProcess;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 
-use crate::bell::Event;
+use crate::sleeping::Event;
 
 /// A waker is called after this even without an event: for what nobody thought of.
 const BOUND: Duration = Duration::from_millis(5);
@@ -33,16 +33,16 @@ struct Entry {
     until: Instant,
 }
 
-struct Lookout {
+struct Reactor {
     entries: Mutex<Vec<Entry>>,
     /// Readable when there is a new entry.
-    news: OwnedFd,
+    changed: OwnedFd,
 }
 
 /// Has `waker` called at the event, or after 5 ms. A sleeper has one entry, its latest. `false` when the system has no
 /// descriptor or no thread for it: then the caller has to go on polling.
 pub(super) fn enter(sleeper: Sleeper, event: Box<dyn Event>, waker: Waker) -> bool {
-    let Some(lookout) = lookout() else {
+    let Some(reactor) = reactor() else {
         return false;
     };
     let entry = Entry {
@@ -51,38 +51,38 @@ pub(super) fn enter(sleeper: Sleeper, event: Box<dyn Event>, waker: Waker) -> bo
         waker,
         until: Instant::now() + BOUND,
     };
-    let mut entries = lookout.lock();
+    let mut entries = reactor.lock();
     match entries.iter_mut().find(|one| one.sleeper == sleeper) {
         Some(one) => *one = entry,
         None => entries.push(entry),
     }
     drop(entries);
     // A counter that is full is readable as well.
-    let _ = rustix::io::write(&lookout.news, &1u64.to_ne_bytes());
+    let _ = rustix::io::write(&reactor.changed, &1u64.to_ne_bytes());
     true
 }
 
-fn lookout() -> Option<&'static Lookout> {
-    /// The lookout, and whether its thread runs.
-    type Once = (OnceLock<Option<Lookout>>, OnceLock<bool>);
+fn reactor() -> Option<&'static Reactor> {
+    /// The reactor, and whether its thread runs.
+    type Once = (OnceLock<Option<Reactor>>, OnceLock<bool>);
     static ONCE: PerProcess<Once> = PerProcess::new();
     let (made, thread) = ONCE.get();
     let make = || {
-        let news = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-        Some(Lookout {
+        let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+        Some(Reactor {
             entries: Mutex::default(),
-            news,
+            changed,
         })
     };
-    let lookout = made.get_or_init(make).as_ref()?;
+    let reactor = made.get_or_init(make).as_ref()?;
     let runs = thread.get_or_init(|| {
         let thread = std::thread::Builder::new().name("dunlin-stream".into());
-        thread.spawn(|| lookout.run()).is_ok()
+        thread.spawn(|| reactor.run()).is_ok()
     });
-    runs.then_some(lookout)
+    runs.then_some(reactor)
 }
 
-impl Lookout {
+impl Reactor {
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,12 +98,12 @@ impl Lookout {
                     .collect();
                 (watched, entries.iter().map(|entry| entry.until).min())
             };
-            let rung = self.sleep(&watched, until);
+            let woken = self.sleep(&watched, until);
             let now = Instant::now();
             let due: Vec<Waker> = self
                 .lock()
                 .extract_if(.., |entry| {
-                    entry.until <= now || rung.contains(&entry.sleeper)
+                    entry.until <= now || woken.contains(&entry.sleeper)
                 })
                 .map(|entry| entry.waker)
                 .collect();
@@ -119,7 +119,10 @@ impl Lookout {
             .iter()
             .map(|(_, event)| PollFd::from_borrowed_fd(event.descriptor(), PollFlags::IN))
             .collect();
-        descriptors.push(PollFd::from_borrowed_fd(self.news.as_fd(), PollFlags::IN));
+        descriptors.push(PollFd::from_borrowed_fd(
+            self.changed.as_fd(),
+            PollFlags::IN,
+        ));
         let limit = until.map(|until| {
             let left = until.saturating_duration_since(Instant::now());
             Timespec {
@@ -134,14 +137,14 @@ impl Lookout {
         }
         let mut count = [0; 8];
         // Empty when nobody has entered.
-        let _ = rustix::io::read(&self.news, &mut count);
-        let mut rung = Vec::new();
+        let _ = rustix::io::read(&self.changed, &mut count);
+        let mut woken = Vec::new();
         for (descriptor, (sleeper, event)) in descriptors.iter().zip(watched) {
             if !descriptor.revents().is_empty() {
                 event.take();
-                rung.push(*sleeper);
+                woken.push(*sleeper);
             }
         }
-        rung
+        woken
     }
 }

@@ -1,0 +1,253 @@
+//! `dunlin perf rpc`: calls between two processes.
+
+mod load;
+mod presets;
+
+use std::io::Read;
+use std::str::FromStr;
+use std::time::Duration;
+
+use dunlin::{Address, Client, Preset};
+
+use self::load::{measure, Load, Loader, WARM_UP};
+use crate::affinity;
+use crate::against;
+use crate::commands::{connect, Failure};
+use crate::input::parse_bytes;
+use crate::interrupt;
+use crate::output;
+use crate::report::{Report, Setting, Tally};
+use crate::services::child::ServerProcess;
+
+/// Measure calls between two processes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without --address it starts a server process of its own, pinned to the second core; client threads\n\
+begin on the first. With one call outstanding it measures `Client::call`, with more a `Pipeline` for each\n\
+thread. Latency is taken from one call in sixteen when several are outstanding.\n\n\
+Examples:\n  \
+  dunlin perf rpc                                     round trip of 64 bytes\n  \
+  dunlin perf rpc --outstanding 64 --against limits   rate, beside what the bare machine allows\n  \
+  dunlin perf rpc --threads 4 --against plain,flock   the preset `auto` beside two others, in turns\n  \
+  dunlin perf rpc --size 1MiB --outstanding 4 --json | jq .bytes_per_s\n  \
+  dunlin perf rpc --preset flock --processes 64 --threads 4 --seconds 60    is anybody starved, and what it costs")]
+pub struct Args {
+    /// Bytes of a request, at least 4; 4K and 1MiB are numbers, too
+    #[arg(long, default_value_t = 64, value_parser = parse_bytes(4..=u32::MAX))]
+    size: u32,
+    /// Bytes of a response; as many as the request's by default, but 64 for requests above 4096
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes(0..=u32::MAX))]
+    response_size: Option<u32>,
+    /// Calls that each thread keeps outstanding
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    outstanding: u32,
+    /// Client threads
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) threads: u16,
+    /// Client processes with so many threads each; says how even they were served, and the server's memory
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) processes: u16,
+    /// How long to measure
+    #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
+    pub(super) seconds: Duration,
+    /// Server to use instead of one of our own (`dunlin serve echo`)
+    #[arg(long)]
+    pub(super) address: Option<Address>,
+    /// Measure what the bare machine does beside it (`limits`), or other presets (their names, with commas between
+    /// them), in turns, and print the ratios
+    #[arg(long, value_name = "limits|PRESET,...")]
+    against: Option<Against>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Connect, say so, and wait for a byte on the standard input (for `--processes`)
+    #[arg(long, hide = true)]
+    held: bool,
+    #[command(flatten)]
+    connect: connect::Options,
+}
+
+impl Args {
+    /// For a server of our own, pinned to a core if one is said.
+    pub(super) fn server_arguments(&self, pinned: &[usize]) -> Vec<String> {
+        let mut arguments = Vec::new();
+        for core in pinned {
+            arguments.extend(["--pin".to_string(), core.to_string()]);
+        }
+        if let Some(device) = self.connect.device() {
+            arguments.extend(["--device".to_string(), device.to_string()]);
+        }
+        arguments
+    }
+
+    /// For one client process of many.
+    pub(super) fn client_arguments(&self, address: &Address) -> Vec<String> {
+        let address = address.to_string();
+        let mut arguments: Vec<String> = ["perf", "rpc", "--held", "--json", "--address", &address]
+            .map(str::to_owned)
+            .into();
+        let mut number = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        number("--size", self.size.to_string());
+        number("--outstanding", self.outstanding.to_string());
+        number("--threads", self.threads.to_string());
+        number("--seconds", self.seconds.as_secs_f64().to_string());
+        if let Some(size) = self.response_size {
+            number("--response-size", size.to_string());
+        }
+        arguments.extend(self.connect.arguments());
+        arguments
+    }
+}
+
+/// What is measured beside the preset.
+#[derive(Clone, Debug)]
+enum Against {
+    /// What the bare machine allows.
+    Limits,
+    /// Other presets.
+    Presets(Vec<Preset>),
+}
+
+impl FromStr for Against {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "limits" {
+            return Ok(Self::Limits);
+        }
+        let presets: Result<_, _> = text.split(',').map(Preset::from_str).collect();
+        presets
+            .map(Self::Presets)
+            .map_err(|unknown| format!("{unknown}; or `limits`"))
+    }
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.processes > 1 {
+        if args.against.is_some() {
+            return Err(Failure::usage("--against: not with --processes"));
+        }
+        return super::crowd::run(args);
+    }
+    // One of many processes has no core to itself.
+    let cores: &[usize] = if args.held { &[] } else { affinity::cores() };
+    let server = match &args.address {
+        Some(_) => None,
+        None => {
+            let second = cores.get(1).map(std::slice::from_ref).unwrap_or_default();
+            Some(ServerProcess::start(
+                "echo",
+                &args.server_arguments(second),
+            )?)
+        }
+    };
+    let address = args.address.as_ref();
+    let address = address.or(server.as_ref().map(ServerProcess::address));
+    let address = address.ok_or_else(|| Failure::new("no server"))?;
+    let mut clients = vec![args.connect.connect(address)?];
+    if let Some(Against::Presets(others)) = &args.against {
+        for &preset in others {
+            clients.push(args.connect.with_preset(preset).connect(address)?);
+        }
+    }
+    let longest = clients[0].max_message_bytes().map_err(Failure::new)?;
+    if args.size as usize > longest {
+        let words = format!(
+            "--size {}: the server takes {longest} bytes at most",
+            args.size
+        );
+        return Err(Failure::usage(words));
+    }
+    let load = args.load();
+    let threads = (0..usize::from(args.threads))
+        .map(|i| {
+            let core = (i == 0).then(|| cores.first().copied()).flatten();
+            Loader::start(&clients, load, core)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    if args.held {
+        // Threads connect with their first call.
+        measure(&threads, 0, Duration::from_nanos(1))?;
+        output::print("ready")?;
+        // Whatever it is: the word to begin, or the end of who would say it.
+        let _ = std::io::stdin().read(&mut [0])?;
+    } else {
+        interrupt::listen()?;
+    }
+    let setting = Setting {
+        device: clients[0].info().device.clone(),
+        preset: clients[0].info().preset.to_string(),
+        threads: threads.len(),
+        outstanding: load.outstanding,
+        size: load.size,
+    };
+    let bar = output::progress_bar();
+    bar.set_message("perf rpc");
+    let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
+    let (report, comparison) = match &args.against {
+        Some(Against::Limits) => {
+            let measured = |slice| measure(&threads, 0, slice);
+            let against =
+                against::interleave::<Failure>(&setting, args.seconds, measured, progress)?;
+            (against.report(setting), None)
+        }
+        Some(Against::Presets(others)) => {
+            let slices = presets::interleave(&threads, clients.len(), args.seconds, progress)?;
+            let (tally, comparison) = presets::conclude(others, &slices);
+            (Report::new(setting, &tally), Some(comparison))
+        }
+        None => (
+            Report::new(setting, &args.measure_alone(&threads, progress)?),
+            None,
+        ),
+    };
+    bar.finish_and_clear();
+    drop(threads);
+    clients.iter().for_each(Client::close);
+    server.map(ServerProcess::stop).transpose()?;
+    let errors = match comparison {
+        Some(comparison) => presets::print(report, comparison, args.json)?,
+        None => {
+            output::print_report(&report, args.json)?;
+            report.errors
+        }
+    };
+    if errors > 0 {
+        return Err(Failure::new(format!("{errors} calls failed")));
+    }
+    interrupt::check()
+}
+
+impl Args {
+    fn load(&self) -> Load {
+        Load {
+            size: self.size as usize,
+            response: self
+                .response_size
+                .unwrap_or(if self.size <= 4096 { self.size } else { 64 }),
+            outstanding: self.outstanding as usize,
+            warm_up: if self.held { 0 } else { WARM_UP },
+        }
+    }
+
+    /// Measures nothing beside it. In slices, so that the bar moves; but one of many is measured while all the others
+    /// are, and not again when they have ended.
+    fn measure_alone(
+        &self,
+        threads: &[Loader],
+        mut progress: impl FnMut(f64),
+    ) -> Result<Tally, Failure> {
+        let longest = match self.held {
+            true => self.seconds,
+            false => Duration::from_millis(250),
+        };
+        let mut tally = Tally::default();
+        while tally.elapsed < self.seconds && !interrupt::came() {
+            let left = self.seconds - tally.elapsed;
+            tally.merge_after(&measure(threads, 0, left.min(longest))?);
+            progress(tally.elapsed.as_secs_f64() / self.seconds.as_secs_f64());
+        }
+        Ok(tally)
+    }
+}

@@ -1,0 +1,215 @@
+//! `dunlin perf rpc --against PRESET,...`: presets in turns, by the same threads and against the same server.
+//!
+//! Where the system and the host put threads changes the rate of all presets several times, from one second to the next
+//! and from one run to the next. So every preset is measured in every round, each round's ratios are taken, and the
+//! result is their median with its 95 % confidence interval.
+
+use std::time::{Duration, Instant};
+
+use dunlin::Preset;
+use serde::Serialize;
+
+use super::load::{measure, Loader};
+use crate::commands::Failure;
+use crate::interrupt;
+use crate::limits::survey::median;
+use crate::output;
+use crate::report::{Report, Tally};
+
+/// How long a preset is measured in each round.
+const SLICE: Duration = Duration::from_millis(50);
+/// Rounds at least: fewer have no 95 % interval of their median.
+const ROUNDS: usize = 6;
+
+/// Another preset, and how the measured one stands beside it.
+#[derive(Debug, Serialize)]
+pub(super) struct Other {
+    preset: String,
+    /// The median of its slices.
+    rate_per_s: f64,
+    /// Its median latency in nanoseconds.
+    latency_p50_ns: u64,
+    errors: u64,
+    /// The measured preset's rate over this one's in the same round: the median of the rounds.
+    ratio: f64,
+    /// The bounds of the median's 95 % confidence interval.
+    ratio_low: f64,
+    ratio_high: f64,
+}
+
+/// What a comparison adds to a report.
+#[derive(Debug, Serialize)]
+pub(super) struct Comparison {
+    rounds: usize,
+    /// The median of the measured preset's slices.
+    median_rate_per_s: f64,
+    against: Vec<Other>,
+}
+
+/// Measures all clients of `threads` in each round; the slices of each client, one for each round.
+pub(super) fn interleave(
+    threads: &[Loader],
+    clients: usize,
+    duration: Duration,
+    mut progress: impl FnMut(f64),
+) -> Result<Vec<Vec<Tally>>, Failure> {
+    // Connections are made outside of what is measured.
+    for client in 0..clients {
+        measure(threads, client, Duration::from_millis(1))?;
+    }
+    let start = Instant::now();
+    let mut slices: Vec<Vec<Tally>> = vec![Vec::new(); clients];
+    let rounds = |slices: &[Vec<Tally>]| slices[0].len();
+    while rounds(&slices) == 0
+        || (rounds(&slices) < ROUNDS || start.elapsed() < duration) && !interrupt::came()
+    {
+        // Whoever begins one round ends the next: what changes steadily harms nobody.
+        let round = rounds(&slices);
+        for turn in 0..clients {
+            let client = if round % 2 == 0 {
+                turn
+            } else {
+                clients - 1 - turn
+            };
+            slices[client].push(measure(threads, client, SLICE)?);
+        }
+        progress((start.elapsed().as_secs_f64() / duration.as_secs_f64()).min(1.0));
+    }
+    Ok(slices)
+}
+
+/// What the slices of the measured preset and of the others come to.
+pub(super) fn conclude(others: &[Preset], slices: &[Vec<Tally>]) -> (Tally, Comparison) {
+    let sum = |slices: &[Tally]| {
+        let mut sum = Tally::default();
+        slices.iter().for_each(|slice| sum.merge_after(slice));
+        sum
+    };
+    let measured = &slices[0];
+    let against = others.iter().zip(&slices[1..]).map(|(preset, own)| {
+        let both = measured.iter().zip(own);
+        let ratios = both.map(|(a, b)| a.rate_per_s() / b.rate_per_s().max(1.0));
+        let [ratio_low, ratio, ratio_high] = median_interval(ratios.collect());
+        let tally = sum(own);
+        Other {
+            preset: preset.to_string(),
+            rate_per_s: median_rate(own),
+            latency_p50_ns: tally.latencies.percentiles().p50,
+            errors: tally.errors,
+            ratio,
+            ratio_low,
+            ratio_high,
+        }
+    });
+    let comparison = Comparison {
+        rounds: measured.len(),
+        median_rate_per_s: median_rate(measured),
+        against: against.collect(),
+    };
+    (sum(measured), comparison)
+}
+
+fn median_rate(slices: &[Tally]) -> f64 {
+    let mut rates: Vec<f64> = slices.iter().map(Tally::rate_per_s).collect();
+    rates.sort_by(f64::total_cmp);
+    median(&rates)
+}
+
+/// The median between the bounds of its 95 % confidence interval: the order statistics that lie 0.98 times the root of
+/// their number away from the middle (the binomial distribution's, whatever the values').
+fn median_interval(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let half = 0.98 * count.sqrt();
+    let low = (count / 2.0 - half).floor().max(0.0) as usize;
+    let high = (count / 2.0 + half).ceil() as usize;
+    let last = values.len() - 1;
+    [
+        values[low.min(last)],
+        median(&values),
+        values[high.min(last)],
+    ]
+}
+
+/// Prints both; returns the number of calls that failed.
+pub(super) fn print(report: Report, comparison: Comparison, json: bool) -> Result<u64, Failure> {
+    #[derive(Serialize)]
+    struct Object {
+        #[serde(flatten)]
+        report: Report,
+        #[serde(flatten)]
+        comparison: Comparison,
+    }
+    let errors = report.errors
+        + comparison
+            .against
+            .iter()
+            .map(|other| other.errors)
+            .sum::<u64>();
+    if json {
+        output::print_json(&Object { report, comparison })?;
+        return Ok(errors);
+    }
+    let mut table = output::table(&["", "rate", "latency p50", "ratio", "95 % interval"]);
+    let setting = &report.setting;
+    table.add_row(vec![
+        setting.preset.clone(),
+        output::rate(comparison.median_rate_per_s),
+        output::nanoseconds(report.latency_ns.p50 as f64),
+    ]);
+    for other in &comparison.against {
+        table.add_row(vec![
+            other.preset.clone(),
+            output::rate(other.rate_per_s),
+            output::nanoseconds(other.latency_p50_ns as f64),
+            format!("{:.2}", other.ratio),
+            format!("{:.2} to {:.2}", other.ratio_low, other.ratio_high),
+        ]);
+    }
+    output::print(table)?;
+    output::print(format!(
+        "{} rounds of 50 ms for each preset, {} x {} calls out, {} B, device {}; ratio: {} over the other, in the same \
+         round, median",
+        comparison.rounds,
+        setting.threads,
+        setting.outstanding,
+        setting.size,
+        setting.device,
+        setting.preset
+    ))?;
+    Ok(errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(operations: u64) -> Tally {
+        Tally {
+            operations,
+            elapsed: SLICE,
+            ..Tally::default()
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round_whatever_the_rounds_do() {
+        // The machine is four times slower in every second round, for all.
+        let pace = |round: u64| if round % 2 == 0 { 1 } else { 4 };
+        let of = |calls: u64| (0..40).map(|round| slice(calls / pace(round))).collect();
+        let slices: Vec<Vec<Tally>> = vec![of(190_000), of(200_000)];
+        let (tally, comparison) = conclude(&[Preset::Plain], &slices);
+        assert_eq!(tally.operations, 20 * 190_000 + 20 * 47_500);
+        let other = &comparison.against[0];
+        for ratio in [other.ratio_low, other.ratio, other.ratio_high] {
+            assert!((ratio - 0.95).abs() < 1e-9, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_interval_holds_the_median_and_grows_with_the_spread() {
+        let [low, median, high] = median_interval((1..=100).map(f64::from).collect());
+        assert_eq!([low, median, high], [41.0, 50.5, 61.0]);
+        assert_eq!(median_interval(vec![2.0]), [2.0; 3]);
+    }
+}
