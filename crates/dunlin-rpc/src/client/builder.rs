@@ -13,6 +13,7 @@ use crate::admission::{
     FEW_PARAMETER, GROUP_PARAMETER, GROUP_WISH_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
 };
 use crate::call::lane::Lane;
+use crate::call::timeout::{Told, DEFAULT_PARAMETER};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
@@ -231,6 +232,7 @@ impl ClientBuilder {
             channel: self.channel,
             preset: self.preset,
             deadline: self.deadline,
+            told: Told::new(self.deadline),
             lanes: self.lanes,
             servers: self.servers,
             group: self.group,
@@ -273,6 +275,8 @@ pub(super) struct Recipe {
     pub(super) channel: ChannelConfig,
     preset: Preset,
     pub(super) deadline: Duration,
+    /// What servers hear of it when a connection is made.
+    pub(super) told: Told,
     lanes: usize,
     servers: usize,
     group: Option<usize>,
@@ -569,7 +573,9 @@ impl Recipe {
             device: device.clone(),
             source,
         };
-        let (opening, (endpoint, parameters)) = begin(&fabric).map_err(failed)?;
+        let (opening, (endpoint, mut parameters)) = begin(&fabric).map_err(failed)?;
+        let micros = u64::try_from(self.deadline.as_micros()).unwrap_or(u64::MAX);
+        parameters.insert(DEFAULT_PARAMETER.to_string(), micros);
         let request = OpenRequest {
             device: device.clone(),
             preset: preset.name().to_string(),

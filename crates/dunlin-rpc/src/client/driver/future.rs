@@ -90,6 +90,7 @@ fn put(
     let terms = Terms {
         deadline: end_of(Instant::now(), after),
         after,
+        told: core.recipe.told,
         waker: None,
     };
     let mut place = core

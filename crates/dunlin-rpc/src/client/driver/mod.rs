@@ -88,10 +88,11 @@ impl Inner {
             _ => return calls.wait(wish, terms),
         };
         // It is out before it is named: it may end while it is sent.
+        let said = terms.told.says(terms.after, None);
         let tag = calls.reserve(Slot::Out(CallId::MAX, terms))?;
-        let mut submitted = wish.submit(lane.as_mut(), tag);
+        let mut submitted = wish.submit(lane.as_mut(), tag, said);
         if matches!(submitted, Ok(Submitted::Full)) && matches!(lane.turn(calls, true), Ok(1..)) {
-            submitted = wish.submit(lane.as_mut(), tag);
+            submitted = wish.submit(lane.as_mut(), tag, said);
         }
         match submitted {
             Ok(Submitted::Call(name)) => {
