@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,10 @@ pub trait Simulated: Sync {
     fn park(&self, timeout: Duration);
     /// Wakes it from [`Simulated::idle`] and [`Simulated::park`].
     fn waker(&self) -> Waker;
+    /// A number that no other simulated thread of the process has; not zero.
+    fn number(&self) -> u64;
+    /// Does something as the last that it does.
+    fn at_exit(&self, action: Box<dyn FnOnce()>);
     /// From `true` to `false` it goes on without others in between, as it must while it holds a lock that they would
     /// wait for: all are of one real thread. The time that it is charged passes afterwards.
     fn hold(&self, on: bool);
@@ -53,6 +57,40 @@ pub fn simulate(thread: Option<&'static dyn Simulated>) -> Option<&'static dyn S
 #[inline]
 pub fn is_simulated() -> bool {
     SIMULATED.get().is_some()
+}
+
+/// Which simulated thread calls, for what is kept in thread-locals: all that run on one real thread share those. Zero:
+/// it is a real one.
+#[inline]
+pub fn simulated_number() -> u64 {
+    SIMULATED.get().map_or(0, Simulated::number)
+}
+
+/// Does something at the end of the calling thread, if it is simulated: what the destructor of a thread-local is to a
+/// real one, which goes without.
+pub fn at_simulated_exit(action: impl FnOnce() + 'static) {
+    if let Some(thread) = SIMULATED.get() {
+        thread.at_exit(Box::new(action));
+    }
+}
+
+/// Between two looks of a simulated thread at a lock that another has.
+const LOCKED: Duration = Duration::from_micros(1);
+
+/// Locks, whatever a panic has left. A simulated thread lets those go on that have the lock, which are of the same real
+/// thread.
+#[inline]
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    let Some(thread) = SIMULATED.get() else {
+        return mutex.lock().unwrap_or_else(PoisonError::into_inner);
+    };
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => thread.idle(LOCKED, true),
+        }
+    }
 }
 
 /// The time. Instants of simulated threads are comparable with each other only.

@@ -13,6 +13,7 @@ mod calls;
 mod chaos;
 mod check;
 mod flow;
+mod fronts;
 mod rings;
 mod terrain;
 mod verbs;

@@ -1,11 +1,11 @@
 //! How a client is made, and how its lanes are.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use dunlin_bootstrap::{dial, dial_until, Address, DialConfig, Dialed, OpenRequest, Secret};
-use dunlin_verbs::{Device, EndpointAddress, VerbsError};
+use dunlin_verbs::{thread, Device, EndpointAddress, VerbsError};
 
 use super::report::Reporting;
 use super::{Client, ConnectFuture, ConnectionInfo};
@@ -416,6 +416,18 @@ impl Recipe {
         }
     }
 
+    /// Starts a thread of the client's, where the device's threads are.
+    pub(super) fn spawn(
+        &self,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        match self.first.get().or(self.fabrics.first()) {
+            Some(fabric) => fabric.spawn(name, Box::new(run)),
+            None => Err(std::io::Error::other("the client has no device")),
+        }
+    }
+
     /// Which server the last lane was made to.
     pub(super) fn server(&self) -> u64 {
         self.server.load(Ordering::Relaxed)
@@ -428,7 +440,7 @@ impl Recipe {
 
     /// The connection handle, if this preset has one and it is there.
     pub(super) fn handle(&self) -> Option<Arc<Handle>> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = thread::lock(&self.shared);
         shared.as_ref().map(|shared| Arc::clone(&shared.handle))
     }
 
@@ -438,7 +450,7 @@ impl Recipe {
         fabric: &Arc<dyn Fabric>,
         sharing: Sharing,
     ) -> Result<Arc<Shared>, ConnectError> {
-        let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = thread::lock(&self.shared);
         if let Some(shared) = &*place {
             return Ok(Arc::clone(shared));
         }
@@ -475,10 +487,7 @@ impl Recipe {
             let _ = shared.info.set(info);
             Ok(lane)
         })?;
-        let mut has_dispatcher = shared
-            .has_dispatcher
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut has_dispatcher = thread::lock(&shared.has_dispatcher);
         if !*has_dispatcher {
             dispatcher::start(&shared.handle, shared.maker.as_ref(), self.channel.wait)
                 .map_err(ConnectError::Thread)?;

@@ -18,11 +18,12 @@ mod thread_lane;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
+use dunlin_verbs::thread;
 
 pub use crate::call::reply::{Reply, RequestBuffer};
 pub use batch::Batch;
@@ -372,7 +373,7 @@ impl CoreState {
     }
 
     fn spare(&self) -> MutexGuard<'_, Place> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+        thread::lock(&self.spare)
     }
 
     fn close(&self) {
@@ -381,15 +382,11 @@ impl CoreState {
             thread.unpark();
         }
         drop(self.spare().take());
-        let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        let lanes = std::mem::take(&mut *thread::lock(&self.lanes));
         for lane in lanes.iter().filter_map(Weak::upgrade) {
             lane.close();
         }
-        let asynchronous = self
-            .asynchronous
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let asynchronous = thread::lock(&self.asynchronous).take();
         if let Some(lane) = asynchronous {
             lane.close();
         }
