@@ -2,8 +2,6 @@
 //! has crashed, and one that is cut off with the client's ring full. When each ended is printed; the handler of a call
 //! that is over is told, or never run.
 
-mod support;
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,17 +10,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_rpc::{
-    CallError, Client, OwnedRequest, OwnedResponder, Preset, Region, RemoteRegion, ServerBuilder,
+    CallError, Client, OwnedRequest, OwnedResponder, Preset, Region, RemoteRegion, Server,
+    ServerBuilder,
 };
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::thread;
 
-use support::calls::{echoing, run_until, ECHO, MILLISECOND};
-
+const ECHO: u16 = 1;
 /// Counts how often it runs, and answers.
 const MARK: u16 = 2;
 /// Keeps its requests.
 const NEVER: u16 = 3;
+const MILLISECOND: u64 = 1_000_000;
 const REGION: &str = "table";
 const DEADLINE: Duration = Duration::from_millis(20);
 /// What a deadline may be late by: the step in which futures are looked at for theirs is a millisecond, a pipeline and
@@ -64,6 +63,17 @@ const FRONTS: [Front; 6] = [
 ];
 
 type Held = Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>;
+
+/// Lets virtual time pass until `reached`.
+fn run_until(cluster: &Cluster, what: &str, reached: impl Fn() -> bool) {
+    for _ in 0..60_000 {
+        if reached() {
+            return;
+        }
+        cluster.run_for(MILLISECOND);
+    }
+    panic!("not within a minute of virtual time: {what}");
+}
 
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = thread::waker();
@@ -109,7 +119,7 @@ fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64
     let [server_host, client_host] = [cluster.hosts()[0], cluster.hosts()[1]];
     let (held, ran) = (Held::default(), Arc::new(AtomicU64::new(0)));
     let (keeps, runs) = (Arc::clone(&held), Arc::clone(&ran));
-    let server = serving(echoing(), keeps, runs)
+    let server = serving(keeps, runs)
         .serve_on(cluster.device(server_host))
         .expect("a server");
     let client = Client::builder()
@@ -145,7 +155,7 @@ fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64
         let mut pipeline = client.within(DEADLINE).pipeline().expect("a lane");
         assert!(pipeline.submit(ECHO, b"warm", 0).expect("a lane"));
         pipeline
-            .wait(|_, answer| drop(answer.expect("an answer")))
+            .wait(|_, answer| assert!(answer.is_ok()))
             .expect("an answer");
         ready.store(true, Ordering::Relaxed);
         while !go.load(Ordering::Relaxed) {
@@ -227,8 +237,9 @@ fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64
     Some((took.as_micros() as u64, ran.load(Ordering::Relaxed)))
 }
 
-fn serving(server: ServerBuilder, keeps: Held, runs: Arc<AtomicU64>) -> ServerBuilder {
-    server
+fn serving(keeps: Held, runs: Arc<AtomicU64>) -> ServerBuilder {
+    Server::unbound()
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
         .handle(MARK, move |request, reply| {
             runs.fetch_add(1, Ordering::Relaxed);
             reply.write(request.payload())

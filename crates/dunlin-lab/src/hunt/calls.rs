@@ -104,6 +104,7 @@ impl PutOff {
 }
 
 pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
+    let (_, late_before) = dunlin::simulated_sleeps();
     let server_host = terrain.any_host(dice);
     let channel = draw_channel(dice);
     let executed = Executed::default();
@@ -236,6 +237,13 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         check(number as u64, &log, cause, &lock(&executed).0, wrong);
     }
     seen.violations.append(&mut lock(&executed).1);
+    let late = dunlin::simulated_sleeps().1 - late_before;
+    // A wake-up may be lost with its packet, and come too late.
+    if late > 0 && !(loses || faults.late_packets || faults.may_break()) {
+        let what =
+            format!("{late} sleeps lasted until their bound though there was something to do");
+        seen.violations.push(what);
+    }
     let wrong = |what| seen.violations.push(what);
     let server = (server, server_host);
     leave(terrain, parties, server, &live, wrong);
