@@ -9,11 +9,8 @@
 #![allow(unexpected_cfgs)]
 
 mod admission;
-#[cfg(feature = "bugs")]
 #[doc(hidden)]
 pub mod bugs;
-#[cfg(not(feature = "bugs"))]
-mod bugs;
 mod call;
 mod channel;
 mod client;
