@@ -251,7 +251,7 @@ fn usable<D: Device>(queue: &Arc<dyn Any + Send + Sync>, device: &D) -> Option<S
 }
 
 /// Those of one thread, on whatever devices, and whose they are among simulated ones.
-type Endpoints = Vec<(u64, Weak<dyn Any + Send + Sync>)>;
+type Endpoints = Vec<(usize, Weak<dyn Any + Send + Sync>)>;
 
 /// The endpoint of the calling thread on a device: one for all its sessions, whoever the servers are (FaSST §4). It
 /// lives as long as one of them.

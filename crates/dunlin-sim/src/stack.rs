@@ -9,9 +9,8 @@
 //! the real thread that began it (checked), and what the thread-local pointer names stands on the stack that runs.
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use std::thread::ThreadId;
@@ -37,8 +36,6 @@ struct Local {
     yielder: *const Yielder<(), Next>,
     waker: Waker,
     held: Cell<u32>,
-    number: u64,
-    at_exit: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
 thread_local! {
@@ -91,21 +88,13 @@ impl Drop for Stacked {
 fn begin(run: Box<dyn FnOnce() + Send>, waker: Waker) -> Coroutine<(), Next, ()> {
     let stack = DefaultStack::new(STACK_BYTES).expect("memory for a stack");
     Coroutine::with_stack(stack, move |yielder, ()| {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let local = Local {
             yielder,
             waker,
             held: Cell::new(0),
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            at_exit: RefCell::default(),
         };
         LOCAL.set(&local);
         run();
-        loop {
-            let last = local.at_exit.borrow_mut().pop();
-            let Some(last) = last else { break };
-            last();
-        }
         // What was charged last passes before the end.
         if context::charged() > 0 {
             suspend(Next::Again);
@@ -226,14 +215,6 @@ impl Simulated for Here {
 
     fn waker(&self) -> Waker {
         with_local(|local| local.waker.clone())
-    }
-
-    fn number(&self) -> u64 {
-        with_local(|local| local.number)
-    }
-
-    fn at_exit(&self, action: Box<dyn FnOnce()>) {
-        with_local(|local| local.at_exit.borrow_mut().push(action));
     }
 
     fn hold(&self, on: bool) {

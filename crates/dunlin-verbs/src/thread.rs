@@ -34,10 +34,6 @@ pub trait Simulated: Sync {
     fn park(&self, timeout: Duration);
     /// Wakes it from [`Simulated::idle`] and [`Simulated::park`].
     fn waker(&self) -> Waker;
-    /// A number that no other simulated thread of the process has; not zero.
-    fn number(&self) -> u64;
-    /// Does something as the last that it does.
-    fn at_exit(&self, action: Box<dyn FnOnce()>);
     /// From `true` to `false` it goes on without others in between, as it must while it holds a lock that they would
     /// wait for: all are of one real thread. The time that it is charged passes afterwards.
     fn hold(&self, on: bool);
@@ -60,18 +56,12 @@ pub fn is_simulated() -> bool {
 }
 
 /// Which simulated thread calls, for what is kept in thread-locals: all that run on one real thread share those. Zero:
-/// it is a real one.
+/// it is a real one. No other has this number as long as its [`waker`] is kept.
 #[inline]
-pub fn simulated_number() -> u64 {
-    SIMULATED.get().map_or(0, Simulated::number)
-}
-
-/// Does something at the end of the calling thread, if it is simulated: what the destructor of a thread-local is to a
-/// real one, which goes without.
-pub fn at_simulated_exit(action: impl FnOnce() + 'static) {
-    if let Some(thread) = SIMULATED.get() {
-        thread.at_exit(Box::new(action));
-    }
+pub fn simulated_number() -> usize {
+    SIMULATED
+        .get()
+        .map_or(0, |thread| thread.waker().data().addr())
 }
 
 /// Between two looks of a simulated thread at a lock that another has.

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
@@ -46,8 +47,10 @@ impl Drop for Own {
 
 struct Entry {
     core: u64,
-    /// Which simulated thread's, if it is one's.
-    thread: u64,
+    /// Which simulated thread's, if it is one's, and what keeps that number from being another's. Nothing says when
+    /// such a thread ends: its lanes end with the client.
+    thread: usize,
+    _waker: Option<Waker>,
     client: Weak<Core>,
     lane: Rc<Own>,
 }
@@ -66,7 +69,7 @@ fn of(core: &Arc<Core>) -> Rc<Own> {
 }
 
 #[cold]
-fn enter(core: &Arc<Core>, thread: u64) -> Rc<Own> {
+fn enter(core: &Arc<Core>, thread: usize) -> Rc<Own> {
     let lane = Arc::new(Owned::new(ThreadLane {
         place: Mutex::new(None),
     }));
@@ -78,13 +81,10 @@ fn enter(core: &Arc<Core>, thread: u64) -> Rc<Own> {
     let entry = Entry {
         core: core.id,
         thread,
+        _waker: (thread != 0).then(thread::waker),
         client: Arc::downgrade(core),
         lane: Rc::clone(&lane),
     };
-    let is_first = LANES.with_borrow(|lanes| lanes.iter().all(|entry| entry.thread != thread));
-    if is_first {
-        thread::at_simulated_exit(move || forget(|entry| entry.thread == thread));
-    }
     // Those of clients that are no more.
     forget(|entry| entry.client.strong_count() == 0);
     LANES.with_borrow_mut(|lanes| lanes.push(entry));
