@@ -5,6 +5,7 @@
 //! Then it looks on for longer than a store takes to become visible anywhere, looks for failures, which messages do not
 //! show, and sleeps for a bounded time.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,6 +19,11 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// Sleeps of this process, and those that ended by their bound though there was something to do.
 static SLEEPS: AtomicU64 = AtomicU64::new(0);
 static LATE: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The same of simulated threads.
+    static SIMULATED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
 
 /// One who may fall asleep.
 pub(crate) trait Doze {
@@ -68,18 +74,35 @@ pub(crate) fn doze<D: Doze>(one: &mut D, most: Duration) -> Result<Dozed, D::Err
     one.sleep(most)?;
     let woken = thread::now().duration_since(began) < most;
     one.check()?;
-    SLEEPS.fetch_add(1, Ordering::Relaxed);
-    if !woken && one.look()? {
-        LATE.fetch_add(1, Ordering::Relaxed);
-    }
+    let late = !woken && one.look()?;
+    count(late);
     Ok(Dozed::Slept)
 }
 
 /// Sleeps of this process since its start, and how many of them ended by their bound though there was something to do:
 /// next to none, as long as no wake-up is lost.
+/// Asked by a simulated thread it is of those that run on the same real one.
 #[cfg(feature = "conformance")]
 pub(crate) fn sleeps() -> (u64, u64) {
-    (SLEEPS.load(Ordering::Relaxed), LATE.load(Ordering::Relaxed))
+    match thread::is_simulated() {
+        true => simulated_sleeps(),
+        false => (SLEEPS.load(Ordering::Relaxed), LATE.load(Ordering::Relaxed)),
+    }
+}
+
+/// Sleeps of all simulated threads that the calling real one has run, and how many of them ended by their bound though
+/// there was something to do: none, as long as no wake-up is lost.
+pub fn simulated_sleeps() -> (u64, u64) {
+    SIMULATED.get()
+}
+
+fn count(late: bool) {
+    if thread::is_simulated() {
+        let (sleeps, lates) = SIMULATED.get();
+        return SIMULATED.set((sleeps + 1, lates + u64::from(late)));
+    }
+    SLEEPS.fetch_add(1, Ordering::Relaxed);
+    LATE.fetch_add(u64::from(late), Ordering::Relaxed);
 }
 
 #[cfg(all(test, not(loom)))]

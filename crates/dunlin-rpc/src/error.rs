@@ -21,6 +21,13 @@ pub enum CallError {
         /// The deadline.
         after: Duration,
     },
+    /// The server took the call after its deadline, and did not run its handler; or it has dropped a handler that was
+    /// under way when the deadline came. Most callers have given up before they hear of it.
+    #[error("its deadline had passed at the server: {}", begun_or_not(*begun))]
+    Expired {
+        /// Whether the handler was begun.
+        begun: bool,
+    },
     /// The connection failed while the call was out. The server may have executed the call.
     #[error("connection lost: {why}; the server may have executed the call")]
     ConnectionLost {
@@ -168,11 +175,13 @@ impl CallError {
             | Self::HandlerPanicked
             | Self::Unreadable(_) => Execution::Executed,
             Self::DeadlineExceeded { .. }
+            | Self::Expired { begun: true }
             | Self::ConnectionLost { .. }
             | Self::OwnServer
             | Self::Overloaded(_)
             | Self::Closed => Execution::Unknown,
             Self::PacketLost { executed: false }
+            | Self::Expired { begun: false }
             | Self::PacketLossFatal
             | Self::OneSidedUnsupported
             | Self::Connect(_)
@@ -197,6 +206,7 @@ impl CallError {
         matches!(
             self,
             Self::PacketLost { executed: false }
+                | Self::Expired { begun: false }
                 | Self::Connect(_)
                 | Self::TooManyOutstanding { .. }
                 | Self::NoMemory {
@@ -213,6 +223,13 @@ fn too_long(bytes: usize) -> String {
     match bytes {
         0 => "the response is too long".to_owned(),
         _ => format!("message of {bytes} bytes"),
+    }
+}
+
+fn begun_or_not(begun: bool) -> &'static str {
+    match begun {
+        true => "the handler was stopped under way",
+        false => "the server did not execute the call",
     }
 }
 
@@ -309,7 +326,7 @@ pub enum ServeError {
     #[error("setting: {0}")]
     Setting(String),
     /// The id belongs to the server itself.
-    #[error("handler {0} is the server's own (live figures, reports of one-sided operations, the common clock): choose another id")]
+    #[error("handler {0} is the server's own (live figures, reports of one-sided operations, the common clock, calls with a deadline): choose another id")]
     ReservedHandler(HandlerId),
     /// Two handlers of one id.
     #[error("handler {0} is registered twice")]
@@ -340,6 +357,7 @@ pub(crate) enum FailureReason {
     Handler = 5,
     Panicked = 6,
     UnknownRegion = 7,
+    Expired = 8,
 }
 
 /// Longest message of a failure in bytes: an error is not a way to send data.
@@ -382,6 +400,7 @@ impl WireFailure {
             5 => FailureReason::Handler,
             6 => FailureReason::Panicked,
             7 => FailureReason::UnknownRegion,
+            8 => FailureReason::Expired,
             _ => return None,
         };
         let message = String::from_utf8_lossy(message).into_owned();
@@ -407,6 +426,9 @@ impl WireFailure {
                 message: self.message,
             },
             FailureReason::Panicked => CallError::HandlerPanicked,
+            FailureReason::Expired => CallError::Expired {
+                begun: self.number != 0,
+            },
             // The caller knows the name.
             FailureReason::UnknownRegion => CallError::UnknownRegion {
                 name: String::new(),
@@ -478,7 +500,7 @@ mod tests {
     proptest! {
         #[test]
         fn failures_round_trip_and_any_bytes_are_read(
-            reason in 1u8..=7, number: u32, message in ".{0,300}", noise in prop::collection::vec(any::<u8>(), 0..64)
+            reason in 1u8..=8, number: u32, message in ".{0,300}", noise in prop::collection::vec(any::<u8>(), 0..64)
         ) {
             let mut bytes = vec![reason];
             bytes.extend_from_slice(&number.to_le_bytes());

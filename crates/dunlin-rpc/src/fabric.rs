@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dunlin_verbs::process::Generation;
-use dunlin_verbs::{Device, DeviceAttributes, EndpointAddress, VerbsError};
+use dunlin_verbs::{thread, Device, DeviceAttributes, EndpointAddress, VerbsError};
 
 use crate::admission::{self, credits::CREDITS_OF_MEMORY};
 use crate::call::lane::{Lane, Sleeper};
@@ -37,6 +37,8 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
     /// The client's side of a new datagram session.
     fn open_session(&self, setup: SessionSetup) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    /// Starts a thread of a client's.
+    fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
     /// What makes the lanes of a connection handle.
     fn lane_maker(&self) -> Result<Arc<dyn LaneMaker>, VerbsError>;
     /// The threads that serve clients over this device.
@@ -191,6 +193,10 @@ impl<D: Device> Fabric for DeviceFabric<D> {
         Ok(Box::new(UnconnectedPool::new(&self.0, &wake, config)?))
     }
 
+    fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+        self.0.spawn(name.to_owned(), None, run).map(drop)
+    }
+
     fn lane_maker(&self) -> Result<Arc<dyn LaneMaker>, VerbsError> {
         Ok(Arc::new(RingMaker {
             wake: self.0.create_completion_channel()?,
@@ -244,8 +250,8 @@ fn usable<D: Device>(queue: &Arc<dyn Any + Send + Sync>, device: &D) -> Option<S
     usable.then_some(endpoint)
 }
 
-/// Those of one thread, on whatever devices.
-type Endpoints = Vec<Weak<dyn Any + Send + Sync>>;
+/// Those of one thread, on whatever devices, and whose they are among simulated ones.
+type Endpoints = Vec<(usize, Weak<dyn Any + Send + Sync>)>;
 
 /// The endpoint of the calling thread on a device: one for all its sessions, whoever the servers are (FaSST §4). It
 /// lives as long as one of them.
@@ -256,22 +262,26 @@ fn endpoint_of_thread<D: Device>(
     thread_local! {
         static ENDPOINTS: RefCell<(Option<Generation>, Endpoints)> = const { RefCell::new((None, Vec::new())) };
     }
-    ENDPOINTS.with_borrow_mut(|(made_in, endpoints)| {
+    let here = thread::simulated_number();
+    let known = ENDPOINTS.with_borrow_mut(|(made_in, endpoints)| {
         // Those of the parent may be locked for ever.
         if *made_in != Some(Generation::current()) {
             *made_in = Some(Generation::current());
             endpoints.clear();
         }
-        endpoints.retain(|endpoint| endpoint.strong_count() > 0);
-        let mut known = endpoints.iter().filter_map(Weak::upgrade);
-        if let Some(endpoint) = known.find_map(|queue| usable(&queue, device)) {
-            return Ok(endpoint);
-        }
-        let endpoint = new_endpoint(device, batches)?;
-        let known: Arc<dyn Any + Send + Sync> = endpoint.clone();
-        endpoints.push(Arc::downgrade(&known));
-        Ok(endpoint)
-    })
+        endpoints.retain(|(_, endpoint)| endpoint.strong_count() > 0);
+        let own = endpoints.iter().filter(|(thread, _)| *thread == here);
+        let mut known = own.filter_map(|(_, endpoint)| endpoint.upgrade());
+        known.find_map(|queue| usable(&queue, device))
+    });
+    if let Some(endpoint) = known {
+        return Ok(endpoint);
+    }
+    // Which takes the time of a simulated thread, in which others look here.
+    let endpoint = new_endpoint(device, batches)?;
+    let known: Arc<dyn Any + Send + Sync> = endpoint.clone();
+    ENDPOINTS.with_borrow_mut(|(_, endpoints)| endpoints.push((here, Arc::downgrade(&known))));
+    Ok(endpoint)
 }
 
 /// A datagram session whose server is not known yet.

@@ -9,6 +9,8 @@
 #![allow(unexpected_cfgs)]
 
 mod admission;
+#[doc(hidden)]
+pub mod bugs;
 mod call;
 mod channel;
 mod client;
@@ -42,6 +44,8 @@ pub use client::{
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
 pub use devices::{available, chosen, offered, DeviceReport};
+#[doc(hidden)]
+pub use doze::simulated_sleeps;
 pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;

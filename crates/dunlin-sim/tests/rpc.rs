@@ -52,7 +52,7 @@ impl World for Hosts {
     }
 
     fn is_not_real(&self) -> Option<&'static str> {
-        Some("a simulated thread has a pipeline and nothing else")
+        Some("simulated hosts have neither workers nor ports")
     }
 
     fn serve(&self, server: ServerBuilder, _: Option<&Serving>) -> Serving {
@@ -77,6 +77,16 @@ impl World for Hosts {
 
     fn run(&self, jobs: Vec<Job<'static>>) {
         self.run_all(jobs);
+    }
+
+    fn wait_until(&self, what: &str, holds: &dyn Fn() -> bool) {
+        for _ in 0..30_000 {
+            if holds() {
+                return;
+            }
+            self.cluster.run_for(1_000_000);
+        }
+        panic!("not within 30 s of virtual time: {what}");
     }
 
     fn hostile(

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,34 @@ pub fn simulate(thread: Option<&'static dyn Simulated>) -> Option<&'static dyn S
 #[inline]
 pub fn is_simulated() -> bool {
     SIMULATED.get().is_some()
+}
+
+/// Which simulated thread calls, for what is kept in thread-locals: all that run on one real thread share those. Zero:
+/// it is a real one. No other has this number as long as its [`waker`] is kept.
+#[inline]
+pub fn simulated_number() -> usize {
+    SIMULATED
+        .get()
+        .map_or(0, |thread| thread.waker().data().addr())
+}
+
+/// Between two looks of a simulated thread at a lock that another has.
+const LOCKED: Duration = Duration::from_micros(1);
+
+/// Locks, whatever a panic has left. A simulated thread lets those go on that have the lock, which are of the same real
+/// thread.
+#[inline]
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    let Some(thread) = SIMULATED.get() else {
+        return mutex.lock().unwrap_or_else(PoisonError::into_inner);
+    };
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => thread.idle(LOCKED, true),
+        }
+    }
 }
 
 /// The time. Instants of simulated threads are comparable with each other only.

@@ -62,6 +62,13 @@ pub use dunlin_rpc::{
     ServerFigures, ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
 
+/// For hunts in virtual time.
+#[cfg(feature = "bugs")]
+#[doc(hidden)]
+pub use dunlin_rpc::bugs;
+#[doc(hidden)]
+pub use dunlin_rpc::simulated_sleeps;
+
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 

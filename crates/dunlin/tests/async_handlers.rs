@@ -4,16 +4,22 @@
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::number;
-use dunlin::{CallError, ChannelConfig, Client, HandlerError, RunningServer, Server};
+use dunlin::{
+    CallError, ChannelConfig, Client, HandlerError, OwnedResponder, RunningServer, Server,
+};
 use tokio::sync::Notify;
 
 const SLEEPING: u16 = 1;
 const GATHERING: u16 = 2;
 const FAILING: u16 = 3;
+const KEPT: u16 = 4;
+const RELEASE: u16 = 5;
+/// Times that a task of the executor goes on while all calls are out.
+const TICKS: u32 = 50;
 /// Long enough for any answer.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Futures of one client: each client has one lane for them, on which a server lets 4096 calls be under way.
@@ -159,4 +165,68 @@ async fn ten_thousand_wait_at_once_and_who_gives_up_ends_its_handler() {
     );
     assert_eq!(count.most.load(Ordering::SeqCst), out);
     until("all handlers have ended", 0).await;
+}
+
+/// A server that keeps calls until it is asked to release them, and how many it has.
+fn keeping() -> (RunningServer, Arc<Mutex<Vec<OwnedResponder>>>) {
+    let held = Arc::<Mutex<Vec<OwnedResponder>>>::default();
+    let (keeps, releases) = (Arc::clone(&held), Arc::clone(&held));
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .handle_deferred(KEPT, move |_, responder| {
+            keeps.lock().unwrap().push(responder)
+        })
+        .handle(RELEASE, move |_, reply| {
+            let held = std::mem::take(&mut *releases.lock().unwrap());
+            for responder in held {
+                responder.reply(&b"released"[..]);
+            }
+            reply.write(b"")
+        })
+        .serve()
+        .unwrap();
+    (server, held)
+}
+
+/// By tokio's own count: while thousands of calls are out the one thread of the executor has nothing to do and is parked,
+/// again and again, and other tasks go on. Nothing of the client holds it.
+#[tokio::test(flavor = "current_thread")]
+async fn the_executors_thread_is_free_while_calls_are_out() {
+    let out = number("DUNLIN_FUTURES", 10_000);
+    let (server, held) = keeping();
+    let clients: Vec<Client> = (0..out.div_ceil(EACH)).map(|_| connect(&server)).collect();
+    let calls: Vec<_> = (0..out)
+        .map(|i| tokio::spawn(clients[i / EACH].call_async(KEPT, b"kept")))
+        .collect();
+    let start = Instant::now();
+    while held.lock().unwrap().len() < out {
+        assert!(start.elapsed() < DEADLINE, "not all calls are out");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let (parked, busy) = (
+        metrics.worker_park_count(0),
+        metrics.worker_total_busy_duration(0),
+    );
+    let start = Instant::now();
+    for _ in 0..TICKS {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let elapsed = start.elapsed();
+    let parked = metrics.worker_park_count(0) - parked;
+    let busy = metrics.worker_total_busy_duration(0) - busy;
+    println!("{out} calls out for {elapsed:?}: the executor's thread was parked {parked} times, busy for {busy:?}");
+    assert!(
+        parked >= u64::from(TICKS),
+        "parked {parked} times in {TICKS} ticks"
+    );
+    assert_eq!(
+        held.lock().unwrap().len(),
+        out,
+        "nobody was answered meanwhile"
+    );
+    clients[0].call_async(RELEASE, b"").await.unwrap();
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap()[..], *b"released");
+    }
 }

@@ -1,6 +1,6 @@
 //! A deadline of 20 ms, over every front, against a handler that never answers, a server that stands still, one whose
-//! ring is full besides, and one that is no more: the call ends by its deadline, not by anything longer, and a handler that
-//! still has it is told. How long each took is printed; no test asserts a time but by an error that only the deadline
+//! ring is full besides, and one that is no more: the call ends by its deadline, not by anything longer; a handler that
+//! still has it is told, and one that was not begun is not run. How long each took is printed; no test asserts a time but by an error that only the deadline
 //! gives.
 
 mod common;
@@ -36,6 +36,8 @@ fn serve(address: &str) {
         .region(&Region::new("other", 4096).writable())
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .handle_deferred(NEVER, move |request, responder| {
+            let left = request.remaining().expect("it was said");
+            assert!(left <= SHORT, "{left:?} are left");
             keeps.lock().unwrap().push((request, responder));
         })
         .handle(HEARD, move |_, reply| {
@@ -153,6 +155,16 @@ fn twenty_milliseconds_are_twenty_milliseconds_over_every_front() {
     let results = batch.send().unwrap();
     assert!(results.iter().all(Result::is_err));
     all("a full ring", &client_of, nothing_else);
+
+    // It goes on, and finds in its rings what is over by then: no handler is run for that.
+    kill_process(pid, Signal::CONT).unwrap();
+    let counts = client_of.call(HEARD, b"").unwrap();
+    let ran = u64::from_le_bytes(counts[..8].try_into().unwrap());
+    assert_eq!(
+        ran,
+        (TRIES * (FRONTS.len() + 1)) as u64,
+        "handlers ran of calls that were over"
+    );
 
     kill_process(pid, Signal::KILL).unwrap();
     server.kill();

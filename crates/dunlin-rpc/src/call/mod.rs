@@ -5,4 +5,5 @@ pub(crate) mod core;
 pub(crate) mod lane;
 pub(crate) mod reply;
 pub(crate) mod slots;
+pub(crate) mod timeout;
 pub(crate) mod wanted;

@@ -158,6 +158,16 @@ mod lend {
         }
     }
 
+    /// The first so many of other bytes.
+    #[derive(Debug)]
+    pub(crate) struct Beginning(pub(crate) Box<dyn Bytes>, pub(crate) usize);
+
+    impl Bytes for Beginning {
+        fn bytes(&self) -> &[u8] {
+            &self.0.bytes()[..self.1]
+        }
+    }
+
     /// A landing buffer whose READ has completed.
     #[derive(Debug)]
     pub(crate) struct Landed<D: Device>(Buffer<D>);
@@ -246,4 +256,4 @@ mod lend {
         }
     }
 }
-pub(crate) use lend::{Bytes, BytesMut, Landed};
+pub(crate) use lend::{Beginning, Bytes, BytesMut, Landed};

@@ -89,24 +89,36 @@ impl<'a> Batch<'a> {
             calls,
             deadline,
         } = self;
-        let wait = core.recipe.channel.wait;
+        let recipe = &core.recipe;
         thread_lane::with(core, deadline, |lane, began| {
             let mut gathered = Gathered {
                 results: Vec::new(),
                 missing: calls.len(),
             };
             gathered.results.resize_with(calls.len(), || None);
-            let mut waiter = Waiter::new(wait, deadline, &core.closed).since(began);
+            let mut waiter = Waiter::new(recipe.channel.wait, deadline, &core.closed).since(began);
             let mut out = Vec::with_capacity(calls.len());
             let mut failed = None;
             let mut next = 0;
             let mut attaching = None;
+            let mut copy = Vec::new();
             while gathered.missing > 0 && failed.is_none() {
+                let said = match began.is_some() || !recipe.told.is_enough(deadline) {
+                    true => recipe.told.says(deadline, Some(waiter.began())),
+                    false => None,
+                };
                 while let Some(&item) = calls.get(next) {
                     let submitted = match item {
-                        Item::Call(handler, payload) => lane
-                            .submit(handler, &mut Body::Bytes(payload), next as u64)
-                            .map(|call| call.map_or(Submitted::Full, Submitted::Call)),
+                        Item::Call(handler, payload) => {
+                            let (mut handler, mut body) = (handler, Body::Bytes(payload));
+                            if let Some(said) = said {
+                                let longest = lane.longest();
+                                (handler, body) =
+                                    said.put_behind(handler, body, longest, &mut copy);
+                            }
+                            lane.submit(handler, &mut body, next as u64)
+                                .map(|call| call.map_or(Submitted::Full, Submitted::Call))
+                        }
                         Item::OneSided(region, offset, wanted) => {
                             lane.submit_one_sided(region.key(), offset, &wanted, next as u64)
                         }

@@ -1,11 +1,11 @@
 //! How a client is made, and how its lanes are.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use dunlin_bootstrap::{dial, dial_until, Address, DialConfig, Dialed, OpenRequest, Secret};
-use dunlin_verbs::{Device, EndpointAddress, VerbsError};
+use dunlin_verbs::{thread, Device, EndpointAddress, VerbsError};
 
 use super::report::Reporting;
 use super::{Client, ConnectFuture, ConnectionInfo};
@@ -13,6 +13,7 @@ use crate::admission::{
     FEW_PARAMETER, GROUP_PARAMETER, GROUP_WISH_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
 };
 use crate::call::lane::Lane;
+use crate::call::timeout::{Told, DEFAULT_PARAMETER};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
@@ -231,6 +232,7 @@ impl ClientBuilder {
             channel: self.channel,
             preset: self.preset,
             deadline: self.deadline,
+            told: Told::new(self.deadline),
             lanes: self.lanes,
             servers: self.servers,
             group: self.group,
@@ -273,6 +275,8 @@ pub(super) struct Recipe {
     pub(super) channel: ChannelConfig,
     preset: Preset,
     pub(super) deadline: Duration,
+    /// What servers hear of it when a connection is made.
+    pub(super) told: Told,
     lanes: usize,
     servers: usize,
     group: Option<usize>,
@@ -412,6 +416,18 @@ impl Recipe {
         }
     }
 
+    /// Starts a thread of the client's, where the device's threads are.
+    pub(super) fn spawn(
+        &self,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        match self.first.get().or(self.fabrics.first()) {
+            Some(fabric) => fabric.spawn(name, Box::new(run)),
+            None => Err(std::io::Error::other("the client has no device")),
+        }
+    }
+
     /// Which server the last lane was made to.
     pub(super) fn server(&self) -> u64 {
         self.server.load(Ordering::Relaxed)
@@ -424,7 +440,7 @@ impl Recipe {
 
     /// The connection handle, if this preset has one and it is there.
     pub(super) fn handle(&self) -> Option<Arc<Handle>> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = thread::lock(&self.shared);
         shared.as_ref().map(|shared| Arc::clone(&shared.handle))
     }
 
@@ -434,7 +450,7 @@ impl Recipe {
         fabric: &Arc<dyn Fabric>,
         sharing: Sharing,
     ) -> Result<Arc<Shared>, ConnectError> {
-        let mut place = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = thread::lock(&self.shared);
         if let Some(shared) = &*place {
             return Ok(Arc::clone(shared));
         }
@@ -471,10 +487,7 @@ impl Recipe {
             let _ = shared.info.set(info);
             Ok(lane)
         })?;
-        let mut has_dispatcher = shared
-            .has_dispatcher
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut has_dispatcher = thread::lock(&shared.has_dispatcher);
         if !*has_dispatcher {
             dispatcher::start(&shared.handle, shared.maker.as_ref(), self.channel.wait)
                 .map_err(ConnectError::Thread)?;
@@ -569,7 +582,9 @@ impl Recipe {
             device: device.clone(),
             source,
         };
-        let (opening, (endpoint, parameters)) = begin(&fabric).map_err(failed)?;
+        let (opening, (endpoint, mut parameters)) = begin(&fabric).map_err(failed)?;
+        let micros = u64::try_from(self.deadline.as_micros()).unwrap_or(u64::MAX);
+        parameters.insert(DEFAULT_PARAMETER.to_string(), micros);
         let request = OpenRequest {
             device: device.clone(),
             preset: preset.name().to_string(),

@@ -18,11 +18,12 @@ mod thread_lane;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
+use dunlin_verbs::thread;
 
 pub use crate::call::reply::{Reply, RequestBuffer};
 pub use batch::Batch;
@@ -36,6 +37,7 @@ pub use report::ClientReport;
 pub(crate) use report::REPORT;
 
 use crate::call::lane::{Answer, Body, Lane, Sink};
+use crate::call::timeout::TRAILER_BYTES;
 use builder::Recipe;
 use driver::AsyncLane;
 use thread_lane::ThreadLane;
@@ -227,8 +229,10 @@ impl Client {
     /// # Errors
     /// When the server takes no message so long, or there is no connection.
     pub fn buffer(&self, length: usize) -> Result<RequestBuffer, CallError> {
-        thread_lane::with(&self.core, self.deadline, |lane, _| lane.buffer(length))
-            .map(RequestBuffer)
+        let plain = self.core.recipe.told.is_enough(self.deadline);
+        thread_lane::with(&self.core, self.deadline, |lane, _| {
+            buffer_on(lane, length, plain)
+        })
     }
 
     /// As [`Client::call`], with a request that was filled in place.
@@ -247,13 +251,19 @@ impl Client {
     fn one_call(
         &self,
         deadline: Duration,
-        handler: HandlerId,
-        mut body: Body<'_>,
+        mut handler: HandlerId,
+        body: Body<'_>,
     ) -> Result<Reply, CallError> {
-        let wait = self.core.recipe.channel.wait;
+        let recipe = &self.core.recipe;
         thread_lane::with(&self.core, deadline, |lane, began| {
-            let mut waiter = Waiter::new(wait, deadline, &self.core.closed).since(began);
+            let mut waiter =
+                Waiter::new(recipe.channel.wait, deadline, &self.core.closed).since(began);
             let mut sink = One(None);
+            let mut copy = Vec::new();
+            let mut body = body;
+            if let Some(said) = recipe.told.says(deadline, began) {
+                (handler, body) = said.put_behind(handler, body, lane.longest(), &mut copy);
+            }
             let short = match body {
                 Body::Bytes(bytes) => lane.submit_short(handler, bytes, 0),
                 Body::Buffer(_) => None,
@@ -363,7 +373,7 @@ impl CoreState {
     }
 
     fn spare(&self) -> MutexGuard<'_, Place> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+        thread::lock(&self.spare)
     }
 
     fn close(&self) {
@@ -372,15 +382,11 @@ impl CoreState {
             thread.unpark();
         }
         drop(self.spare().take());
-        let lanes = std::mem::take(&mut *self.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        let lanes = std::mem::take(&mut *thread::lock(&self.lanes));
         for lane in lanes.iter().filter_map(Weak::upgrade) {
             lane.close();
         }
-        let asynchronous = self
-            .asynchronous
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let asynchronous = thread::lock(&self.asynchronous).take();
         if let Some(lane) = asynchronous {
             lane.close();
         }
@@ -395,6 +401,17 @@ impl Drop for CoreState {
             handle.orphan();
         }
     }
+}
+
+/// A request to fill in place; unless `plain`, with room behind it for a trailer.
+fn buffer_on(lane: &mut dyn Lane, length: usize, plain: bool) -> Result<RequestBuffer, CallError> {
+    let room = match plain || length + TRAILER_BYTES > lane.longest() {
+        true => length,
+        false => length + TRAILER_BYTES,
+    };
+    let mut buffer = lane.buffer(room)?;
+    buffer.resize(length);
+    Ok(RequestBuffer(buffer))
 }
 
 /// Sends the batch and waits for the only call that anyone waits for on a lane.

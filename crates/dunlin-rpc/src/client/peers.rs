@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
+use super::pipeline::submit_on;
 use super::Client;
-use crate::call::lane::{Answer, Body, Lane, Sink};
+use crate::call::lane::{Answer, Lane, Sink};
+use crate::call::timeout::Told;
 use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
 use crate::HandlerId;
@@ -30,6 +32,10 @@ pub struct Peers {
     /// Lanes with requests that have not left.
     fresh: Vec<usize>,
     deadline: Duration,
+    /// What the servers were told of it.
+    told: Vec<Told>,
+    /// Requests with their trailers.
+    copy: Vec<u8>,
     polls: u32,
 }
 
@@ -84,7 +90,7 @@ impl Peers {
             let lane = recipe
                 .open_among(clients.len(), (owner, 1), &mut group, None)?
                 .0;
-            deadline = deadline.min(recipe.deadline);
+            deadline = deadline.min(client.deadline);
             let own = lane.queue();
             together &= match (&queue, &own) {
                 (Some(first), Some(own)) => std::sync::Arc::ptr_eq(first, own),
@@ -99,6 +105,11 @@ impl Peers {
             lanes: Owned::new(lanes),
             together,
             deadline,
+            told: clients
+                .iter()
+                .map(|client| client.core.recipe.told)
+                .collect(),
+            copy: Vec::new(),
             polls: 0,
         })
     }
@@ -125,15 +136,9 @@ impl Peers {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lanes.check()?;
-        let lane = &mut self.lanes[peer];
-        let submitted = match lane.submit_short(handler, payload, tag) {
-            Some(_) => true,
-            None => match lane.submit(handler, &mut Body::Bytes(payload), tag) {
-                Ok(call) => call.is_some(),
-                Err(CallError::TooManyOutstanding { .. }) => false,
-                Err(error) => return Err(error),
-            },
-        };
+        let said = self.told[peer].says(self.deadline, None);
+        let lane = self.lanes[peer].as_mut();
+        let submitted = submit_on(lane, (handler, payload), tag, (said, &mut self.copy))?;
         if submitted && !self.fresh.contains(&peer) {
             self.fresh.push(peer);
         }

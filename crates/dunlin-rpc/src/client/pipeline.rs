@@ -9,9 +9,10 @@ use dunlin_verbs::thread;
 use super::builder::Recipe;
 use super::region::attach_by;
 use super::wait::Waiter;
-use super::{One, RemoteRegion};
+use super::{buffer_on, One, RemoteRegion};
 use crate::call::lane::{Answer, Body, Lane, Sink, Submitted};
 use crate::call::reply::RequestBuffer;
+use crate::call::timeout::{Said, Told};
 use crate::call::wanted::Wanted;
 use crate::config::WaitMode;
 use crate::error::CallError;
@@ -31,6 +32,9 @@ pub struct Pipeline {
     lane: Owned<Box<dyn Lane>>,
     wait: WaitMode,
     deadline: Duration,
+    told: Told,
+    /// Requests with their trailers.
+    copy: Vec<u8>,
     server: u64,
     /// Polls in a row that took nothing.
     empty_polls: u32,
@@ -41,6 +45,38 @@ impl std::fmt::Debug for Pipeline {
         f.debug_struct("Pipeline")
             .field("outstanding", &self.outstanding())
             .finish_non_exhaustive()
+    }
+}
+
+/// Submits a call, with what it says of its time in a copy; `false`: there is no room.
+#[inline]
+pub(super) fn submit_on(
+    lane: &mut dyn Lane,
+    (handler, payload): (HandlerId, &[u8]),
+    tag: u64,
+    (said, copy): (Option<Said>, &mut Vec<u8>),
+) -> Result<bool, CallError> {
+    let (mut handler, mut body) = (handler, Body::Bytes(payload));
+    if let Some(said) = said {
+        (handler, body) = said.put_behind(handler, body, lane.longest(), copy);
+    }
+    if lane.submit_short(handler, body.bytes(), tag).is_some() {
+        return Ok(true);
+    }
+    submit_any(lane, handler, body, tag)
+}
+
+#[cold]
+fn submit_any(
+    lane: &mut dyn Lane,
+    handler: HandlerId,
+    mut body: Body<'_>,
+    tag: u64,
+) -> Result<bool, CallError> {
+    match lane.submit(handler, &mut body, tag) {
+        Ok(call) => Ok(call.is_some()),
+        Err(CallError::TooManyOutstanding { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -68,6 +104,8 @@ impl Pipeline {
             lane: Owned::new(lane),
             wait: recipe.channel.wait,
             deadline,
+            told: recipe.told,
+            copy: Vec::new(),
             server: recipe.server(),
             empty_polls: 0,
         }
@@ -91,10 +129,13 @@ impl Pipeline {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lane.check()?;
-        if self.lane.submit_short(handler, payload, tag).is_some() {
-            return Ok(true);
-        }
-        self.submit_any(handler, payload, tag)
+        let said = self.told.says(self.deadline, None);
+        submit_on(
+            self.lane.as_mut(),
+            (handler, payload),
+            tag,
+            (said, &mut self.copy),
+        )
     }
 
     /// As [`Pipeline::submit`], with a request that was filled in place; given back when there is no room.
@@ -108,27 +149,22 @@ impl Pipeline {
         tag: u64,
     ) -> Result<Option<RequestBuffer>, CallError> {
         self.lane.check()?;
-        let mut body = Body::Buffer(request.0);
+        let length = request.len();
+        let (mut handler, mut body) = (handler, Body::Buffer(request.0));
+        if let Some(said) = self.told.says(self.deadline, None) {
+            let longest = self.lane.longest();
+            (handler, body) = said.put_behind(handler, body, longest, &mut self.copy);
+        }
         match self.lane.submit(handler, &mut body, tag) {
             Ok(Some(_)) => Ok(None),
             Ok(None) | Err(CallError::TooManyOutstanding { .. }) => match body {
-                Body::Buffer(buffer) => Ok(Some(RequestBuffer(buffer))),
+                Body::Buffer(mut buffer) => {
+                    // As it was, without a trailer.
+                    buffer.resize(length);
+                    Ok(Some(RequestBuffer(buffer)))
+                }
                 Body::Bytes(_) => Ok(None),
             },
-            Err(error) => Err(error),
-        }
-    }
-
-    #[cold]
-    fn submit_any(
-        &mut self,
-        handler: HandlerId,
-        payload: &[u8],
-        tag: u64,
-    ) -> Result<bool, CallError> {
-        match self.lane.submit(handler, &mut Body::Bytes(payload), tag) {
-            Ok(call) => Ok(call.is_some()),
-            Err(CallError::TooManyOutstanding { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -236,7 +272,8 @@ impl Pipeline {
     /// When the server takes no message so long.
     pub fn buffer(&mut self, length: usize) -> Result<RequestBuffer, CallError> {
         self.lane.check()?;
-        self.lane.buffer(length).map(RequestBuffer)
+        let plain = self.told.is_enough(self.deadline);
+        buffer_on(self.lane.as_mut(), length, plain)
     }
 
     /// Sends the batch and takes the answers that have arrived, without waiting; says how many messages that were.

@@ -1,9 +1,11 @@
-//! One lane for each thread and client.
+//! One lane for each thread and client. Simulated threads of one real thread share what is thread-local: their entries
+//! say whose they are.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
@@ -24,7 +26,7 @@ pub(super) struct ThreadLane {
 
 impl ThreadLane {
     fn lock(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        thread::lock(&self.place)
     }
 
     pub(super) fn close(&self) {
@@ -45,6 +47,10 @@ impl Drop for Own {
 
 struct Entry {
     core: u64,
+    /// Which simulated thread's, if it is one's, and what keeps that number from being another's. Nothing says when
+    /// such a thread ends: its lanes end with the client.
+    thread: usize,
+    _waker: Option<Waker>,
     client: Weak<Core>,
     lane: Rc<Own>,
 }
@@ -56,31 +62,40 @@ thread_local! {
 /// This thread's lane of the client, which may be empty.
 #[inline]
 fn of(core: &Arc<Core>) -> Rc<Own> {
-    LANES.with_borrow_mut(
-        |lanes| match lanes.iter().find(|entry| entry.core == core.id) {
-            Some(entry) => Rc::clone(&entry.lane),
-            None => enter(core, lanes),
-        },
-    )
+    let thread = thread::simulated_number();
+    let is_it = |entry: &&Entry| entry.core == core.id && entry.thread == thread;
+    let known = LANES.with_borrow(|lanes| lanes.iter().find(is_it).map(|e| Rc::clone(&e.lane)));
+    known.unwrap_or_else(|| enter(core, thread))
 }
 
 #[cold]
-fn enter(core: &Arc<Core>, lanes: &mut Vec<Entry>) -> Rc<Own> {
-    lanes.retain(|entry| entry.client.strong_count() > 0);
+fn enter(core: &Arc<Core>, thread: usize) -> Rc<Own> {
     let lane = Arc::new(Owned::new(ThreadLane {
         place: Mutex::new(None),
     }));
-    let mut known = core.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = thread::lock(&core.lanes);
     known.retain(|lane| lane.strong_count() > 0);
     known.push(Arc::downgrade(&lane));
+    drop(known);
     let lane = Rc::new(Own(lane));
     let entry = Entry {
         core: core.id,
+        thread,
+        _waker: (thread != 0).then(thread::waker),
         client: Arc::downgrade(core),
         lane: Rc::clone(&lane),
     };
-    lanes.push(entry);
+    // Those of clients that are no more.
+    forget(|entry| entry.client.strong_count() == 0);
+    LANES.with_borrow_mut(|lanes| lanes.push(entry));
     lane
+}
+
+/// Closes the lanes of these entries. That may take the time of a simulated thread, in which others look here.
+fn forget(which: impl Fn(&Entry) -> bool) {
+    let gone: Vec<Entry> =
+        LANES.with_borrow_mut(|lanes| lanes.extract_if(.., |entry| which(entry)).collect());
+    drop(gone);
 }
 
 /// Makes `lane` this thread's.

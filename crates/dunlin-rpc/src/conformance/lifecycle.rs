@@ -1,160 +1,238 @@
 //! Ends: deadlines, cancelled calls, sleep, closed clients, servers that shut down, vanish and come back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{block_on, eventually, Opener, Outcome, Serving, Stage, ECHO};
-use crate::{CallError, ServerBuilder, WaitMode};
+use dunlin_verbs::thread;
+
+use super::{block_on, eventually, Job, Outcome, Serving, Stage, ECHO};
+use crate::{CallError, Client, OwnedRequest, OwnedResponder, ServerBuilder, WaitMode};
 
 const GATED: u16 = 2;
 
-/// A handler on workers that answers when the gate is open, and counts.
-fn gated(server: ServerBuilder, gate: &Arc<AtomicBool>, ran: &Arc<AtomicU64>) -> ServerBuilder {
-    let (gate, ran) = (Arc::clone(gate), Arc::clone(ran));
-    server.handle_on_workers(GATED, move |request, reply| {
-        while !gate.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        ran.fetch_add(1, Ordering::Relaxed);
-        reply.write(request.payload())
-    })
+/// What the gated handler waits for: on a worker, or as a deferred one where there are no workers. Opened when it is
+/// dropped, which must be before the server is: that waits for its workers.
+#[derive(Clone, Default)]
+struct Gate(Arc<Gated>);
+
+#[derive(Default)]
+struct Gated {
+    open: AtomicBool,
+    began: AtomicU64,
+    ran: AtomicU64,
+    held: Mutex<Vec<(OwnedRequest, OwnedResponder)>>,
 }
 
-/// A server with a gated handler, and what opens the gate: dropped before the server, which waits for its workers.
-fn gated_server(stage: &Stage<'_>) -> (Serving, Opener, Arc<AtomicU64>) {
-    let gate = Arc::new(AtomicBool::new(false));
-    let ran = Arc::default();
-    let server = stage.serve(gated(stage.server(), &gate, &ran));
-    (server, Opener(gate), ran)
+impl Gate {
+    /// Adds the handler to a server.
+    fn before(&self, stage: &Stage<'_>, server: ServerBuilder) -> ServerBuilder {
+        let gate = Arc::clone(&self.0);
+        if stage.world.is_not_real().is_some() {
+            return server.handle_deferred(GATED, move |request, responder| {
+                gate.began.fetch_add(1, Ordering::Relaxed);
+                match gate.open.load(Ordering::Acquire) {
+                    true => gate.answer(request, responder),
+                    false => gate.held().push((request, responder)),
+                }
+            });
+        }
+        server.handle_on_workers(GATED, move |request, reply| {
+            gate.began.fetch_add(1, Ordering::Relaxed);
+            while !gate.open.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            gate.ran.fetch_add(1, Ordering::Relaxed);
+            reply.write(request.payload())
+        })
+    }
+
+    fn open(&self) {
+        self.0.open.store(true, Ordering::Release);
+        let held = std::mem::take(&mut *self.0.held());
+        for (request, responder) in held {
+            self.0.answer(request, responder);
+        }
+    }
+}
+
+impl Gated {
+    fn held(&self) -> std::sync::MutexGuard<'_, Vec<(OwnedRequest, OwnedResponder)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, request: OwnedRequest, responder: OwnedResponder) {
+        self.ran.fetch_add(1, Ordering::Relaxed);
+        responder.reply(request.payload());
+    }
+}
+
+/// Opens a gate, also when an assertion fails.
+struct Opener(Gate);
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// A server with a gated handler, and what opens the gate.
+fn gated_server(stage: &Stage<'_>) -> (Serving, Opener) {
+    let gate = Gate::default();
+    let server = stage.serve(gate.before(stage, stage.server()));
+    (server, Opener(gate))
 }
 
 /// A deadline ends its call; the late answer is nobody's.
 pub fn a_deadline_ends_the_wait_and_not_the_connection(stage: &Stage<'_>) -> Outcome {
-    stage.needs_a_real_world()?;
-    let (server, opener, _) = gated_server(stage);
-    let client = stage.client(&server);
-    let deadline = Duration::from_millis(20);
-    let ended = client.call_within(deadline, GATED, b"late");
-    let over = matches!(ended, Err(CallError::DeadlineExceeded { after }) if after == deadline);
-    assert!(over, "{ended:?}");
-    drop(opener);
-    for i in 0..500u32 {
-        let answer = client.call(ECHO, &i.to_le_bytes());
-        assert_eq!(&*answer.expect("an answer"), &i.to_le_bytes());
-    }
-    assert_eq!(&*client.call(GATED, b"now").expect("an answer"), b"now");
+    let (server, opener) = gated_server(stage);
+    stage.with_client(stage.client(&server), move |client| {
+        let deadline = Duration::from_millis(20);
+        let ended = client.call_within(deadline, GATED, b"late");
+        let over = matches!(ended, Err(CallError::DeadlineExceeded { after }) if after == deadline);
+        assert!(over, "{ended:?}");
+        drop(opener);
+        for i in 0..500u32 {
+            let answer = client.call(ECHO, &i.to_le_bytes());
+            assert_eq!(&*answer.expect("an answer"), &i.to_le_bytes());
+        }
+        assert_eq!(&*client.call(GATED, b"now").expect("an answer"), b"now");
+    });
     let brief = stage.builder().deadline(Duration::from_millis(30));
-    let (server, _opener, _) = gated_server(stage);
-    let client = stage.client_of(brief, &server);
-    let ended = block_on(client.call_async(GATED, b""));
-    assert!(
-        matches!(ended, Err(CallError::DeadlineExceeded { .. })),
-        "{ended:?}"
-    );
+    let (server, _opener) = gated_server(stage);
+    stage.with_client(stage.client_of(brief, &server), |client| {
+        let ended = block_on(client.call_async(GATED, b""));
+        let over = matches!(ended, Err(CallError::DeadlineExceeded { .. }));
+        assert!(over, "{ended:?}");
+    });
     Ok(())
 }
 
 /// Who drops a future has cancelled its call, and no other.
 pub fn dropping_a_future_cancels_its_call_alone(stage: &Stage<'_>) -> Outcome {
-    stage.needs_a_real_world()?;
-    let (server, opener, ran) = gated_server(stage);
-    drop(opener);
-    let client = stage.client(&server);
-    for round in 0..20u32 {
-        let dropped = client.call_async(GATED, b"");
-        let kept = client.call_async(GATED, b"kept");
-        drop(dropped);
-        let echoed = block_on(client.call_async(ECHO, &round.to_le_bytes()));
-        assert_eq!(&*echoed.expect("an answer"), &round.to_le_bytes());
-        assert_eq!(&*block_on(kept).expect("an answer"), b"kept");
-    }
-    assert!(ran.load(Ordering::Relaxed) >= 20);
+    let (server, opener) = gated_server(stage);
+    opener.0.open();
+    stage.with_client(stage.client(&server), |client| {
+        for round in 0..20u32 {
+            let dropped = client.call_async(GATED, b"");
+            let kept = client.call_async(GATED, b"kept");
+            drop(dropped);
+            let echoed = block_on(client.call_async(ECHO, &round.to_le_bytes()));
+            assert_eq!(&*echoed.expect("an answer"), &round.to_le_bytes());
+            assert_eq!(&*block_on(kept).expect("an answer"), b"kept");
+        }
+    });
+    assert!(opener.0 .0.ran.load(Ordering::Relaxed) >= 20);
     Ok(())
 }
 
 /// Server and client sleep when there is nothing, and are woken by what comes.
 pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
-    stage.needs_a_real_world()?;
     let spin = Duration::from_micros(5);
     let doze = WaitMode::Doze { spin };
-    let server = stage.serve(stage.server().wait(doze).handle_on_workers(
-        GATED,
-        |request, reply| {
+    let mut server = stage.server().wait(doze);
+    let real = stage.world.is_not_real().is_none();
+    if real {
+        server = server.handle_on_workers(GATED, |request, reply| {
             std::thread::sleep(Duration::from_millis(3));
             reply.write(request.payload())
-        },
-    ));
-    let client = stage.client_of(stage.builder().wait(doze), &server);
-    let (_, late_before) = crate::doze::sleeps();
-    const ROUNDS: u32 = 30;
-    for round in 0..ROUNDS {
-        std::thread::sleep(Duration::from_millis(2));
-        let payload = round.to_le_bytes();
-        assert_eq!(*client.call(ECHO, &payload).expect("an answer"), payload);
-        assert_eq!(*client.call(GATED, &payload).expect("an answer"), payload);
-        let future = client.call_async(ECHO, &payload);
-        assert_eq!(*block_on(future).expect("an answer"), payload);
+        });
     }
-    let (sleeps, late) = crate::doze::sleeps();
-    assert!(sleeps > 0, "nobody slept");
-    // Each round has two calls at least that find somebody asleep. One sleep or another may end by its bound at the
-    // very moment when something comes.
-    let late = late - late_before;
-    assert!(
-        late < u64::from(ROUNDS / 2),
-        "{late} sleeps lasted until their bound though there was something to do"
-    );
+    let server = stage.serve(server);
+    let client = stage.client_of(stage.builder().wait(doze), &server);
+    stage.with_client(client, move |client| {
+        let (sleeps_before, late_before) = crate::doze::sleeps();
+        const ROUNDS: u32 = 30;
+        for round in 0..ROUNDS {
+            // A simulated thread looks at the clock after 64 looks of 20 us.
+            thread::sleep(Duration::from_millis(if real { 2 } else { 10 }));
+            let payload = round.to_le_bytes();
+            assert_eq!(*client.call(ECHO, &payload).expect("an answer"), payload);
+            if real {
+                assert_eq!(*client.call(GATED, &payload).expect("an answer"), payload);
+            }
+            let future = client.call_async(ECHO, &payload);
+            assert_eq!(*block_on(future).expect("an answer"), payload);
+        }
+        let (sleeps, late) = crate::doze::sleeps();
+        assert!(sleeps > sleeps_before, "nobody slept");
+        // Each round has two calls at least that find somebody asleep. Between processes one sleep or another may end
+        // by its bound at the very moment when something comes.
+        let late = late - late_before;
+        assert!(
+            late < if real { u64::from(ROUNDS / 2) } else { 1 },
+            "{late} sleeps lasted until their bound though there was something to do"
+        );
+    });
     Ok(())
 }
 
 /// Connections come and go, one after the other and more than there may be at once: what they used is free again.
 pub fn connections_come_and_go(stage: &Stage<'_>) -> Outcome {
-    stage.needs_a_real_world()?;
     let server = stage.serve(stage.server());
+    let count = match stage.world.is_not_real() {
+        None => 300u32,
+        Some(_) => 60,
+    };
     let client = stage.client(&server);
-    for number in 0..300u32 {
-        let mut pipeline = client.pipeline().expect("a lane");
-        let payload = number.to_le_bytes();
-        let answer = super::call(&mut pipeline, ECHO, &payload);
-        assert_eq!(answer.expect("an answer"), payload);
-    }
+    let shared = Client::clone(&client);
+    let coming = move || {
+        for number in 0..count {
+            let mut pipeline = shared.pipeline().expect("a lane");
+            let payload = number.to_le_bytes();
+            let answer = super::call(&mut pipeline, ECHO, &payload);
+            assert_eq!(answer.expect("an answer"), payload);
+        }
+    };
+    stage.world.run(vec![Box::new(coming)]);
     drop(client);
-    eventually("the connections end", || server.connections() == 0);
+    stage
+        .world
+        .wait_until("the connections end", &|| server.connections() == 0);
     Ok(())
 }
 
 /// Closing a client ends its calls on all threads, and no other client's.
 pub fn closing_ends_calls_that_are_out(stage: &Stage<'_>) -> Outcome {
-    stage.needs_a_real_world()?;
-    let (server, _opener, _) = gated_server(stage);
+    let (server, opener) = gated_server(stage);
     let client = stage.client(&server);
-    let waiting = {
-        let client = client.clone();
-        std::thread::spawn(move || client.call(GATED, b""))
+    let (waits, closes) = (Client::clone(&client), Client::clone(&client));
+    let gate = opener.0.clone();
+    let waiting = move || {
+        let ended = waits.call(GATED, b"");
+        assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
     };
-    let future = client.call_async(GATED, b"");
-    eventually("both calls are out", || server.requests() == 2);
-    client.close();
-    let ended = waiting.join().expect("no panic");
-    assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
-    let ended = block_on(future);
-    assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
-    assert!(matches!(client.call(ECHO, b""), Err(CallError::Closed)));
-    let late = block_on(client.call_async(ECHO, b""));
-    assert!(matches!(late, Err(CallError::Closed)), "{late:?}");
-    assert!(client.pipeline().is_err());
+    let closing = move || {
+        let client = closes;
+        let future = client.call_async(GATED, b"");
+        eventually("both calls are out", || {
+            gate.0.began.load(Ordering::Relaxed) == 2
+        });
+        client.close();
+        let ended = block_on(future);
+        assert!(matches!(ended, Err(CallError::Closed)), "{ended:?}");
+        assert!(matches!(client.call(ECHO, b""), Err(CallError::Closed)));
+        let late = block_on(client.call_async(ECHO, b""));
+        assert!(matches!(late, Err(CallError::Closed)), "{late:?}");
+        assert!(client.pipeline().is_err());
+    };
+    let jobs: Vec<Job<'static>> = vec![Box::new(waiting), Box::new(closing)];
+    stage.world.run(jobs);
     drop(client);
-    eventually("the connections end", || server.connections() == 0);
-    let other = stage.client(&server);
-    assert_eq!(&*other.call(ECHO, b"other").expect("an answer"), b"other");
+    stage
+        .world
+        .wait_until("the connections end", &|| server.connections() == 0);
+    stage.with_client(stage.client(&server), |other| {
+        assert_eq!(&*other.call(ECHO, b"other").expect("an answer"), b"other");
+    });
     Ok(())
 }
 
 /// A server that shuts down answers what it has taken, and refuses the rest.
 pub fn a_shutdown_answers_what_was_accepted(stage: &Stage<'_>) -> Outcome {
     stage.needs_a_real_world()?;
-    let (server, opener, ran) = gated_server(stage);
+    let (server, opener) = gated_server(stage);
+    let gate = opener.0.clone();
     let client = stage.client(&server);
     let payloads: Vec<Vec<u8>> = (0..12u8)
         .map(|i| vec![i; [10, 9000][i as usize % 2]])
@@ -190,7 +268,7 @@ pub fn a_shutdown_answers_what_was_accepted(stage: &Stage<'_>) -> Outcome {
         ended.join().expect("no panic"),
         "something was not answered"
     );
-    assert_eq!(ran.load(Ordering::Relaxed), 12);
+    assert_eq!(gate.0.ran.load(Ordering::Relaxed), 12);
     let gone = client.call(ECHO, b"gone").expect_err("no server");
     assert!(refuses(&gone), "{gone:?}");
     Ok(())

@@ -17,7 +17,9 @@ mod many;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use dunlin_verbs::thread;
 
 use crate::{Client, ClientBuilder, LocalServer, Pipeline, Preset, RunningServer, Server};
 use crate::{Grouping, HandlerId, ServerBuilder};
@@ -92,7 +94,7 @@ pub trait World {
     /// For people.
     fn name(&self) -> String;
 
-    /// Why behaviours that block in calls, wait by the clock or start threads cannot be had; `None`: they can.
+    /// Why behaviours that need threads of the system (workers) or a port cannot be had; `None`: they can.
     fn is_not_real(&self) -> Option<&'static str> {
         None
     }
@@ -110,6 +112,11 @@ pub trait World {
 
     /// Runs each job on a thread of its own at the client, to the end of all.
     fn run(&self, jobs: Vec<Job<'static>>);
+
+    /// Lets time pass until `holds`, for at most 30 s.
+    fn wait_until(&self, what: &str, holds: &dyn Fn() -> bool) {
+        eventually(what, holds);
+    }
 
     /// What a hostile peer of a server does, for a thread of the client's: it is made by [`hostile::peer`], over the
     /// world's own device.
@@ -153,10 +160,10 @@ impl std::fmt::Debug for Stage<'_> {
 }
 
 impl Stage<'_> {
-    /// Behaviours that block need a world whose threads do.
+    /// Behaviours with workers, executors or ports need a world that has them.
     ///
     /// # Errors
-    /// Why this one's do not.
+    /// Why this one has not.
     pub fn needs_a_real_world(&self) -> Outcome {
         match self.world.is_not_real() {
             Some(why) => Err(Skipped(why.to_owned())),
@@ -192,6 +199,12 @@ impl Stage<'_> {
             client: Some(self.world.connect(builder, server)),
             world: self.world,
         }
+    }
+
+    /// Runs one job on a thread of the client's; it gets the client, which takes leave before.
+    fn with_client(&self, client: Visitor<'_>, job: impl FnOnce(&Client) + Send + 'static) {
+        let shared = Client::clone(&client);
+        self.world.run(vec![Box::new(move || job(&shared))]);
     }
 
     /// Runs one job on a thread of the client's; it gets a pipeline.
@@ -268,30 +281,25 @@ fn pattern(length: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Waits until `holds`, for at most 30 s.
+/// Waits until `holds`, for at most 30 s of the calling thread's time.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
+    let started = thread::now();
     while !holds() {
-        assert!(started.elapsed().as_secs() < 30, "not within 30 s: {what}");
-        std::thread::sleep(Duration::from_millis(2));
+        let waited = thread::now().duration_since(started);
+        assert!(waited.as_secs() < 30, "not within 30 s: {what}");
+        thread::sleep(Duration::from_millis(2));
     }
 }
 
 /// Waits for a future on this thread.
 fn block_on<F: std::future::Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let waker = thread::waker();
     let mut context = std::task::Context::from_waker(&waker);
     let mut future = std::pin::pin!(future);
     loop {
         match future.as_mut().poll(&mut context) {
             std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => std::thread::park_timeout(Duration::from_secs(1)),
+            std::task::Poll::Pending => thread::park(Duration::from_secs(1)),
         }
     }
 }
@@ -396,6 +404,10 @@ impl<W: World> World for Dispatched<W> {
 
     fn run(&self, jobs: Vec<Job<'static>>) {
         self.0.run(jobs);
+    }
+
+    fn wait_until(&self, what: &str, holds: &dyn Fn() -> bool) {
+        self.0.wait_until(what, holds);
     }
 
     fn hostile(

@@ -54,11 +54,14 @@ impl Future for Answering {
         let (Some(future), Some(responder)) = (&mut this.future, &this.responder) else {
             return Poll::Ready(());
         };
-        let cancelled = responder.poll_cancelled(context).is_ready();
-        let polled = match cancelled {
-            true => Ok(Poll::Ready(Ok(Vec::new()))),
-            false => catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))),
-        };
+        if responder.poll_cancelled(context).is_ready() {
+            this.future = None;
+            if let Some(responder) = this.responder.take() {
+                responder.expire(true);
+            }
+            return Poll::Ready(());
+        }
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
         if matches!(polled, Ok(Poll::Pending)) {
             return Poll::Pending;
         }

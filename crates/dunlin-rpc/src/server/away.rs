@@ -5,22 +5,51 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use dunlin_verbs::thread;
 
 /// Whether somebody still waits for the answer to a call.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
+    /// The caller has given up, or its connection has ended.
     cancelled: AtomicBool,
+    /// Its deadline has passed, and the one who waits for that was told.
+    expired: AtomicBool,
+    /// When its caller gives up, if that is known.
+    deadline: Option<Instant>,
     waker: Mutex<Option<Waker>>,
 }
 
 impl Fate {
-    pub(super) fn is_cancelled(&self) -> bool {
+    fn until(deadline: Option<Instant>) -> Self {
+        Self {
+            deadline,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Whether the caller has said so, or its connection has ended.
+    fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody waits any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_cancelled()
+            || self.expired.load(Ordering::Acquire)
+            || self
+                .deadline
+                .is_some_and(|deadline| deadline <= thread::now())
     }
 
     /// Ready once nobody waits any more. One task at a time is woken: the one that asked last.
     pub(super) fn poll_cancelled(&self, context: &Context<'_>) -> Poll<()> {
-        if self.is_cancelled() {
+        if self.is_over() {
             return Poll::Ready(());
         }
         let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,7 +59,7 @@ impl Fate {
         }
         drop(place);
         // Who cancelled before the waker was there has not seen it.
-        match self.is_cancelled() {
+        match self.is_over() {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
@@ -38,6 +67,18 @@ impl Fate {
 
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Tells who waits for the end of the call that its deadline has passed, once.
+    fn expire(&self, now: Instant) {
+        let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
+        if is_due && !self.expired.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
         let waker = self.waker.lock();
         let waker = waker.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = waker {
@@ -60,8 +101,8 @@ impl Away {
     }
 
     /// A handler is given the call. `None`: one of this name is away already, which no honest client does.
-    pub(super) fn begin(&mut self, call: u64) -> Option<Arc<Fate>> {
-        let fate = Arc::<Fate>::default();
+    pub(super) fn begin(&mut self, call: u64, deadline: Option<Instant>) -> Option<Arc<Fate>> {
+        let fate = Arc::new(Fate::until(deadline));
         match self.0.insert(call, Arc::clone(&fate)) {
             None => Some(fate),
             Some(before) => {
@@ -75,6 +116,17 @@ impl Away {
     pub(super) fn cancel(&mut self, call: u64) {
         if let Some(fate) = self.0.get(&call) {
             fate.cancel();
+        }
+    }
+
+    /// Tells those whose callers have given up by now, whether they could say so or not.
+    pub(super) fn expire(&self) {
+        if self.is_empty() {
+            return;
+        }
+        let now = thread::now();
+        for fate in self.0.values() {
+            fate.expire(now);
         }
     }
 
@@ -113,8 +165,8 @@ mod tests {
         let waker = Waker::from(Arc::clone(&woken));
         let context = Context::from_waker(&waker);
         let mut away = Away::default();
-        let (first, second) = (away.begin(1).unwrap(), away.begin(2).unwrap());
-        assert!(away.begin(2).is_none(), "its name is taken");
+        let (first, second) = (away.begin(1, None).unwrap(), away.begin(2, None).unwrap());
+        assert!(away.begin(2, None).is_none(), "its name is taken");
         assert_eq!(away.len(), 2);
         assert!(first.poll_cancelled(&context).is_pending());
         assert!(second.poll_cancelled(&context).is_pending());
@@ -126,7 +178,42 @@ mod tests {
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         assert_eq!((away.end(1), away.end(1)), (Some(true), None));
         drop(away);
-        assert!(second.is_cancelled());
+        assert!(second.is_over());
         assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn who_waits_for_the_end_of_a_call_hears_that_its_deadline_has_passed_and_its_answer_still_counts(
+    ) {
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        let context = Context::from_waker(&waker);
+        let mut away = Away::default();
+        let now = thread::now();
+        let hour = std::time::Duration::from_secs(3600);
+        let soon = now + std::time::Duration::from_millis(50);
+        let short = away.begin(1, Some(soon)).unwrap();
+        let long = away.begin(2, Some(now + hour)).unwrap();
+        assert!(
+            short.poll_cancelled(&context).is_pending()
+                && long.poll_cancelled(&context).is_pending()
+        );
+        away.expire();
+        while thread::now() < soon {
+            std::thread::sleep(soon.saturating_duration_since(thread::now()));
+        }
+        assert!(short.is_over() && !long.is_over());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+        away.expire();
+        away.expire();
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert!(
+            short.poll_cancelled(&context).is_ready() && long.poll_cancelled(&context).is_pending()
+        );
+        assert_eq!(
+            away.end(1),
+            Some(false),
+            "the caller did not say that it has given up"
+        );
     }
 }

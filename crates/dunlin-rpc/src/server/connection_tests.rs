@@ -8,6 +8,7 @@ use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::Device;
 
 use super::connection::{Connection, Context};
+use super::deadlines::Deadlines;
 use super::dispatch::Dispatch;
 use super::handler::{Execution, HandlerTable};
 use super::region::ServedRegions;
@@ -73,8 +74,9 @@ impl Pair {
             counters: Arc::<Counters>::default(),
         };
         let regions = Arc::new(ServedRegions::allocate(device, &[]).unwrap());
+        let said = (None, Deadlines::new(&Default::default()));
         Self {
-            served: Connection::new(1, 0, called, None, regions),
+            served: Connection::new(1, 0, called, said, regions),
             client,
             context,
             next: 0,

@@ -7,11 +7,13 @@ use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use super::away::Fate;
 use super::connection::Outcome;
+use super::deadlines::{expired, Deadline};
 use super::dispatch::{Deliver, Finished, Held};
-use super::handler::{Exporter, HandlerError, Limits, Request, Responder};
+use super::handler::{remaining, Exporter, HandlerError, Limits, Request, Responder};
 use crate::channel::buffers::Bytes;
 use crate::HandlerId;
 
@@ -47,9 +49,19 @@ impl OwnedRequest {
         self.connection
     }
 
+    /// As [`Request::deadline`].
+    pub fn deadline(&self) -> Option<Instant> {
+        self.fate.deadline()
+    }
+
+    /// As [`Request::remaining`].
+    pub fn remaining(&self) -> Option<Duration> {
+        remaining(self.deadline())
+    }
+
     /// As [`Request::is_cancelled`].
     pub fn is_cancelled(&self) -> bool {
-        self.fate.is_cancelled()
+        self.fate.is_over()
     }
 
     /// It does not count as waiting any more.
@@ -62,6 +74,7 @@ impl OwnedRequest {
             handler: self.handler,
             payload: self.payload.bytes(),
             connection: self.connection,
+            deadline: self.deadline().map_or(Deadline::Unsaid, Deadline::At),
             fate: Some(&self.fate),
         }
     }
@@ -137,9 +150,17 @@ impl OwnedResponder {
         way.take(outcome);
     }
 
-    /// Whether nobody waits for the answer any more: the caller has given up, or its connection has ended.
+    /// Whether nobody waits for the answer any more: the caller has given up, its deadline has passed, or its connection
+    /// has ended.
     pub fn is_cancelled(&self) -> bool {
-        self.0.as_ref().is_none_or(|way| way.fate.is_cancelled())
+        self.0.as_ref().is_none_or(|way| way.fate.is_over())
+    }
+
+    /// Nobody waits: the handler was not run, or is not run any further. A caller whose clock goes otherwise is told so.
+    pub(super) fn expire(mut self, begun: bool) {
+        if let Some(way) = self.0.take() {
+            way.take(Outcome::Failure(expired(begun)));
+        }
     }
 
     /// Ready once nobody waits for the answer any more; wakes the task of `context` then. It wakes one task, the one

@@ -300,7 +300,7 @@ mod tests {
         // Nobody waits any more: what never ends is dropped.
         let never = Execution::Async(Arc::new(|_| Box::pin(std::future::pending())));
         let mut away = super::super::away::Away::default();
-        let fate = away.begin(65).unwrap();
+        let fate = away.begin(65, None).unwrap();
         assert!(dispatch.start(
             Apart {
                 fate,
@@ -309,7 +309,7 @@ mod tests {
             &never
         ));
         away.cancel(65);
-        assert_eq!(ends.recv().unwrap(), (65, None));
+        assert_eq!(ends.recv().unwrap(), (65, Some(String::new())));
         drop(dispatch);
         for thread in threads {
             thread.join().unwrap();

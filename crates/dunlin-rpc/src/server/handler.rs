@@ -4,8 +4,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
 
 use super::away::Fate;
+use super::deadlines::Deadline;
 use super::deferred::{OwnedRequest, OwnedResponder};
 use crate::channel::buffers::BytesMut;
 use crate::channel::outbox::copy;
@@ -18,6 +22,7 @@ pub struct Request<'a> {
     pub(super) handler: HandlerId,
     pub(super) payload: &'a [u8],
     pub(super) connection: u64,
+    pub(super) deadline: Deadline,
     /// Whether somebody still waits, where that may change while the handler runs.
     pub(super) fate: Option<&'a Fate>,
 }
@@ -39,11 +44,33 @@ impl Request<'_> {
         self.connection
     }
 
-    /// Whether nobody waits for the answer any more: the caller has given up, or its connection has ended. Handlers on
-    /// the polling thread do not hear of it: they run between two looks at what callers say.
-    pub fn is_cancelled(&self) -> bool {
-        self.fate.is_some_and(Fate::is_cancelled)
+    /// When the caller gives up, by this machine's clock; `None`: it did not say. Callers say how much time they have
+    /// left, and how long a request was on its way is counted as far as it took longer than others of the connection; so
+    /// this is never before the caller's own deadline. Of a call that may take as long as all of its client do
+    /// ([`crate::ClientBuilder::deadline`], a second or longer) it is counted from when the request was taken; by a
+    /// handler on the polling thread, from when it asks.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline.instant()
     }
+
+    /// How long the caller goes on waiting; see [`Request::deadline`].
+    pub fn remaining(&self) -> Option<Duration> {
+        remaining(self.deadline())
+    }
+
+    /// Whether nobody waits for the answer any more: the caller has given up, its deadline has passed, or its connection
+    /// has ended. What callers say does not reach handlers on the polling thread: they run between two looks at it.
+    pub fn is_cancelled(&self) -> bool {
+        match self.fate {
+            Some(fate) => fate.is_over(),
+            None => self.remaining().is_some_and(|left| left.is_zero()),
+        }
+    }
+}
+
+/// How long it is until then.
+pub(super) fn remaining(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_duration_since(thread::now()))
 }
 
 /// A handler says no. The caller gets both parts as [`crate::CallError::Handler`].

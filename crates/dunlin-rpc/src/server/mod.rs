@@ -6,6 +6,7 @@ mod connection;
 #[cfg(all(test, not(loom)))]
 mod connection_tests;
 mod datagram;
+mod deadlines;
 mod deferred;
 mod dispatch;
 mod figures;
@@ -52,6 +53,7 @@ pub use statistics::ServerStatistics;
 
 use crate::admission::grouping::pace::Pace;
 use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
+use crate::call::timeout::TIMED;
 use crate::client::REPORT;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
@@ -193,7 +195,7 @@ impl ServerBuilder {
     }
 
     fn insert(mut self, id: HandlerId, execution: Execution) -> Self {
-        if matches!(id, FIGURES | REPORT | pacing::TIME) {
+        if matches!(id, FIGURES | REPORT | pacing::TIME | TIMED) {
             self.refused.get_or_insert(ServeError::ReservedHandler(id));
         } else if !self.handlers.insert(id, execution) {
             self.refused.get_or_insert(ServeError::DuplicateHandler(id));

@@ -8,6 +8,7 @@ use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, Placement, VerbsE
 
 use super::answering::Executor;
 use super::datagram::DatagramService;
+use super::deadlines::Deadlines;
 use super::handler::HandlerTable;
 use super::identity::Identity;
 use super::poller::{Connection, Poller, PollerHandle};
@@ -295,7 +296,8 @@ impl<D: Device> RingService<D> {
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
             Admitted::new(admission, sender, number, index)
         });
-        let connection = Connection::new(id, index, channel, admitted, Arc::clone(&self.regions));
+        let said = (admitted, Deadlines::new(parameters));
+        let connection = Connection::new(id, index, channel, said, Arc::clone(&self.regions));
         let aborter = connection.channel.aborter();
         started.adopt(index, id, connection, aborter);
         Ok(answer)

@@ -163,7 +163,7 @@ fn run(job: Job) {
     request.release();
     // The caller still waits for the call to end, but not for its effect.
     if responder.is_cancelled() {
-        return responder.reply(Vec::new());
+        return responder.expire(false);
     }
     responder.answer(|reply| function(&request.lend(), reply));
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::ready::Waiters;
 use crate::call::lane::{Answer, Body, CallId, Lane, Sink, Submitted};
 use crate::call::reply::Reply;
+use crate::call::timeout::{Said, Told};
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::client::region::granted_on;
 use crate::error::CallError;
@@ -53,7 +54,16 @@ pub(super) enum Slot {
 pub(super) struct Terms {
     pub(super) deadline: Instant,
     pub(super) after: Duration,
+    pub(super) told: Told,
     pub(super) waker: Option<Waker>,
+}
+
+impl Terms {
+    /// What a call says of its time that is sent some time after it was made.
+    fn says_late(&self) -> Option<Said> {
+        let began = self.deadline.checked_sub(self.after);
+        self.told.says(self.after, began)
+    }
 }
 
 /// What a caller wants, in its own memory.
@@ -95,12 +105,23 @@ impl Wish<'_> {
         }
     }
 
-    /// Submits it. `Full`: there is no room now.
-    pub(super) fn submit(&self, lane: &mut dyn Lane, tag: usize) -> Result<Submitted, CallError> {
+    /// Submits it, with what it says of its time. `Full`: there is no room now.
+    pub(super) fn submit(
+        &self,
+        lane: &mut dyn Lane,
+        tag: usize,
+        said: Option<Said>,
+    ) -> Result<Submitted, CallError> {
         let submitted = match *self {
-            Wish::Call(handler, payload) => lane
-                .submit(handler, &mut Body::Bytes(payload), tag as u64)
-                .map(|call| call.map_or(Submitted::Full, Submitted::Call)),
+            Wish::Call(handler, payload) => {
+                let (mut copy, mut handler) = (Vec::new(), handler);
+                let mut body = Body::Bytes(payload);
+                if let Some(said) = said {
+                    (handler, body) = said.put_behind(handler, body, lane.longest(), &mut copy);
+                }
+                lane.submit(handler, &mut body, tag as u64)
+                    .map(|call| call.map_or(Submitted::Full, Submitted::Call))
+            }
             Wish::OneSided(region, offset, wanted) => {
                 lane.submit_one_sided(region, offset, &wanted, tag as u64)
             }
@@ -260,7 +281,7 @@ impl Calls {
                 }
                 None => {}
             }
-            let Slot::Waiting(asked, _) = &self.slots[tag] else {
+            let Slot::Waiting(asked, terms) = &self.slots[tag] else {
                 self.waiting.pop_front();
                 continue;
             };
@@ -270,7 +291,7 @@ impl Calls {
                 (Some((number, error)), Wish::OneSided(region, ..)) if region.number == number => {
                     Err(error)
                 }
-                _ => wish.submit(lane, tag),
+                _ => wish.submit(lane, tag, terms.says_late()),
             };
             let submitted = match (submitted, wish) {
                 (Ok(Submitted::Unattached), Wish::OneSided(region, ..)) => {

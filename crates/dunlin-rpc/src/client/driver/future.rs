@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
@@ -88,14 +88,12 @@ fn put(
     core.check()?;
     core.recipe.refuse_own_server()?;
     let terms = Terms {
-        deadline: end_of(Instant::now(), after),
+        deadline: end_of(thread::now(), after),
         after,
+        told: core.recipe.told,
         waker: None,
     };
-    let mut place = core
-        .asynchronous
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut place = thread::lock(&core.asynchronous);
     if core.closed.load(Ordering::Acquire) {
         return Err(CallError::Closed);
     }
@@ -129,9 +127,8 @@ fn put(
         true => None,
         false => core.spare().take(),
     };
-    std::thread::Builder::new()
-        .name("dunlin-client".into())
-        .spawn(move || driven.drive(recipe, spare))
+    core.recipe
+        .spawn("dunlin-client", move || driven.drive(recipe, spare))
         .map_err(|error| CallError::NoThread {
             why: error.to_string(),
         })?;

@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::thread;
+
 use super::calls::{Calls, Slot};
 use super::{AsyncLane, Inner, DEADLINE_STEP};
 use crate::call::lane::Lane;
@@ -80,7 +82,7 @@ impl Inner {
         if self.leader.in_vain % LOOKS_PER_CLOCK != 0 {
             return Looked::Lead(true);
         }
-        let now = Instant::now();
+        let now = thread::now();
         let since = *self.leader.idle_since.get_or_insert(now);
         let attended = self.attend(now);
         match wait {
@@ -160,14 +162,14 @@ impl AsyncLane {
 
     /// The driver's pause while tasks look.
     pub(super) fn watch(&self) {
-        std::thread::park_timeout(WATCH);
+        thread::park(WATCH);
     }
 
     /// A task has led, and found nothing for a while: the driver takes over at once.
     pub(super) fn hand_over(&self) {
         self.handed_over.store(true, Ordering::Release);
         if let Some(driver) = self.driver.get() {
-            driver.unpark();
+            driver.wake_by_ref();
         }
     }
 }

@@ -16,9 +16,8 @@ pub(in crate::client) use future::{attach, call, operate};
 pub use ready::{Permit, Ready};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::task::Waker;
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
@@ -57,8 +56,8 @@ pub(in crate::client) struct AsyncLane {
     task_looks: AtomicU64,
     /// A task has left the lane to the driver.
     handed_over: AtomicBool,
-    /// The driver's thread.
-    driver: OnceLock<Thread>,
+    /// Wakes the driver's thread.
+    driver: OnceLock<Waker>,
 }
 
 struct Inner {
@@ -88,10 +87,11 @@ impl Inner {
             _ => return calls.wait(wish, terms),
         };
         // It is out before it is named: it may end while it is sent.
+        let said = terms.told.says(terms.after, None);
         let tag = calls.reserve(Slot::Out(CallId::MAX, terms))?;
-        let mut submitted = wish.submit(lane.as_mut(), tag);
+        let mut submitted = wish.submit(lane.as_mut(), tag, said);
         if matches!(submitted, Ok(Submitted::Full)) && matches!(lane.turn(calls, true), Ok(1..)) {
-            submitted = wish.submit(lane.as_mut(), tag);
+            submitted = wish.submit(lane.as_mut(), tag, said);
         }
         match submitted {
             Ok(Submitted::Call(name)) => {
@@ -149,7 +149,7 @@ impl AsyncLane {
                 lane: None,
                 calls: Calls::new(channel.max_outstanding),
                 leader: Leader::default(),
-                next_expiry: Instant::now(),
+                next_expiry: thread::now(),
                 over: false,
             }),
             sleeper: OnceLock::new(),
@@ -169,7 +169,7 @@ impl AsyncLane {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        thread::lock(&self.inner)
     }
 
     fn wake(&self) {
@@ -212,7 +212,7 @@ impl AsyncLane {
             }
         }
         let _over = Over(self);
-        let _ = self.driver.set(std::thread::current());
+        let _ = self.driver.set(thread::waker());
         if !self.connect(&recipe, spare) {
             return;
         }
@@ -265,7 +265,7 @@ impl AsyncLane {
     fn connect(&self, recipe: &Recipe, mut spare: Option<Box<dyn Lane>>) -> bool {
         loop {
             let mut inner = self.lock();
-            inner.calls.expire(Instant::now(), None);
+            inner.calls.expire(thread::now(), None);
             let until = inner.calls.first_deadline();
             // Without calls there is nothing to make it for; the next begins anew.
             inner.over |= until.is_none() || self.ending.load(Ordering::Acquire);
@@ -290,7 +290,7 @@ impl AsyncLane {
                     inner.lane = Some(lane);
                     return true;
                 }
-                Err(_) if until.is_some_and(|until| Instant::now() >= until) => {}
+                Err(_) if until.is_some_and(|until| thread::now() >= until) => {}
                 Err(error) => {
                     inner.over = true;
                     inner.calls.end(&CallError::Connect(Arc::new(error)));
@@ -334,7 +334,7 @@ impl AsyncLane {
         if !spun && rounds.polls % POLLS_PER_CLOCK != 0 {
             return Next::Spin;
         }
-        let now = Instant::now();
+        let now = thread::now();
         if let Err(error) = inner.attend(now) {
             inner.over = true;
             inner.calls.end(&error);

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
+use dunlin_verbs::thread;
 
 use super::calls::Calls;
 use super::future::{call, CallFuture};
@@ -107,8 +108,7 @@ impl Future for Ready {
         if this.core.is_closed() {
             return Poll::Ready(Err(CallError::Closed));
         }
-        let place = this.core.asynchronous.lock();
-        let lane = place.unwrap_or_else(PoisonError::into_inner).clone();
+        let lane = thread::lock(&this.core.asynchronous).clone();
         let permit = |lane| Permit {
             core: Arc::clone(&this.core),
             deadline: this.deadline,

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::MutexGuard;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use dunlin_verbs::thread;
 
 use super::calls::Calls;
 use super::{give_back, AsyncLane, Inner, DEADLINE_STEP, LONGEST_SLEEP};
@@ -20,7 +22,7 @@ impl AsyncLane {
         let before = lane.outstanding();
         let most = if before > 0 || !inner.calls.waiting.is_empty() {
             // No longer than until a call has to end.
-            LONGEST_SLEEP.min(inner.calls.until_deadline(Instant::now()))
+            LONGEST_SLEEP.min(inner.calls.until_deadline(thread::now()))
         } else {
             5 * LONGEST_SLEEP
         };
@@ -33,7 +35,7 @@ impl AsyncLane {
         let dozed = doze(&mut driver, most);
         driver.give_back();
         if matches!(dozed, Ok(Dozed::Unheard)) {
-            std::thread::sleep(UNHEARD_PAUSE);
+            thread::sleep(UNHEARD_PAUSE);
         }
         self.sleeping.store(false, Ordering::SeqCst);
     }
@@ -98,7 +100,7 @@ impl Doze for Driver<'_> {
         self.give_back();
         if let Some(sleeper) = self.lane.sleeper.get() {
             if sleeper.sleep(most).is_err() {
-                std::thread::sleep(DEADLINE_STEP);
+                thread::sleep(DEADLINE_STEP);
             }
         }
         Ok(())

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::{Connection, MAX_PENDING};
-use crate::channel::buffers::{Bytes, Landed};
+use crate::call::timeout::TIMED;
+use crate::channel::buffers::{Beginning, Bytes, Landed};
 use crate::channel::message::{Header, Kind};
 use crate::channel::{Channel, ChannelError};
 use crate::error::{FailureReason, WireFailure};
 use crate::server::connection::Context;
+use crate::server::deadlines::{expired, Deadline};
 use crate::server::dispatch::Apart;
 use crate::server::handler::Execution;
 use crate::HandlerId;
@@ -26,7 +28,8 @@ impl<C: Channel> Connection<C> {
         if self.draining {
             return self.fail(call, WireFailure::new(FailureReason::ShuttingDown, 0, ""));
         }
-        if context.handlers.get(header.handler).is_none() {
+        // Which handler one with a trailer is for stands in what is to be fetched.
+        if header.handler != TIMED && context.handlers.get(header.handler).is_none() {
             return self.fail_unknown(call, header.handler);
         }
         let descriptor = self.channel.descriptor(header)?;
@@ -48,14 +51,23 @@ impl<C: Channel> Connection<C> {
         landed: Landed<C::Device>,
         context: &Context,
     ) -> Result<(), ChannelError> {
+        let timed = self.deadlines.of(handler, landed.bytes())?;
+        if timed.is_over {
+            return self.fail(call, expired(false));
+        }
+        let (handler, length, deadline) = (timed.handler, timed.length, timed.deadline);
         match context.handlers.get(handler) {
             Some(Execution::Inline(function)) => {
                 let header = Header::new(Kind::LongRequest, handler, call, 0);
                 let eager = self.channel.eager_bytes();
                 let has_place = self.backlog.is_empty() && self.channel.make_room(eager)?;
-                self.run(function.as_ref(), header, Some(landed.bytes()), has_place)
+                let payload = Some(&landed.bytes()[..length]);
+                self.run(function.as_ref(), (header, deadline), payload, has_place)
             }
-            Some(_) => self.hand_out(call, handler, Box::new(landed), context),
+            Some(_) => {
+                let payload = Box::new(Beginning(Box::new(landed), length));
+                self.hand_out(call, (handler, deadline), payload, context)
+            }
             None => self.fail_unknown(call, handler),
         }
     }
@@ -63,7 +75,7 @@ impl<C: Channel> Connection<C> {
     pub(super) fn hand_out(
         &mut self,
         call: u64,
-        handler: HandlerId,
+        (handler, deadline): (HandlerId, Deadline),
         payload: Box<dyn Bytes>,
         context: &Context,
     ) -> Result<(), ChannelError> {
@@ -74,7 +86,7 @@ impl<C: Channel> Connection<C> {
             let words = format!("{MAX_PENDING} calls of the connection are not answered yet");
             return self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words));
         }
-        let Some(fate) = self.away.begin(call) else {
+        let Some(fate) = self.away.begin(call, deadline.instant()) else {
             let words = "a call in the place of one that is not answered";
             return Err(ChannelError::violation(words));
         };

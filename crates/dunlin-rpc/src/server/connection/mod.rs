@@ -17,6 +17,7 @@ use crate::channel::{Asked, Channel, ChannelError};
 use crate::effort;
 use crate::error::{FailureReason, WireFailure};
 use crate::server::away::Away;
+use crate::server::deadlines::{expired, handler_of, Deadline, Deadlines};
 use crate::server::dispatch::Dispatch;
 use crate::server::handler::{
     Elsewhere, Execution, Exporter, HandlerError, HandlerFunction, HandlerTable, Limits, Request,
@@ -86,6 +87,7 @@ pub(in crate::server) struct Connection<C: Channel> {
     backlog: VecDeque<(u64, Outcome)>,
     /// Calls whose handlers run elsewhere.
     away: Away,
+    deadlines: Deadlines,
     draining: bool,
     said_goodbye: bool,
     poller: usize,
@@ -145,7 +147,7 @@ impl<C: Channel> Connection<C> {
         id: u64,
         poller: usize,
         channel: C,
-        admitted: Option<Admitted>,
+        (admitted, deadlines): (Option<Admitted>, Deadlines),
         regions: Arc<ServedRegions<C::Device>>,
     ) -> Self {
         Self {
@@ -156,6 +158,7 @@ impl<C: Channel> Connection<C> {
             fetching: Vec::new(),
             backlog: VecDeque::new(),
             away: Away::default(),
+            deadlines,
             draining: false,
             said_goodbye: false,
             poller,
@@ -222,8 +225,10 @@ impl<C: Channel> Connection<C> {
             admitted,
             id,
             draining,
+            deadlines,
             ..
         } = self;
+        let deadline = deadlines.default();
         let mut ran = 0;
         let mut running = None;
         let mut outcome = None;
@@ -244,6 +249,7 @@ impl<C: Channel> Connection<C> {
                 handler: asked.handler,
                 payload: asked.payload,
                 connection: *id,
+                deadline,
                 fate: None,
             };
             let result = function(&request, &mut responder);
@@ -295,9 +301,10 @@ impl<C: Channel> Connection<C> {
         let Some(header) = self.channel.receive()? else {
             return Ok((0, None));
         };
+        let handler = (header.kind == Kind::Request)
+            .then(|| handler_of(header.handler, self.channel.payload(header)));
         self.dispatch(header, context)?;
         self.channel.flush()?;
-        let handler = (header.kind == Kind::Request).then_some(header.handler);
         Ok((1, handler))
     }
 
@@ -315,6 +322,7 @@ impl<C: Channel> Connection<C> {
     pub(in crate::server) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
         self.channel.progress()?;
         self.channel.flush()?;
+        self.away.expire();
         if let Some((admitted, ring)) = self.admitted.as_mut().zip(self.channel.ring()) {
             admitted.decide(ring)?;
         }
@@ -411,15 +419,26 @@ impl<C: Channel> Connection<C> {
             let failure = WireFailure::new(FailureReason::ShuttingDown, 0, "");
             return self.fail(header.call, failure);
         }
-        match context.handlers.get(header.handler) {
-            Some(Execution::Inline(function)) => self.run(function.as_ref(), header, None, true),
+        let request = self.channel.payload(header);
+        let timed = self.deadlines.of(header.handler, request)?;
+        if timed.is_over {
+            return self.fail(header.call, expired(false));
+        }
+        let (call, handler, deadline) = (header.call, timed.handler, timed.deadline);
+        let header = Header {
+            handler,
+            length: timed.length as u32,
+            ..header
+        };
+        match context.handlers.get(handler) {
+            Some(Execution::Inline(function)) => {
+                self.run(function.as_ref(), (header, deadline), None, true)
+            }
             Some(_) => match memory::copied(self.channel.payload(header)) {
-                Ok(payload) => {
-                    self.hand_out(header.call, header.handler, Box::new(payload), context)
-                }
-                Err(error) => self.fail(header.call, WireFailure::no_memory(error)),
+                Ok(payload) => self.hand_out(call, (handler, deadline), Box::new(payload), context),
+                Err(error) => self.fail(call, WireFailure::no_memory(error)),
             },
-            None => self.fail_unknown(header.call, header.handler),
+            None => self.fail_unknown(call, handler),
         }
     }
 
@@ -429,7 +448,7 @@ impl<C: Channel> Connection<C> {
     fn run(
         &mut self,
         function: &HandlerFunction,
-        header: Header,
+        (header, deadline): (Header, Deadline),
         landed: Option<&[u8]>,
         has_place: bool,
     ) -> Result<(), ChannelError> {
@@ -441,6 +460,7 @@ impl<C: Channel> Connection<C> {
             handler: header.handler,
             payload: landed.unwrap_or(payload),
             connection: self.id,
+            deadline,
             fate: None,
         };
         let ended = execute(function, &request, &mut responder);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
+use super::deadlines::Deadlines;
 use super::threads::{self, NewPoller, Plan, Started, ThreadGroup, Threads};
 use crate::channel::datagram::connect::route_in;
 use crate::channel::datagram::endpoint::{receives_of_session, FIRST_RECEIVES};
@@ -160,6 +161,7 @@ impl<D: Device> DatagramService<D> {
             cookie,
             told,
             theirs,
+            deadlines: Deadlines::new(parameters),
             route,
             block,
             zone,

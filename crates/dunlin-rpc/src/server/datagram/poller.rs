@@ -17,6 +17,7 @@ use crate::channel::pool::block_bytes;
 use crate::channel::ChannelError;
 use crate::config::DatagramBatches;
 use crate::server::connection::Context;
+use crate::server::deadlines::Deadlines;
 use crate::server::dispatch::Finished;
 use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
@@ -45,6 +46,7 @@ pub(super) struct Newcomer<D: Device> {
     /// The queue pair that it was told of.
     pub(super) told: EndpointAddress,
     pub(super) theirs: Greeting,
+    pub(super) deadlines: Deadlines,
     pub(super) route: Route<D>,
     /// RECEIVEs, unless those of an earlier session at the same place are there.
     pub(super) block: Option<Block<D>>,
@@ -260,6 +262,7 @@ impl<D: Device> Poller<D> {
             cookie,
             told,
             theirs,
+            deadlines,
             route,
             block,
             zone,
@@ -268,7 +271,7 @@ impl<D: Device> Poller<D> {
         let session = Session::new(
             (id, number),
             protocol,
-            &theirs,
+            (&theirs, deadlines),
             limits,
             (self.now, &self.spare),
         );
@@ -490,6 +493,7 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn check(&mut self) {
         self.now = thread::now();
+        self.sessions.iter().flatten().for_each(Session::expire);
         self.end_gone();
         if self.leaving && self.renewal.is_none() {
             // Newcomers wait for what it locks.

@@ -15,6 +15,7 @@ use std::sync::{Arc, PoisonError};
 use dunlin_verbs::{thread, Access, Device, EndpointAddress, VerbsError};
 
 use super::connection::Connection;
+use super::deadlines::Deadlines;
 use super::region::ServedRegions;
 use super::threads::{self, NewPoller, Plan, Started, ThreadGroup, Threads};
 use crate::admission::grouping::groups::Rules;
@@ -246,10 +247,11 @@ impl<D: Device> PoolService<D> {
             poller.notified.fetch_add(1, Ordering::Relaxed);
         }
         let regions = Arc::clone(&self.regions);
+        let said = (None, Deadlines::new(parameters));
         let newcomer = Newcomer {
             number,
             group,
-            connection: Connection::new(id, index, channel, None, regions),
+            connection: Connection::new(id, index, channel, said, regions),
         };
         Ok((newcomer, answer))
     }

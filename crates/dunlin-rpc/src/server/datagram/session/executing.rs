@@ -3,7 +3,7 @@
 use dunlin_verbs::{Device, Work};
 
 use super::{Session, Tools};
-use crate::channel::buffers::{Bytes, BytesMut};
+use crate::channel::buffers::{Beginning, Bytes, BytesMut};
 use crate::channel::call_id::slot_of;
 use crate::channel::datagram::spare::LongBytes;
 use crate::channel::message::{Header, Kind};
@@ -11,6 +11,7 @@ use crate::channel::ChannelError;
 use crate::error::{FailureReason, WireFailure};
 use crate::memory::NoMemory;
 use crate::server::connection::{execute, Outcome};
+use crate::server::deadlines::{expired, Deadline};
 use crate::server::dispatch::Apart;
 use crate::server::handler::{
     Execution, Exporter, HandlerError, HandlerFunction, Limits, Request, Responder,
@@ -80,15 +81,25 @@ impl Session {
             let failure = WireFailure::new(FailureReason::ShuttingDown, 0, "");
             return self.refuse(header.call, failure, tools);
         }
-        match tools.context.handlers.get(header.handler) {
+        let timed = self.deadlines.of(header.handler, payload.as_ref())?;
+        if timed.is_over {
+            return self.refuse(header.call, expired(false), tools);
+        }
+        let (handler, length, deadline) = (timed.handler, timed.length, timed.deadline);
+        let header = Header { handler, ..header };
+        match tools.context.handlers.get(handler) {
             Some(Execution::Inline(function)) => {
-                self.run(function.as_ref(), header, payload.as_ref(), tools)
+                let payload = &payload.as_ref()[..length];
+                self.run(function.as_ref(), (header, deadline), payload, tools)
             }
             Some(_) => match payload.kept() {
-                Ok(payload) => self.hand_out(header.call, header.handler, payload, tools),
+                Ok(payload) => {
+                    let payload = Box::new(Beginning(payload, length));
+                    self.hand_out(header.call, (handler, deadline), payload, tools)
+                }
                 Err(error) => self.refuse(header.call, WireFailure::no_memory(error), tools),
             },
-            None => self.fail_unknown(header.call, header.handler, tools),
+            None => self.fail_unknown(header.call, handler, tools),
         }
     }
 
@@ -97,12 +108,12 @@ impl Session {
     pub(super) fn run<D: Device>(
         &mut self,
         function: &HandlerFunction,
-        header: Header,
+        (header, deadline): (Header, Deadline),
         payload: &[u8],
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         if self.answerer.is_some() {
-            return self.run_kept(function, (header, payload), tools);
+            return self.run_kept(function, (header, deadline), payload, tools);
         }
         let room = (*tools.usual).min(self.capacity);
         let packet =
@@ -118,6 +129,7 @@ impl Session {
             handler: header.handler,
             payload,
             connection: self.id,
+            deadline,
             fate: None,
         };
         let ended = execute(function, &request, &mut responder);
@@ -137,7 +149,8 @@ impl Session {
     pub(super) fn run_kept<D: Device>(
         &mut self,
         function: &HandlerFunction,
-        (header, payload): (Header, &[u8]),
+        (header, deadline): (Header, Deadline),
+        payload: &[u8],
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         let Some(answerer) = &mut self.answerer else {
@@ -152,6 +165,7 @@ impl Session {
             handler: header.handler,
             payload,
             connection: self.id,
+            deadline,
             fate: None,
         };
         let ended = execute(function, &request, &mut responder);
@@ -167,14 +181,14 @@ impl Session {
     pub(super) fn hand_out<D: Device>(
         &mut self,
         call: u64,
-        handler: HandlerId,
+        (handler, deadline): (HandlerId, Deadline),
         payload: Box<dyn Bytes>,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         let Some(execution) = tools.context.handlers.get(handler) else {
             return self.fail_unknown(call, handler, tools);
         };
-        let Some(fate) = self.away.begin(call) else {
+        let Some(fate) = self.away.begin(call, deadline.instant()) else {
             let words = "a call in the place of one that is not answered";
             return Err(ChannelError::violation(words));
         };

@@ -30,6 +30,7 @@ use crate::channel::ChannelError;
 use crate::memory::NoMemory;
 use crate::server::away::Away;
 use crate::server::connection::Context;
+use crate::server::deadlines::Deadlines;
 
 /// A call's place: the generation of its next call, and whether one is being executed.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,7 @@ pub(super) struct Session {
     answerer: Option<Box<Answerer>>,
     /// Calls whose handlers run elsewhere.
     away: Away,
+    deadlines: Deadlines,
     /// Its first datagram was answered, which tells it that its RECEIVEs are posted.
     greeted: bool,
     /// It knows that the server sleeps, and has not been heard of since.
@@ -83,7 +85,7 @@ impl Session {
     pub(super) fn new(
         (id, number): (u64, u32),
         protocol: Protocol,
-        theirs: &Greeting,
+        (theirs, deadlines): (&Greeting, Deadlines),
         (own_packet, longest_request): (usize, usize),
         (now, spare): (Instant, &Spare),
     ) -> Self {
@@ -113,10 +115,16 @@ impl Session {
                 Box::new(Answerer::new(theirs.calls, piece, longest_request, spare))
             }),
             away: Away::default(),
+            deadlines,
             greeted: false,
             knows_of_sleep: false,
             heard: now,
         }
+    }
+
+    /// Tells handlers elsewhere whose callers have given up by now.
+    pub(super) fn expire(&self) {
+        self.away.expire();
     }
 
     /// Bytes of a segment.

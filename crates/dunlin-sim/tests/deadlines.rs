@@ -1,0 +1,309 @@
+//! A deadline of 20 ms in virtual time: each front over a handler that never answers, a server that is cut off, one that
+//! has crashed, and one that is cut off with the client's ring full. When each ended is printed; the handler of a call
+//! that is over is told, or never run.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin_rpc::{
+    CallError, Client, OwnedRequest, OwnedResponder, Preset, Region, RemoteRegion, Server,
+    ServerBuilder,
+};
+use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+use dunlin_verbs::thread;
+
+const ECHO: u16 = 1;
+/// Counts how often it runs, and answers.
+const MARK: u16 = 2;
+/// Keeps its requests.
+const NEVER: u16 = 3;
+const MILLISECOND: u64 = 1_000_000;
+const REGION: &str = "table";
+const DEADLINE: Duration = Duration::from_millis(20);
+/// What a deadline may be late by: 64 looks between two looks at the clock, each of which is a rest of 20 us here, and
+/// twice that where a caller wakes and looks again.
+const LATE_MOST: Duration = Duration::from_micros(2 * 64 * 20);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    SlowHandler,
+    SilentServer,
+    LostServer,
+    FullRing,
+}
+
+const TROUBLES: [Trouble; 4] = [
+    Trouble::SlowHandler,
+    Trouble::SilentServer,
+    Trouble::LostServer,
+    Trouble::FullRing,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Front {
+    Call,
+    Future,
+    Batch,
+    Pipeline,
+    Read,
+    Attach,
+}
+
+const FRONTS: [Front; 6] = [
+    Front::Call,
+    Front::Future,
+    Front::Batch,
+    Front::Pipeline,
+    Front::Read,
+    Front::Attach,
+];
+
+type Held = Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>;
+
+/// Lets virtual time pass until `reached`.
+fn run_until(cluster: &Cluster, what: &str, reached: impl Fn() -> bool) {
+    for _ in 0..60_000 {
+        if reached() {
+            return;
+        }
+        cluster.run_for(MILLISECOND);
+    }
+    panic!("not within a minute of virtual time: {what}");
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = thread::waker();
+    let mut context = Context::from_waker(&waker);
+    let mut future = Box::pin(future);
+    loop {
+        match Pin::as_mut(&mut future).poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// One call of a front with the deadline; whether its handler is `handler` where it has one.
+fn attempt(
+    front: Front,
+    client: &Client,
+    region: Option<&RemoteRegion>,
+    handler: u16,
+) -> Result<(), CallError> {
+    let hurried = client.within(DEADLINE);
+    match (front, region) {
+        (Front::Call, _) => hurried.call(handler, b"twenty").map(drop),
+        (Front::Future, _) => block_on(hurried.call_async(handler, b"twenty")).map(drop),
+        (Front::Batch, _) => {
+            let answers = hurried
+                .batch()
+                .call(handler, b"twenty")
+                .call(handler, b"two")
+                .send()?;
+            answers.into_iter().try_for_each(|answer| answer.map(drop))
+        }
+        (Front::Pipeline, _) => unreachable!("it is made before the trouble begins"),
+        (Front::Read, Some(region)) => region.within(DEADLINE).read(0, 8).map(drop),
+        (Front::Attach, _) | (Front::Read, None) => hurried.attach(REGION).map(drop),
+    }
+}
+
+/// How long it took, in microseconds, and how often handlers ran of calls that were over.
+fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64, u64)> {
+    let (nic, switch) = (NicParameters::connectx_5(), SwitchParameters::z9264f());
+    let cluster = Cluster::star(seed, 2, &HostParameters::epyc_7452(), &nic, &switch);
+    let [server_host, client_host] = [cluster.hosts()[0], cluster.hosts()[1]];
+    let (held, ran) = (Held::default(), Arc::new(AtomicU64::new(0)));
+    let (keeps, runs) = (Arc::clone(&held), Arc::clone(&ran));
+    let server = serving(keeps, runs)
+        .serve_on(cluster.device(server_host))
+        .expect("a server");
+    let client = Client::builder()
+        .preset(preset)
+        .lanes(2)
+        .connect_on(cluster.device(client_host), &server.acceptor())
+        .expect("a client");
+    let flags: [Arc<AtomicBool>; 3] = Default::default();
+    let took = Arc::new(Mutex::new(None));
+    let [ready, go, over] = flags.clone();
+    let (seen, caller) = (Arc::clone(&took), client.clone());
+    let has_regions = !matches!(preset, Preset::Fasst | Preset::Erpc | Preset::Herd);
+    if !has_regions && matches!(front, Front::Read | Front::Attach) {
+        drop((client, caller));
+        cluster.run_for(100 * MILLISECOND);
+        return None;
+    }
+    // Where a handler could be run too late it would be seen.
+    let handler = match trouble {
+        Trouble::SlowHandler => NEVER,
+        _ => MARK,
+    };
+    cluster.spawn_thread(client_host, 0, move || {
+        let client = caller;
+        // The lanes are there, and the server knows how long requests take.
+        let warm = client.within(Duration::from_millis(500));
+        warm.call(ECHO, b"warm").expect("an answer");
+        block_on(warm.call_async(ECHO, b"warm")).expect("an answer");
+        let region = has_regions.then(|| client.attach(REGION).expect("a region"));
+        if let Some(region) = &region {
+            region.read(0, 8).expect("a READ");
+        }
+        let mut pipeline = client.within(DEADLINE).pipeline().expect("a lane");
+        assert!(pipeline.submit(ECHO, b"warm", 0).expect("a lane"));
+        pipeline
+            .wait(|_, answer| assert!(answer.is_ok()))
+            .expect("an answer");
+        ready.store(true, Ordering::Relaxed);
+        while !go.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_micros(100));
+        }
+        if trouble == Trouble::FullRing {
+            for _ in 0..80 {
+                let _ = client.call_within(Duration::from_micros(10), ECHO, &[1; 2000]);
+                while let Ok(true) = pipeline.submit(ECHO, &[1; 2000], 1) {}
+                let _ = pipeline.poll(|_, _| {});
+            }
+        }
+        let began = thread::now();
+        let ended = match front {
+            Front::Pipeline => {
+                let _ = pipeline.submit(handler, b"twenty", 2);
+                pipeline.wait(|_, _| {}).map(drop)
+            }
+            front => attempt(front, &client, region.as_ref(), handler),
+        };
+        let took = thread::now().duration_since(began);
+        let server_side =
+            matches!(front, Front::Read | Front::Attach) && trouble == Trouble::SlowHandler;
+        assert!(
+            ended.is_err() || server_side,
+            "{preset} {front:?} {trouble:?}: {ended:?}"
+        );
+        *seen.lock().unwrap() = Some((took, ended.is_err()));
+        drop((region, pipeline, client));
+        over.store(true, Ordering::Relaxed);
+    });
+    let [ready, go, over] = flags;
+    run_until(&cluster, "the lanes are there", || {
+        ready.load(Ordering::Relaxed)
+    });
+    let cut = match trouble {
+        Trouble::SlowHandler => None,
+        Trouble::LostServer => {
+            cluster.crash(server_host);
+            None
+        }
+        Trouble::SilentServer | Trouble::FullRing => Some(cluster.partition(&[server_host])),
+    };
+    go.store(true, Ordering::Relaxed);
+    run_until(&cluster, "it ends", || took.lock().unwrap().is_some());
+    let (took, failed) = took.lock().unwrap().take()?;
+    // What was on its way comes now, much too late.
+    drop(cut);
+    cluster.run_for(100 * MILLISECOND);
+    if trouble == Trouble::SlowHandler && failed {
+        let held = held.lock().unwrap();
+        assert!(!held.is_empty(), "{preset} {front:?}: no handler was run");
+        for (request, responder) in held.iter() {
+            assert!(
+                request.is_cancelled() && responder.is_cancelled(),
+                "{preset} {front:?}: a handler was not told"
+            );
+        }
+    }
+    cluster.run_for(2_000 * MILLISECOND);
+    if trouble != Trouble::LostServer {
+        run_until(&cluster, "the client leaves", || {
+            over.load(Ordering::Relaxed)
+        });
+        held.lock().unwrap().clear();
+        let left = Arc::new(AtomicBool::new(false));
+        let leaves = Arc::clone(&left);
+        cluster.spawn_thread(client_host, 0, move || {
+            drop(client);
+            leaves.store(true, Ordering::Relaxed);
+        });
+        run_until(&cluster, "the client closes", || {
+            left.load(Ordering::Relaxed)
+        });
+    } else {
+        std::mem::forget(client);
+    }
+    Some((took.as_micros() as u64, ran.load(Ordering::Relaxed)))
+}
+
+fn serving(keeps: Held, runs: Arc<AtomicU64>) -> ServerBuilder {
+    Server::unbound()
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .handle(MARK, move |request, reply| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            reply.write(request.payload())
+        })
+        .handle_deferred(NEVER, move |request, responder| {
+            assert!(request
+                .remaining()
+                .is_some_and(|left| left <= DEADLINE && !left.is_zero()));
+            keeps.lock().unwrap().push((request, responder));
+        })
+        .region(&Region::new(REGION, 4096).writable())
+        .pollers(1)
+        .pin_pollers(0)
+}
+
+/// Every front, preset and trouble; `DUNLIN_SEEDS` says how many seeds.
+fn all(presets: &[Preset]) {
+    let seeds = std::env::var("DUNLIN_SEEDS")
+        .ok()
+        .and_then(|seeds| seeds.parse().ok());
+    for trouble in TROUBLES {
+        for front in FRONTS {
+            let mut took = Vec::new();
+            for &preset in presets {
+                for seed in 0..seeds.unwrap_or(1) {
+                    let Some((us, ran)) = run(seed, preset, front, trouble) else {
+                        continue;
+                    };
+                    let late = Duration::from_micros(us).saturating_sub(DEADLINE);
+                    assert!(
+                        late <= LATE_MOST,
+                        "{preset} {front:?} {trouble:?} seed {seed}: {us} us"
+                    );
+                    assert_eq!(ran, 0, "{preset} {front:?} {trouble:?} seed {seed}: a handler ran of a call that was over");
+                    took.push(us);
+                }
+            }
+            took.sort_unstable();
+            if let (Some(least), Some(most)) = (took.first(), took.last()) {
+                println!(
+                    "{trouble:?} {front:?}: {} calls, least {least}, median {}, most {most} us",
+                    took.len(),
+                    took[took.len() / 2]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn twenty_milliseconds_hold_over_rings() {
+    all(&[
+        Preset::Plain,
+        Preset::Flock,
+        Preset::Auto,
+        Preset::Spinlock2,
+    ]);
+}
+
+#[test]
+fn twenty_milliseconds_hold_over_pools() {
+    all(&[Preset::ScaleRpc, Preset::RawWrite, Preset::SelfRpc]);
+}
+
+#[test]
+fn twenty_milliseconds_hold_over_datagrams() {
+    all(&[Preset::Fasst, Preset::Erpc, Preset::Herd]);
+}
