@@ -18,12 +18,14 @@ mod mistakes;
 mod participant;
 mod placement;
 mod protocol;
+pub mod server;
 mod store;
 mod types;
 pub mod wire;
 pub mod workload;
 
 pub use coordinator::{Action, Config, Coordinator, Event};
+pub use dunlin_store::Header;
 pub use error::{Committed, TransactionError};
 pub use logic::{Access, Logic, Once, Step, View};
 pub use memory::MemoryStore;
@@ -33,6 +35,6 @@ pub use placement::{Placement, PlacementError};
 pub use protocol::{Backups, Commit, Log, Protocol, Validate};
 pub use store::{LockError, Store, Stored};
 pub use types::{
-    Address, Header, Key, KeyTooLong, MachineId, Place, TransactionId, Update, Value, Version,
+    Address, Key, KeyTooLong, MachineId, Place, TransactionId, Update, Value, Version,
     MAX_KEY_BYTES,
 };

@@ -1,13 +1,17 @@
 //! Many servers of one thread (FaSST §4): its sessions share a queue pair, and a batch of requests leaves with one
 //! doorbell, whoever they are for.
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::Client;
+use super::pipeline::operate;
+use super::{Client, RemoteRegion};
 use crate::call::lane::{Answer, Body, Lane, Sink};
+use crate::call::wanted::Wanted;
 use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
 use crate::HandlerId;
@@ -21,10 +25,16 @@ const POLLS_PER_CHECK: u32 = 4096;
 ///
 /// With the preset `fasst` all sessions stand on one queue pair, and what is submitted between two polls leaves with
 /// one doorbell: so also with `auto`, where there are many servers and the network loses no packets. With other presets
-/// it is a set of [`super::Pipeline`]s. As those, it does not reconnect: a server that is lost takes the calls to it
-/// along, and calls to the others go on.
+/// it is a set of [`super::Pipeline`]s. A server that is lost takes the calls to it along, and calls to the others go on;
+/// [`Peers::reconnect`] tries whether it is there again.
 pub struct Peers {
     lanes: Owned<Vec<Box<dyn Lane>>>,
+    /// What makes each lane anew.
+    clients: Vec<Client>,
+    /// What those of them share that can.
+    queue: Option<Arc<dyn Any + Send + Sync>>,
+    /// At servers that change turns together.
+    group: Option<u64>,
     /// All lanes share one queue: a look of one shows what has come for all.
     together: bool,
     /// Lanes with requests that have not left.
@@ -73,7 +83,7 @@ impl Peers {
         let mut deadline = Duration::MAX;
         let mut together = true;
         let (mut queue, mut group) = (None, None);
-        let clients: Vec<&Client> = clients.into_iter().collect();
+        let clients: Vec<Client> = clients.into_iter().cloned().collect();
         for client in &clients {
             client.core.check()?;
             if client.is_closed() {
@@ -87,7 +97,7 @@ impl Peers {
             deadline = deadline.min(recipe.deadline);
             let own = lane.queue();
             together &= match (&queue, &own) {
-                (Some(first), Some(own)) => std::sync::Arc::ptr_eq(first, own),
+                (Some(first), Some(own)) => Arc::ptr_eq(first, own),
                 (None, Some(_)) => lanes.is_empty(),
                 (_, None) => false,
             };
@@ -97,10 +107,45 @@ impl Peers {
         Ok(Self {
             fresh: Vec::with_capacity(lanes.len()),
             lanes: Owned::new(lanes),
+            clients,
+            queue,
+            group,
             together,
             deadline,
             polls: 0,
         })
+    }
+
+    /// Whether the connection to a server is lost: calls to it are refused until it is made anew.
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn is_lost(&mut self, peer: usize) -> bool {
+        self.lanes.is_here() && !self.lanes[peer].is_usable()
+    }
+
+    /// Connects to a server anew whose connection is lost, and waits for it as long as its client waits for connections.
+    ///
+    /// # Errors
+    /// When the client is closed or no connection can be made.
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn reconnect(&mut self, peer: usize) -> Result<(), ConnectError> {
+        let client = &self.clients[peer];
+        client.core.check()?;
+        if client.is_closed() {
+            return Err(ConnectError::Setting("the client is closed".into()));
+        }
+        if self.is_lost(peer) {
+            let owner = self.queue.clone().map_or(Owner::Alone, Owner::Beside);
+            let (count, recipe) = (self.lanes.len(), &self.clients[peer].core.recipe);
+            let lane = recipe
+                .open_among(count, (owner, 1), &mut self.group, None)?
+                .0;
+            self.lanes[peer] = lane;
+        }
+        Ok(())
     }
 
     /// Calls that are out, to any server.
@@ -134,9 +179,73 @@ impl Peers {
                 Err(error) => return Err(error),
             },
         };
+        self.note(peer, submitted);
+        Ok(submitted)
+    }
+
+    fn note(&mut self, peer: usize, submitted: bool) {
         if submitted && !self.fresh.contains(&peer) {
             self.fresh.push(peer);
         }
+    }
+
+    /// Reads `length` bytes of a region of this server's, which its client has attached; as for [`Peers::submit`], and
+    /// the answer is the bytes. The first operation on a region waits until it is attached on this connection, which
+    /// is when no call to the server is out.
+    ///
+    /// # Errors
+    /// When it cannot be sent at all: see [`RemoteRegion::read`].
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn read(
+        &mut self,
+        peer: usize,
+        region: &RemoteRegion,
+        (offset, length): (u64, usize),
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(peer, region, (offset, &Wanted::Read(length)), tag)
+    }
+
+    /// Writes into a region; the answer has no bytes. Two WRITEs of one thread happen in the order in which they were
+    /// submitted where [`Peers::keeps_order`] says so.
+    ///
+    /// # Errors
+    /// As for [`Peers::read`].
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn write(
+        &mut self,
+        peer: usize,
+        region: &RemoteRegion,
+        (offset, bytes): (u64, &[u8]),
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(peer, region, (offset, &Wanted::Write(bytes)), tag)
+    }
+
+    /// Whether the queue pair to this server is this thread's alone, so that its one-sided operations happen in the order
+    /// in which they were submitted: RC keeps it. Threads that share queue pairs are moved between them.
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn keeps_order(&self, peer: usize) -> bool {
+        !self.lanes[peer].is_shared()
+    }
+
+    fn operate(
+        &mut self,
+        peer: usize,
+        region: &RemoteRegion,
+        wanted: (u64, &Wanted<'_>),
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.lanes.check()?;
+        let lane = self.lanes[peer].as_mut();
+        let submitted = operate(lane, region, wanted, tag, self.deadline)?;
+        self.note(peer, submitted);
         Ok(submitted)
     }
 
