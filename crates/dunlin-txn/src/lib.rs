@@ -11,6 +11,8 @@
 
 pub mod checker;
 pub mod coordinator;
+mod database;
+mod driver;
 mod error;
 mod logic;
 mod memory;
@@ -25,6 +27,11 @@ pub mod wire;
 pub mod workload;
 
 pub use coordinator::{Action, Config, Coordinator, Event};
+pub use database::{
+    Database, DatabaseBuilder, DatabaseError, OpenError, Outcome, ReadTransaction, Table, TableKey,
+    TableValue, Transaction,
+};
+pub use driver::{Driver, Report, TRANSACTIONS, TRANSACTIONS_MAX};
 pub use dunlin_store::Header;
 pub use error::{Committed, TransactionError};
 pub use logic::{Access, Logic, Once, Step, View};

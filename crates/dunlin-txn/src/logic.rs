@@ -32,6 +32,11 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// Whether the key was asked for.
+    pub fn has(&self, key: &Key) -> bool {
+        self.seen.contains_key(key)
+    }
+
     /// The value of a key that was asked for and has one.
     pub fn value(&self, key: &Key) -> Option<&'a Value> {
         self.seen.get(key).and_then(|(_, value)| value.as_ref())

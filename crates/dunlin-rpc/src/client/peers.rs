@@ -302,6 +302,13 @@ impl Peers {
         taken
     }
 
+    /// After a poll in vain, for who polls by itself: lets the device work, and other threads where the core is theirs too.
+    pub fn rest(&mut self) {
+        if let Some(lane) = self.lanes.first_mut() {
+            lane.rest();
+        }
+    }
+
     /// Sends the batch and polls until at least one answer has been taken or nothing is out. It never sleeps, whatever
     /// [`crate::WaitMode`] says.
     ///
@@ -328,9 +335,7 @@ impl Peers {
                     });
                 }
             }
-            if let Some(lane) = self.lanes.first_mut() {
-                lane.rest();
-            }
+            self.rest();
         }
     }
 }
