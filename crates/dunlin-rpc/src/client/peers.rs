@@ -28,7 +28,8 @@ const POLLS_PER_CHECK: u32 = 4096;
 /// it is a set of [`super::Pipeline`]s. A server that is lost takes the calls to it along, and calls to the others go on;
 /// [`Peers::reconnect`] tries whether it is there again.
 pub struct Peers {
-    lanes: Owned<Vec<Box<dyn Lane>>>,
+    /// None where there has been no connection yet.
+    lanes: Owned<Vec<Option<Box<dyn Lane>>>>,
     /// What makes each lane anew.
     clients: Vec<Client>,
     /// What those of them share that can.
@@ -73,47 +74,85 @@ impl<F: FnMut(usize, u64, Result<&[u8], CallError>)> Sink for OfPeer<'_, F> {
     }
 }
 
+/// There has been no connection to that server yet.
+#[cold]
+fn unconnected() -> CallError {
+    CallError::ConnectionLost {
+        why: "there was none yet".to_owned(),
+    }
+}
+
 impl Peers {
     /// Connects to the servers of these clients; they are numbered in this order.
     ///
     /// # Errors
     /// When a client is closed or no connection can be made.
     pub fn new<'a>(clients: impl IntoIterator<Item = &'a Client>) -> Result<Self, ConnectError> {
-        let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
-        let mut deadline = Duration::MAX;
-        let mut together = true;
-        let (mut queue, mut group) = (None, None);
+        let mut peers = Self::unconnected(clients)?;
+        for peer in 0..peers.clients.len() {
+            peers.connect(peer)?;
+        }
+        Ok(peers)
+    }
+
+    /// As [`Peers::new`], but a server to which no connection can be made is lost from the beginning
+    /// ([`Peers::reconnect`]).
+    ///
+    /// # Errors
+    /// When a client is closed.
+    pub fn reachable<'a>(
+        clients: impl IntoIterator<Item = &'a Client>,
+    ) -> Result<Self, ConnectError> {
+        let mut peers = Self::unconnected(clients)?;
+        for peer in 0..peers.clients.len() {
+            if let Err(error) = peers.connect(peer) {
+                tracing::debug!(%error, peer, "not connected");
+            }
+        }
+        Ok(peers)
+    }
+
+    fn unconnected<'a>(
+        clients: impl IntoIterator<Item = &'a Client>,
+    ) -> Result<Self, ConnectError> {
         let clients: Vec<Client> = clients.into_iter().cloned().collect();
         for client in &clients {
             client.core.check()?;
             if client.is_closed() {
                 return Err(ConnectError::Setting("the client is closed".into()));
             }
-            let recipe = &client.core.recipe;
-            let owner = queue.clone().map_or(Owner::Alone, Owner::Beside);
-            let lane = recipe
-                .open_among(clients.len(), (owner, 1), &mut group, None)?
-                .0;
-            deadline = deadline.min(recipe.deadline);
-            let own = lane.queue();
-            together &= match (&queue, &own) {
-                (Some(first), Some(own)) => Arc::ptr_eq(first, own),
-                (None, Some(_)) => lanes.is_empty(),
-                (_, None) => false,
-            };
-            queue = queue.or(own);
-            lanes.push(lane);
         }
+        let deadlines = clients.iter().map(|client| client.core.recipe.deadline);
         Ok(Self {
-            fresh: Vec::with_capacity(lanes.len()),
-            lanes: Owned::new(lanes),
+            fresh: Vec::with_capacity(clients.len()),
+            lanes: Owned::new(clients.iter().map(|_| None).collect()),
+            deadline: deadlines.min().unwrap_or(Duration::MAX),
             clients,
-            queue,
-            group,
-            together,
-            deadline,
+            queue: None,
+            group: None,
+            together: false,
             polls: 0,
         })
+    }
+
+    /// Makes a lane to a server, in the place of the one that was.
+    fn connect(&mut self, peer: usize) -> Result<(), ConnectError> {
+        let owner = self.queue.clone().map_or(Owner::Alone, Owner::Beside);
+        let (count, recipe) = (self.clients.len(), &self.clients[peer].core.recipe);
+        let lane = recipe
+            .open_among(count, (owner, 1), &mut self.group, None)?
+            .0;
+        if self.queue.is_none() {
+            self.queue = lane.queue();
+        }
+        self.lanes[peer] = Some(lane);
+        let queue = &self.queue;
+        let shares = |lane: &Box<dyn Lane>| match (queue, lane.queue()) {
+            (Some(first), Some(own)) => Arc::ptr_eq(first, &own),
+            _ => false,
+        };
+        self.together = self.lanes.iter().flatten().all(shares);
+        Ok(())
     }
 
     /// Whether the connection to a server is lost: calls to it are refused until it is made anew.
@@ -121,7 +160,8 @@ impl Peers {
     /// # Panics
     /// When there is no server of this number.
     pub fn is_lost(&mut self, peer: usize) -> bool {
-        self.lanes.is_here() && !self.lanes[peer].is_usable()
+        let lane = self.lanes.is_here().then(|| self.lanes[peer].as_mut());
+        lane.is_some_and(|lane| !lane.is_some_and(|lane| lane.is_usable()))
     }
 
     /// Connects to a server anew whose connection is lost, and waits for it as long as its client waits for connections.
@@ -137,20 +177,16 @@ impl Peers {
         if client.is_closed() {
             return Err(ConnectError::Setting("the client is closed".into()));
         }
-        if self.is_lost(peer) {
-            let owner = self.queue.clone().map_or(Owner::Alone, Owner::Beside);
-            let (count, recipe) = (self.lanes.len(), &self.clients[peer].core.recipe);
-            let lane = recipe
-                .open_among(count, (owner, 1), &mut self.group, None)?
-                .0;
-            self.lanes[peer] = lane;
+        match self.is_lost(peer) {
+            true => self.connect(peer),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Calls that are out, to any server.
     pub fn outstanding(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.outstanding()).sum()
+        let lanes = self.lanes.iter().flatten();
+        lanes.map(|lane| lane.outstanding()).sum()
     }
 
     /// Puts a call to a server into the batch; it leaves with the next poll, or earlier when the batch is full.
@@ -170,7 +206,7 @@ impl Peers {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lanes.check()?;
-        let lane = &mut self.lanes[peer];
+        let lane = self.lanes[peer].as_mut().ok_or_else(unconnected)?;
         let submitted = match lane.submit_short(handler, payload, tag) {
             Some(_) => true,
             None => match lane.submit(handler, &mut Body::Bytes(payload), tag) {
@@ -232,7 +268,8 @@ impl Peers {
     /// # Panics
     /// When there is no server of this number.
     pub fn keeps_order(&self, peer: usize) -> bool {
-        !self.lanes[peer].is_shared()
+        let lane = self.lanes[peer].as_ref();
+        lane.is_none_or(|lane| !lane.is_shared())
     }
 
     fn operate(
@@ -243,8 +280,8 @@ impl Peers {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lanes.check()?;
-        let lane = self.lanes[peer].as_mut();
-        let submitted = operate(lane, region, wanted, tag, self.deadline)?;
+        let lane = self.lanes[peer].as_mut().ok_or_else(unconnected)?;
+        let submitted = operate(lane.as_mut(), region, wanted, tag, self.deadline)?;
         self.note(peer, submitted);
         Ok(submitted)
     }
@@ -262,21 +299,26 @@ impl Peers {
                 answer: &mut answer,
                 peer,
             };
-            let _ = self.lanes[peer].gather(&mut sink);
+            if let Some(lane) = &mut self.lanes[peer] {
+                let _ = lane.gather(&mut sink);
+            }
         }
         for peer in self.fresh.drain(..) {
             let mut sink = OfPeer {
                 answer: &mut answer,
                 peer,
             };
-            let _ = self.lanes[peer].send_gathered(&mut sink);
+            if let Some(lane) = &mut self.lanes[peer] {
+                let _ = lane.send_gathered(&mut sink);
+            }
         }
         self.polls = self.polls.wrapping_add(1);
         let every = self.polls % POLLS_PER_LOOK == 0;
         let checks = self.polls % POLLS_PER_CHECK == 0;
         let mut taken = 0;
         let mut looked = false;
-        for (peer, lane) in self.lanes.iter_mut().enumerate() {
+        let lanes = self.lanes.iter_mut().enumerate();
+        for (peer, lane) in lanes.filter_map(|(peer, lane)| Some((peer, lane.as_mut()?))) {
             let idle = match self.together {
                 true => looked && lane.is_quiet(),
                 false => lane.outstanding() == 0,
@@ -304,7 +346,7 @@ impl Peers {
 
     /// After a poll in vain, for who polls by itself: lets the device work, and other threads where the core is theirs too.
     pub fn rest(&mut self) {
-        if let Some(lane) = self.lanes.first_mut() {
+        if let Some(lane) = self.lanes.iter_mut().flatten().next() {
             lane.rest();
         }
     }

@@ -248,7 +248,7 @@ impl Database {
         let wire: Box<dyn Wire> = match &inner.cluster {
             Cluster::Local { machines, .. } => Box::new(LocalWire::new(machines)),
             Cluster::Remote { machines, .. } => {
-                let peers = Peers::new(machines.iter().map(|machine| &machine.client));
+                let peers = Peers::reachable(machines.iter().map(|machine| &machine.client));
                 let peers = peers.map_err(|error| OpenError::Connect {
                     address: "one of the database's".to_owned(),
                     source: error,
