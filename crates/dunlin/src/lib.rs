@@ -62,6 +62,9 @@ pub use dunlin_rpc::{
     ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
 
+/// Transactions: [`txn::Database`] for applications, [`txn::server::StoreServer`] for the machines of one.
+pub use dunlin_txn as txn;
+
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 

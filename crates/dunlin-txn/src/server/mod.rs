@@ -198,6 +198,11 @@ impl StoreServer {
         Ok(loaded)
     }
 
+    /// The server below, which goes on.
+    pub fn into_server(self) -> RunningServer {
+        self.server
+    }
+
     /// Ends it; `false` when some answers could not be delivered.
     pub fn shutdown(self) -> bool {
         self.server.shutdown()
