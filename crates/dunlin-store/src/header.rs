@@ -3,6 +3,8 @@
 //! From the top: one bit for the lock, one for the presence of a key, 14 for the owner of the lock, 48 for the version.
 //! The version is raised by each insert, update and delete of the place, and never goes back while the table lives.
 
+/// The highest version.
+pub const MAX_VERSION: u64 = VERSION;
 /// The largest owner of a lock.
 pub const MAX_OWNER: u16 = WRITER - 1;
 /// The owner that an item has while an operation of the table itself changes it.
@@ -18,6 +20,12 @@ const VERSION: u64 = (1 << OWNER_SHIFT) - 1;
 pub struct Header(pub u64);
 
 impl Header {
+    /// Without a lock. Of a version above [`MAX_VERSION`] the upper bits are lost.
+    #[must_use]
+    pub fn new(version: u64, present: bool) -> Self {
+        Self((version & VERSION) | if present { PRESENT } else { 0 })
+    }
+
     /// Whether somebody has the item's lock: its value may be changing.
     #[inline]
     pub fn is_locked(self) -> bool {
@@ -56,8 +64,7 @@ impl Header {
     /// Changed and without the lock: the version is raised, and the place holds a key or none.
     #[must_use]
     pub fn changed(self, present: bool) -> Self {
-        let version = (self.0 & VERSION).wrapping_add(1) & VERSION;
-        Self(version | if present { PRESENT } else { 0 })
+        Self::new(self.version().wrapping_add(1), present)
     }
 }
 

@@ -9,9 +9,10 @@ mod header;
 mod layout;
 mod pool;
 mod table;
+mod versioned;
 
 pub use error::StoreError;
-pub use header::{Header, MAX_OWNER, WRITER};
+pub use header::{Header, MAX_OWNER, MAX_VERSION, WRITER};
 pub use layout::{
     ItemAddress, Layout, DESCRIPTION_BYTES, KEYS_PER_BUCKET, MAX_BUCKETS, MAX_VALUE_BYTES,
 };

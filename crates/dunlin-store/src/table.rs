@@ -17,20 +17,20 @@ use crate::StoreError;
 
 /// How often an operation looks again at an item that is being changed, before it says so: a writer of this process is
 /// done within a copy of 4 KiB unless its thread was interrupted.
-const ATTEMPTS: usize = 1000;
+pub(crate) const ATTEMPTS: usize = 1000;
 /// Attempts without leaving the core to a writer that was interrupted.
 const QUICK_ATTEMPTS: usize = 64;
 /// Stripes of chains: far more than threads that change chains at once.
 const MAX_STRIPES: u32 = 1024;
 const OCCUPIED: u64 = (1 << KEYS_PER_BUCKET) - 1;
-const CONTROL: usize = KEYS_PER_BUCKET * 8;
+pub(crate) const CONTROL: usize = KEYS_PER_BUCKET * 8;
 
 /// A place in the table.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    bucket: u32,
-    slot: usize,
-    item: usize,
+pub(crate) struct Place {
+    pub(crate) bucket: u32,
+    pub(crate) slot: usize,
+    pub(crate) item: usize,
 }
 
 #[derive(Debug, Default)]
@@ -117,21 +117,7 @@ impl<R: Region> Table<R> {
     pub fn insert(&self, key: u64, value: &[u8]) -> Result<u64, StoreError> {
         self.check_length(value.len())?;
         let _chain = self.lock_chain(key);
-        let mut free = None;
-        let mut last = self.layout.main_bucket(key);
-        let found = self.walk(key, |bucket, line| {
-            last = bucket;
-            if free.is_none() && line[KEYS_PER_BUCKET] & OCCUPIED != OCCUPIED {
-                free = Some((bucket, (!line[KEYS_PER_BUCKET]).trailing_zeros() as usize));
-            }
-        })?;
-        if found.is_some() {
-            return Err(StoreError::Exists(key));
-        }
-        let (bucket, slot) = match free {
-            Some(free) => free,
-            None => (self.extend(last)?, 0),
-        };
+        let (bucket, slot) = self.vacancy(key)?;
         let item = self.layout.item_offset(bucket, slot);
         // A free place has no owner. Whatever a peer has written there, only its version is of use.
         let header = Header(self.word(item).load(Ordering::Relaxed));
@@ -149,6 +135,23 @@ impl<R: Region> Table<R> {
         Ok(header.version())
     }
 
+    /// A place for a key that is not there, whose chain the caller has locked.
+    pub(crate) fn vacancy(&self, key: u64) -> Result<(u32, usize), StoreError> {
+        let mut free = None;
+        let mut last = self.layout.main_bucket(key);
+        let found = self.walk(key, |bucket, line| {
+            last = bucket;
+            if free.is_none() && line[KEYS_PER_BUCKET] & OCCUPIED != OCCUPIED {
+                free = Some((bucket, (!line[KEYS_PER_BUCKET]).trailing_zeros() as usize));
+            }
+        })?;
+        match (found, free) {
+            (Some(_), _) => Err(StoreError::Exists(key)),
+            (None, Some(free)) => Ok(free),
+            (None, None) => Ok((self.extend(last)?, 0)),
+        }
+    }
+
     /// Replaces the value of a key that nobody has locked, and returns its new version.
     pub fn update(&self, key: u64, value: &[u8]) -> Result<u64, StoreError> {
         self.check_length(value.len())?;
@@ -160,13 +163,22 @@ impl<R: Region> Table<R> {
     pub fn delete(&self, key: u64) -> Result<(), StoreError> {
         let _chain = self.lock_chain(key);
         let (place, header) = self.lock_item(key, WRITER, ATTEMPTS)?;
+        self.take_out(key, place, header.changed(false))
+    }
+
+    /// Empties a place, whose chain and item the caller has locked, and leaves this header there.
+    pub(crate) fn take_out(
+        &self,
+        key: u64,
+        place: Place,
+        header: Header,
+    ) -> Result<(), StoreError> {
         let control = self.layout.bucket_offset(place.bucket) + CONTROL;
         let left = self
             .word(control)
             .fetch_and(!(1 << place.slot), Ordering::Release)
             & !(1 << place.slot);
-        self.word(place.item)
-            .store(header.changed(false).0, Ordering::Release);
+        self.word(place.item).store(header.0, Ordering::Release);
         if left & OCCUPIED == 0 {
             self.unlink(key, place.bucket)?;
         }
@@ -232,7 +244,7 @@ impl<R: Region> Table<R> {
     }
 
     /// Locks an item. Its key was read after the header, and an unchanged header means an unchanged key.
-    fn lock_item(
+    pub(crate) fn lock_item(
         &self,
         key: u64,
         owner: u16,
@@ -262,7 +274,7 @@ impl<R: Region> Table<R> {
 
     /// Where a key stands. It may have gone or moved meanwhile, which its item's header and key tell.
     #[inline]
-    fn find(&self, key: u64) -> Result<Option<Place>, StoreError> {
+    pub(crate) fn find(&self, key: u64) -> Result<Option<Place>, StoreError> {
         let unlinked = &self.stripe(key).unlinked;
         for attempt in 0..ATTEMPTS {
             let before = unlinked.load(Ordering::Acquire);
@@ -370,7 +382,7 @@ impl<R: Region> Table<R> {
         Err(StoreError::Damaged { bucket: main })
     }
 
-    fn check_length(&self, bytes: usize) -> Result<(), StoreError> {
+    pub(crate) fn check_length(&self, bytes: usize) -> Result<(), StoreError> {
         let expected = self.layout.value_bytes();
         if bytes == expected {
             Ok(())
@@ -383,7 +395,7 @@ impl<R: Region> Table<R> {
         &self.stripes[self.layout.main_bucket(key) as usize & (self.stripes.len() - 1)]
     }
 
-    fn lock_chain(&self, key: u64) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_chain(&self, key: u64) -> MutexGuard<'_, ()> {
         self.stripe(key)
             .chains
             .lock()
@@ -395,27 +407,27 @@ impl<R: Region> Table<R> {
     }
 
     #[inline]
-    fn memory(&self) -> &Memory {
+    pub(crate) fn memory(&self) -> &Memory {
         self.region.memory()
     }
 
     #[inline]
-    fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         self.memory().atomic_u64(offset)
     }
 
     #[inline]
-    fn header(&self, place: Place) -> Header {
+    pub(crate) fn header(&self, place: Place) -> Header {
         Header(self.word(place.item).load(Ordering::Acquire))
     }
 
     #[inline]
-    fn key(&self, place: Place) -> u64 {
+    pub(crate) fn key(&self, place: Place) -> u64 {
         self.word(place.item + KEY_OFFSET).load(Ordering::Relaxed)
     }
 }
 
-fn check_owner(owner: u16) -> Result<(), StoreError> {
+pub(crate) fn check_owner(owner: u16) -> Result<(), StoreError> {
     if owner > MAX_OWNER {
         return Err(StoreError::Owner {
             owner,
@@ -425,7 +437,7 @@ fn check_owner(owner: u16) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn busy(key: u64, seen: Header) -> StoreError {
+pub(crate) fn busy(key: u64, seen: Header) -> StoreError {
     if seen.is_locked() {
         StoreError::Locked {
             key,
@@ -437,7 +449,7 @@ fn busy(key: u64, seen: Header) -> StoreError {
 }
 
 #[cold]
-fn pause(attempt: usize) {
+pub(crate) fn pause(attempt: usize) {
     if attempt < QUICK_ATTEMPTS {
         std::hint::spin_loop();
     } else {

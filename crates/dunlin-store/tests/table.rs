@@ -226,3 +226,39 @@ fn threads_see_whole_values() {
         }
     });
 }
+
+/// A transaction's items: made before they have a value, locked against all others, gone when they stay without one.
+#[test]
+fn items_of_transactions_have_the_versions_they_are_given() {
+    let table = table(1, 2, 8);
+    let mut value = [0; 8];
+    let (place, header) = table.reserve(5, 1, |before| before + 10).unwrap();
+    assert!(header.is_locked() && !header.is_present() && header.version() == 10);
+    assert_eq!(table.reserve(5, 2, |_| 0), Err(StoreError::Exists(5)));
+    let held = StoreError::Locked { key: 5, owner: 1 };
+    assert_eq!(table.read(5, &mut value), Err(held));
+    assert_eq!(table.try_lock(5, 2), Err(held));
+    // Without a value it goes, and the place keeps its version.
+    table.release(5, 1).unwrap();
+    assert_eq!(table.read(5, &mut value), Err(StoreError::Absent(5)));
+    let (again, header) = table.reserve(5, 2, |before| before).unwrap();
+    assert_eq!((again, header.version()), (place, 10));
+    assert_eq!(
+        table.set_locked(5, 1, Some(&[1; 8]), 11),
+        Err(StoreError::NotLocked { key: 5, owner: 1 })
+    );
+    table.set_locked(5, 2, Some(&[1; 8]), 11).unwrap();
+    let (_, header) = table.read_locked(5, 2, &mut value).unwrap();
+    assert!(header.is_locked() && header.is_present() && value == [1; 8]);
+    table.release(5, 2).unwrap();
+    let (_, header) = table.read(5, &mut value).unwrap();
+    assert_eq!((header.version(), header.is_locked()), (11, false));
+    // A copy takes what is newer and leaves the rest.
+    assert_eq!(table.apply(5, Some(&[2; 8]), 11), Ok(false));
+    assert_eq!(table.apply(5, Some(&[2; 8]), 12), Ok(true));
+    assert_eq!(table.get(5, &mut value), Ok(12));
+    assert_eq!(table.apply(5, None, 13), Ok(true));
+    assert_eq!(table.get(5, &mut value), Err(StoreError::Absent(5)));
+    assert_eq!(table.apply(6, Some(&[3; 8]), 4), Ok(true));
+    assert_eq!(table.get(6, &mut value), Ok(4));
+}

@@ -11,6 +11,8 @@
 
 pub mod checker;
 pub mod coordinator;
+mod database;
+mod driver;
 mod error;
 mod logic;
 mod memory;
@@ -18,12 +20,19 @@ mod mistakes;
 mod participant;
 mod placement;
 mod protocol;
+pub mod server;
 mod store;
 mod types;
 pub mod wire;
 pub mod workload;
 
 pub use coordinator::{Action, Config, Coordinator, Event};
+pub use database::{
+    Database, DatabaseBuilder, DatabaseError, OpenError, Outcome, ReadTransaction, Table, TableKey,
+    TableValue, Transaction,
+};
+pub use driver::{Driver, Report, TRANSACTIONS, TRANSACTIONS_MAX};
+pub use dunlin_store::Header;
 pub use error::{Committed, TransactionError};
 pub use logic::{Access, Logic, Once, Step, View};
 pub use memory::MemoryStore;
@@ -33,6 +42,6 @@ pub use placement::{Placement, PlacementError};
 pub use protocol::{Backups, Commit, Log, Protocol, Validate};
 pub use store::{LockError, Store, Stored};
 pub use types::{
-    Address, Header, Key, KeyTooLong, MachineId, Place, TransactionId, Update, Value, Version,
+    Address, Key, KeyTooLong, MachineId, Place, TransactionId, Update, Value, Version,
     MAX_KEY_BYTES,
 };

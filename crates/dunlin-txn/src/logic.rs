@@ -21,6 +21,8 @@ pub enum Step {
     Commit(Vec<(Key, Option<Value>)>),
     /// To abort.
     Abort,
+    /// To be told what it wants by [`crate::Coordinator::proceed`].
+    Wait,
 }
 
 /// What a transaction has seen so far.
@@ -30,6 +32,11 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// Whether the key was asked for.
+    pub fn has(&self, key: &Key) -> bool {
+        self.seen.contains_key(key)
+    }
+
     /// The value of a key that was asked for and has one.
     pub fn value(&self, key: &Key) -> Option<&'a Value> {
         self.seen.get(key).and_then(|(_, value)| value.as_ref())
@@ -37,7 +44,7 @@ impl<'a> View<'a> {
 }
 
 /// A transaction's own part: a function of what it has seen, asked after each round. It has no effect outside itself.
-pub trait Logic: fmt::Debug {
+pub trait Logic: fmt::Debug + Send {
     /// What it wants next. At first nothing has been seen.
     fn step(&mut self, view: View<'_>) -> Step;
 }
@@ -66,7 +73,7 @@ impl<F> fmt::Debug for Once<F> {
     }
 }
 
-impl<F: FnMut(View<'_>) -> Step> Logic for Once<F> {
+impl<F: FnMut(View<'_>) -> Step + Send> Logic for Once<F> {
     fn step(&mut self, view: View<'_>) -> Step {
         match self.access.take() {
             Some(access) => Step::Access(access),

@@ -1,7 +1,8 @@
 //! The reference implementation of [`Store`], for tests and the simulation: a map, and headers that keys share by hash.
 use crate::placement::Placement;
 use crate::store::{LockError, Store, Stored};
-use crate::types::{Address, Header, Key, Place, TransactionId, Update, Value, Version};
+use crate::types::{Address, Key, Place, TransactionId, Update, Value, Version};
+use dunlin_store::Header;
 use std::collections::{BTreeMap, HashMap};
 
 /// What a value may grow to by one-sided WRITEs.
@@ -64,9 +65,10 @@ impl MemoryStore {
     /// A one-sided READ of a header; nothing where the address is none.
     pub fn header_at(&self, address: Address) -> Option<Header> {
         let cell = self.headers.get(usize::try_from(address.0).ok()?)?;
-        Some(Header {
-            version: cell.version,
-            locked: cell.owner.is_some(),
+        let header = Header::new(cell.version.0, true);
+        Some(match cell.owner {
+            Some(_) => header.locked_by(0),
+            None => header,
         })
     }
 
@@ -120,10 +122,7 @@ impl Store for MemoryStore {
         let item = self.index.get(key).copied();
         Stored {
             value: item.and_then(|item| self.items[item].value.clone()),
-            header: Header {
-                version: cell.version,
-                locked: cell.owner.is_some(),
-            },
+            version: cell.version,
             owner: cell.owner,
             place: Place {
                 header: Address(header as u64),
@@ -169,18 +168,18 @@ impl Store for MemoryStore {
         }
     }
 
-    fn apply(&mut self, updates: &[Update]) {
+    fn apply(&mut self, updates: &[Update]) -> Result<(), LockError> {
         let before: Vec<Version> = updates
             .iter()
             .map(|update| self.headers[self.header_of(&update.key)].version)
             .collect();
         for (update, before) in updates.iter().zip(before) {
-            // A backup has as much room as its primary, which has taken the item.
-            if let (true, Ok(item)) = (update.version > before, self.item(&update.key)) {
-                let header = self.header_of(&update.key);
+            if update.version > before {
+                let (item, header) = (self.item(&update.key)?, self.header_of(&update.key));
                 self.items[item].value = update.value.clone();
                 self.headers[header].version = update.version;
             }
         }
+        Ok(())
     }
 }

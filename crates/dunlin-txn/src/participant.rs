@@ -14,12 +14,15 @@ pub struct Participant<S> {
     store: S,
     slots: HashMap<(u64, u16), Slot>,
     slots_max: usize,
+    requests: u64,
     mistakes: Mistakes,
 }
 
 /// What is remembered of a coordinator's slot: its last transaction here.
 #[derive(Debug)]
 struct Slot {
+    /// When it was used last, in requests of the participant.
+    used: u64,
     sequence: u64,
     step: u16,
     answer: Response,
@@ -39,6 +42,7 @@ impl<S: Store> Participant<S> {
             store,
             slots: HashMap::new(),
             slots_max,
+            requests: 0,
             mistakes: Mistakes::NONE,
         }
     }
@@ -109,7 +113,10 @@ impl<S: Store> Participant<S> {
         sequence: u64,
         request: &Request,
     ) -> Result<Slot, Response> {
+        self.requests += 1;
+        let used = self.requests;
         let fresh = || Slot {
+            used,
             sequence,
             step: 0,
             answer: Response::Done,
@@ -117,7 +124,7 @@ impl<S: Store> Participant<S> {
             record: Vec::new(),
         };
         let Some(slot) = self.slots.get(&name) else {
-            if self.slots.len() >= self.slots_max {
+            if self.slots.len() >= self.slots_max && !self.forget_some() {
                 return Err(Response::Refused(Refusal::TooManySlots));
             }
             return Ok(fresh());
@@ -141,7 +148,34 @@ impl<S: Store> Participant<S> {
             self.slots.remove(&name);
             return Ok(fresh());
         }
-        Ok(self.slots.remove(&name).unwrap_or_else(fresh))
+        let slot = self.slots.remove(&name).unwrap_or_else(fresh);
+        Ok(Slot { used, ..slot })
+    }
+
+    /// Forgets the quarter of the slots that were used least lately, but for those that hold locks. Requests of theirs
+    /// that are still under way would be executed again, so there should be room for more slots than are in use.
+    fn forget_some(&mut self) -> bool {
+        let mut idle: Vec<(u64, (u64, u16))> = self
+            .slots
+            .iter()
+            .filter(|((coordinator, number), slot)| {
+                let last = TransactionId {
+                    coordinator: *coordinator,
+                    slot: *number,
+                    sequence: slot.sequence,
+                };
+                let holds = |key: &Key| self.store.read(key).owner == Some(last);
+                !slot.locked.iter().any(holds)
+            })
+            .map(|(name, slot)| (slot.used, *name))
+            .collect();
+        idle.sort_unstable();
+        idle.truncate(self.slots_max.div_ceil(4));
+        for (_, (coordinator, slot)) in &idle {
+            self.slots.remove(&(*coordinator, *slot));
+            self.store.forget(*coordinator, *slot);
+        }
+        !idle.is_empty()
     }
 
     fn execute(&mut self, request: &Request, slot: &mut Slot) -> Response {
@@ -159,7 +193,7 @@ impl<S: Store> Participant<S> {
                 let changed = |(key, version): &(Key, Version)| {
                     let found = self.store.read(key);
                     let foreign = found.owner.is_some_and(|owner| owner != transaction);
-                    (found.header.version != *version
+                    (found.version != *version
                         && !self.mistakes.has(Mistake::VersionIgnoredAtValidation))
                         || (foreign && !self.mistakes.has(Mistake::LockIgnoredAtValidation))
                 };
@@ -169,8 +203,12 @@ impl<S: Store> Participant<S> {
                 }
             }
             Body::Replicate { append, apply } => {
+                match self.store.apply(apply) {
+                    Ok(()) => {}
+                    Err(LockError::Unknown) => return Response::Refused(Refusal::Unknown),
+                    Err(_) => return Response::Refused(Refusal::Full),
+                }
                 slot.record.extend_from_slice(append);
-                self.store.apply(apply);
                 Response::Done
             }
             Body::Commit(updates) => {
@@ -207,6 +245,7 @@ impl<S: Store> Participant<S> {
                 Ok(found) => found,
                 Err(LockError::Held(owner)) => return Err(locked(number, owner)),
                 Err(LockError::Full) => return Err(Response::Refused(Refusal::Full)),
+                Err(LockError::Unknown) => return Err(Response::Refused(Refusal::Unknown)),
             };
             if self.mistakes.has(Mistake::LockLeftOut) {
                 self.store.unlock(key, transaction);
@@ -227,7 +266,7 @@ impl<S: Store> Participant<S> {
         }
         let item = |found: crate::Stored| Item {
             value: found.value,
-            version: found.header.version,
+            version: found.version,
             place: found.place,
         };
         Ok(Response::Executed(items.into_iter().map(item).collect()))

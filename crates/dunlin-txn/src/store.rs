@@ -1,13 +1,13 @@
 //! What a participant asks of the table below it.
-use crate::types::{Header, Key, Place, TransactionId, Update, Value};
+use crate::types::{Key, Place, TransactionId, Update, Value, Version};
 
 /// A key as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The value, or nothing where there is none.
     pub value: Option<Value>,
-    /// Version and lock, of the same moment as the value unless it is locked.
-    pub header: Header,
+    /// The version, of the same moment as the value unless it is locked.
+    pub version: Version,
     /// Who holds the lock.
     pub owner: Option<TransactionId>,
     /// Where it lies. A key that is absent has a header too, which changes when it is inserted.
@@ -23,6 +23,9 @@ pub enum LockError {
     /// The table has no room for the key.
     #[error("the table has no room for another item; give it more when it is made")]
     Full,
+    /// There is no such table, or it takes no such keys or values.
+    #[error("no table takes this key, or a value of this length")]
+    Unknown,
 }
 
 /// A table of versioned items with locks. Keys that share a header share its lock and its version. Keys of
@@ -50,6 +53,10 @@ pub trait Store {
     fn unlock(&mut self, key: &Key, owner: TransactionId);
 
     /// Stores changes that the primary orders, as its backup: those of a header that has this version or a later one are
-    /// left out. The changes of one transaction to keys of one header come in one call.
-    fn apply(&mut self, updates: &[Update]);
+    /// left out. The changes of one transaction to keys of one header come in one call. What there was no room for is
+    /// left out too, and can be applied again.
+    fn apply(&mut self, updates: &[Update]) -> Result<(), LockError>;
+
+    /// The participant has forgotten a slot of a coordinator that holds no lock: what is kept for it may go.
+    fn forget(&mut self, _coordinator: u64, _slot: u16) {}
 }

@@ -114,37 +114,12 @@ impl fmt::Debug for Value {
 pub struct Version(pub u64);
 
 impl Version {
-    /// The highest version that a [`Header`] has room for.
-    pub const MAX: Version = Version(u64::MAX >> 1);
+    /// The highest version that a [`dunlin_store::Header`] has room for.
+    pub const MAX: Version = Version(dunlin_store::MAX_VERSION);
 
     /// The version that a change makes, or nothing after [`Version::MAX`].
     pub fn next(self) -> Option<Version> {
         (self < Version::MAX).then(|| Version(self.0 + 1))
-    }
-}
-
-/// Lock and version of an item, in the 8 bytes that a one-sided READ brings. Several keys may share a header (FaSST:
-/// the keys of a bucket); they are then locked and validated together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// The version.
-    pub version: Version,
-    /// Whether a transaction holds the lock.
-    pub locked: bool,
-}
-
-impl Header {
-    /// The word: the version, and the lock in its lowest bit.
-    pub fn to_word(self) -> u64 {
-        self.version.0 << 1 | u64::from(self.locked)
-    }
-
-    /// What a word says. Every word is a header.
-    pub fn from_word(word: u64) -> Header {
-        Header {
-            version: Version(word >> 1),
-            locked: word & 1 == 1,
-        }
     }
 }
 
@@ -183,7 +158,7 @@ pub struct Address(pub u64);
 /// Where an item lies, for one-sided operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its header.
+    /// Its header, a [`dunlin_store::Header`].
     pub header: Address,
     /// The item itself.
     pub item: Address,

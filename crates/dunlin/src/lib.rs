@@ -57,9 +57,9 @@ pub use dunlin_rpc::{
     ClientReport, ConnectError, ConnectFuture, ConnectionInfo, DatagramBatches, DeviceFigures,
     DeviceReport, Execution, Grouping, HandleFigures, HandlerError, HandlerId, HandlerTask,
     LaneReport, LaneUse, LocalAcceptor, LocalServer, Memory, OwnedRequest, OwnedResponder, Pace,
-    PacketLoss, Peers, Permit, Pipeline, Preset, Ready, Region, RemoteRegion, Reply, Request,
-    RequestBuffer, Responder, RunningServer, SenderReport, ServeError, Server, ServerBuilder,
-    ServerFigures, ServerObserver, ServerStatistics, WaitMode, FIGURES,
+    PacketLoss, Peers, Permit, Pipeline, Preset, Ready, Region, RegisteredRegion, RemoteRegion,
+    Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport, ServeError, Server,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, WaitMode, FIGURES,
 };
 
 /// For hunts in virtual time.
@@ -68,6 +68,9 @@ pub use dunlin_rpc::{
 pub use dunlin_rpc::bugs;
 #[doc(hidden)]
 pub use dunlin_rpc::simulated_sleeps;
+
+/// Transactions: [`txn::Database`] for applications, [`txn::server::StoreServer`] for the machines of one.
+pub use dunlin_txn as txn;
 
 #[cfg(feature = "prometheus")]
 pub mod prometheus;

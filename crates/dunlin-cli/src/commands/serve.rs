@@ -8,7 +8,7 @@ use std::time::Duration;
 use dunlin::{Address, RunningServer, Secret, Server, WaitMode};
 
 use super::{connect, Failure};
-use crate::services::{echo, kv, metrics::MetricsPort};
+use crate::services::{echo, kv, metrics::MetricsPort, store};
 use crate::{affinity, input, interrupt, output};
 
 /// Which service.
@@ -18,6 +18,8 @@ pub enum Service {
     Kv,
     /// Sends back what it is sent, for `dunlin call` and `dunlin perf`
     Echo,
+    /// One machine of a database with transactions, for `dunlin perf txn` and programs
+    Store,
 }
 
 /// Run a service
@@ -27,6 +29,8 @@ It serves until Ctrl-C, answers what it has taken, and ends.\n\n\
 Examples:\n  \
   dunlin serve kv                                        on port 7400\n  \
   dunlin serve echo --listen dunlin://127.0.0.1:7500\n  \
+  dunlin serve store --table accounts:10000:8            a database of one machine\n  \
+  dunlin serve store --machine 1 --machines 3 --load smallbank --listen dunlin://127.0.0.1:7401\n  \
   dunlin serve kv --secret-file key                      clients must have the same file\n  \
   dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus")]
 pub struct Args {
@@ -58,6 +62,8 @@ pub struct Args {
     /// File whose bytes clients must prove to have
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    store: store::Options,
     /// End when standard input closes
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -83,10 +89,6 @@ pub fn read_secret(file: impl AsRef<Path>) -> Result<Secret, Failure> {
 /// Serves.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut server = Server::bind(&args.listen.to_string())?.pollers(args.pollers);
-    server = match args.service {
-        Service::Kv => kv::on(server),
-        Service::Echo => echo::on(server),
-    };
     if let Some(device) = &args.device {
         server = server.device(device);
     }
@@ -106,7 +108,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(file) = &args.secret_file {
         server = server.secret(read_secret(file)?);
     }
-    let server = server.serve()?;
+    let server = match args.service {
+        Service::Kv => kv::on(server).serve()?,
+        Service::Echo => echo::on(server).serve()?,
+        Service::Store => store::serve(server, &args.store)?,
+    };
     let metrics = args
         .metrics
         .map(|address| MetricsPort::open(address, server.observer()))

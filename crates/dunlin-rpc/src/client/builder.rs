@@ -28,7 +28,7 @@ use crate::sharing::lane::SharedLane;
 use crate::sharing::Sharing;
 
 /// Settings of a client, each with its default.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "a client begins with connect()"]
 pub struct ClientBuilder {
     channel: ChannelConfig,

@@ -1,15 +1,17 @@
 //! Many servers of one thread (FaSST §4): its sessions share a queue pair, and a batch of requests leaves with one
 //! doorbell, whoever they are for.
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::pipeline::submit_on;
-use super::Client;
+use super::pipeline::{operate, submit_on};
+use super::{Client, RemoteRegion};
 use crate::call::lane::{Answer, Lane, Sink};
-use crate::call::timeout::Told;
+use crate::call::wanted::Wanted;
 use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
 use crate::HandlerId;
@@ -23,18 +25,23 @@ const POLLS_PER_CHECK: u32 = 4096;
 ///
 /// With the preset `fasst` all sessions stand on one queue pair, and what is submitted between two polls leaves with
 /// one doorbell: so also with `auto`, where there are many servers and the network loses no packets. With other presets
-/// it is a set of [`super::Pipeline`]s. As those, it does not reconnect: a server that is lost takes the calls to it
-/// along, and calls to the others go on.
+/// it is a set of [`super::Pipeline`]s. A server that is lost takes the calls to it along, and calls to the others go on;
+/// [`Peers::reconnect`] tries whether it is there again.
 pub struct Peers {
-    lanes: Owned<Vec<Box<dyn Lane>>>,
+    /// None where there has been no connection yet.
+    lanes: Owned<Vec<Option<Box<dyn Lane>>>>,
+    /// What makes each lane anew.
+    clients: Vec<Client>,
+    /// What those of them share that can.
+    queue: Option<Arc<dyn Any + Send + Sync>>,
+    /// At servers that change turns together.
+    group: Option<u64>,
     /// All lanes share one queue: a look of one shows what has come for all.
     together: bool,
     /// Lanes with requests that have not left.
     fresh: Vec<usize>,
     deadline: Duration,
-    /// What the servers were told of it.
-    told: Vec<Told>,
-    /// Requests with their trailers.
+    /// Requests with their deadlines behind them.
     copy: Vec<u8>,
     polls: u32,
 }
@@ -69,54 +76,120 @@ impl<F: FnMut(usize, u64, Result<&[u8], CallError>)> Sink for OfPeer<'_, F> {
     }
 }
 
+/// There has been no connection to that server yet.
+#[cold]
+fn unconnected() -> CallError {
+    CallError::ConnectionLost {
+        why: "there was none yet".to_owned(),
+    }
+}
+
 impl Peers {
     /// Connects to the servers of these clients; they are numbered in this order.
     ///
     /// # Errors
     /// When a client is closed or no connection can be made.
     pub fn new<'a>(clients: impl IntoIterator<Item = &'a Client>) -> Result<Self, ConnectError> {
-        let mut lanes: Vec<Box<dyn Lane>> = Vec::new();
-        let mut deadline = Duration::MAX;
-        let mut together = true;
-        let (mut queue, mut group) = (None, None);
-        let clients: Vec<&Client> = clients.into_iter().collect();
+        let mut peers = Self::unconnected(clients)?;
+        for peer in 0..peers.clients.len() {
+            peers.connect(peer)?;
+        }
+        Ok(peers)
+    }
+
+    /// As [`Peers::new`], but a server to which no connection can be made is lost from the beginning
+    /// ([`Peers::reconnect`]).
+    ///
+    /// # Errors
+    /// When a client is closed.
+    pub fn reachable<'a>(
+        clients: impl IntoIterator<Item = &'a Client>,
+    ) -> Result<Self, ConnectError> {
+        let mut peers = Self::unconnected(clients)?;
+        for peer in 0..peers.clients.len() {
+            if let Err(error) = peers.connect(peer) {
+                tracing::debug!(%error, peer, "not connected");
+            }
+        }
+        Ok(peers)
+    }
+
+    fn unconnected<'a>(
+        clients: impl IntoIterator<Item = &'a Client>,
+    ) -> Result<Self, ConnectError> {
+        let clients: Vec<Client> = clients.into_iter().cloned().collect();
         for client in &clients {
             client.core.check()?;
             if client.is_closed() {
                 return Err(ConnectError::Setting("the client is closed".into()));
             }
-            let recipe = &client.core.recipe;
-            let owner = queue.clone().map_or(Owner::Alone, Owner::Beside);
-            let lane = recipe
-                .open_among(clients.len(), (owner, 1), &mut group, None)?
-                .0;
-            deadline = deadline.min(client.deadline);
-            let own = lane.queue();
-            together &= match (&queue, &own) {
-                (Some(first), Some(own)) => std::sync::Arc::ptr_eq(first, own),
-                (None, Some(_)) => lanes.is_empty(),
-                (_, None) => false,
-            };
-            queue = queue.or(own);
-            lanes.push(lane);
         }
+        let deadlines = clients.iter().map(|client| client.deadline);
         Ok(Self {
-            fresh: Vec::with_capacity(lanes.len()),
-            lanes: Owned::new(lanes),
-            together,
-            deadline,
-            told: clients
-                .iter()
-                .map(|client| client.core.recipe.told)
-                .collect(),
+            fresh: Vec::with_capacity(clients.len()),
+            lanes: Owned::new(clients.iter().map(|_| None).collect()),
+            deadline: deadlines.min().unwrap_or(Duration::MAX),
+            clients,
+            queue: None,
+            group: None,
+            together: false,
             copy: Vec::new(),
             polls: 0,
         })
     }
 
+    /// Makes a lane to a server, in the place of the one that was.
+    fn connect(&mut self, peer: usize) -> Result<(), ConnectError> {
+        let owner = self.queue.clone().map_or(Owner::Alone, Owner::Beside);
+        let (count, recipe) = (self.clients.len(), &self.clients[peer].core.recipe);
+        let lane = recipe
+            .open_among(count, (owner, 1), &mut self.group, None)?
+            .0;
+        if self.queue.is_none() {
+            self.queue = lane.queue();
+        }
+        self.lanes[peer] = Some(lane);
+        let queue = &self.queue;
+        let shares = |lane: &Box<dyn Lane>| match (queue, lane.queue()) {
+            (Some(first), Some(own)) => Arc::ptr_eq(first, &own),
+            _ => false,
+        };
+        self.together = self.lanes.iter().flatten().all(shares);
+        Ok(())
+    }
+
+    /// Whether the connection to a server is lost: calls to it are refused until it is made anew.
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn is_lost(&mut self, peer: usize) -> bool {
+        let lane = self.lanes.is_here().then(|| self.lanes[peer].as_mut());
+        lane.is_some_and(|lane| !lane.is_some_and(|lane| lane.is_usable()))
+    }
+
+    /// Connects to a server anew whose connection is lost, and waits for it as long as its client waits for connections.
+    ///
+    /// # Errors
+    /// When the client is closed or no connection can be made.
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn reconnect(&mut self, peer: usize) -> Result<(), ConnectError> {
+        let client = &self.clients[peer];
+        client.core.check()?;
+        if client.is_closed() {
+            return Err(ConnectError::Setting("the client is closed".into()));
+        }
+        match self.is_lost(peer) {
+            true => self.connect(peer),
+            false => Ok(()),
+        }
+    }
+
     /// Calls that are out, to any server.
     pub fn outstanding(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.outstanding()).sum()
+        let lanes = self.lanes.iter().flatten();
+        lanes.map(|lane| lane.outstanding()).sum()
     }
 
     /// Puts a call to a server into the batch; it leaves with the next poll, or earlier when the batch is full.
@@ -136,12 +209,86 @@ impl Peers {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lanes.check()?;
-        let said = self.told[peer].says(self.deadline, None);
-        let lane = self.lanes[peer].as_mut();
-        let submitted = submit_on(lane, (handler, payload), tag, (said, &mut self.copy))?;
+        let said = self.clients[peer]
+            .core
+            .recipe
+            .told
+            .says(self.deadline, None);
+        let lane = self.lanes[peer].as_mut().ok_or_else(unconnected)?;
+        let submitted = submit_on(
+            lane.as_mut(),
+            (handler, payload),
+            tag,
+            (said, &mut self.copy),
+        )?;
+        self.note(peer, submitted);
+        Ok(submitted)
+    }
+
+    fn note(&mut self, peer: usize, submitted: bool) {
         if submitted && !self.fresh.contains(&peer) {
             self.fresh.push(peer);
         }
+    }
+
+    /// Reads `length` bytes of a region of this server's, which its client has attached; as for [`Peers::submit`], and
+    /// the answer is the bytes. The first operation on a region waits until it is attached on this connection, which
+    /// is when no call to the server is out.
+    ///
+    /// # Errors
+    /// When it cannot be sent at all: see [`RemoteRegion::read`].
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn read(
+        &mut self,
+        peer: usize,
+        region: &RemoteRegion,
+        (offset, length): (u64, usize),
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(peer, region, (offset, &Wanted::Read(length)), tag)
+    }
+
+    /// Writes into a region; the answer has no bytes. Two WRITEs of one thread happen in the order in which they were
+    /// submitted where [`Peers::keeps_order`] says so.
+    ///
+    /// # Errors
+    /// As for [`Peers::read`].
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn write(
+        &mut self,
+        peer: usize,
+        region: &RemoteRegion,
+        (offset, bytes): (u64, &[u8]),
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.operate(peer, region, (offset, &Wanted::Write(bytes)), tag)
+    }
+
+    /// Whether the queue pair to this server is this thread's alone, so that its one-sided operations happen in the order
+    /// in which they were submitted: RC keeps it. Threads that share queue pairs are moved between them.
+    ///
+    /// # Panics
+    /// When there is no server of this number.
+    pub fn keeps_order(&self, peer: usize) -> bool {
+        let lane = self.lanes[peer].as_ref();
+        lane.is_none_or(|lane| !lane.is_shared())
+    }
+
+    fn operate(
+        &mut self,
+        peer: usize,
+        region: &RemoteRegion,
+        wanted: (u64, &Wanted<'_>),
+        tag: u64,
+    ) -> Result<bool, CallError> {
+        self.lanes.check()?;
+        let lane = self.lanes[peer].as_mut().ok_or_else(unconnected)?;
+        let submitted = operate(lane.as_mut(), region, wanted, tag, self.deadline)?;
+        self.note(peer, submitted);
         Ok(submitted)
     }
 
@@ -158,21 +305,26 @@ impl Peers {
                 answer: &mut answer,
                 peer,
             };
-            let _ = self.lanes[peer].gather(&mut sink);
+            if let Some(lane) = &mut self.lanes[peer] {
+                let _ = lane.gather(&mut sink);
+            }
         }
         for peer in self.fresh.drain(..) {
             let mut sink = OfPeer {
                 answer: &mut answer,
                 peer,
             };
-            let _ = self.lanes[peer].send_gathered(&mut sink);
+            if let Some(lane) = &mut self.lanes[peer] {
+                let _ = lane.send_gathered(&mut sink);
+            }
         }
         self.polls = self.polls.wrapping_add(1);
         let every = self.polls % POLLS_PER_LOOK == 0;
         let checks = self.polls % POLLS_PER_CHECK == 0;
         let mut taken = 0;
         let mut looked = false;
-        for (peer, lane) in self.lanes.iter_mut().enumerate() {
+        let lanes = self.lanes.iter_mut().enumerate();
+        for (peer, lane) in lanes.filter_map(|(peer, lane)| Some((peer, lane.as_mut()?))) {
             let idle = match self.together {
                 true => looked && lane.is_quiet(),
                 false => lane.outstanding() == 0,
@@ -196,6 +348,13 @@ impl Peers {
             }
         }
         taken
+    }
+
+    /// After a poll in vain, for who polls by itself: lets the device work, and other threads where the core is theirs too.
+    pub fn rest(&mut self) {
+        if let Some(lane) = self.lanes.iter_mut().flatten().next() {
+            lane.rest();
+        }
     }
 
     /// Sends the batch and polls until at least one answer has been taken or nothing is out. It never sleeps, whatever
@@ -224,9 +383,7 @@ impl Peers {
                     });
                 }
             }
-            if let Some(lane) = self.lanes.first_mut() {
-                lane.rest();
-            }
+            self.rest();
         }
     }
 }

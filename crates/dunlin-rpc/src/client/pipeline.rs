@@ -98,6 +98,32 @@ impl<F: FnMut(u64, Result<&[u8], CallError>)> Sink for Callback<F> {
     }
 }
 
+/// Puts a one-sided operation into the batch of a lane of the caller's own; `false`: there is no room, poll first.
+pub(super) fn operate(
+    lane: &mut dyn Lane,
+    region: &RemoteRegion,
+    (offset, wanted): (u64, &Wanted<'_>),
+    tag: u64,
+    deadline: Duration,
+) -> Result<bool, CallError> {
+    let key = region.key();
+    loop {
+        match lane.submit_one_sided(key, offset, wanted, tag) {
+            Ok(Submitted::Call(_)) => return Ok(true),
+            Ok(Submitted::Full) | Err(CallError::TooManyOutstanding { .. }) => return Ok(false),
+            Ok(Submitted::Unattached) => {
+                // Answers to other calls that come meanwhile have nowhere to go: the callback comes with a poll.
+                if lane.outstanding() > 0 {
+                    return Ok(false);
+                }
+                let mut sink = One(None);
+                attach_by(lane, &mut sink, key, 0, deadline, |sink| sink.0.take())?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 impl Pipeline {
     pub(super) fn new(lane: Box<dyn Lane>, recipe: &Recipe, deadline: Duration) -> Self {
         Self {
@@ -239,31 +265,13 @@ impl Pipeline {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lane.check()?;
-        let key = region.key();
-        loop {
-            match self.lane.submit_one_sided(key, offset, wanted, tag) {
-                Ok(Submitted::Call(_)) => return Ok(true),
-                Ok(Submitted::Full) | Err(CallError::TooManyOutstanding { .. }) => {
-                    return Ok(false)
-                }
-                Ok(Submitted::Unattached) => {
-                    // Answers to other calls that come meanwhile have nowhere to go: the callback comes with a poll.
-                    if self.lane.outstanding() > 0 {
-                        return Ok(false);
-                    }
-                    let mut sink = One(None);
-                    attach_by(
-                        self.lane.as_mut(),
-                        &mut sink,
-                        key,
-                        0,
-                        self.deadline,
-                        |sink| sink.0.take(),
-                    )?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        operate(
+            self.lane.as_mut(),
+            region,
+            (offset, wanted),
+            tag,
+            self.deadline,
+        )
     }
 
     /// A request of `length` bytes to fill in place.

@@ -1,10 +1,11 @@
 //! Log, backups and commit: from here on the transaction cannot be taken back.
-use super::{Action, Coordinator, OneSided, Phase};
+use super::{Accessed, Action, Coordinator, OneSided, Phase};
 use crate::error::TransactionError;
 use crate::mistakes::Mistake;
 use crate::protocol::{Backups, Commit, Log};
-use crate::types::{Address, Header, Key, MachineId, Update, Value};
+use crate::types::{Address, Key, MachineId, Update, Value};
 use crate::wire::{Body, Response};
+use dunlin_store::Header;
 use std::collections::BTreeMap;
 
 impl Coordinator {
@@ -65,7 +66,7 @@ impl Coordinator {
             let updates = self.updates_at(machine);
             if lost && number > 0 {
                 self.send(machine, Body::Commit(Vec::new()));
-            } else if self.config.protocol.commit == Commit::Write && self.fits(&updates) {
+            } else if self.config.protocol.commit == Commit::Write && self.fits(machine, &updates) {
                 self.write(machine, &updates);
             } else {
                 self.send(machine, Body::Commit(updates));
@@ -87,8 +88,16 @@ impl Coordinator {
             .collect()
     }
 
-    /// Whether all values have room where the items lie. A deleted key needs the table's own hand.
-    fn fits(&self, updates: &[Update]) -> bool {
+    /// Whether all values have room where the items lie. A key that is deleted, or was locked without being there and
+    /// stays away, needs the table's own hand.
+    fn fits(&self, machine: MachineId, updates: &[Update]) -> bool {
+        let unused = |(key, accessed): (&Key, &Accessed)| {
+            let is_there = self.seen[key].1.is_some() || self.updates.contains_key(key);
+            accessed.machine == machine && accessed.locked && !is_there
+        };
+        if self.accessed.iter().any(unused) {
+            return false;
+        }
         updates.iter().all(|update| {
             let length = update.value.as_ref().map(|value| value.len() as u64);
             let capacity = self.accessed[&update.key].place.capacity.map(u64::from);
@@ -102,27 +111,17 @@ impl Coordinator {
         let mut headers: BTreeMap<Address, Header> = BTreeMap::new();
         for (key, accessed) in &self.accessed {
             if accessed.machine == machine && accessed.locked {
-                let version = self.seen[key].0;
-                headers.insert(
-                    accessed.place.header,
-                    Header {
-                        version,
-                        locked: false,
-                    },
-                );
+                let (version, value) = &self.seen[key];
+                let header = Header::new(version.0, value.is_some());
+                headers.insert(accessed.place.header, header);
             }
         }
         let mut items: Vec<(Address, Option<Value>)> = Vec::new();
         for update in updates {
             let place = self.accessed[&update.key].place;
             items.push((place.item, update.value.clone()));
-            headers.insert(
-                place.header,
-                Header {
-                    version: update.version,
-                    locked: false,
-                },
-            );
+            let header = Header::new(update.version.0, update.value.is_some());
+            headers.insert(place.header, header);
         }
         let token = self.token();
         let headers = headers.into_iter().collect();

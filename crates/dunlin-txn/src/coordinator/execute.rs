@@ -8,14 +8,21 @@ use crate::wire::{Body, Item, Response, MAX_ITEMS};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most rounds of a transaction. Steps are numbered by 16 bits; this keeps a logic that never ends bounded.
-const ROUNDS_MAX: u16 = 64;
+const ROUNDS_MAX: u16 = 1024;
 
 impl Coordinator {
     pub(super) fn ask_logic(&mut self) {
-        match self.logic.step(View { seen: &self.seen }) {
+        let step = self.logic.step(View { seen: &self.seen });
+        self.take_step(step);
+    }
+
+    pub(super) fn take_step(&mut self, step: Step) {
+        self.waits = false;
+        match step {
             Step::Access(access) => self.execute(access),
             Step::Commit(writes) => self.prepare(writes),
             Step::Abort => self.fail(TransactionError::Itself),
+            Step::Wait => self.waits = true,
         }
     }
 

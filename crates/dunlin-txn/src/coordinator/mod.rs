@@ -8,12 +8,13 @@ mod execute;
 mod validate;
 
 use crate::error::{Committed, TransactionError};
-use crate::logic::Logic;
+use crate::logic::{Logic, Step, View};
 use crate::mistakes::Mistakes;
 use crate::placement::Placement;
 use crate::protocol::Protocol;
-use crate::types::{Address, Header, Key, MachineId, Place, TransactionId, Update, Value, Version};
+use crate::types::{Address, Key, MachineId, Place, TransactionId, Update, Value, Version};
 use crate::wire::{Answer, Body, Request};
+use dunlin_store::Header;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -152,6 +153,8 @@ pub struct Coordinator {
     holders: BTreeSet<MachineId>,
     updates: BTreeMap<Key, (Option<Value>, Version)>,
     reported: bool,
+    /// The logic leaves the next step to [`Coordinator::proceed`].
+    waits: bool,
     actions: Vec<Action>,
 }
 
@@ -176,6 +179,7 @@ impl Coordinator {
             holders: BTreeSet::new(),
             updates: BTreeMap::new(),
             reported: false,
+            waits: false,
             actions: Vec::new(),
         };
         coordinator.ask_logic();
@@ -199,6 +203,24 @@ impl Coordinator {
             || (self.phase == Phase::Finished && !self.updates.is_empty())
     }
 
+    /// Whether the logic has left the next step to [`Coordinator::proceed`].
+    pub fn is_waiting(&self) -> bool {
+        self.waits && self.phase == Phase::Execute
+    }
+
+    /// Takes the next step of a transaction that waits for it; of another nothing is taken.
+    pub fn proceed(&mut self, step: Step) -> Vec<Action> {
+        if self.is_waiting() {
+            self.take_step(step);
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// What it has seen so far.
+    pub fn view(&self) -> View<'_> {
+        View { seen: &self.seen }
+    }
+
     /// What it has read so far, and what it has sent out as its changes.
     pub fn footprint(&self) -> Committed {
         let reads = self
@@ -216,7 +238,7 @@ impl Coordinator {
     pub fn handle(&mut self, event: Event) -> Vec<Action> {
         match event {
             Event::Answer(machine, answer) => self.answered(machine, answer),
-            Event::Header { token, word } => self.header(token, Some(Header::from_word(word))),
+            Event::Header { token, word } => self.header(token, Some(Header(word))),
             Event::Written { token } => {
                 if self.one_sided.remove(&token).is_some() {
                     self.advance_when_answered();

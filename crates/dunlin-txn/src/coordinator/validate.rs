@@ -3,8 +3,9 @@ use super::{Action, Coordinator, OneSided, Phase};
 use crate::error::TransactionError;
 use crate::mistakes::Mistake;
 use crate::protocol::Validate;
-use crate::types::{Header, Key, MachineId, Version};
+use crate::types::{Key, MachineId, Version};
 use crate::wire::{Body, Response};
+use dunlin_store::Header;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Coordinator {
@@ -98,9 +99,9 @@ impl Coordinator {
         match header {
             None => self.fail(TransactionError::Unavailable { machine }),
             Some(header)
-                if (header.version != version
+                if (header.version() != version.0
                     && !mistakes.has(Mistake::VersionIgnoredAtValidation))
-                    || (header.locked && !mistakes.has(Mistake::LockIgnoredAtValidation)) =>
+                    || (header.is_locked() && !mistakes.has(Mistake::LockIgnoredAtValidation)) =>
             {
                 self.fail(TransactionError::Changed { key });
             }

@@ -106,6 +106,8 @@ impl Answer {
                     Refusal::Unfinished => 1,
                     Refusal::Full => 2,
                     Refusal::TooManySlots => 3,
+                    Refusal::Unknown => 4,
+                    Refusal::Restarted => 5,
                 });
             }
         }
@@ -129,6 +131,8 @@ impl Answer {
                 1 => Refusal::Unfinished,
                 2 => Refusal::Full,
                 3 => Refusal::TooManySlots,
+                4 => Refusal::Unknown,
+                5 => Refusal::Restarted,
                 other => return Err(WireError::Kind(other)),
             }),
             other => return Err(WireError::Kind(other)),

@@ -5,6 +5,7 @@
 mod codec;
 mod reader;
 
+pub(crate) use reader::Reader;
 pub use reader::WireError;
 
 use crate::types::{Key, Place, TransactionId, Update, Value, Version};
@@ -111,4 +112,10 @@ pub enum Refusal {
     /// More coordinators' slots than the participant remembers.
     #[error("more slots of coordinators than the participant's limit; raise `slots_max`")]
     TooManySlots,
+    /// No table takes the key, or a value of this length. The transaction has no lock at this machine any more.
+    #[error("no table of this machine takes the key, or a value of this length")]
+    Unknown,
+    /// The machine has lost its memory since the coordinator asked what it has.
+    #[error("the machine was started anew and has lost its tables; recovery is not built")]
+    Restarted,
 }

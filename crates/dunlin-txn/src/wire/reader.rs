@@ -20,7 +20,7 @@ pub enum WireError {
     #[error("a flag is {0}")]
     Flag(u8),
     /// A version above the highest.
-    #[error("a version has more than 63 bits")]
+    #[error("a version is above the highest")]
     Version,
     /// A step of 0, or a sequence of 0.
     #[error("steps and sequence numbers begin with 1")]
@@ -32,16 +32,16 @@ pub enum WireError {
 
 /// A cursor on the bytes.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(rest: &'a [u8]) -> Reader<'a> {
+    pub(crate) fn new(rest: &'a [u8]) -> Reader<'a> {
         Reader { rest }
     }
 
-    pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(WireError::Short)?;
         self.rest = rest;
         Ok(taken)
@@ -53,23 +53,23 @@ impl<'a> Reader<'a> {
         Ok(*taken)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, WireError> {
+    pub(crate) fn u8(&mut self) -> Result<u8, WireError> {
         Ok(u8::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, WireError> {
+    pub(crate) fn u16(&mut self) -> Result<u16, WireError> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, WireError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn flag(&mut self) -> Result<bool, WireError> {
+    pub(crate) fn flag(&mut self) -> Result<bool, WireError> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -77,14 +77,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn key(&mut self) -> Result<Key, WireError> {
+    pub(crate) fn key(&mut self) -> Result<Key, WireError> {
         let table = self.u16()?;
         let length = self.u16()?;
         Ok(Key::new(table, self.bytes(usize::from(length))?)?)
     }
 
     /// So many items of at least `least` bytes each.
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         least: usize,
         item: impl Fn(&mut Self) -> Result<T, WireError>,
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| item(self)).collect()
     }
 
-    pub(super) fn end(self) -> Result<(), WireError> {
+    pub(crate) fn end(self) -> Result<(), WireError> {
         match self.rest.len() {
             0 => Ok(()),
             left => Err(WireError::Long(left)),

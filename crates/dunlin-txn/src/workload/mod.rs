@@ -1,19 +1,64 @@
 //! Transactions to run: generators of read and write sets and of functions over them.
+mod object;
 mod random;
 mod smallbank;
+mod tatp;
+mod ycsb;
 
+pub use object::Objects;
 pub use random::Random;
 pub use smallbank::SmallBank;
+pub use tatp::Tatp;
+pub use ycsb::{Mix, Ycsb};
 
 use crate::logic::Logic;
+use crate::server::TableSpec;
 use crate::types::{Key, Value};
 use std::fmt;
 
 /// A load: what is there at first, and one transaction after the other.
-pub trait Workload: fmt::Debug {
+pub trait Workload: fmt::Debug + Send {
+    /// The tables that it needs.
+    fn tables(&self) -> Vec<TableSpec>;
+
     /// The items before the first transaction.
     fn load(&self) -> Box<dyn Iterator<Item = (Key, Value)> + '_>;
 
     /// The next transaction.
     fn next(&mut self, random: &mut fastrand::Rng) -> Box<dyn Logic>;
+}
+
+/// The names of [`named`].
+pub const NAMES: &[&str] = &[
+    "smallbank",
+    "tatp",
+    "object-1-0",
+    "object-4-0",
+    "object-4-2",
+    "ycsb-a",
+    "ycsb-b",
+    "ycsb-c",
+    "ycsb-d",
+    "ycsb-f",
+];
+
+/// The load of this name, over so many customers, subscribers or keys; `object-R-W` takes any R from 1 to 64 and W up to
+/// R.
+pub fn named(name: &str, rows: u64) -> Option<Box<dyn Workload>> {
+    let ycsb = |mix| -> Option<Box<dyn Workload>> { Some(Box::new(Ycsb::new(mix, rows))) };
+    match name {
+        "smallbank" => Some(Box::new(SmallBank::new(rows))),
+        "tatp" => Some(Box::new(Tatp::new(rows))),
+        "ycsb-a" => ycsb(Mix::A),
+        "ycsb-b" => ycsb(Mix::B),
+        "ycsb-c" => ycsb(Mix::C),
+        "ycsb-d" => ycsb(Mix::D),
+        "ycsb-f" => ycsb(Mix::F),
+        _ => {
+            let (all, changed) = name.strip_prefix("object-")?.split_once('-')?;
+            let (all, changed) = (all.parse().ok()?, changed.parse().ok()?);
+            let fits = (1..=64).contains(&all) && changed <= all;
+            fits.then(|| -> Box<dyn Workload> { Box::new(Objects::new(rows, all, changed)) })
+        }
+    }
 }

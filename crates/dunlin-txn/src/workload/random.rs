@@ -1,6 +1,7 @@
 //! Random transactions over few keys: many conflicts, inserts and deletes, and values of which there are no two alike.
 use super::Workload;
 use crate::logic::{Access, Logic, Once, Step};
+use crate::server::TableSpec;
 use crate::types::{Key, Value};
 
 /// Reads of up to four keys and writes of up to three, in one round.
@@ -21,6 +22,10 @@ impl Random {
 }
 
 impl Workload for Random {
+    fn tables(&self) -> Vec<TableSpec> {
+        vec![TableSpec::new(0, "random", self.keys, 8)]
+    }
+
     fn load(&self) -> Box<dyn Iterator<Item = (Key, Value)> + '_> {
         let even = (0..self.keys).step_by(2);
         Box::new(even.map(|key| (Key::number(0, key), key.to_le_bytes().to_vec().into())))

@@ -1,6 +1,7 @@
 //! SmallBank (Cahill et al., TODS '09) in the mix of FaSST's code: 85 % of the transactions change accounts.
 use super::Workload;
 use crate::logic::{Access, Logic, Once, Step, View};
+use crate::server::TableSpec;
 use crate::types::{Key, Value};
 
 /// Every customer has a savings and a checking account.
@@ -35,6 +36,20 @@ impl SmallBank {
     /// What a value says an account holds; nothing where it is no account's.
     pub fn balance(value: &Value) -> Option<i64> {
         Some(i64::from_le_bytes((**value).try_into().ok()?))
+    }
+
+    /// How much a committed transaction has made more than it has taken away: nothing, but for deposits and checks.
+    pub fn made(committed: &crate::Committed) -> i64 {
+        let before = |key: &Key| {
+            let seen = committed.reads.iter().find(|(seen, ..)| seen == key);
+            seen.and_then(|(_, _, value)| value.as_ref())
+                .and_then(Self::balance)
+        };
+        let change = |update: &crate::Update| {
+            let after = update.value.as_ref().and_then(Self::balance);
+            after.unwrap_or(0) - before(&update.key).unwrap_or(0)
+        };
+        committed.writes.iter().map(change).sum()
     }
 
     fn customer(&self, random: &mut fastrand::Rng) -> u64 {
@@ -78,6 +93,11 @@ fn access(reads: &[&Key], writes: &[&Key]) -> Access {
 }
 
 impl Workload for SmallBank {
+    fn tables(&self) -> Vec<TableSpec> {
+        let table = |id, name| TableSpec::new(id, name, self.customers, 8);
+        vec![table(SAVINGS, "savings"), table(CHECKING, "checking")]
+    }
+
     fn load(&self) -> Box<dyn Iterator<Item = (Key, Value)> + '_> {
         let keys = (0..self.customers).flat_map(|c| [SAVINGS, CHECKING].map(|t| Key::number(t, c)));
         Box::new(keys.map(|key| (key, INITIAL.to_le_bytes().to_vec().into())))

@@ -176,7 +176,7 @@ impl Cluster {
             Happening::Event(id, event) => self.event(id, event),
             Happening::Read(id, machine, address, token) => {
                 let store = self.machines[usize::from(machine.0)].store();
-                let word = store.header_at(address).unwrap().to_word();
+                let word = store.header_at(address).unwrap().0;
                 let delay = self.delay();
                 self.later(delay, Happening::Event(id, Event::Header { token, word }));
             }
@@ -188,9 +188,9 @@ impl Cluster {
             }
             Happening::Headers(machine, headers) => {
                 let store = self.machines[usize::from(machine.0)].store_mut();
-                headers
-                    .into_iter()
-                    .for_each(|(at, h)| assert!(store.write_header_at(at, h.version)));
+                headers.into_iter().for_each(|(at, h)| {
+                    assert!(store.write_header_at(at, dunlin_txn::Version(h.version())))
+                });
             }
         }
     }

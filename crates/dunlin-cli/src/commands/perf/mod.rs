@@ -4,6 +4,7 @@ mod crowd;
 pub mod limits;
 pub mod ring;
 pub mod rpc;
+pub mod txn;
 pub mod verbs;
 
 use clap::Subcommand;
@@ -17,6 +18,8 @@ pub enum Command {
     Limits(limits::Args),
     /// Calls between two processes
     Rpc(rpc::Args),
+    /// Transactions on three server processes
+    Txn(txn::Args),
     /// Work requests between two processes: perftest's tests
     Verbs(verbs::Args),
     /// One way through a ring between two processes: RB² and its rivals
@@ -35,6 +38,7 @@ impl Command {
         match self {
             Self::Limits(args) => limits::run(&args),
             Self::Rpc(args) => rpc::run(&args),
+            Self::Txn(args) => txn::run(&args),
             Self::Verbs(args) => verbs::run(&args),
             Self::Ring(args) => ring::run(&args),
             Self::RingPeer => crate::ring::serve::run(),

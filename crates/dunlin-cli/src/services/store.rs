@@ -1,0 +1,92 @@
+//! The store of transactions: one machine of a database.
+
+use dunlin::txn::server::{StoreConfig, StoreServer, TableSpec};
+use dunlin::txn::workload::{self, Workload};
+use dunlin::{RunningServer, ServerBuilder};
+
+use crate::commands::Failure;
+
+/// What a machine stores.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// With `store`: the number of this machine, from 0
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    machine: u16,
+    /// With `store`: how many machines the database has
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    machines: u16,
+    /// With `store`: copies of each key; on each machine if nothing is said
+    #[arg(long, value_name = "N")]
+    replicas: Option<u16>,
+    /// With `store`: a table, for about so many keys with values of at most so many bytes; the same on all machines
+    #[arg(long = "table", value_name = "NAME:ROWS:BYTES", value_parser = parse_table)]
+    tables: Vec<(String, u64, usize)>,
+    /// With `store`: the tables and rows of a workload of `dunlin perf txn`
+    #[arg(long, value_name = "WORKLOAD")]
+    load: Option<String>,
+    /// With `--load`: so many customers, subscribers or keys
+    #[arg(long, default_value_t = 100_000)]
+    rows: u64,
+    /// With `store`: clients may write the tables themselves (protocol scaletx); they can write anything there then
+    #[arg(long)]
+    one_sided_writes: bool,
+}
+
+fn parse_table(text: &str) -> Result<(String, u64, usize), String> {
+    let wrong = || format!("{text} is not NAME:ROWS:BYTES, such as accounts:10000:8");
+    let mut parts = text.rsplitn(3, ':');
+    let bytes = parts.next().and_then(|bytes| bytes.parse().ok());
+    let rows = parts.next().and_then(|rows| rows.parse().ok());
+    match (parts.next(), rows, bytes) {
+        (Some(name), Some(rows), Some(bytes)) if !name.is_empty() => {
+            Ok((name.to_owned(), rows, bytes))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// The workload of a name.
+///
+/// # Errors
+/// With the names that there are.
+pub fn workload(name: &str, rows: u64) -> Result<Box<dyn Workload>, Failure> {
+    workload::named(name, rows).ok_or_else(|| {
+        let names = workload::NAMES.join(", ");
+        let scans = match name {
+            "ycsb-e" => " (ycsb-e scans, and the tables have no ordered index)",
+            _ => "",
+        };
+        Failure::usage(format!("no workload '{name}'{scans}; there are: {names}"))
+    })
+}
+
+/// Serves a machine of a database.
+///
+/// # Errors
+/// When the options contradict each other, or the server does not start.
+pub fn serve(server: ServerBuilder, options: &Options) -> Result<RunningServer, Failure> {
+    let load = match &options.load {
+        Some(name) => Some(workload(name, options.rows)?),
+        None => None,
+    };
+    let mut tables = load.as_ref().map_or_else(Vec::new, |load| load.tables());
+    for (name, rows, bytes) in &options.tables {
+        tables.push(TableSpec::new(tables.len() as u16, name, *rows, *bytes));
+    }
+    if tables.is_empty() {
+        let words = "a store without tables: say --table NAME:ROWS:BYTES, or --load WORKLOAD";
+        return Err(Failure::usage(words));
+    }
+    let config = StoreConfig {
+        machine: options.machine,
+        machines: options.machines,
+        replicas: options.replicas.unwrap_or(options.machines.min(3)),
+        tables,
+        one_sided_writes: options.one_sided_writes,
+    };
+    let store = StoreServer::serve(server, config).map_err(Failure::new)?;
+    if let Some(load) = load {
+        store.load(load.load()).map_err(Failure::new)?;
+    }
+    Ok(store.into_server())
+}

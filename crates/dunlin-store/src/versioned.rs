@@ -1,0 +1,160 @@
+//! Operations of transactions, which say themselves what versions items have.
+//!
+//! A transaction locks the items that it will change, also those that are not there yet, gives them values while it has
+//! their locks, and lets them go at its end. All of it answers at once: who finds a lock of another does not wait.
+
+use std::sync::atomic::{fence, Ordering};
+
+use dunlin_verbs::Region;
+
+use crate::header::{Header, WRITER};
+use crate::layout::{ItemAddress, KEY_OFFSET, VALUE_OFFSET};
+use crate::table::{busy, check_owner, pause, Place, ATTEMPTS, CONTROL};
+use crate::{StoreError, Table};
+
+impl<R: Region> Table<R> {
+    /// As [`Table::get`], and where the item stands; an item that an owner has locked is not waited for.
+    pub fn read(&self, key: u64, value: &mut [u8]) -> Result<(ItemAddress, Header), StoreError> {
+        self.check_length(value.len())?;
+        let mut seen = Header::default();
+        for attempt in 0..ATTEMPTS {
+            let place = self.find(key)?.ok_or(StoreError::Absent(key))?;
+            seen = self.header(place);
+            if seen.is_locked() && seen.owner() != WRITER {
+                break;
+            }
+            if !seen.is_locked() && seen.is_present() && self.key(place) == key {
+                self.memory().read(place.item + VALUE_OFFSET, value);
+                fence(Ordering::Acquire);
+                if self.word(place.item).load(Ordering::Relaxed) == seen.0 {
+                    return Ok((address(place), seen));
+                }
+            }
+            pause(attempt);
+        }
+        Err(busy(key, seen))
+    }
+
+    /// Copies the value of an item that `owner` has locked. Its header says whether there is one.
+    pub fn read_locked(
+        &self,
+        key: u64,
+        owner: u16,
+        value: &mut [u8],
+    ) -> Result<(ItemAddress, Header), StoreError> {
+        self.check_length(value.len())?;
+        let (place, header) = self.held(key, owner)?;
+        if header.is_present() {
+            self.memory().read(place.item + VALUE_OFFSET, value);
+        }
+        Ok((address(place), header))
+    }
+
+    /// Makes an item for a key that is not there, locked by `owner` and without a value, so that nobody else inserts it
+    /// and its value has a place to be written to. `version` is asked for the item's version when others find the item
+    /// already; it is told the highest that the place has had, below which it must not be.
+    pub fn reserve(
+        &self,
+        key: u64,
+        owner: u16,
+        version: impl FnOnce(u64) -> u64,
+    ) -> Result<(ItemAddress, Header), StoreError> {
+        check_owner(owner)?;
+        let _chain = self.lock_chain(key);
+        let place = self.occupy(key, owner)?;
+        let before = Header(self.word(place.item).load(Ordering::Relaxed));
+        let header = Header::new(version(before.version()), false).locked_by(owner);
+        self.word(place.item).store(header.0, Ordering::Release);
+        Ok((address(place), header))
+    }
+
+    /// Gives an item that `owner` has locked this value, or none, and this version. The lock stays.
+    pub fn set_locked(
+        &self,
+        key: u64,
+        owner: u16,
+        value: Option<&[u8]>,
+        version: u64,
+    ) -> Result<(), StoreError> {
+        value.map_or(Ok(()), |value| self.check_length(value.len()))?;
+        let (place, _) = self.held(key, owner)?;
+        if let Some(value) = value {
+            self.memory().write(place.item + VALUE_OFFSET, value);
+        }
+        let header = Header::new(version, value.is_some()).locked_by(owner);
+        self.word(place.item).store(header.0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the lock of `owner` back. An item without a value goes.
+    pub fn release(&self, key: u64, owner: u16) -> Result<(), StoreError> {
+        let (place, header) = self.held(key, owner)?;
+        if header.is_present() {
+            let word = self.word(place.item);
+            word.store(header.unlocked().0, Ordering::Release);
+            return Ok(());
+        }
+        let _chain = self.lock_chain(key);
+        self.take_out(key, place, header.unlocked())
+    }
+
+    /// Stores what another copy of the table has decided: a value, or that there is none, with its version. Whether it was
+    /// newer than what is here.
+    pub fn apply(&self, key: u64, value: Option<&[u8]>, version: u64) -> Result<bool, StoreError> {
+        value.map_or(Ok(()), |value| self.check_length(value.len()))?;
+        let _chain = self.lock_chain(key);
+        let place = match (self.lock_item(key, WRITER, ATTEMPTS), value) {
+            (Ok((place, before)), _) if before.version() >= version => {
+                let word = self.word(place.item);
+                word.store(before.unlocked().0, Ordering::Release);
+                return Ok(false);
+            }
+            (Ok((place, _)), _) => place,
+            (Err(StoreError::Absent(_)), Some(_)) => self.occupy(key, WRITER)?,
+            (Err(StoreError::Absent(_)), None) => return Ok(true),
+            (Err(other), _) => return Err(other),
+        };
+        let header = Header::new(version, value.is_some());
+        let Some(value) = value else {
+            return self.take_out(key, place, header).map(|()| true);
+        };
+        fence(Ordering::Release);
+        self.memory().write(place.item + VALUE_OFFSET, value);
+        self.word(place.item).store(header.0, Ordering::Release);
+        Ok(true)
+    }
+
+    /// A locked item without a value for a key that is not there, whose chain the caller has locked.
+    fn occupy(&self, key: u64, owner: u16) -> Result<Place, StoreError> {
+        let (bucket, slot) = self.vacancy(key)?;
+        let item = self.layout().item_offset(bucket, slot);
+        let before = Header(self.word(item).load(Ordering::Relaxed));
+        let header = Header::new(before.version(), false).locked_by(owner);
+        self.word(item).store(header.0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.word(item + KEY_OFFSET).store(key, Ordering::Relaxed);
+        let line = self.layout().bucket_offset(bucket);
+        self.word(line + slot * 8).store(key, Ordering::Relaxed);
+        self.word(line + CONTROL)
+            .fetch_or(1 << slot, Ordering::SeqCst);
+        Ok(Place { bucket, slot, item })
+    }
+
+    /// The place of a key that `owner` has locked, with a value or without.
+    fn held(&self, key: u64, owner: u16) -> Result<(Place, Header), StoreError> {
+        check_owner(owner)?;
+        let place = self.find(key)?.ok_or(StoreError::Absent(key))?;
+        let header = self.header(place);
+        if !header.is_locked() || header.owner() != owner || self.key(place) != key {
+            return Err(StoreError::NotLocked { key, owner });
+        }
+        Ok((place, header))
+    }
+}
+
+fn address(place: Place) -> ItemAddress {
+    ItemAddress {
+        header: place.item,
+        value: place.item + VALUE_OFFSET,
+    }
+}

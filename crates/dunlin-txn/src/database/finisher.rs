@@ -1,0 +1,123 @@
+//! The ends of transactions that nobody waits for any more: whose outcome is unknown, or whose locks are still to be
+//! released. One thread goes on asking, for a while.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::Inner;
+use crate::driver::{Driver, Report};
+use crate::types::TransactionId;
+
+/// How long it goes on asking. What a machine has not answered until then it will not: it has no memory of it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks in vain.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Outcomes that are kept for who asks.
+const KEPT: usize = 10_000;
+
+/// What became of a transaction whose outcome was unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It has committed.
+    Committed,
+    /// Its machines have not said so yet.
+    Unknown,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    drivers: Vec<(Driver, Instant)>,
+    committed: HashMap<TransactionId, Instant>,
+    runs: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Finisher(Arc<Shared>);
+
+impl Finisher {
+    /// Takes over a driver whose transactions are not over.
+    pub(super) fn take(&self, driver: Driver, inner: &Arc<Inner>) {
+        let mut state = self.0.state();
+        state.drivers.push((driver, Instant::now() + PATIENCE));
+        if !state.runs {
+            let (shared, inner) = (Arc::clone(&self.0), Arc::downgrade(inner));
+            let thread = std::thread::Builder::new().name("dunlin-finish".into());
+            // Without a thread the next one that is taken over tries again.
+            state.runs = thread.spawn(move || finish(&shared, &inner)).is_ok();
+        }
+    }
+
+    pub(super) fn outcome(&self, transaction: TransactionId, wait: Duration) -> Outcome {
+        let known = |state: &mut State| !state.committed.contains_key(&transaction);
+        let state = self.0.state();
+        let waited = self.0.changed.wait_timeout_while(state, wait, known);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match state.committed.contains_key(&transaction) {
+            true => Outcome::Committed,
+            false => Outcome::Unknown,
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs until there is no driver left, or no database.
+fn finish(shared: &Shared, inner: &Weak<Inner>) {
+    let mut mine: Vec<(Driver, Instant)> = Vec::new();
+    loop {
+        let mut settled = Vec::new();
+        let mut busy = false;
+        for (driver, _) in &mut mine {
+            busy |= driver.poll(|_, id, report| {
+                if let Report::Settled(_) = report {
+                    settled.push(id);
+                }
+            });
+            if !busy {
+                driver.rest();
+            }
+        }
+        let (over, left): (Vec<_>, Vec<_>) = std::mem::take(&mut mine)
+            .into_iter()
+            .partition(|(driver, until)| driver.running() == 0 || Instant::now() > *until);
+        mine = left;
+        let alive = inner.upgrade();
+        for (driver, _) in over {
+            if let (0, Some(inner)) = (driver.running(), &alive) {
+                inner.give_back(driver);
+            }
+        }
+        let mut state = shared.state();
+        if !settled.is_empty() {
+            if state.committed.len() > KEPT {
+                state.committed.clear();
+            }
+            state
+                .committed
+                .extend(settled.into_iter().map(|id| (id, Instant::now())));
+            shared.changed.notify_all();
+        }
+        mine.append(&mut state.drivers);
+        if mine.is_empty() || alive.is_none() {
+            state.runs = false;
+            return;
+        }
+        drop(state);
+        drop(alive);
+        if !busy {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}

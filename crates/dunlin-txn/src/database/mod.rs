@@ -1,0 +1,308 @@
+//! The face: a database of several machines, typed tables, and transactions that are tried again until they commit.
+
+mod error;
+mod finisher;
+mod open;
+mod table;
+mod transaction;
+
+pub use error::{DatabaseError, OpenError};
+pub use finisher::Outcome;
+pub use open::DatabaseBuilder;
+pub use table::{Table, TableKey, TableValue};
+pub use transaction::{ReadTransaction, Transaction};
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin_rpc::{Client, Peers, RemoteRegion};
+
+use crate::coordinator::Config;
+use crate::driver::local::{LocalWire, Machines};
+use crate::driver::remote::RemoteWire;
+use crate::driver::wire::Wire;
+use crate::driver::{Driver, TRANSACTIONS};
+use crate::memory::MemoryStore;
+use crate::participant::Participant;
+use crate::placement::Placement;
+use crate::protocol::{Log, Protocol};
+use crate::server::TableSpec;
+use crate::types::{MachineId, TransactionId};
+use finisher::Finisher;
+
+/// Headers of a database in one process: so many keys can be locked at once.
+const LOCAL_HEADERS: usize = 1 << 16;
+/// Items that a database in one process holds.
+const LOCAL_ITEMS: usize = 1 << 24;
+/// How long a transaction may be tried again if nothing else is said.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// How often a request is sent before its machine counts as unavailable.
+const ATTEMPTS: u32 = 8;
+/// Pauses before a transaction is tried again: from here, doubling, each shortened at random by up to a half.
+const PAUSE: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(5));
+/// Drivers that are kept for the next transactions.
+const IDLE_MAX: usize = 64;
+
+/// A database. Cheap to clone; any thread may use any clone, and threads do not wait for each other.
+#[derive(Clone, Debug)]
+pub struct Database {
+    inner: Arc<Inner>,
+    deadline: Duration,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cluster: Cluster,
+    protocol: Protocol,
+    placement: Placement,
+    idle: Mutex<Vec<Driver>>,
+    finisher: Finisher,
+}
+
+#[derive(Debug)]
+enum Cluster {
+    Local {
+        machines: Machines,
+        tables: Mutex<Vec<String>>,
+    },
+    Remote {
+        machines: Vec<RemoteMachine>,
+        tables: Vec<TableSpec>,
+    },
+}
+
+#[derive(Debug)]
+struct RemoteMachine {
+    client: Client,
+    address: String,
+    incarnation: u64,
+    regions: Vec<RemoteRegion>,
+}
+
+impl Database {
+    /// Opens the database whose machines are at these addresses, all of them in any order (`dunlin serve store`).
+    ///
+    /// # Errors
+    /// When one of them cannot be reached, or they are not the machines of one database.
+    pub fn open<A: AsRef<str>>(addresses: impl IntoIterator<Item = A>) -> Result<Self, OpenError> {
+        Self::builder().open(addresses)
+    }
+
+    /// For everything that is not default: protocol, preset, device, deadline, secret.
+    pub fn builder() -> DatabaseBuilder {
+        DatabaseBuilder::default()
+    }
+
+    /// A database in the memory of this process, without servers, that is gone with its last clone: for tests and small
+    /// programs. It has every table that is asked for.
+    pub fn in_process() -> Self {
+        // One machine is a placement.
+        let placement = Placement::round(1, 1).unwrap_or_else(|_| unreachable!("one shard"));
+        let store = MemoryStore::new(&placement, LOCAL_HEADERS, LOCAL_ITEMS);
+        let participant = Participant::new(store, Participant::<MemoryStore>::SLOTS_MAX);
+        let cluster = Cluster::Local {
+            machines: Arc::new([Mutex::new(participant)]),
+            tables: Mutex::default(),
+        };
+        Self::new(cluster, Protocol::SCALETX_O, placement)
+    }
+
+    fn new(cluster: Cluster, protocol: Protocol, placement: Placement) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                cluster,
+                protocol,
+                placement,
+                idle: Mutex::default(),
+                finisher: Finisher::default(),
+            }),
+            deadline: DEADLINE,
+        }
+    }
+
+    /// A clone whose transactions may be tried again for so long.
+    #[must_use = "it is a clone that has the deadline"]
+    pub fn within(&self, deadline: Duration) -> Self {
+        Self {
+            deadline,
+            ..self.clone()
+        }
+    }
+
+    /// How transactions validate, log and commit.
+    pub fn protocol(&self) -> Protocol {
+        self.inner.protocol
+    }
+
+    /// What the connections use, and why: of the first machine; none in one process.
+    pub fn connection(&self) -> Option<&dunlin_rpc::ConnectionInfo> {
+        match &self.inner.cluster {
+            Cluster::Remote { machines, .. } => Some(machines.first()?.client.info()),
+            Cluster::Local { .. } => None,
+        }
+    }
+
+    /// The table of this name.
+    ///
+    /// # Errors
+    /// When the machines have none.
+    pub fn table<K: TableKey, V: TableValue>(
+        &self,
+        name: &str,
+    ) -> Result<Table<K, V>, DatabaseError> {
+        match &self.inner.cluster {
+            Cluster::Local { tables, .. } => {
+                let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
+                let known = tables.iter().position(|known| known == name);
+                let id = known.unwrap_or_else(|| {
+                    tables.push(name.to_owned());
+                    tables.len() - 1
+                });
+                Ok(Table::new(id as u16, name, None))
+            }
+            Cluster::Remote { tables, .. } => {
+                let found = tables.iter().find(|spec| spec.name == name);
+                let spec = found.ok_or_else(|| DatabaseError::NoTable {
+                    name: name.to_owned(),
+                    known: tables.iter().map(|spec| spec.name.clone()).collect(),
+                })?;
+                Ok(Table::new(spec.id, name, Some(spec.value_bytes)))
+            }
+        }
+    }
+
+    /// Runs a transaction: what it reads and writes happens at one moment, or not at all. Where another transaction stood
+    /// in its way it is tried again, so the function may run several times, and should have no effects but by its
+    /// transaction. An error of the function's own aborts the transaction and is returned.
+    ///
+    /// # Errors
+    /// The function's own; or what kept the transaction from committing within the deadline
+    /// ([`Database::within`]).
+    pub fn run<T, E: From<DatabaseError>>(
+        &self,
+        mut function: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let mut pause = PAUSE.0;
+        let mut random = fastrand::Rng::with_seed(getrandom::u64().unwrap_or(0));
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let mut transaction = self.begin()?;
+            let result = function(&mut transaction);
+            let failed = match (transaction.take_failure(), result) {
+                (None, Err(error)) => return Err(error),
+                (None, Ok(value)) => match transaction.commit() {
+                    Ok(()) => return Ok(value),
+                    Err(error) => error,
+                },
+                (Some(error), _) => error,
+            };
+            let waited = pause.mul_f64(0.5 + random.f64() / 2.0);
+            if !failed.is_retryable() || began.elapsed() + waited >= self.deadline {
+                return Err(E::from(failed.after(attempts, began.elapsed())));
+            }
+            std::thread::sleep(waited);
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    /// As [`Database::run`] for a transaction that changes nothing: it takes no locks.
+    ///
+    /// # Errors
+    /// As for [`Database::run`].
+    pub fn read<T, E: From<DatabaseError>>(
+        &self,
+        mut function: impl FnMut(&mut ReadTransaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.run(|transaction| function(&mut ReadTransaction::new(transaction)))
+    }
+
+    /// A transaction to read, write and commit step by step, which is not tried again. Dropped before it has committed it
+    /// has no effect.
+    ///
+    /// # Errors
+    /// When no connection can be made.
+    pub fn begin(&self) -> Result<Transaction, DatabaseError> {
+        let idle = self.inner.idle().pop();
+        let driver = match idle {
+            Some(driver) => driver,
+            None => self.driver(TRANSACTIONS)?,
+        };
+        Ok(Transaction::new(driver, self.clone()))
+    }
+
+    /// What became of a transaction whose outcome was unknown ([`DatabaseError::UnknownOutcome`]): waits for so long
+    /// until its machines have said so.
+    pub fn outcome(&self, transaction: TransactionId, wait: Duration) -> Outcome {
+        self.inner.finisher.outcome(transaction, wait)
+    }
+
+    /// For a thread that runs many transactions at once: [`crate::Logic`] in, outcomes out.
+    ///
+    /// # Errors
+    /// When no connection can be made.
+    pub fn driver(&self, transactions: u16) -> Result<Driver, DatabaseError> {
+        let coordinator = getrandom::u64().map_err(|error| OpenError::Random(error.to_string()))?;
+        let inner = &self.inner;
+        let wire: Box<dyn Wire> = match &inner.cluster {
+            Cluster::Local { machines, .. } => Box::new(LocalWire::new(machines)),
+            Cluster::Remote { machines, .. } => {
+                let peers = Peers::reachable(machines.iter().map(|machine| &machine.client));
+                let peers = peers.map_err(|error| OpenError::Connect {
+                    address: "one of the database's".to_owned(),
+                    source: error,
+                })?;
+                let machine =
+                    |machine: &RemoteMachine| (machine.incarnation, machine.regions.clone());
+                Box::new(RemoteWire::new(
+                    peers,
+                    machines.iter().map(machine).collect(),
+                ))
+            }
+        };
+        let machines = inner.placement.shards() as u64;
+        // Two copies of the log, as long as there are two machines.
+        let replicas =
+            (0..machines.min(2)).map(|n| MachineId(((coordinator + n) % machines) as u16));
+        let config = Config {
+            protocol: inner.protocol,
+            placement: inner.placement.clone(),
+            log_replicas: match inner.protocol.log {
+                Log::Coordinator => replicas.collect(),
+                _ => Vec::new(),
+            },
+            attempts: ATTEMPTS,
+            mistakes: crate::Mistakes::NONE,
+        };
+        Ok(Driver::new(
+            wire,
+            Arc::new(config),
+            coordinator,
+            transactions,
+        ))
+    }
+
+    fn address(&self, machine: MachineId) -> &str {
+        match &self.inner.cluster {
+            Cluster::Remote { machines, .. } => machines
+                .get(usize::from(machine.0))
+                .map_or("", |machine| &machine.address),
+            Cluster::Local { .. } => "",
+        }
+    }
+}
+
+impl Inner {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Driver>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a driver back for the next transaction, whose last is over.
+    fn give_back(&self, driver: Driver) {
+        let mut idle = self.idle();
+        if idle.len() < IDLE_MAX {
+            idle.push(driver);
+        }
+    }
+}

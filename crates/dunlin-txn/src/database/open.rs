@@ -1,0 +1,207 @@
+//! How a database is opened: every machine is asked what it is, and all must be those of one database.
+
+use std::time::{Duration, Instant};
+
+use dunlin_rpc::{Client, ClientBuilder, Preset};
+
+use super::{Cluster, Database, OpenError, RemoteMachine, DEADLINE};
+use crate::placement::Placement;
+use crate::protocol::{Commit, Protocol, Validate};
+use crate::server::catalogue::{region_name, Catalogue};
+use crate::server::CATALOGUE;
+
+/// How long a machine that is being started may take to say what it has.
+const OPENING: Duration = Duration::from_secs(10);
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long a connection to a machine may take. A thread that runs many transactions waits meanwhile.
+const CONNECTING: Duration = Duration::from_secs(2);
+
+/// How a database is to be opened. Made by [`Database::builder`].
+#[derive(Debug)]
+#[must_use = "a database is opened by open()"]
+pub struct DatabaseBuilder {
+    protocol: String,
+    client: ClientBuilder,
+    deadline: Duration,
+}
+
+impl Default for DatabaseBuilder {
+    fn default() -> Self {
+        Self {
+            protocol: "auto".to_owned(),
+            client: Client::builder(),
+            deadline: DEADLINE,
+        }
+    }
+}
+
+impl DatabaseBuilder {
+    /// The protocol: `fasst`, `flocktx`, `scaletx`, `scaletx-o`, or `auto`, which is the default.
+    pub fn protocol(mut self, name: &str) -> Self {
+        self.protocol = name.to_owned();
+        self
+    }
+
+    /// How calls reach the machines.
+    pub fn preset(mut self, preset: Preset) -> Self {
+        self.client = self.client.preset(preset);
+        self
+    }
+
+    /// Uses this device or fails.
+    pub fn device(mut self, name: &str) -> Self {
+        self.client = self.client.device(name);
+        self
+    }
+
+    /// How long a transaction may be tried again: 5 s by default.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// All else that there is to say of the clients below.
+    pub fn client(mut self, change: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Self {
+        self.client = change(self.client);
+        self
+    }
+
+    /// Opens the database whose machines are at these addresses.
+    ///
+    /// # Errors
+    /// When one of them cannot be reached, or they are not the machines of one database.
+    pub fn open<A: AsRef<str>>(
+        self,
+        addresses: impl IntoIterator<Item = A>,
+    ) -> Result<Database, OpenError> {
+        let named = match self.protocol.as_str() {
+            "auto" => None,
+            name => {
+                Some(Protocol::named(name).ok_or_else(|| OpenError::NoProtocol(name.to_owned()))?)
+            }
+        };
+        let mut found: Vec<(Catalogue, Client, String)> = Vec::new();
+        for address in addresses {
+            let address = address.as_ref().to_owned();
+            let builder = self.client.clone().connect_timeout(CONNECTING);
+            let client = builder.connect(&address);
+            let client = client.map_err(|source| OpenError::Connect {
+                address: address.clone(),
+                source,
+            })?;
+            found.push((ask(&client, &address)?, client, address));
+        }
+        found.sort_by_key(|(catalogue, ..)| catalogue.machine);
+        check(&found)?;
+        let Some((first, ..)) = found.first() else {
+            return Err(OpenError::NoAddress);
+        };
+        let (tables, machines, replicas) = (first.tables.clone(), first.machines, first.replicas);
+        let placement =
+            Placement::round(machines, replicas).map_err(|error| OpenError::Description {
+                address: found[0].2.clone(),
+                why: error.to_string(),
+            })?;
+        let mut machines = Vec::new();
+        for (catalogue, client, address) in found {
+            machines.push(RemoteMachine {
+                client,
+                address,
+                incarnation: catalogue.incarnation,
+                regions: Vec::new(),
+            });
+        }
+        let protocol = match named {
+            Some(protocol) => {
+                if uses_memory(protocol) {
+                    for machine in &mut machines {
+                        attach(machine, &tables, protocol)?;
+                    }
+                }
+                protocol
+            }
+            None => {
+                let protocol = Protocol::AUTO_ONE_SIDED;
+                let attached = machines
+                    .iter_mut()
+                    .try_for_each(|machine| attach(machine, &tables, protocol));
+                match attached {
+                    Ok(()) => protocol,
+                    Err(_) => Protocol::AUTO_MESSAGES,
+                }
+            }
+        };
+        let cluster = Cluster::Remote { machines, tables };
+        Ok(Database::new(cluster, protocol, placement).within(self.deadline))
+    }
+}
+
+fn uses_memory(protocol: Protocol) -> bool {
+    protocol.validate == Validate::Read || protocol.commit == Commit::Write
+}
+
+/// Asks a machine what it is. One that makes its tables still is asked again.
+fn ask(client: &Client, address: &str) -> Result<Catalogue, OpenError> {
+    let until = Instant::now() + OPENING;
+    let answer = loop {
+        match client.call(CATALOGUE, &[]) {
+            Ok(answer) => break answer,
+            Err(dunlin_rpc::CallError::Handler { .. }) if Instant::now() < until => {
+                std::thread::sleep(PAUSE);
+            }
+            Err(source) => {
+                let address = address.to_owned();
+                return Err(OpenError::Ask { address, source });
+            }
+        }
+    };
+    Catalogue::decode(&answer).map_err(|error| OpenError::Description {
+        address: address.to_owned(),
+        why: error.to_string(),
+    })
+}
+
+/// Whether these are all machines of one database, in their order.
+fn check(found: &[(Catalogue, Client, String)]) -> Result<(), OpenError> {
+    for (number, (catalogue, _, address)) in found.iter().enumerate() {
+        let first = &found[0].0;
+        let what = if usize::from(catalogue.machine) != number
+            || usize::from(catalogue.machines) != found.len()
+        {
+            format!(
+                "machine {} of {}, and {} addresses were given",
+                catalogue.machine,
+                catalogue.machines,
+                found.len()
+            )
+        } else if catalogue.tables != first.tables || catalogue.replicas != first.replicas {
+            "of a database with other tables or another number of copies".to_owned()
+        } else {
+            continue;
+        };
+        return Err(OpenError::Membership {
+            address: address.clone(),
+            what,
+        });
+    }
+    Ok(())
+}
+
+fn attach(
+    machine: &mut RemoteMachine,
+    tables: &[crate::server::TableSpec],
+    protocol: Protocol,
+) -> Result<(), OpenError> {
+    let client = &machine.client;
+    let attached = tables
+        .iter()
+        .map(|spec| client.attach(&region_name(machine.incarnation, spec.id)));
+    let attached: Result<Vec<_>, _> = attached.collect();
+    machine.regions = attached.map_err(|source| OpenError::OneSided {
+        protocol: protocol.name,
+        address: machine.address.clone(),
+        source,
+    })?;
+    Ok(())
+}

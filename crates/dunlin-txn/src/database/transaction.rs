@@ -1,0 +1,369 @@
+//! A transaction, step by step.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::{Database, DatabaseError, Table, TableKey, TableValue};
+use crate::driver::{Driver, Report};
+use crate::error::TransactionError;
+use crate::logic::{Access, Logic, Step, View};
+use crate::types::{Key, MachineId, TransactionId, Value};
+
+/// How long the end of a transaction may wait for the last answers, before a thread of the database's waits for them.
+const LINGER: Duration = Duration::from_millis(20);
+
+/// Waits for what its owner decides.
+#[derive(Debug)]
+struct StepByStep;
+
+impl Logic for StepByStep {
+    fn step(&mut self, _view: View<'_>) -> Step {
+        Step::Wait
+    }
+}
+
+/// A transaction. What it reads was there together at one moment, which is that of its commit; others see what it writes
+/// from then on. Reads see the transaction's own writes.
+///
+/// Made by [`Database::run`] and [`Database::begin`].
+#[derive(Debug)]
+pub struct Transaction {
+    /// Until the end of the transaction.
+    driver: Option<Driver>,
+    database: Database,
+    id: TransactionId,
+    began: Instant,
+    writes: BTreeMap<Key, Option<Value>>,
+    locked: Vec<Key>,
+    failure: Option<DatabaseError>,
+    over: bool,
+}
+
+impl Transaction {
+    pub(super) fn new(mut driver: Driver, database: Database) -> Self {
+        let id = driver.begin(0, Box::new(StepByStep));
+        // A driver that waits for the next transaction has none.
+        let id = id.unwrap_or_else(|| unreachable!("a driver without a free slot"));
+        Self {
+            driver: Some(driver),
+            database,
+            id,
+            began: Instant::now(),
+            writes: BTreeMap::new(),
+            locked: Vec::new(),
+            failure: None,
+            over: false,
+        }
+    }
+
+    /// Its name, for [`Database::outcome`].
+    pub fn id(&self) -> TransactionId {
+        self.id
+    }
+
+    /// The value of a key, if it has one.
+    ///
+    /// # Errors
+    /// When the transaction cannot go on: return the error, and [`Database::run`] tries again where that helps.
+    pub fn get<K: TableKey, V: TableValue>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> Result<Option<V>, DatabaseError> {
+        let key = table.key(key)?;
+        self.fetch(std::slice::from_ref(&key), false)?;
+        self.value(table, &key)
+    }
+
+    /// The values of several keys, for which all machines are asked at once.
+    ///
+    /// # Errors
+    /// As for [`Transaction::get`].
+    pub fn get_many<'k, K: TableKey + 'k, V: TableValue>(
+        &mut self,
+        table: &Table<K, V>,
+        keys: impl IntoIterator<Item = &'k K>,
+    ) -> Result<Vec<Option<V>>, DatabaseError> {
+        let keys: Vec<Key> = keys
+            .into_iter()
+            .map(|key| table.key(key))
+            .collect::<Result<_, _>>()?;
+        self.fetch(&keys, false)?;
+        keys.iter().map(|key| self.value(table, key)).collect()
+    }
+
+    /// As [`Transaction::get`], and locks the key at once: for what will be written, and is wanted by many. Others that
+    /// want it meanwhile are tried again later, not this one.
+    ///
+    /// # Errors
+    /// As for [`Transaction::get`].
+    pub fn get_for_update<K: TableKey, V: TableValue>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> Result<Option<V>, DatabaseError> {
+        let key = table.key(key)?;
+        self.fetch(std::slice::from_ref(&key), true)?;
+        self.value(table, &key)
+    }
+
+    /// Gives a key a value, when the transaction commits. Nothing is sent before.
+    ///
+    /// # Errors
+    /// When the key or the value is too long.
+    pub fn put<K: TableKey, V: TableValue>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V,
+    ) -> Result<(), DatabaseError> {
+        let value = table.encode(value)?;
+        self.writes.insert(table.key(key)?, Some(value));
+        Ok(())
+    }
+
+    /// Takes a key away, when the transaction commits.
+    ///
+    /// # Errors
+    /// When the key is too long.
+    pub fn delete<K: TableKey, V: TableValue>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> Result<(), DatabaseError> {
+        self.writes.insert(table.key(key)?, None);
+        Ok(())
+    }
+
+    /// Commits: all that was written is there, and all that was read was so, at one moment.
+    ///
+    /// # Errors
+    /// When it has not committed, or perhaps not ([`DatabaseError::UnknownOutcome`]).
+    pub fn commit(mut self) -> Result<(), DatabaseError> {
+        self.check()?;
+        let unlocked = self
+            .writes
+            .iter()
+            .filter(|(key, _)| !self.locked.contains(key));
+        let room = |value: &Option<Value>| value.as_ref().map_or(0, |value| value.len() as u32);
+        let writes: Vec<(Key, u32)> = unlocked
+            .map(|(key, value)| (key.clone(), room(value)))
+            .collect();
+        if !writes.is_empty() {
+            let reads = Vec::new();
+            self.step(Step::Access(Access { reads, writes }))?;
+        }
+        let writes = std::mem::take(&mut self.writes).into_iter().collect();
+        self.step(Step::Commit(writes))
+    }
+
+    /// Ends it without an effect, as dropping it does.
+    pub fn abort(self) {}
+
+    /// Reads keys that have not been read, or locks them.
+    fn fetch(&mut self, keys: &[Key], lock: bool) -> Result<(), DatabaseError> {
+        self.check()?;
+        let Some(coordinator) = self.coordinator() else {
+            return Err(DatabaseError::Over);
+        };
+        let mut access = Access::default();
+        for key in keys {
+            if lock && !self.locked.contains(key) {
+                access.writes.push((key.clone(), 0));
+            } else if !coordinator.view().has(key) && !self.writes.contains_key(key) {
+                access.reads.push(key.clone());
+            }
+        }
+        if access == Access::default() {
+            return Ok(());
+        }
+        if lock {
+            self.locked.extend_from_slice(keys);
+        }
+        self.step(Step::Access(access))
+    }
+
+    fn value<K: TableKey, V: TableValue>(
+        &self,
+        table: &Table<K, V>,
+        key: &Key,
+    ) -> Result<Option<V>, DatabaseError> {
+        let written = self.writes.get(key);
+        let seen = self.coordinator().and_then(|c| c.view().value(key));
+        let value = written.map_or(seen, Option::as_ref);
+        value.map(|value| table.decode(key, value)).transpose()
+    }
+
+    fn coordinator(&self) -> Option<&crate::Coordinator> {
+        self.driver.as_ref()?.coordinator(self.id.slot)
+    }
+
+    fn check(&self) -> Result<(), DatabaseError> {
+        match self.over {
+            true => Err(DatabaseError::Over),
+            false => Ok(()),
+        }
+    }
+
+    /// What has made the transaction fail, if anything has.
+    pub(super) fn take_failure(&mut self) -> Option<DatabaseError> {
+        self.failure.take()
+    }
+
+    /// Takes a step and waits for its end. A step that fails ends the transaction; [`Database::run`] is told by
+    /// [`Transaction::take_failure`], whatever becomes of the error that is returned.
+    fn step(&mut self, step: Step) -> Result<(), DatabaseError> {
+        let commits = matches!(step, Step::Commit(_));
+        let Some(driver) = &mut self.driver else {
+            return Err(DatabaseError::Over);
+        };
+        driver.proceed(self.id.slot, step);
+        let mut ended = None;
+        while ended.is_none() {
+            let busy = driver.poll(|_, _, report| {
+                if let Report::Ended(result) = report {
+                    ended = Some(result);
+                }
+            });
+            let waits = |c: &crate::Coordinator| c.is_waiting();
+            if ended.is_none() && driver.coordinator(self.id.slot).is_some_and(waits) {
+                return Ok(());
+            }
+            if !busy && ended.is_none() {
+                driver.rest();
+            }
+        }
+        self.over = true;
+        let error = match ended {
+            Some(Err(error)) => error,
+            _ => return Ok(()),
+        };
+        let error = self.explain(error);
+        if commits {
+            return Err(error);
+        }
+        let again = self.same(&error);
+        self.failure = Some(error);
+        Err(again)
+    }
+
+    /// What [`Database::run`] and the caller are both told.
+    fn same(&self, error: &DatabaseError) -> DatabaseError {
+        match error {
+            DatabaseError::Aborted {
+                by,
+                attempts,
+                within,
+            } => DatabaseError::Aborted {
+                by: by.clone(),
+                attempts: *attempts,
+                within: *within,
+            },
+            DatabaseError::Unavailable {
+                machine,
+                address,
+                since,
+                why,
+            } => DatabaseError::Unavailable {
+                machine: *machine,
+                address: address.clone(),
+                since: *since,
+                why: why.clone(),
+            },
+            DatabaseError::Refused(error) => DatabaseError::Refused(error.clone()),
+            _ => DatabaseError::Over,
+        }
+    }
+
+    fn explain(&self, error: TransactionError) -> DatabaseError {
+        let address = |machine: MachineId| self.database.address(machine).to_owned();
+        match error {
+            by @ (TransactionError::Locked { .. } | TransactionError::Changed { .. }) => {
+                DatabaseError::Aborted {
+                    by,
+                    attempts: 1,
+                    within: self.began.elapsed(),
+                }
+            }
+            TransactionError::Unknown { machine } => DatabaseError::UnknownOutcome {
+                transaction: self.id,
+                machine,
+                address: address(machine),
+            },
+            TransactionError::Unavailable { machine } => {
+                let trouble = self.driver.as_ref().and_then(|d| d.trouble(machine));
+                let (since, why) = match trouble {
+                    Some((since, why)) => (since.elapsed(), why),
+                    None => (self.began.elapsed(), "no answer".to_owned()),
+                };
+                DatabaseError::Unavailable {
+                    machine,
+                    address: address(machine),
+                    since,
+                    why,
+                }
+            }
+            other => DatabaseError::Refused(other),
+        }
+    }
+}
+
+impl Drop for Transaction {
+    /// Aborts what has not committed, and sees to it that nothing stays locked.
+    fn drop(&mut self) {
+        let Some(mut driver) = self.driver.take() else {
+            return;
+        };
+        if !self.over {
+            driver.proceed(self.id.slot, Step::Abort);
+        }
+        let until = Instant::now() + LINGER;
+        while driver.running() > 0 && Instant::now() < until {
+            if !driver.poll(|_, _, _| ()) {
+                driver.rest();
+            }
+        }
+        match driver.running() {
+            0 => self.database.inner.give_back(driver),
+            _ => self
+                .database
+                .inner
+                .finisher
+                .take(driver, &self.database.inner),
+        }
+    }
+}
+
+/// A transaction that only reads.
+#[derive(Debug)]
+pub struct ReadTransaction<'t>(&'t mut Transaction);
+
+impl<'t> ReadTransaction<'t> {
+    pub(super) fn new(transaction: &'t mut Transaction) -> Self {
+        Self(transaction)
+    }
+
+    /// As [`Transaction::get`].
+    ///
+    /// # Errors
+    /// As for [`Transaction::get`].
+    pub fn get<K: TableKey, V: TableValue>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> Result<Option<V>, DatabaseError> {
+        self.0.get(table, key)
+    }
+
+    /// As [`Transaction::get_many`].
+    ///
+    /// # Errors
+    /// As for [`Transaction::get`].
+    pub fn get_many<'k, K: TableKey + 'k, V: TableValue>(
+        &mut self,
+        table: &Table<K, V>,
+        keys: impl IntoIterator<Item = &'k K>,
+    ) -> Result<Vec<Option<V>>, DatabaseError> {
+        self.0.get_many(table, keys)
+    }
+}

@@ -1,0 +1,302 @@
+//! The driver of coordinators: one thread runs many transactions at once, and nobody waits for one of them.
+//!
+//! It gives coordinators their events and does what they say. All that they want to have sent between two polls goes out
+//! together, whoever it is for. It keeps the deadlines: a request without an answer is sent again, which participants
+//! bear, since they know a step that they have done; a one-sided WRITE is never repeated.
+
+pub(crate) mod local;
+pub(crate) mod remote;
+pub(crate) mod wire;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
+
+use crate::coordinator::{Action, Config, Coordinator, Event};
+use crate::error::{Committed, TransactionError};
+use crate::logic::{Logic, Step};
+use crate::types::{MachineId, TransactionId};
+use wire::{Arrival, Kind, Tag, Wire};
+
+/// Transactions that a thread runs at once if nothing else is said (FaSST §4, FLOCK §8.5.2).
+pub const TRANSACTIONS: u16 = 20;
+/// The most that a thread can run at once.
+pub const TRANSACTIONS_MAX: u16 = 1000;
+/// How long an answer may take before the request is sent again. Far above a round trip, also where servers share few
+/// cores: a request that is repeated needlessly costs its processing twice.
+const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+/// The first pause before a request is sent again whose connection broke; it doubles up to [`ANSWER_WITHIN`].
+const LOST_PAUSE: Duration = Duration::from_millis(5);
+/// Polls between two looks at deadlines.
+const POLLS_PER_LOOK: u32 = 64;
+
+/// What a driver tells of a transaction.
+#[derive(Debug)]
+pub enum Report {
+    /// It has ended, or its outcome is unknown.
+    Ended(Result<Committed, TransactionError>),
+    /// It has committed after all, whose outcome was unknown.
+    Settled(Committed),
+}
+
+/// A transaction of a driver, from its beginning to its end.
+#[derive(Debug)]
+struct Running {
+    coordinator: Coordinator,
+    /// The caller's name for it.
+    name: u64,
+    /// Its outcome was reported as unknown.
+    unknown: bool,
+    sent: Vec<Sent>,
+}
+
+/// A request that is out.
+#[derive(Debug)]
+struct Sent {
+    machine: MachineId,
+    step: u16,
+    due: Instant,
+    pause: Duration,
+}
+
+/// Many transactions of one thread. Made by [`crate::Database::driver`].
+#[derive(Debug)]
+pub struct Driver {
+    wire: Box<dyn Wire>,
+    config: Arc<Config>,
+    coordinator: u64,
+    slots: Vec<Option<Running>>,
+    free: Vec<u16>,
+    /// The how-manieth transaction is the next, whatever its slot.
+    sequence: u64,
+    arrived: Vec<Arrival>,
+    polls: u32,
+    reports: Vec<(u64, TransactionId, Report)>,
+}
+
+impl Driver {
+    /// A driver of at most so many transactions at once, under a number that no other coordinator has or has had.
+    pub(crate) fn new(
+        wire: Box<dyn Wire>,
+        config: Arc<Config>,
+        coordinator: u64,
+        transactions: u16,
+    ) -> Driver {
+        let transactions = transactions.clamp(1, TRANSACTIONS_MAX);
+        Driver {
+            wire,
+            config,
+            coordinator,
+            slots: (0..transactions).map(|_| None).collect(),
+            free: (0..transactions).rev().collect(),
+            sequence: 0,
+            arrived: Vec::new(),
+            polls: 0,
+            reports: Vec::new(),
+        }
+    }
+
+    /// How many transactions may begin now.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// How many transactions are not over: also those that have been reported and still have something out.
+    pub fn running(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// The number of machines.
+    pub fn machines(&self) -> usize {
+        self.config.placement.shards()
+    }
+
+    /// Begins a transaction under a name of the caller's; nothing where as many are running as may. Requests leave with
+    /// the next poll.
+    pub fn begin(&mut self, name: u64, logic: Box<dyn Logic>) -> Option<TransactionId> {
+        let slot = self.free.pop()?;
+        self.sequence += 1;
+        let id = TransactionId {
+            coordinator: self.coordinator,
+            slot,
+            sequence: self.sequence,
+        };
+        let (coordinator, actions) = Coordinator::begin(id, Arc::clone(&self.config), logic);
+        self.slots[usize::from(slot)] = Some(Running {
+            coordinator,
+            name,
+            unknown: false,
+            sent: Vec::new(),
+        });
+        self.act(slot, actions, thread::now());
+        Some(id)
+    }
+
+    /// Takes the next step of a transaction whose logic waits for it.
+    pub(crate) fn proceed(&mut self, slot: u16, step: Step) {
+        if let Some(running) = &mut self.slots[usize::from(slot)] {
+            let actions = running.coordinator.proceed(step);
+            self.act(slot, actions, thread::now());
+        }
+    }
+
+    /// The coordinator of a slot, while its transaction is not over.
+    pub(crate) fn coordinator(&self, slot: u16) -> Option<&Coordinator> {
+        let running = self.slots.get(usize::from(slot))?.as_ref()?;
+        Some(&running.coordinator)
+    }
+
+    /// Why a machine did not answer last, and since when.
+    pub(crate) fn trouble(&self, machine: MachineId) -> Option<(Instant, String)> {
+        self.wire.trouble(machine)
+    }
+
+    /// Lets go out what is to go, takes what has come, and tells what has become of transactions. Whether anything has
+    /// come; where nothing has, let the thread [`Driver::rest`].
+    pub fn poll(&mut self, mut report: impl FnMut(u64, TransactionId, Report)) -> bool {
+        let now = thread::now();
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.wire.poll(now, &mut arrived);
+        let busy = !arrived.is_empty();
+        for arrival in arrived.drain(..) {
+            self.take(arrival, now);
+        }
+        self.arrived = arrived;
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls % POLLS_PER_LOOK == 0 {
+            self.look_at_deadlines(now);
+        }
+        for (name, id, what) in self.reports.drain(..) {
+            report(name, id, what);
+        }
+        busy
+    }
+
+    /// After a poll in vain: gives way to threads that have something to do.
+    pub fn rest(&mut self) {
+        self.wire.rest();
+    }
+
+    fn take(&mut self, arrival: Arrival, now: Instant) {
+        let (slot, event) = match arrival {
+            Arrival::Answer(machine, answer) => {
+                let slot = answer.transaction.slot;
+                (slot, Event::Answer(machine, answer))
+            }
+            Arrival::Lost(machine, tag) => return self.lost(machine, tag, now),
+            Arrival::Word(tag, word) => {
+                let token = tag.part();
+                (self.slot_of(tag), Event::Header { token, word })
+            }
+            Arrival::Written(tag) => {
+                let token = tag.part();
+                (self.slot_of(tag), Event::Written { token })
+            }
+            Arrival::Failed(tag) => {
+                let token = tag.part();
+                (self.slot_of(tag), Event::Failed { token })
+            }
+        };
+        let place = self.slots.get_mut(usize::from(slot));
+        if let Some(running) = place.and_then(Option::as_mut) {
+            let actions = running.coordinator.handle(event);
+            self.act(slot, actions, now);
+        }
+    }
+
+    /// The slot of a tag whose transaction is the slot's own still; else none there is.
+    fn slot_of(&self, tag: Tag) -> u16 {
+        let running = self.coordinator(tag.slot());
+        match running.is_some_and(|coordinator| tag.is_of(coordinator.id())) {
+            true => tag.slot(),
+            false => u16::MAX,
+        }
+    }
+
+    /// The request did not arrive, or its answer did not: it goes again after a pause.
+    fn lost(&mut self, machine: MachineId, tag: Tag, now: Instant) {
+        let slot = self.slot_of(tag);
+        let place = self.slots.get_mut(usize::from(slot));
+        let Some(running) = place.and_then(Option::as_mut) else {
+            return;
+        };
+        for sent in &mut running.sent {
+            if sent.machine == machine && u32::from(sent.step) == tag.part() {
+                sent.pause = (sent.pause * 2).min(ANSWER_WITHIN);
+                sent.due = sent.due.min(now + sent.pause);
+            }
+        }
+    }
+
+    fn look_at_deadlines(&mut self, now: Instant) {
+        for slot in 0..self.slots.len() as u16 {
+            while let Some(running) = &mut self.slots[usize::from(slot)] {
+                let Some(at) = running.sent.iter().position(|sent| sent.due <= now) else {
+                    break;
+                };
+                let Sent { machine, step, .. } = running.sent[at];
+                let pause = running.sent.swap_remove(at).pause;
+                let actions = running.coordinator.handle(Event::Overdue { machine, step });
+                self.act(slot, actions, now);
+                if let Some(running) = &mut self.slots[usize::from(slot)] {
+                    let again = running.sent.iter_mut().filter(|sent| sent.step == step);
+                    again.for_each(|sent| sent.pause = pause);
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, slot: u16, actions: Vec<Action>, now: Instant) {
+        let Some(running) = &mut self.slots[usize::from(slot)] else {
+            return;
+        };
+        let id = running.coordinator.id();
+        for action in actions {
+            match action {
+                Action::Send { machine, request } => {
+                    // Earlier steps are over when a later one begins.
+                    running.sent.retain(|sent| sent.step == request.step);
+                    running.sent.push(Sent {
+                        machine,
+                        step: request.step,
+                        due: now + ANSWER_WITHIN,
+                        pause: LOST_PAUSE,
+                    });
+                    let tag = Tag::new(Kind::Request, id, u32::from(request.step));
+                    self.wire.send(machine, &request, tag);
+                }
+                Action::Read {
+                    machine,
+                    address,
+                    token,
+                } => {
+                    let tag = Tag::new(Kind::Read, id, token);
+                    self.wire.read(machine, address, tag);
+                }
+                Action::Write {
+                    machine,
+                    items,
+                    headers,
+                    token,
+                } => {
+                    let tag = Tag::new(Kind::Write, id, token);
+                    self.wire.write(machine, items, headers, tag);
+                }
+                Action::Report(result) => {
+                    running.unknown = matches!(result, Err(TransactionError::Unknown { .. }));
+                    let report = Report::Ended(result);
+                    self.reports.push((running.name, id, report));
+                }
+            }
+        }
+        if running.coordinator.is_finished() {
+            if running.unknown {
+                let report = Report::Settled(running.coordinator.footprint());
+                self.reports.push((running.name, id, report));
+            }
+            self.slots[usize::from(slot)] = None;
+            self.free.push(slot);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Machines behind the RPC: requests are calls, one-sided operations go to the regions of their tables.
+//!
+//! What is for one machine goes in the order in which it was wanted. What there is no room for waits here.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use dunlin_rpc::{CallError, Peers, RemoteRegion};
+
+use super::wire::{Arrival, Kind, Tag, Wire};
+use crate::server::tables::{encode_value, place_of};
+use crate::server::TRANSACT;
+use crate::types::{Address, MachineId, Value};
+use crate::wire::{Answer, Request};
+use dunlin_store::Header;
+
+/// Pauses between attempts to reach a machine again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+/// How long a WRITE of a connection that broke may still land: a packet on its way does not know that nobody waits for
+/// its acknowledgement any more.
+const LATE: Duration = Duration::from_millis(500);
+
+/// A machine as this thread reaches it.
+#[derive(Debug)]
+struct Machine {
+    incarnation: u64,
+    /// By the number of the table in the catalogue; none where the protocol does not need them.
+    regions: Vec<RemoteRegion>,
+    waiting: VecDeque<Operation>,
+    trouble: Option<Trouble>,
+}
+
+#[derive(Debug)]
+struct Trouble {
+    since: Instant,
+    why: String,
+    retry_at: Instant,
+    pause: Duration,
+}
+
+#[derive(Debug)]
+enum Operation {
+    Call(Tag, Vec<u8>),
+    Read(Tag, Address),
+    Write(Tag, Address, Vec<u8>),
+}
+
+impl Operation {
+    fn tag(&self) -> Tag {
+        match self {
+            Operation::Call(tag, _) | Operation::Read(tag, _) | Operation::Write(tag, ..) => *tag,
+        }
+    }
+}
+
+/// WRITEs of one tag.
+#[derive(Debug)]
+struct Writes {
+    left: usize,
+    failed: bool,
+    /// What goes when the first are done, where the queue pair does not keep their order.
+    then: Vec<(Address, Header)>,
+}
+
+/// The way to machines of a store.
+#[derive(Debug)]
+pub(crate) struct RemoteWire {
+    peers: Peers,
+    machines: Vec<Machine>,
+    writes: HashMap<Tag, Writes>,
+    /// One-sided operations that have failed, and when they cannot land any more.
+    late: Vec<(Instant, Tag)>,
+    /// What came with the last poll of the peers.
+    came: Vec<Came>,
+}
+
+#[derive(Debug)]
+enum Came {
+    Answer(usize, Answer),
+    Word(Tag, u64),
+    Done(usize, Tag),
+    Error(usize, Tag, String),
+}
+
+impl RemoteWire {
+    /// The machines by number, each with its incarnation and the regions of its tables.
+    pub(crate) fn new(peers: Peers, machines: Vec<(u64, Vec<RemoteRegion>)>) -> RemoteWire {
+        let machine = |(incarnation, regions)| Machine {
+            incarnation,
+            regions,
+            waiting: VecDeque::new(),
+            trouble: None,
+        };
+        RemoteWire {
+            peers,
+            machines: machines.into_iter().map(machine).collect(),
+            writes: HashMap::new(),
+            late: Vec::new(),
+            came: Vec::new(),
+        }
+    }
+
+    fn want(&mut self, machine: MachineId, operation: Operation) {
+        if let Some(machine) = self.machines.get_mut(usize::from(machine.0)) {
+            machine.waiting.push_back(operation);
+        }
+    }
+
+    /// Submits what waits for a machine, as far as there is room.
+    fn submit(&mut self, number: usize, now: Instant, arrived: &mut Vec<Arrival>) {
+        while let Some(operation) = self.machines[number].waiting.front() {
+            let machine = &self.machines[number];
+            let submitted = match operation {
+                Operation::Call(tag, bytes) => self.peers.submit(number, TRANSACT, bytes, tag.0),
+                Operation::Read(tag, address) => match region(machine, *address) {
+                    Some((region, offset)) => self.peers.read(number, region, (offset, 8), tag.0),
+                    None => Err(nowhere()),
+                },
+                Operation::Write(tag, address, bytes) => match region(machine, *address) {
+                    Some((region, offset)) => {
+                        self.peers.write(number, region, (offset, bytes), tag.0)
+                    }
+                    None => Err(nowhere()),
+                },
+            };
+            match submitted {
+                Ok(true) => drop(self.machines[number].waiting.pop_front()),
+                Ok(false) => return,
+                Err(error) => {
+                    if self.peers.is_lost(number) && self.reconnect(number, &error, now) {
+                        continue;
+                    }
+                    if let Some(operation) = self.machines[number].waiting.pop_front() {
+                        self.failed(number, operation.tag(), &error.to_string(), now, arrived);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the connection is there again.
+    fn reconnect(&mut self, number: usize, error: &CallError, now: Instant) -> bool {
+        let trouble = &mut self.machines[number].trouble;
+        let trouble = trouble.get_or_insert_with(|| Trouble {
+            since: now,
+            why: error.to_string(),
+            retry_at: now,
+            pause: RETRY.0,
+        });
+        if now < trouble.retry_at {
+            return false;
+        }
+        match self.peers.reconnect(number) {
+            Ok(()) => true,
+            Err(error) => {
+                trouble.why = error.to_string();
+                trouble.retry_at = dunlin_verbs::thread::now() + trouble.pause;
+                trouble.pause = (trouble.pause * 2).min(RETRY.1);
+                false
+            }
+        }
+    }
+
+    fn failed(
+        &mut self,
+        number: usize,
+        tag: Tag,
+        why: &str,
+        now: Instant,
+        arrived: &mut Vec<Arrival>,
+    ) {
+        let trouble = &mut self.machines[number].trouble;
+        let trouble = trouble.get_or_insert_with(|| Trouble {
+            since: now,
+            why: String::new(),
+            retry_at: now,
+            pause: RETRY.0,
+        });
+        if trouble.why != why {
+            trouble.why = why.to_owned();
+        }
+        match tag.kind() {
+            Kind::Request => arrived.push(Arrival::Lost(MachineId(number as u16), tag)),
+            Kind::Read => arrived.push(Arrival::Failed(tag)),
+            Kind::Write => self.wrote(number, tag, false, now, arrived),
+        }
+    }
+
+    /// One WRITE of a tag has ended.
+    fn wrote(
+        &mut self,
+        number: usize,
+        tag: Tag,
+        well: bool,
+        now: Instant,
+        arrived: &mut Vec<Arrival>,
+    ) {
+        let Some(writes) = self.writes.get_mut(&tag) else {
+            return;
+        };
+        writes.left -= 1;
+        writes.failed |= !well;
+        if writes.left > 0 {
+            return;
+        }
+        let then = std::mem::take(&mut writes.then);
+        if writes.failed {
+            self.writes.remove(&tag);
+            self.late.push((now + LATE, tag));
+        } else if then.is_empty() {
+            self.writes.remove(&tag);
+            arrived.push(Arrival::Written(tag));
+        } else {
+            writes.left = then.len();
+            for (address, header) in then {
+                let word = header.0.to_ne_bytes().to_vec();
+                self.want(
+                    MachineId(number as u16),
+                    Operation::Write(tag, address, word),
+                );
+            }
+        }
+    }
+}
+
+/// The region of an address and the offset in it.
+fn region(machine: &Machine, address: Address) -> Option<(&RemoteRegion, u64)> {
+    let (number, offset) = place_of(address);
+    Some((machine.regions.get(number)?, offset))
+}
+
+fn nowhere() -> CallError {
+    CallError::Unreadable("an address in no region of the store".to_owned())
+}
+
+impl Wire for RemoteWire {
+    fn send(&mut self, machine: MachineId, request: &Request, tag: Tag) {
+        let Some(target) = self.machines.get_mut(usize::from(machine.0)) else {
+            return;
+        };
+        let mut bytes = Vec::with_capacity(160);
+        bytes.extend(target.incarnation.to_le_bytes());
+        request.encode(&mut bytes);
+        target.waiting.push_back(Operation::Call(tag, bytes));
+    }
+
+    fn read(&mut self, machine: MachineId, address: Address, tag: Tag) {
+        self.want(machine, Operation::Read(tag, address));
+    }
+
+    fn write(
+        &mut self,
+        machine: MachineId,
+        items: Vec<(Address, Option<Value>)>,
+        headers: Vec<(Address, Header)>,
+        tag: Tag,
+    ) {
+        let mut left = 0;
+        for (address, value) in items {
+            // What is deleted goes by RPC.
+            let Some(value) = value else { continue };
+            let mut bytes = Vec::new();
+            encode_value(&value, &mut bytes);
+            self.want(machine, Operation::Write(tag, address, bytes));
+            left += 1;
+        }
+        let in_order = self.peers.keeps_order(usize::from(machine.0)) || left == 0;
+        let mut then = headers;
+        if in_order {
+            for (address, header) in then.drain(..) {
+                let word = header.0.to_ne_bytes().to_vec();
+                self.want(machine, Operation::Write(tag, address, word));
+                left += 1;
+            }
+        }
+        let writes = Writes {
+            left,
+            failed: false,
+            then,
+        };
+        self.writes.insert(tag, writes);
+    }
+
+    fn poll(&mut self, now: Instant, arrived: &mut Vec<Arrival>) {
+        for number in 0..self.machines.len() {
+            self.submit(number, now, arrived);
+        }
+        let came = &mut self.came;
+        self.peers.poll(|peer, tag, result| {
+            let tag = Tag(tag);
+            came.push(match (result, tag.kind()) {
+                (Err(error), _) => Came::Error(peer, tag, error.to_string()),
+                (Ok(bytes), Kind::Request) => match Answer::decode(bytes) {
+                    Ok(answer) => Came::Answer(peer, answer),
+                    Err(error) => Came::Error(peer, tag, error.to_string()),
+                },
+                (Ok(bytes), Kind::Read) => match <[u8; 8]>::try_from(bytes) {
+                    Ok(word) => Came::Word(tag, u64::from_ne_bytes(word)),
+                    Err(_) => Came::Error(peer, tag, "a READ of another length".to_owned()),
+                },
+                (Ok(_), Kind::Write) => Came::Done(peer, tag),
+            });
+        });
+        let mut came = std::mem::take(&mut self.came);
+        for one in came.drain(..) {
+            match one {
+                Came::Answer(peer, answer) => {
+                    self.machines[peer].trouble = None;
+                    arrived.push(Arrival::Answer(MachineId(peer as u16), answer));
+                }
+                Came::Word(tag, word) => arrived.push(Arrival::Word(tag, word)),
+                Came::Done(peer, tag) => self.wrote(peer, tag, true, now, arrived),
+                Came::Error(peer, tag, why) => self.failed(peer, tag, &why, now, arrived),
+            }
+        }
+        self.came = came;
+        if !self.late.is_empty() {
+            self.late.retain(|(when, tag)| {
+                let over = *when <= now;
+                if over {
+                    arrived.push(Arrival::Failed(*tag));
+                }
+                !over
+            });
+        }
+    }
+
+    fn rest(&mut self) {
+        self.peers.rest();
+    }
+
+    fn trouble(&self, machine: MachineId) -> Option<(Instant, String)> {
+        let machine = self.machines.get(usize::from(machine.0))?;
+        let trouble = machine.trouble.as_ref()?;
+        Some((trouble.since, trouble.why.clone()))
+    }
+}

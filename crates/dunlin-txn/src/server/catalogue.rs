@@ -1,0 +1,99 @@
+//! What a machine is and has, as it tells clients.
+
+use crate::server::tables::TableSpec;
+use crate::wire::{Reader, WireError};
+
+const FORMAT: u32 = 1;
+/// The shortest table: number, rows, bytes of values, length of the name.
+const TABLE_LEAST: usize = 2 + 8 + 4 + 2;
+
+/// A machine's description of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Catalogue {
+    /// A random number of this life of the process: its memory is gone with it.
+    pub(crate) incarnation: u64,
+    pub(crate) machine: u16,
+    pub(crate) machines: u16,
+    pub(crate) replicas: u16,
+    pub(crate) tables: Vec<TableSpec>,
+}
+
+/// The name of a table's region. That of another incarnation is not found.
+pub(crate) fn region_name(incarnation: u64, table: u16) -> String {
+    format!("store-{incarnation:016x}-{table}")
+}
+
+impl Catalogue {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend(FORMAT.to_le_bytes());
+        out.extend(self.incarnation.to_le_bytes());
+        for number in [self.machine, self.machines, self.replicas] {
+            out.extend(number.to_le_bytes());
+        }
+        out.extend((self.tables.len() as u32).to_le_bytes());
+        for table in &self.tables {
+            out.extend(table.id.to_le_bytes());
+            out.extend(table.rows.to_le_bytes());
+            out.extend((table.value_bytes as u32).to_le_bytes());
+            // Names are for people; what is longer than a length can say is cut.
+            let name = &table.name.as_bytes()[..table.name.len().min(usize::from(u16::MAX))];
+            out.extend((name.len() as u16).to_le_bytes());
+            out.extend(name);
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Catalogue, WireError> {
+        let mut from = Reader::new(bytes);
+        match from.u32()? {
+            FORMAT => {}
+            other => return Err(WireError::Kind(other as u8)),
+        }
+        let incarnation = from.u64()?;
+        let (machine, machines, replicas) = (from.u16()?, from.u16()?, from.u16()?);
+        let tables = from.list(TABLE_LEAST, |from| {
+            let (id, rows, value_bytes) = (from.u16()?, from.u64()?, from.u32()? as usize);
+            let length = usize::from(from.u16()?);
+            let name = String::from_utf8_lossy(from.bytes(length)?).into_owned();
+            Ok(TableSpec {
+                id,
+                name,
+                rows,
+                value_bytes,
+            })
+        })?;
+        from.end()?;
+        Ok(Catalogue {
+            incarnation,
+            machine,
+            machines,
+            replicas,
+            tables,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_catalogue_round_trips_and_cut_ones_are_refused() {
+        let catalogue = Catalogue {
+            incarnation: u64::MAX,
+            machine: 2,
+            machines: 3,
+            replicas: 2,
+            tables: vec![
+                TableSpec::new(0, "savings", 1000, 8),
+                TableSpec::new(7, "", 1, 1),
+            ],
+        };
+        let bytes = catalogue.encode();
+        assert_eq!(Catalogue::decode(&bytes), Ok(catalogue));
+        for length in 0..bytes.len() {
+            assert!(Catalogue::decode(&bytes[..length]).is_err());
+        }
+    }
+}

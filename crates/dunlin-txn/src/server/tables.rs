@@ -1,0 +1,433 @@
+//! Tables in registered memory as the [`Store`] of a participant.
+//!
+//! Each table stands in a region of its own: the table of `dunlin-store`, and behind it headers for keys that are not
+//! there. A key that is absent has the version of its *absence header*, which many keys share; who inserts or deletes one
+//! of them raises it. An address is the number of the region and an offset in it.
+//!
+//! A value takes its place behind its length, so that values may be shorter than the place.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dunlin_store::{Header, ItemAddress, Layout, StoreError, Table, MAX_OWNER, WRITER};
+use dunlin_verbs::Region;
+
+use crate::store::{LockError, Store, Stored};
+use crate::types::{Address, Key, Place, TransactionId, Update, Value, Version};
+
+/// Headers of absent keys for each table: inserts and deletes of others disturb one in so many reads of absent keys.
+const ABSENCE_HEADERS: usize = 4096;
+/// Bytes before a value that say how long it is.
+pub(crate) const LENGTH_BYTES: usize = 4;
+/// Bits of an address that are an offset.
+const OFFSET_BITS: u32 = 48;
+/// Looks at an item that a thread of this process is changing, before it counts as locked.
+const LOOKS: usize = 64;
+
+/// No transaction: what has a lock is none, or unknown.
+const NOBODY: TransactionId = TransactionId {
+    coordinator: 0,
+    slot: 0,
+    sequence: 1,
+};
+
+/// The shape of a table: what [`TableStore`] and its clients agree on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSpec {
+    /// The number by which keys name it.
+    pub id: u16,
+    /// The name by which people do.
+    pub name: String,
+    /// Keys that it has room for, about.
+    pub rows: u64,
+    /// The longest value in bytes.
+    pub value_bytes: usize,
+}
+
+impl TableSpec {
+    /// A table of this number and name for about so many keys, with values of so many bytes at most.
+    pub fn new(id: u16, name: &str, rows: u64, value_bytes: usize) -> TableSpec {
+        TableSpec {
+            id,
+            name: name.to_owned(),
+            rows,
+            value_bytes,
+        }
+    }
+
+    /// Where everything stands.
+    ///
+    /// # Errors
+    /// When the values are too long or there are too many rows.
+    pub fn layout(&self) -> Result<Layout, StoreError> {
+        // Two and a half to five keys for the seven places of a main bucket.
+        let main = self.rows.max(1).div_ceil(5).next_power_of_two();
+        Layout::new(
+            main,
+            main / 4 + 16,
+            LENGTH_BYTES + self.value_bytes,
+            u64::from(self.id),
+        )
+    }
+
+    /// Bytes of the region that it needs.
+    pub(crate) fn region_bytes(layout: &Layout) -> usize {
+        absence_offset(layout) + 8 * ABSENCE_HEADERS
+    }
+}
+
+fn absence_offset(layout: &Layout) -> usize {
+    layout.bytes().next_multiple_of(8)
+}
+
+/// What stands at an address: the number of a region, and the offset in it.
+pub(crate) fn place_of(address: Address) -> (usize, u64) {
+    let offset = address.0 & ((1 << OFFSET_BITS) - 1);
+    ((address.0 >> OFFSET_BITS) as usize, offset)
+}
+
+/// What is written at the address of an item for this value.
+pub(crate) fn encode_value(value: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    // A value that a coordinator writes fits into its place, which is shorter than 4 GiB.
+    out.extend((value.len() as u32).to_le_bytes());
+    out.extend(value);
+}
+
+/// The tables of a machine. All of its participants have them in common.
+#[derive(Debug)]
+pub(crate) struct Tables<R: Region> {
+    tables: Vec<OneTable<R>>,
+    /// By the number of the owner in headers: whose lock that is.
+    owners: Box<[Mutex<TransactionId>]>,
+}
+
+#[derive(Debug)]
+struct OneTable<R: Region> {
+    id: u16,
+    table: Table<R>,
+}
+
+impl<R: Region> Tables<R> {
+    /// Tables in these regions, which are as long as [`TableSpec::region_bytes`] says.
+    pub(crate) fn create(specs: &[TableSpec], regions: Vec<R>) -> Result<Self, StoreError> {
+        let tables = specs.iter().zip(regions).map(|(spec, region)| {
+            let layout = spec.layout()?;
+            let (needed, length) = (TableSpec::region_bytes(&layout), region.memory().len());
+            if needed > length {
+                return Err(StoreError::Memory { needed, length });
+            }
+            let from = absence_offset(&layout);
+            region.memory().fill(from, needed - from, 0);
+            let table = Table::create(region, layout)?;
+            Ok(OneTable { id: spec.id, table })
+        });
+        Ok(Tables {
+            tables: tables.collect::<Result<_, _>>()?,
+            owners: (0..MAX_OWNER).map(|_| Mutex::new(NOBODY)).collect(),
+        })
+    }
+
+    fn owner(&self, number: u16) -> Option<TransactionId> {
+        let owner = self.owners.get(usize::from(number))?;
+        Some(*owner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The table of a key, its number among the regions, and the key as the table knows it.
+    fn find(&self, key: &Key) -> Option<(usize, &Table<R>, u64)> {
+        let number = u64::from_be_bytes(key.bytes().try_into().ok()?);
+        let found = self.tables.iter().position(|one| one.id == key.table())?;
+        Some((found, &self.tables[found].table, number))
+    }
+}
+
+fn absence<'t, R: Region>(table: &'t Table<R>, key: &Key) -> (usize, &'t AtomicU64) {
+    let header = key.spread() as usize % ABSENCE_HEADERS;
+    let offset = absence_offset(table.layout()) + 8 * header;
+    (offset, table.region().memory().atomic_u64(offset))
+}
+
+/// Raises the version of absent keys to this one at least.
+fn raise(absence: &AtomicU64, version: u64) {
+    absence.fetch_max(Header::new(version, false).0, Ordering::SeqCst);
+}
+
+/// The tables as one participant uses them, with numbers of owners that are its alone.
+#[derive(Debug)]
+pub(crate) struct TableStore<R: Region> {
+    tables: Arc<Tables<R>>,
+    numbers: HashMap<(u64, u16), u16>,
+    free: Vec<u16>,
+    buffer: RefCell<Vec<u8>>,
+}
+
+impl<R: Region> TableStore<R> {
+    /// So many stores over the same tables, among which the numbers of owners are divided.
+    pub(crate) fn divide(tables: &Arc<Tables<R>>, count: usize) -> Vec<TableStore<R>> {
+        let numbers: Vec<u16> = (0..MAX_OWNER).collect();
+        let share = numbers.len() / count.max(1);
+        let store = |free: &[u16]| TableStore {
+            tables: Arc::clone(tables),
+            numbers: HashMap::new(),
+            free: free.to_vec(),
+            buffer: RefCell::default(),
+        };
+        numbers.chunks_exact(share.max(1)).map(store).collect()
+    }
+
+    /// Slots of coordinators that may have locks.
+    pub(crate) fn owners_max(&self) -> usize {
+        self.free.len() + self.numbers.len()
+    }
+
+    /// Puts a value there before the first transaction, with version 0 or above.
+    pub(crate) fn load(&mut self, key: &Key, value: &[u8]) -> Result<(), StoreError> {
+        let Some((_, table, number)) = self.tables.find(key) else {
+            return Err(StoreError::Absent(0));
+        };
+        let mut place = self.buffer.borrow_mut();
+        encode_value(value, &mut place);
+        let (bytes, expected) = (place.len(), table.layout().value_bytes());
+        if bytes > expected {
+            return Err(StoreError::ValueLength { bytes, expected });
+        }
+        place.resize(expected, 0);
+        table.apply(number, Some(&place), 0).map(drop)
+    }
+
+    fn number(&mut self, owner: TransactionId) -> Option<u16> {
+        let slot = (owner.coordinator, owner.slot);
+        let number = match self.numbers.get(&slot) {
+            Some(number) => *number,
+            None => {
+                let number = self.free.pop()?;
+                self.numbers.insert(slot, number);
+                number
+            }
+        };
+        let name = self.tables.owners.get(usize::from(number))?;
+        *name.lock().unwrap_or_else(PoisonError::into_inner) = owner;
+        Some(number)
+    }
+
+    /// The number of this very transaction, if it has locked something.
+    fn known(&self, owner: TransactionId) -> Option<u16> {
+        let number = *self.numbers.get(&(owner.coordinator, owner.slot))?;
+        (self.tables.owner(number)? == owner).then_some(number)
+    }
+
+    /// A value as it stands in a place of this length, if it fits.
+    fn padded<'b>(value: &[u8], length: usize, place: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+        encode_value(value, place);
+        if place.len() > length {
+            return None;
+        }
+        place.resize(length, 0);
+        Some(place)
+    }
+
+    fn stored(
+        &self,
+        region: usize,
+        capacity: usize,
+        (address, header): (ItemAddress, Header),
+        owner: Option<TransactionId>,
+    ) -> Stored {
+        let at = |offset: usize| Address((region as u64) << OFFSET_BITS | offset as u64);
+        Stored {
+            value: header
+                .is_present()
+                .then(|| decode_value(&self.buffer.borrow())),
+            version: Version(header.version()),
+            owner,
+            place: Place {
+                header: at(address.header),
+                item: at(address.value),
+                capacity: Some((capacity - LENGTH_BYTES) as u32),
+            },
+        }
+    }
+}
+
+/// The value in a place. Who may write the region can write any length there.
+fn decode_value(place: &[u8]) -> Value {
+    let (length, bytes) = place.split_at(LENGTH_BYTES.min(place.len()));
+    let length = <[u8; LENGTH_BYTES]>::try_from(length).map_or(0, u32::from_le_bytes);
+    Value::from(&bytes[..bytes.len().min(length as usize)])
+}
+
+/// A key that no table here has: absent, and nowhere.
+fn nowhere() -> Stored {
+    Stored {
+        value: None,
+        version: Version(0),
+        owner: None,
+        place: Place {
+            header: Address(u64::MAX),
+            item: Address(u64::MAX),
+            capacity: None,
+        },
+    }
+}
+
+impl<R: Region> Store for TableStore<R> {
+    fn read(&self, key: &Key) -> Stored {
+        let Some((region, table, number)) = self.tables.find(key) else {
+            return nowhere();
+        };
+        let length = table.layout().value_bytes();
+        let (offset, absence) = absence(table, key);
+        self.buffer.borrow_mut().resize(length, 0);
+        let mut holder = None;
+        for _ in 0..LOOKS {
+            let before = absence.load(Ordering::SeqCst);
+            let found = table.read(number, &mut self.buffer.borrow_mut());
+            match found {
+                Ok(found) => return self.stored(region, length, found, None),
+                Err(StoreError::Locked { owner: WRITER, .. }) => {}
+                Err(StoreError::Locked { owner, .. }) => {
+                    holder = self.tables.owner(owner);
+                    let found = table.read_locked(number, owner, &mut self.buffer.borrow_mut());
+                    if let Ok(found) = found {
+                        return self.stored(region, length, found, holder);
+                    }
+                }
+                Err(StoreError::Absent(_)) => {
+                    fence(Ordering::SeqCst);
+                    // Unchanged, so the key was absent at this version for as long as it was looked for.
+                    if absence.load(Ordering::SeqCst) == before {
+                        let header = Header(before);
+                        let at = Address((region as u64) << OFFSET_BITS | offset as u64);
+                        return Stored {
+                            value: None,
+                            version: Version(header.version()),
+                            owner: None,
+                            place: Place {
+                                header: at,
+                                item: Address(u64::MAX),
+                                capacity: None,
+                            },
+                        };
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        // It changed at every look: as good as locked.
+        Stored {
+            owner: Some(holder.unwrap_or(NOBODY)),
+            ..nowhere()
+        }
+    }
+
+    fn try_lock(
+        &mut self,
+        key: &Key,
+        owner: TransactionId,
+        room: u32,
+    ) -> Result<Stored, LockError> {
+        let me = self.number(owner).ok_or(LockError::Full)?;
+        let (region, table, number) = self.tables.find(key).ok_or(LockError::Unknown)?;
+        let length = table.layout().value_bytes();
+        if room as usize + LENGTH_BYTES > length {
+            return Err(LockError::Unknown);
+        }
+        self.buffer.borrow_mut().resize(length, 0);
+        let mut holder = None;
+        for _ in 0..LOOKS {
+            let locked = match table.try_lock(number, me) {
+                Ok(_) => true,
+                Err(StoreError::Locked { owner, .. }) if owner == me => true,
+                Err(StoreError::Locked { owner: WRITER, .. } | StoreError::Contended(_)) => false,
+                Err(StoreError::Locked { owner, .. }) => {
+                    holder = self.tables.owner(owner);
+                    break;
+                }
+                Err(StoreError::Absent(_)) => {
+                    let (_, absence) = absence(table, key);
+                    // Above all versions at which the key was absent: who saw one must find it changed.
+                    let version = |of_place: u64| loop {
+                        let before = absence.load(Ordering::SeqCst);
+                        let version = Header(before).version().max(of_place) + 1;
+                        let raised = Header::new(version, false).0;
+                        let order = Ordering::SeqCst;
+                        if absence
+                            .compare_exchange(before, raised, order, order)
+                            .is_ok()
+                        {
+                            return version;
+                        }
+                    };
+                    match table.reserve(number, me, version) {
+                        Ok(_) => true,
+                        Err(StoreError::Exists(_)) => false,
+                        Err(_) => return Err(LockError::Full),
+                    }
+                }
+                Err(_) => return Err(LockError::Full),
+            };
+            if locked {
+                let found = table.read_locked(number, me, &mut self.buffer.borrow_mut());
+                if let Ok(found) = found {
+                    return Ok(self.stored(region, length, found, Some(owner)));
+                }
+            }
+        }
+        Err(LockError::Held(holder.unwrap_or(NOBODY)))
+    }
+
+    fn install(&mut self, update: &Update, owner: TransactionId) -> bool {
+        let found = self.known(owner).zip(self.tables.find(&update.key));
+        let Some((me, (_, table, number))) = found else {
+            return false;
+        };
+        let version = update.version.0;
+        let mut place = self.buffer.borrow_mut();
+        let Some(value) = &update.value else {
+            raise(absence(table, &update.key).1, version);
+            return table.set_locked(number, me, None, version).is_ok();
+        };
+        let length = table.layout().value_bytes();
+        match Self::padded(value, length, &mut place) {
+            Some(bytes) => table.set_locked(number, me, Some(bytes), version).is_ok(),
+            None => false,
+        }
+    }
+
+    fn unlock(&mut self, key: &Key, owner: TransactionId) {
+        if let Some((me, (_, table, number))) = self.known(owner).zip(self.tables.find(key)) {
+            // Where it is not locked any more it was unlocked one-sided.
+            let _ = table.release(number, me);
+        }
+    }
+
+    fn apply(&mut self, updates: &[Update]) -> Result<(), LockError> {
+        let mut place = self.buffer.borrow_mut();
+        for update in updates {
+            let (_, table, number) = self.tables.find(&update.key).ok_or(LockError::Unknown)?;
+            let length = table.layout().value_bytes();
+            let value = match &update.value {
+                Some(value) => {
+                    let padded = Self::padded(value, length, &mut place);
+                    Some(padded.ok_or(LockError::Unknown)?)
+                }
+                None => None,
+            };
+            if value.is_none() {
+                // So that the versions of the key go on from here when this copy is the primary's.
+                raise(absence(table, &update.key).1, update.version.0);
+            }
+            let applied = table.apply(number, value, update.version.0);
+            applied.map_err(|_| LockError::Full)?;
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, coordinator: u64, slot: u16) {
+        if let Some(number) = self.numbers.remove(&(coordinator, slot)) {
+            self.free.push(number);
+        }
+    }
+}
