@@ -47,8 +47,8 @@ pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
 pub use server::{
     DeviceFigures, Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer, OwnedRequest,
-    OwnedResponder, Region, Request, Responder, RunningServer, Server, ServerBuilder,
-    ServerFigures, ServerObserver, ServerStatistics, FIGURES,
+    OwnedResponder, Region, RegisteredRegion, Request, Responder, RunningServer, Server,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, FIGURES,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};

@@ -4,6 +4,7 @@
 //! by address, and WRITE items that they have locked. [`kv`] is a store for keys and values of any length.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod error;
 mod header;
 pub mod kv;

@@ -47,7 +47,7 @@ pub use figures::{DeviceFigures, ServerFigures, ServerObserver, FIGURES};
 pub use handler::{HandlerError, Request, Responder};
 pub use local::{LocalAcceptor, LocalServer};
 pub use pool::Grouping;
-pub use region::Region;
+pub use region::{Region, RegisteredRegion};
 pub use statistics::ServerStatistics;
 
 use crate::admission::grouping::pace::Pace;

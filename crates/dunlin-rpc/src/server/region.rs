@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use dunlin_verbs::{Access, Device, Memory, VerbsError};
+use dunlin_verbs::{Access, Device, LocalKey, Memory, PageKind, RemoteAddress, VerbsError};
 
 use crate::channel::one_sided::NAME_BYTES_MAX;
 use crate::error::ServeError;
@@ -21,17 +21,65 @@ pub struct Region {
     name: Arc<str>,
     length: usize,
     access: Access,
-    memory: Arc<OnceLock<Box<dyn Held>>>,
+    memory: Arc<OnceLock<RegisteredRegion>>,
 }
 
+/// The memory of a [`Region`] as a device's region, whatever the device: what structures that are made for those stand
+/// in, such as a table. Made by [`Region::registered`].
+#[derive(Clone, Debug)]
+pub struct RegisteredRegion(Arc<dyn Held>);
+
 /// A device's region, whatever its device.
-trait Held: Send + Sync {
+trait Held: Send + Sync + std::fmt::Debug {
     fn memory(&self) -> &Memory;
+    fn access(&self) -> Access;
+    fn local_key(&self) -> LocalKey;
+    fn remote(&self) -> RemoteAddress;
+    fn page_kind(&self) -> PageKind;
 }
 
 impl<R: dunlin_verbs::Region> Held for R {
     fn memory(&self) -> &Memory {
         dunlin_verbs::Region::memory(self)
+    }
+
+    fn access(&self) -> Access {
+        dunlin_verbs::Region::access(self)
+    }
+
+    fn local_key(&self) -> LocalKey {
+        dunlin_verbs::Region::local_key(self)
+    }
+
+    fn remote(&self) -> RemoteAddress {
+        dunlin_verbs::Region::remote(self)
+    }
+
+    fn page_kind(&self) -> PageKind {
+        dunlin_verbs::Region::page_kind(self)
+    }
+}
+
+impl dunlin_verbs::Region for RegisteredRegion {
+    fn memory(&self) -> &Memory {
+        Held::memory(&*self.0)
+    }
+
+    /// What its server grants to clients.
+    fn access(&self) -> Access {
+        Held::access(&*self.0)
+    }
+
+    fn local_key(&self) -> LocalKey {
+        Held::local_key(&*self.0)
+    }
+
+    fn remote(&self) -> RemoteAddress {
+        Held::remote(&*self.0)
+    }
+
+    fn page_kind(&self) -> PageKind {
+        Held::page_kind(&*self.0)
     }
 }
 
@@ -77,7 +125,12 @@ impl Region {
 
     /// The bytes, for copies and atomics. `None` before its server serves.
     pub fn memory(&self) -> Option<&Memory> {
-        self.memory.get().map(|held| held.memory())
+        self.memory.get().map(|held| Held::memory(&*held.0))
+    }
+
+    /// The region of the device below, for what stands in such regions. `None` before its server serves.
+    pub fn registered(&self) -> Option<RegisteredRegion> {
+        self.memory.get().cloned()
     }
 
     /// What is wrong with it, among `others` of the same server.
@@ -109,7 +162,10 @@ impl Region {
             return Ok(None);
         }
         let region = device.allocate_region(domain, self.length, self.access)?;
-        let ours = self.memory.set(Box::new(region.clone())).is_ok();
+        let ours = self
+            .memory
+            .set(RegisteredRegion(Arc::new(region.clone())))
+            .is_ok();
         Ok(ours.then_some(region))
     }
 }

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::layout::BLOCK_BYTES;
-use super::{KvLayout, KvStore, Words};
+use super::{KvLayout, KvStore, Space, Words};
 use crate::sync::{AtomicU64, Ordering};
 
 /// The words that are used: the buckets, and the first chunks of the first blocks. Copies are of whole words, each by
@@ -28,6 +28,14 @@ impl Modelled {
             words: words.map(|at| (at, AtomicU64::new(0))).collect(),
             bytes: layout.bytes(),
         }
+    }
+}
+
+impl Space for Modelled {
+    type Words = Self;
+
+    fn words(&self) -> &Self {
+        self
     }
 }
 
@@ -158,7 +166,7 @@ fn loom_writers_share_chunks() {
         let writers = [
             {
                 let store = store.clone();
-                thread::spawn(move || drop(store.delete(&store.key(b"a").unwrap())))
+                thread::spawn(move || assert!(store.delete(&store.key(b"a").unwrap())))
             },
             {
                 let store = store.clone();

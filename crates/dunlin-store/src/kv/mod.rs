@@ -5,6 +5,7 @@
 //! itself ([`Lookup`]). An [`OrderedKvStore`] has an ordered index of its keys beside it (feature `ordered`).
 
 mod bucket;
+mod chain;
 mod classes;
 mod error;
 mod heap;
@@ -13,6 +14,8 @@ mod layout;
 mod lookup;
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(feature = "ordered")]
+mod ordered;
 mod store;
 mod words;
 
@@ -21,7 +24,7 @@ pub use layout::{
     Key, KvLayout, KV_DESCRIPTION_BYTES, MAX_BUCKETS, MAX_KEY_BYTES, MAX_VALUE_BYTES,
 };
 pub use lookup::{Lookup, Step};
+#[cfg(feature = "ordered")]
+pub use ordered::OrderedKvStore;
 pub use store::{KvStore, KvUsage, Target};
-#[cfg(not(loom))]
-pub use words::Space;
-pub use words::Words;
+pub use words::{Space, Words};

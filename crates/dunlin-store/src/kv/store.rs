@@ -1,19 +1,16 @@
 //! The store: GETs without a lock, changes of a chain under a mutex in private memory.
 //!
-//! The control word of a main bucket has a version for the whole chain and all items that it names (MICA §4.3.1). A writer
-//! makes it odd, changes places or an item in place, and makes it even again; a reader copies what it finds between two
-//! equal even versions. A chunk or overflow bucket that is free again was taken out of a chain under such a change
-//! before, so whoever still reads it finds another version. A reader that is disturbed again and again takes the mutex:
-//! it is never refused.
+//! A reader that is disturbed again and again takes the mutex: it is never refused.
 
 use std::convert::Infallible;
 
-use super::bucket::{Control, Place, CONTROL, PLACES};
-use super::classes::{class_of, most_bytes, Chunk, MAX_SHARED_BYTES, RUN};
+use super::bucket::Place;
+use super::chain::{ChainEnd, Chains, Look};
+use super::classes::{class_of, Chunk, MAX_SHARED_BYTES};
 use super::heap::Heap;
 use super::item::{self, Lengths};
 use super::layout::{Key, KvLayout, MAX_KEY_BYTES};
-use super::words::Words;
+use super::words::{Space, Words};
 use super::KvError;
 use crate::pool::Pool;
 use crate::sync::{fence, yield_now, AtomicU64, Mutex, MutexGuard, Ordering};
@@ -27,8 +24,7 @@ const MAX_STRIPES: u32 = 1024;
 /// An item up to this long is changed where it stands: readers of its chain wait for the copy then. A longer one is
 /// written to a new place first.
 const IN_PLACE_BYTES: usize = 4096;
-/// Room for a value longer than this is asked for only after another look at the version.
-const DEAR_BYTES: usize = 4096;
+const _: () = assert!(MAX_KEY_BYTES + 16 <= IN_PLACE_BYTES && IN_PLACE_BYTES <= MAX_SHARED_BYTES);
 
 /// Where a value is copied to.
 pub trait Target {
@@ -66,8 +62,8 @@ pub struct KvUsage {
 
 /// A key-value store in one piece of memory: byte strings to byte strings.
 #[derive(Debug)]
-pub struct KvStore<W: Words> {
-    words: W,
+pub struct KvStore<S: Space> {
+    space: S,
     layout: KvLayout,
     stripes: Box<[Mutex<()>]>,
     heap: Mutex<Heap>,
@@ -75,57 +71,39 @@ pub struct KvStore<W: Words> {
     keys: AtomicU64,
 }
 
-/// Where a key stands.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    bucket: u32,
-    slot: usize,
-    chunk: Chunk,
-}
-
-/// What a look at a chain came to.
-enum Look {
-    Found,
-    Absent,
-    /// What stands there makes no sense: it is being changed.
-    Torn,
-}
-
-/// The end of a chain, for a key that is not in it.
-#[derive(Clone, Copy, Debug)]
-struct ChainEnd {
-    free: Option<(u32, usize)>,
-    last: u32,
-}
-
-impl<W: Words> KvStore<W> {
-    /// An empty store at the start of `words`.
+impl<S: Space> KvStore<S> {
+    /// An empty store at the start of `space`.
     ///
     /// # Errors
     /// When that is too small for the layout.
-    pub fn create(words: W, layout: KvLayout) -> Result<Self, KvError> {
-        let (needed, length) = (layout.bytes(), words.bytes());
+    pub fn create(space: S, layout: KvLayout) -> Result<Self, KvError> {
+        let (needed, length) = (layout.bytes(), space.words().bytes());
         if needed > length {
             return Err(KvError::Memory { needed, length });
         }
         let buckets = layout.main_buckets() + layout.overflow_buckets();
         for at in (0..layout.bucket_offset(buckets)).step_by(8) {
-            words.word(at).store(0, Ordering::Relaxed);
+            space.words().word(at).store(0, Ordering::Relaxed);
         }
         let stripes = layout.main_buckets().min(MAX_STRIPES);
         Ok(Self {
-            words,
-            layout,
+            space,
             stripes: (0..stripes).map(|_| Mutex::new(())).collect(),
             heap: Mutex::new(Heap::new(layout.heap_offset(), layout.blocks())),
             overflow: Mutex::new(Pool::new(layout.overflow_buckets())),
             keys: AtomicU64::new(0),
+            layout,
         })
     }
 
     /// Where everything stands.
     pub fn layout(&self) -> &KvLayout {
         &self.layout
+    }
+
+    /// What it stands in.
+    pub fn space(&self) -> &S {
+        &self.space
     }
 
     /// How full it is.
@@ -155,22 +133,27 @@ impl<W: Words> KvStore<W> {
     /// What `target` says when it has no room.
     #[inline]
     pub fn get<T: Target>(&self, key: &Key<'_>, target: &mut T) -> Result<bool, T::Error> {
-        let main = self.layout.main_bucket(key);
-        let word = self.control_word(main);
+        let (main, chains) = (self.layout.main_bucket(key), self.chains());
         for attempt in 0..ATTEMPTS {
-            let before = Control(word.load(Ordering::Acquire));
-            if !before.is_changing() {
-                let look = self.copy(key, main, before, target)?;
-                fence(Ordering::Acquire);
-                if word.load(Ordering::Relaxed) == before.0 {
-                    return Ok(matches!(look, Look::Found));
-                }
+            match chains.look(key, main, target)? {
+                Look::Found => return Ok(true),
+                Look::Absent => return Ok(false),
+                Look::Disturbed => pause(attempt),
             }
-            pause(attempt);
         }
+        self.get_locked(key, main, target)
+    }
+
+    #[cold]
+    fn get_locked<T: Target>(
+        &self,
+        key: &Key<'_>,
+        main: u32,
+        target: &mut T,
+    ) -> Result<bool, T::Error> {
         let _chain = self.lock_chain(main);
-        let now = Control(word.load(Ordering::Relaxed));
-        Ok(matches!(self.copy(key, main, now, target)?, Look::Found))
+        let chains = self.chains();
+        Ok(chains.copy(key, main, chains.control(main), target)? == Look::Found)
     }
 
     /// Copies the values of several keys; `ended` hears of each in turn whether there was one. Memory is asked for all
@@ -199,25 +182,13 @@ impl<W: Words> KvStore<W> {
     /// for other keys.
     #[inline]
     pub fn prefetch_bucket(&self, key: &Key<'_>) {
-        let main = self.layout.main_bucket(key);
-        self.words.prefetch(self.layout.bucket_offset(main));
+        self.chains().prefetch_bucket(key);
     }
 
     /// Asks for the item of a key whose bucket is here: the second step.
     #[inline]
     pub fn prefetch_item(&self, key: &Key<'_>) {
-        let tag = key.tag();
-        let line = self.layout.bucket_offset(self.layout.main_bucket(key));
-        for slot in 0..PLACES {
-            let place = Place(self.words.word(line + slot * 8).load(Ordering::Relaxed));
-            if place.has_tag(tag) {
-                let chunk = place.chunk();
-                let bytes = most_bytes(chunk.code).min(MAX_PREFETCHED_BYTES);
-                for at in (0..bytes).step_by(64) {
-                    self.words.prefetch(chunk.offset + at);
-                }
-            }
-        }
+        self.chains().prefetch_item(key);
     }
 
     /// Sets the value of a key; says whether there was one before.
@@ -239,55 +210,70 @@ impl<W: Words> KvStore<W> {
         value: &[u8],
         adding: impl FnOnce(),
     ) -> Result<bool, KvError> {
-        let limit = self.layout.longest_value();
-        if value.len() > limit {
-            let bytes = value.len();
+        let (bytes, limit) = (value.len(), self.layout.longest_value());
+        if bytes > limit {
             return Err(KvError::ValueBytes { bytes, limit });
         }
-        let lengths = Lengths {
-            key: key.bytes.len(),
-            value: value.len(),
-        };
-        let bytes = lengths.item_bytes();
+        let item = Item::new(key, value);
         // Whoever waits for the chain does not wait for the copy of a long value.
-        let mut written = match bytes <= IN_PLACE_BYTES {
+        let written = match item.bytes <= IN_PLACE_BYTES {
             true => None,
-            false => Some(self.write_new(key, value, bytes)?),
+            false => Some(self.write_new(&item)?),
         };
-        let main = self.layout.main_bucket(key);
+        let (main, chains) = (self.layout.main_bucket(key), self.chains());
         let _chain = self.lock_chain(main);
-        let outcome = match self.find(key, main) {
-            Ok(found) if written.is_none() && Some(found.chunk.code) == class_of(bytes) => {
-                self.change(main, |control| {
-                    item::write(&self.words, found.chunk.offset, key.bytes, value);
-                    control
-                });
-                return Ok(true);
-            }
-            Ok(found) => self
-                .new_chunk(&mut written, key, value, bytes)
-                .map(|chunk| {
-                    self.change(main, |control| {
-                        self.set_place(found.bucket, found.slot, Place::new(key.tag(), chunk));
-                        control
-                    });
-                    written = Some(found.chunk);
-                    true
-                }),
-            Err(end) => self
-                .add(key, main, end, adding, || {
-                    self.new_chunk(&mut written, key, value, bytes)
-                })
-                .map(|()| {
-                    written = None;
-                    false
-                }),
+        let found = match chains.find(key, main) {
+            Ok(found) => found,
+            Err(end) => return self.add(&item, main, end, written, adding),
         };
-        // What was replaced, or what found no place.
-        if let Some(chunk) = written {
-            locked(&self.heap).give_back(chunk);
+        if written.is_none() && Some(found.chunk.code) == class_of(item.bytes) {
+            chains.change(main, |control| {
+                item::write(chains.words, found.chunk.offset, key.bytes, value);
+                control
+            });
+            return Ok(true);
         }
-        outcome
+        let chunk = written.map_or_else(|| self.write_new(&item), Ok)?;
+        chains.replace(main, found.bucket, found.slot, item.place(chunk));
+        locked(&self.heap).give_back(found.chunk);
+        Ok(true)
+    }
+
+    /// Adds a key at the end of its chain.
+    fn add(
+        &self,
+        item: &Item<'_>,
+        main: u32,
+        end: ChainEnd,
+        written: Option<Chunk>,
+        adding: impl FnOnce(),
+    ) -> Result<bool, KvError> {
+        let overflow = match end.free {
+            Some(_) => None,
+            None => match locked(&self.overflow).take() {
+                Some(number) => Some(number),
+                None => {
+                    self.give_back(written);
+                    return Err(KvError::NoBuckets(self.layout.overflow_buckets()));
+                }
+            },
+        };
+        let chunk = match written.map_or_else(|| self.write_new(item), Ok) {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                overflow.map(|number| locked(&self.overflow).give_back(number));
+                return Err(error);
+            }
+        };
+        adding();
+        let place = item.place(chunk);
+        if let Some(number) = overflow {
+            self.chains().append(main, end.last, number, place);
+        } else if let Some((bucket, slot)) = end.free {
+            self.chains().replace(main, bucket, slot, place);
+        }
+        self.keys.fetch_add(1, Ordering::Relaxed);
+        Ok(false)
     }
 
     /// Takes a key away; says whether it was there.
@@ -298,273 +284,39 @@ impl<W: Words> KvStore<W> {
     /// As [`KvStore::delete`]; where the key was there, `taken` is called when it cannot be found any more. No other
     /// change of the key is under way meanwhile.
     pub fn delete_with(&self, key: &Key<'_>, taken: impl FnOnce()) -> bool {
-        let main = self.layout.main_bucket(key);
+        let (main, chains) = (self.layout.main_bucket(key), self.chains());
         let _chain = self.lock_chain(main);
-        let Ok(found) = self.find(key, main) else {
+        let Ok(found) = chains.find(key, main) else {
             return false;
         };
-        let mut unlinked = None;
-        self.change(main, |control| {
-            self.set_place(found.bucket, found.slot, Place::EMPTY);
-            let number = found.bucket.checked_sub(self.layout.main_buckets());
-            match number {
-                Some(number) if self.is_empty(found.bucket) => {
-                    unlinked = Some(number);
-                    self.unlink(main, control, found.bucket)
-                }
-                _ => control,
-            }
-        });
+        let unlinked = chains.remove(main, found);
         taken();
         self.keys.fetch_sub(1, Ordering::Relaxed);
-        if let Some(number) = unlinked {
-            locked(&self.overflow).give_back(number);
-        }
-        locked(&self.heap).give_back(found.chunk);
+        unlinked.map(|number| locked(&self.overflow).give_back(number));
+        self.give_back(Some(found.chunk));
         true
     }
 
-    /// Adds a key at the end of its chain.
-    fn add(
-        &self,
-        key: &Key<'_>,
-        main: u32,
-        end: ChainEnd,
-        adding: impl FnOnce(),
-        chunk: impl FnOnce() -> Result<Chunk, KvError>,
-    ) -> Result<(), KvError> {
-        let (number, (bucket, slot)) = match end.free {
-            Some(free) => (None, free),
-            None => {
-                let number = locked(&self.overflow).take();
-                let number = number.ok_or(KvError::NoBuckets(self.layout.overflow_buckets()))?;
-                (Some(number), (self.layout.main_buckets() + number, 0))
-            }
-        };
-        let chunk = match chunk() {
-            Ok(chunk) => chunk,
-            Err(error) => {
-                if let Some(number) = number {
-                    locked(&self.overflow).give_back(number);
-                }
-                return Err(error);
-            }
-        };
-        adding();
-        let place = Place::new(key.tag(), chunk);
-        let Some(number) = number else {
-            self.change(main, |control| {
-                self.set_place(bucket, slot, place);
-                control
-            });
-            self.keys.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        };
-        // A reader may be in it still, from another chain.
-        fence(Ordering::Release);
-        for slot in 1..=PLACES {
-            self.set_place(bucket, slot, Place::EMPTY);
-        }
-        self.set_place(bucket, 0, place);
-        self.change(main, |control| {
-            if end.last == main {
-                return control.with_next(number + 1);
-            }
-            let word = self.control_word(end.last);
-            let last = Control(word.load(Ordering::Relaxed));
-            word.store(last.with_next(number + 1).0, Ordering::Relaxed);
-            control
-        });
-        self.keys.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// A chunk with the item: the one that is written already, or one that is written now. It stays in `written` until
-    /// it is in use.
-    fn new_chunk(
-        &self,
-        written: &mut Option<Chunk>,
-        key: &Key<'_>,
-        value: &[u8],
-        bytes: usize,
-    ) -> Result<Chunk, KvError> {
-        match *written {
-            Some(chunk) => Ok(chunk),
-            None => {
-                let chunk = self.write_new(key, value, bytes)?;
-                *written = Some(chunk);
-                Ok(chunk)
-            }
-        }
-    }
-
-    fn write_new(&self, key: &Key<'_>, value: &[u8], bytes: usize) -> Result<Chunk, KvError> {
-        let chunk = locked(&self.heap).allocate(bytes)?;
+    fn write_new(&self, item: &Item<'_>) -> Result<Chunk, KvError> {
+        let chunk = locked(&self.heap).allocate(item.bytes)?;
         // Who reads what stood here before, and then this, finds that its chain has changed since.
         fence(Ordering::Release);
-        item::write(&self.words, chunk.offset, key.bytes, value);
+        item::write(self.space.words(), chunk.offset, item.key.bytes, item.value);
         Ok(chunk)
     }
 
-    /// Changes a chain whose lock the caller has. `what` returns the control word as it will be but for the version.
-    #[inline]
-    fn change(&self, main: u32, what: impl FnOnce(Control) -> Control) {
-        let word = self.control_word(main);
-        let now = Control(word.load(Ordering::Relaxed));
-        // It is odd already where a writer panicked.
-        let changing = match now.is_changing() {
-            true => now,
-            false => now.advanced(),
-        };
-        word.store(changing.0, Ordering::Relaxed);
-        fence(Ordering::Release);
-        let control = what(changing);
-        word.store(control.advanced().0, Ordering::Release);
-    }
-
-    /// Takes an empty overflow bucket out of its chain, which is being changed.
-    fn unlink(&self, main: u32, control: Control, bucket: u32) -> Control {
-        let next = Control(self.control_word(bucket).load(Ordering::Relaxed)).next();
-        let number = bucket - self.layout.main_buckets() + 1;
-        if control.next() == number {
-            return control.with_next(next);
-        }
-        let mut at = self.next_bucket(control);
-        while let Some(before) = at {
-            debug_assert_ne!(before, main);
-            let word = self.control_word(before);
-            let its = Control(word.load(Ordering::Relaxed));
-            if its.next() == number {
-                word.store(its.with_next(next).0, Ordering::Relaxed);
-                break;
-            }
-            at = self.next_bucket(its);
-        }
-        control
-    }
-
-    /// One look at a chain for a reader.
-    #[inline]
-    fn copy<T: Target>(
-        &self,
-        key: &Key<'_>,
-        main: u32,
-        before: Control,
-        target: &mut T,
-    ) -> Result<Look, T::Error> {
-        let (tag, mut bucket, mut control) = (key.tag(), main, before);
-        loop {
-            let line = self.layout.bucket_offset(bucket);
-            for slot in 0..PLACES {
-                let place = Place(self.words.word(line + slot * 8).load(Ordering::Relaxed));
-                if !place.has_tag(tag) {
-                    continue;
-                }
-                let chunk = place.chunk();
-                let lengths = item::lengths(&self.words, chunk.offset);
-                if lengths.key != key.bytes.len()
-                    || !item::has_key(&self.words, chunk.offset, key.bytes)
-                {
-                    continue;
-                }
-                if !self.is_inside(chunk, lengths) || !self.is_affordable(main, before, lengths) {
-                    return Ok(Look::Torn);
-                }
-                let room = target.room(lengths.value)?;
-                self.words.read(
-                    chunk.offset + lengths.value_offset(),
-                    &mut room[..lengths.value],
-                );
-                return Ok(Look::Found);
-            }
-            let Some(next) = self.next_bucket(control) else {
-                return Ok(Look::Absent);
-            };
-            bucket = next;
-            control = Control(self.control_word(bucket).load(Ordering::Relaxed));
-            // A chain that changes may lead in circles.
-            fence(Ordering::Acquire);
-            if self.control_word(main).load(Ordering::Relaxed) != before.0 {
-                return Ok(Look::Torn);
-            }
+    fn give_back(&self, chunk: Option<Chunk>) {
+        if let Some(chunk) = chunk {
+            locked(&self.heap).give_back(chunk);
         }
     }
 
-    /// Whether lengths that may be changing keep to their chunk, and to the memory.
     #[inline]
-    fn is_inside(&self, chunk: Chunk, lengths: Lengths) -> bool {
-        let bytes = lengths.item_bytes();
-        let most = match chunk.code {
-            RUN => self.words.bytes() - chunk.offset,
-            code => most_bytes(code),
-        };
-        bytes <= most
-    }
-
-    /// Whether room for a value is not asked for in vain.
-    #[inline]
-    fn is_affordable(&self, main: u32, before: Control, lengths: Lengths) -> bool {
-        if lengths.value <= DEAR_BYTES {
-            return true;
+    fn chains(&self) -> Chains<'_, S::Words> {
+        Chains {
+            words: self.space.words(),
+            layout: &self.layout,
         }
-        fence(Ordering::Acquire);
-        self.control_word(main).load(Ordering::Relaxed) == before.0
-    }
-
-    /// Where a key stands in its chain, whose lock the caller has, or else how the chain ends.
-    fn find(&self, key: &Key<'_>, main: u32) -> Result<Found, ChainEnd> {
-        let tag = key.tag();
-        let mut end = ChainEnd {
-            free: None,
-            last: main,
-        };
-        let mut at = Some(main);
-        while let Some(bucket) = at {
-            let line = self.layout.bucket_offset(bucket);
-            end.last = bucket;
-            for slot in 0..PLACES {
-                let place = Place(self.words.word(line + slot * 8).load(Ordering::Relaxed));
-                if place.is_empty() {
-                    end.free = end.free.or(Some((bucket, slot)));
-                } else if place.has_tag(tag) {
-                    let chunk = place.chunk();
-                    let lengths = item::lengths(&self.words, chunk.offset);
-                    if lengths.key == key.bytes.len()
-                        && item::has_key(&self.words, chunk.offset, key.bytes)
-                    {
-                        return Ok(Found {
-                            bucket,
-                            slot,
-                            chunk,
-                        });
-                    }
-                }
-            }
-            at = self.next_bucket(Control(self.control_word(bucket).load(Ordering::Relaxed)));
-        }
-        Err(end)
-    }
-
-    fn is_empty(&self, bucket: u32) -> bool {
-        let line = self.layout.bucket_offset(bucket);
-        (0..PLACES).all(|slot| self.words.word(line + slot * 8).load(Ordering::Relaxed) == 0)
-    }
-
-    #[inline]
-    fn next_bucket(&self, control: Control) -> Option<u32> {
-        let number = control.next().checked_sub(1)?;
-        Some(self.layout.main_buckets() + number)
-    }
-
-    #[inline]
-    fn set_place(&self, bucket: u32, slot: usize, place: Place) {
-        let at = self.layout.bucket_offset(bucket) + slot * 8;
-        self.words.word(at).store(place.0, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn control_word(&self, bucket: u32) -> &AtomicU64 {
-        self.words.word(self.layout.bucket_offset(bucket) + CONTROL)
     }
 
     fn lock_chain(&self, main: u32) -> MutexGuard<'_, ()> {
@@ -573,9 +325,27 @@ impl<W: Words> KvStore<W> {
     }
 }
 
-/// What of an item is asked for ahead: more than these lines the processor finds by itself, one after the other.
-const MAX_PREFETCHED_BYTES: usize = 512;
-const _: () = assert!(MAX_KEY_BYTES + 16 <= IN_PLACE_BYTES && IN_PLACE_BYTES <= MAX_SHARED_BYTES);
+/// What is to be stored.
+struct Item<'a> {
+    key: &'a Key<'a>,
+    value: &'a [u8],
+    bytes: usize,
+}
+
+impl<'a> Item<'a> {
+    fn new(key: &'a Key<'a>, value: &'a [u8]) -> Self {
+        let lengths = Lengths {
+            key: key.bytes.len(),
+            value: value.len(),
+        };
+        let bytes = lengths.item_bytes();
+        Self { key, value, bytes }
+    }
+
+    fn place(&self, chunk: Chunk) -> Place {
+        Place::new(self.key.tag(), chunk)
+    }
+}
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex

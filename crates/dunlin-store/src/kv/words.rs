@@ -2,21 +2,15 @@
 
 use crate::sync::AtomicU64;
 
-/// Memory of a store: a region of a device, or whatever else holds one.
-#[cfg(not(loom))]
+/// Memory that a store stands in: a region of a device, or the words of a model.
 pub trait Space: Send + Sync {
-    /// The bytes. It is the same memory each time.
-    fn memory(&self) -> &dunlin_verbs::Memory;
+    /// What is done with it.
+    type Words: Words;
+    /// The words, the same each time. It is asked once for each operation.
+    fn words(&self) -> &Self::Words;
 }
 
-#[cfg(not(loom))]
-impl<R: dunlin_verbs::Region> Space for R {
-    fn memory(&self) -> &dunlin_verbs::Memory {
-        dunlin_verbs::Region::memory(self)
-    }
-}
-
-/// What the protocol does with memory. Every [`Space`] has it; the model checker has words of its own.
+/// What the protocol does with memory.
 pub trait Words: Send + Sync {
     /// Bytes.
     fn bytes(&self) -> usize;
@@ -31,30 +25,39 @@ pub trait Words: Send + Sync {
 }
 
 #[cfg(not(loom))]
-impl<S: Space> Words for S {
+impl<R: dunlin_verbs::Region> Space for R {
+    type Words = dunlin_verbs::Memory;
+
+    #[inline]
+    fn words(&self) -> &dunlin_verbs::Memory {
+        self.memory()
+    }
+}
+
+#[cfg(not(loom))]
+impl Words for dunlin_verbs::Memory {
     #[inline]
     fn bytes(&self) -> usize {
-        self.memory().len()
+        self.len()
     }
 
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        self.memory().atomic_u64(offset)
+        self.atomic_u64(offset)
     }
 
     #[inline]
     fn read(&self, offset: usize, target: &mut [u8]) {
-        self.memory().read(offset, target);
+        dunlin_verbs::Memory::read(self, offset, target);
     }
 
     #[inline]
     fn write(&self, offset: usize, source: &[u8]) {
-        self.memory().write(offset, source);
+        dunlin_verbs::Memory::write(self, offset, source);
     }
 
     #[inline]
     fn prefetch(&self, offset: usize) {
-        let start = self.memory().start().as_ptr();
-        dunlin_verbs::prefetch_to_read(start.wrapping_add(offset));
+        dunlin_verbs::prefetch_to_read(self.start().as_ptr().wrapping_add(offset));
     }
 }
