@@ -8,13 +8,14 @@ use std::time::Duration;
 use dunlin::{Address, RunningServer, Secret, Server, WaitMode};
 
 use super::{connect, Failure};
+use crate::input::parse_bytes;
 use crate::services::{echo, kv, metrics::MetricsPort};
 use crate::{affinity, input, interrupt, output};
 
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Service {
-    /// Ordered key-value map, for `dunlin kv`
+    /// Key-value store with an index for scans, for `dunlin kv` and `dunlin perf kv`
     Kv,
     /// Sends back what it is sent, for `dunlin call` and `dunlin perf`
     Echo,
@@ -27,6 +28,7 @@ It serves until Ctrl-C, answers what it has taken, and ends.\n\n\
 Examples:\n  \
   dunlin serve kv                                        on port 7400\n  \
   dunlin serve echo --listen dunlin://127.0.0.1:7500\n  \
+  dunlin serve kv --memory 4GiB --keys 10000000          room for ten million keys, where it is to be had\n  \
   dunlin serve kv --secret-file key                      clients must have the same file\n  \
   dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus")]
 pub struct Args {
@@ -40,6 +42,12 @@ pub struct Args {
         value_name = "ADDRESS"
     )]
     listen: Address,
+    /// Memory of the key-value store, taken at the start; clients can read all of it
+    #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 20..=u32::MAX))]
+    memory: u32,
+    /// Keys that the key-value store is made for; by default one for each 256 bytes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keys: Option<u64>,
     /// Serve over this device alone (see `dunlin devices`)
     #[arg(long, value_parser = connect::parse_device)]
     device: Option<String>,
@@ -84,7 +92,11 @@ pub fn read_secret(file: impl AsRef<Path>) -> Result<Secret, Failure> {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut server = Server::bind(&args.listen.to_string())?.pollers(args.pollers);
     server = match args.service {
-        Service::Kv => kv::on(server),
+        Service::Kv => {
+            let memory = args.memory as usize;
+            let keys = args.keys;
+            kv::on(server, &kv::Settings { memory, keys })?
+        }
         Service::Echo => echo::on(server),
     };
     if let Some(device) = &args.device {

@@ -54,19 +54,38 @@ impl<S: Space> OrderedKvStore<S> {
         })
     }
 
-    /// Shows the keys in order, from `first` on, until `each` says `false`. Keys that come or go meanwhile are shown or
-    /// not; `each` looks up the value, which may be gone.
-    pub fn scan(&self, first: &[u8], mut each: impl FnMut(&[u8]) -> bool) {
+    /// Shows the keys in order, from `first` on, until `each` says `false`; some `most` are likely to be looked at. Keys
+    /// that come or go meanwhile are shown or not; `each` looks up the value, which may be gone. Items are asked for
+    /// some keys ahead.
+    pub fn scan(&self, first: &[u8], most: usize, mut each: impl FnMut(&Key<'_>) -> bool) {
         let guard = Guard::new();
         let range = (Bound::Included(first), Bound::Unbounded);
-        for (name, ()) in self.index.range::<[u8], _>(range, &guard) {
-            if !each(name.bytes()) {
+        let mut names = self.index.range::<[u8], _>(range, &guard);
+        let together = most.clamp(1, TOGETHER);
+        let mut keys: [Option<Key<'_>>; TOGETHER] = [None; TOGETHER];
+        loop {
+            let mut count = 0;
+            for (place, (name, ())) in keys.iter_mut().zip(names.by_ref().take(together)) {
+                // What the index has, the store took.
+                *place = self.store.key(name.bytes()).ok();
+                count += 1;
+            }
+            let keys = &keys[..count];
+            keys.iter()
+                .flatten()
+                .for_each(|key| self.store.prefetch_bucket(key));
+            keys.iter()
+                .flatten()
+                .for_each(|key| self.store.prefetch_item(key));
+            if !keys.iter().flatten().all(&mut each) || count < together {
                 return;
             }
         }
     }
 }
 
+/// Keys of a scan whose items are asked for at once.
+const TOGETHER: usize = 16;
 /// The longest key that stands in the index's nodes: comparing others costs a look at memory elsewhere.
 const SHORT_BYTES: usize = 22;
 

@@ -1,6 +1,7 @@
 //! `dunlin perf`: the measuring commands, one file each.
 
 mod crowd;
+pub mod kv;
 pub mod limits;
 pub mod ring;
 pub mod rpc;
@@ -17,6 +18,8 @@ pub enum Command {
     Limits(limits::Args),
     /// Calls between two processes
     Rpc(rpc::Args),
+    /// GETs, PUTs and scans of the key-value store, beside memcached or Redis
+    Kv(kv::Args),
     /// Work requests between two processes: perftest's tests
     Verbs(verbs::Args),
     /// One way through a ring between two processes: RB² and its rivals
@@ -35,6 +38,7 @@ impl Command {
         match self {
             Self::Limits(args) => limits::run(&args),
             Self::Rpc(args) => rpc::run(&args),
+            Self::Kv(args) => kv::run(&args),
             Self::Verbs(args) => verbs::run(&args),
             Self::Ring(args) => ring::run(&args),
             Self::RingPeer => crate::ring::serve::run(),
