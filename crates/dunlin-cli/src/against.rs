@@ -1,4 +1,4 @@
-//! `--against limits`: a measurement and the bare machine, in turns within the same second.
+//! `--against`: a measurement and the bare machine, or another program, in turns within the same second.
 //!
 //! The host moves its virtual cores between near and far placements, and every figure of shared memory
 //! with them. So a ratio is made only of a measured slice and the limits taken right before and right
@@ -18,7 +18,7 @@ use crate::report::{AnyLimits, Report, Setting, Tally};
 /// How long each limit is measured each time.
 const LIMIT_SLICE: Duration = Duration::from_millis(25);
 /// How long the command is measured each time.
-const MEASURED_SLICE: Duration = Duration::from_millis(150);
+pub const MEASURED_SLICE: Duration = Duration::from_millis(150);
 /// Limits before and after further apart than this: the placement changed in between.
 const SAME_PLACEMENT: f64 = 1.3;
 /// Bytes of a datagram where many go together: the largest MTU of RoCE.
@@ -99,6 +99,21 @@ pub struct Look {
 }
 
 impl Look {
+    /// What another program did, and how far apart the cores are.
+    pub fn of_another(tally: &Tally) -> Self {
+        let bytes_per_s = tally.bytes_per_s();
+        let bounds = Bounds {
+            latency_ns: tally.latencies.percentiles().p50 as f64,
+            rate_per_s: tally.rate_per_s(),
+            bytes_per_s,
+            handed_over_bytes_per_s: bytes_per_s,
+        };
+        Self {
+            bounds,
+            round_trip_ns: ring::round_trip(LIMIT_SLICE).p50.max(1) as f64,
+        }
+    }
+
     /// The limits of one way: the rate is the bare ring's with `together` messages published at a time and read, no
     /// more than one copy of each payload allows; the latency is half the bare ring's round trip, with one copy where
     /// the payload is larger than a slot.
@@ -206,17 +221,30 @@ impl Bare {
 pub fn interleave<E: From<io::Error>>(
     setting: &Setting,
     duration: Duration,
+    measured: impl FnMut(Duration) -> Result<Tally, E>,
+    progress: impl FnMut(f64),
+) -> Result<Against, E> {
+    interleave_with(|| Ok(look(setting)?), duration, measured, progress)
+}
+
+/// As [`interleave`], beside whatever `look` measures.
+///
+/// # Errors
+/// Of either.
+pub fn interleave_with<E>(
+    mut look: impl FnMut() -> Result<Look, E>,
+    duration: Duration,
     mut measured: impl FnMut(Duration) -> Result<Tally, E>,
     mut progress: impl FnMut(f64),
 ) -> Result<Against, E> {
     let start = Instant::now();
-    let mut looks = vec![look(setting)?];
+    let mut looks = vec![look()?];
     let mut slices = Vec::new();
     while slices.is_empty()
         || (slices.len() < 3 || start.elapsed() < duration) && !interrupt::came()
     {
         slices.push(measured(MEASURED_SLICE)?);
-        looks.push(look(setting)?);
+        looks.push(look()?);
         progress((start.elapsed().as_secs_f64() / duration.as_secs_f64()).min(1.0));
     }
     let slices: Vec<_> = slices

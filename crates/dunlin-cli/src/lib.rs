@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod histogram;
 pub mod input;
 pub mod interrupt;
+pub mod kv_load;
 pub mod lab;
 pub mod limits;
 pub mod log;

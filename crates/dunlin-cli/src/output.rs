@@ -98,7 +98,10 @@ fn report_table(report: &Report) -> Table {
         _ => None,
     };
     let mut table = match bounds {
-        Some(_) => table(&["", "measured", "limit", "ratio"]),
+        Some(_) => {
+            let beside = report.against.as_deref().unwrap_or("limit");
+            table(&["", "measured", beside, "ratio"])
+        }
         None => table(&["", "measured"]),
     };
     let latency = &report.latency_ns;

@@ -93,6 +93,9 @@ pub struct Report {
     pub setting: Setting,
     /// Seconds of measuring, without what was spent on limits.
     pub seconds: f64,
+    /// With `--against` another program: which. Then `limits` is what it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
     /// With `--against limits`: what the bare machine did beside it; of `perf limits`: everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<AnyLimits>,
@@ -124,6 +127,7 @@ impl Report {
             errors: tally.errors,
             setting,
             seconds: tally.elapsed.as_secs_f64(),
+            against: None,
             limits: None,
             ratio: None,
             pairs: None,

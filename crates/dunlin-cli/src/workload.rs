@@ -1,4 +1,4 @@
-//! YCSB's choices: which operation, which key.
+//! What a key-value store is asked for: YCSB's workloads, GETs and PUTs alone.
 
 /// Keys by Zipf's law, by Gray's method ("Quickly generating billion-record synthetic databases", SIGMOD '94), as YCSB
 /// does it.
@@ -45,19 +45,126 @@ impl Zipf {
     }
 }
 
+/// Which keys are drawn.
+#[derive(Debug)]
+pub enum Keys {
+    /// All alike.
+    Uniform(u32),
+    /// Some far more often than others.
+    Zipf(Zipf),
+}
+
+impl Keys {
+    fn entries(&self) -> u32 {
+        match self {
+            Self::Uniform(entries) => *entries,
+            Self::Zipf(zipf) => zipf.entries,
+        }
+    }
+
+    /// 0 is the most frequent.
+    fn rank(&self, random: &mut fastrand::Rng) -> u32 {
+        match self {
+            Self::Uniform(entries) => random.u32(0..*entries),
+            Self::Zipf(zipf) => zipf.rank(random.f64()),
+        }
+    }
+}
+
 /// One operation of a workload, with the number of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Read the entry.
     Read(u32),
+    /// Read the entry that was added so many before the newest.
+    ReadLatest(u32),
     /// Replace its value.
     Update(u32),
+    /// Read the entry, then replace its value.
+    ReadModifyWrite(u32),
+    /// Add one.
+    Insert,
+    /// Read so many, from this one on.
+    Scan(u32, u8),
+}
+
+/// The workloads: YCSB's core workloads, and one operation alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Workload {
+    /// GETs alone
+    Get,
+    /// PUTs of keys that are there, alone
+    Put,
+    /// Scans of 1 to 100 entries, alone
+    Scan,
+    /// YCSB A: half reads, half updates
+    YcsbA,
+    /// YCSB B: 95 % reads, 5 % updates
+    YcsbB,
+    /// YCSB C: reads alone
+    YcsbC,
+    /// YCSB D: 95 % reads of what was added lately, 5 % inserts
+    YcsbD,
+    /// YCSB E: 95 % scans of 1 to 100 entries, 5 % inserts
+    YcsbE,
+    /// YCSB F: half reads, half reads that are followed by an update
+    YcsbF,
+}
+
+/// The longest scan of YCSB E.
+const MAX_SCAN: u8 = 100;
+
+impl Workload {
+    /// Its name, as on the command line.
+    pub fn name(self) -> String {
+        let named = clap::ValueEnum::to_possible_value(&self);
+        named.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Whether it scans.
+    pub fn scans(self) -> bool {
+        matches!(self, Self::Scan | Self::YcsbE)
+    }
+
+    /// Whether it adds entries.
+    pub fn inserts(self) -> bool {
+        matches!(self, Self::YcsbD | Self::YcsbE)
+    }
+
+    /// Whether YCSB draws its keys by Zipf's law.
+    pub fn is_ycsb(self) -> bool {
+        !matches!(self, Self::Get | Self::Put | Self::Scan)
+    }
+
+    /// The share of its first operation, and the choices of the first and the second for an entry.
+    fn draw(self, keys: &Keys, random: &mut fastrand::Rng) -> Choice {
+        let share = match self {
+            Self::Get | Self::Put | Self::Scan | Self::YcsbC => 1.0,
+            Self::YcsbA | Self::YcsbF => 0.5,
+            Self::YcsbB | Self::YcsbD | Self::YcsbE => 0.95,
+        };
+        let rank = keys.rank(random);
+        // Scattered over the key space, as YCSB scatters them.
+        let scattered = u64::from(rank).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+        let entry = (scattered % u64::from(keys.entries())) as u32;
+        let first = random.f64() < share;
+        match self {
+            Self::Get | Self::YcsbC => Choice::Read(entry),
+            Self::Put => Choice::Update(entry),
+            Self::Scan => Choice::Scan(entry, random.u8(1..=MAX_SCAN)),
+            Self::YcsbD if first => Choice::ReadLatest(rank),
+            Self::YcsbE if first => Choice::Scan(entry, random.u8(1..=MAX_SCAN)),
+            Self::YcsbD | Self::YcsbE => Choice::Insert,
+            Self::YcsbA | Self::YcsbB | Self::YcsbF if first => Choice::Read(entry),
+            Self::YcsbA | Self::YcsbB => Choice::Update(entry),
+            Self::YcsbF => Choice::ReadModifyWrite(entry),
+        }
+    }
 }
 
 /// A stream of operations; the same seed gives the same stream.
 #[derive(Debug)]
 pub struct Mix {
-    reads: f64,
     /// Choices made ahead of time: drawing one costs more than a call does.
     choices: Vec<Choice>,
     at: usize,
@@ -67,32 +174,14 @@ pub struct Mix {
 const CHOICES: usize = 1 << 20;
 
 impl Mix {
-    /// `reads` of the operations are reads; keys by `zipf`.
-    pub fn new(reads: f64, zipf: Zipf, seed: u64) -> Self {
+    /// Operations of `workload` on `keys`.
+    pub fn new(workload: Workload, keys: &Keys, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let choices = (0..CHOICES)
-            .map(|_| {
-                // Scattered over the key space, as YCSB scatters them.
-                let rank = zipf.rank(random.f64());
-                let entry = (u64::from(rank).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16)
-                    % u64::from(zipf.entries);
-                if random.f64() < reads {
-                    Choice::Read(entry as u32)
-                } else {
-                    Choice::Update(entry as u32)
-                }
-            })
-            .collect();
+        let choices = (0..CHOICES).map(|_| workload.draw(keys, &mut random));
         Self {
-            reads,
-            choices,
+            choices: choices.collect(),
             at: 0,
         }
-    }
-
-    /// The share of reads.
-    pub fn reads(&self) -> f64 {
-        self.reads
     }
 
     /// The next operation.
@@ -124,15 +213,31 @@ mod tests {
     }
 
     #[test]
-    fn the_mix_has_its_share_of_reads_and_replays() {
-        let mut mix = Mix::new(0.95, Zipf::new(100, 0.99), 1);
-        let mut again = Mix::new(0.95, Zipf::new(100, 0.99), 1);
-        let reads = (0..10_000).filter(|_| {
-            let choice = mix.next();
-            assert_eq!(choice, again.next());
-            matches!(choice, Choice::Read(_))
-        });
-        assert!((9_300..9_700).contains(&reads.count()));
-        assert_eq!(mix.reads(), 0.95);
+    fn the_mixes_have_their_shares_and_replay() {
+        for (workload, share) in [
+            (Workload::YcsbA, 0.5),
+            (Workload::YcsbB, 0.95),
+            (Workload::YcsbC, 1.0),
+            (Workload::YcsbD, 0.95),
+            (Workload::YcsbE, 0.95),
+            (Workload::YcsbF, 0.5),
+            (Workload::Get, 1.0),
+            (Workload::Put, 0.0),
+            (Workload::Scan, 1.0),
+        ] {
+            let keys = Keys::Zipf(Zipf::new(100, 0.99));
+            let mut mix = Mix::new(workload, &keys, 1);
+            let mut again = Mix::new(workload, &keys, 1);
+            let reads = (0..10_000).filter(|_| {
+                let choice = mix.next();
+                assert_eq!(choice, again.next());
+                matches!(
+                    choice,
+                    Choice::Read(_) | Choice::ReadLatest(_) | Choice::Scan(..)
+                )
+            });
+            let found = reads.count() as f64 / 10_000.0;
+            assert!((found - share).abs() < 0.02, "{workload:?}: {found}");
+        }
     }
 }

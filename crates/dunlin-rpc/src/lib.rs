@@ -38,6 +38,7 @@ mod visit;
 
 pub use admission::grouping::pace::Pace;
 pub use admission::{LaneUse, SenderReport};
+pub use channel::upcoming::Upcoming;
 pub use client::{
     AttachFuture, Batch, CallFuture, Client, ClientBuilder, ClientReport, ConnectFuture,
     ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer,

@@ -1,13 +1,18 @@
 //! A table of keys and values in one piece of registered memory, after MICA as FaSST and ScaleTX use it.
 //!
 //! Threads of the server read and change it through [`Table`]; clients that know its [`Layout`] READ headers and items
-//! by address, and WRITE items that they have locked.
+//! by address, and WRITE items that they have locked. [`kv`] is a store for keys and values of any length.
 #![forbid(unsafe_code)]
+// `--cfg loom` is how loom asks to be switched on.
+#![allow(unexpected_cfgs)]
 
+mod batch;
 mod error;
 mod header;
+pub mod kv;
 mod layout;
 mod pool;
+mod sync;
 mod table;
 mod versioned;
 

@@ -21,6 +21,10 @@ impl Pool {
         Some(number)
     }
 
+    pub(crate) fn in_use(&self) -> u32 {
+        (self.used.len() - self.free.len()) as u32
+    }
+
     /// Whether it was in use. The vector has room for all numbers, so nothing is allocated.
     pub(crate) fn give_back(&mut self, number: u32) -> bool {
         let used = std::mem::replace(&mut self.used[number as usize], false);

@@ -59,7 +59,7 @@ pub use dunlin_rpc::{
     LaneReport, LaneUse, LocalAcceptor, LocalServer, Memory, OwnedRequest, OwnedResponder, Pace,
     PacketLoss, Peers, Permit, Pipeline, Preset, Ready, Region, RegisteredRegion, RemoteRegion,
     Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport, ServeError, Server,
-    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, WaitMode, FIGURES,
+    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, Upcoming, WaitMode, FIGURES,
 };
 
 /// For hunts in virtual time.

@@ -17,6 +17,7 @@ use crate::services::kv;
 Examples (with `dunlin serve kv` in another shell):\n  \
   dunlin kv put bird dunlin\n  \
   dunlin kv get bird\n  \
+  dunlin kv get bird --one-sided     READ from the server's memory, past its processor\n  \
   dunlin kv scan --limit 10")]
 pub struct Args {
     /// Server
@@ -35,6 +36,9 @@ pub enum Action {
     Get {
         /// The key, any bytes
         key: OsString,
+        /// READ it from the server's memory: the server's processor has no part in it
+        #[arg(long)]
+        one_sided: bool,
     },
     /// Set the value of a key
     Put {
@@ -92,8 +96,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         other => Failure::new(other),
     };
     match &args.action {
-        Action::Get { key } => {
-            let value = kv::get_value(&client, key.as_bytes()).map_err(failed)?;
+        Action::Get { key, one_sided } => {
+            let get = match one_sided {
+                true => kv::get_by_reads,
+                false => kv::get_value,
+            };
+            let value = get(&client, key.as_bytes()).map_err(failed)?;
             let mut line = value.ok_or_else(|| missing(key))?;
             line.push(b'\n');
             output::write(&line)?;

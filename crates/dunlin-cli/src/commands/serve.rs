@@ -8,13 +8,14 @@ use std::time::Duration;
 use dunlin::{Address, RunningServer, Secret, Server, WaitMode};
 
 use super::{connect, Failure};
+use crate::input::parse_bytes;
 use crate::services::{echo, kv, metrics::MetricsPort, store};
 use crate::{affinity, input, interrupt, output};
 
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Service {
-    /// Ordered key-value map, for `dunlin kv`
+    /// Key-value store with an index for scans, for `dunlin kv` and `dunlin perf kv`
     Kv,
     /// Sends back what it is sent, for `dunlin call` and `dunlin perf`
     Echo,
@@ -31,6 +32,7 @@ Examples:\n  \
   dunlin serve echo --listen dunlin://127.0.0.1:7500\n  \
   dunlin serve store --table accounts:10000:8            a database of one machine\n  \
   dunlin serve store --machine 1 --machines 3 --load smallbank --listen dunlin://127.0.0.1:7401\n  \
+  dunlin serve kv --memory 4GiB --keys 10000000          room for ten million keys, where it is to be had\n  \
   dunlin serve kv --secret-file key                      clients must have the same file\n  \
   dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus")]
 pub struct Args {
@@ -44,6 +46,12 @@ pub struct Args {
         value_name = "ADDRESS"
     )]
     listen: Address,
+    /// Memory of the key-value store, taken at the start; clients can read all of it
+    #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 20..=u32::MAX))]
+    memory: u32,
+    /// Keys that the key-value store is made for; by default one for each 256 bytes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keys: Option<u64>,
     /// Serve over this device alone (see `dunlin devices`)
     #[arg(long, value_parser = connect::parse_device)]
     device: Option<String>,
@@ -109,7 +117,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         server = server.secret(read_secret(file)?);
     }
     let server = match args.service {
-        Service::Kv => kv::on(server).serve()?,
+        Service::Kv => {
+            let (memory, keys) = (args.memory as usize, args.keys);
+            kv::on(server, &kv::Settings { memory, keys })?.serve()?
+        }
         Service::Echo => echo::on(server).serve()?,
         Service::Store => store::serve(server, &args.store)?,
     };

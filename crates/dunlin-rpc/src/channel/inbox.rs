@@ -9,6 +9,7 @@ use super::batch::{self, Canaries, Form, LAST_WORD, LINE_BYTES, LONG_LINES};
 use super::lines::Lines;
 use super::message::{self, Header, ShortHeader, ShortKind, SHORT_BYTES};
 use super::outbox::Outbox;
+use super::upcoming::Upcoming;
 use super::ChannelError;
 
 /// A message with a short header: its length was checked.
@@ -49,6 +50,8 @@ pub(crate) struct Inbox {
     at: usize,
     end: usize,
     messages: u32,
+    /// Whether nobody has looked at the open batch yet.
+    is_new: bool,
     /// Where the payload of the last message begins.
     payload_at: usize,
 }
@@ -77,6 +80,7 @@ impl Inbox {
             at: 0,
             end: 0,
             messages: 0,
+            is_new: false,
             payload_at: 0,
         }
     }
@@ -96,6 +100,13 @@ impl Inbox {
     #[inline]
     pub(crate) fn messages(&self) -> u32 {
         self.messages
+    }
+
+    /// The requests of the open batch, once for each batch and before the first is taken.
+    #[inline]
+    pub(crate) fn take_new(&mut self) -> Option<Upcoming<'_>> {
+        let content = &self.batch[self.at..self.end];
+        std::mem::take(&mut self.is_new).then(|| Upcoming::new(content, self.messages))
     }
 
     /// Bytes of the open batch that were copied out.
@@ -187,6 +198,7 @@ impl Inbox {
         self.at = self.form.content_at();
         self.end = lines * LINE_BYTES - self.form.behind_content();
         self.messages = messages;
+        self.is_new = true;
         // One that comes alone is not followed so soon, and a look at the next line takes it away from its writer.
         if lines >= LONG_LINES {
             self.fetch_next(ring);

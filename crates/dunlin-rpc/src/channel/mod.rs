@@ -34,11 +34,13 @@ pub(crate) mod pool;
 pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod room_tests;
+pub(crate) mod upcoming;
 
 use buffers::{Buffer, BufferPool};
 use carrier::Carrier;
 use message::{Descriptor, Header, Kind, DESCRIPTOR_BYTES};
 use ring::RingChannel;
+use upcoming::Upcoming;
 
 /// What two sides tell each other: numbers by name.
 pub(crate) type Parameters = BTreeMap<String, u64>;
@@ -118,11 +120,12 @@ pub(crate) trait Channel:
     /// Gives short requests that have come to `run`, in order, each with room for its answer, and puts the answer on
     /// its way when `run` says how long it is. Ends when there are no more, or no room, or `most` messages were taken,
     /// or at a message that `run` did not answer, or is none of these: that was received as by [`Channel::receive`] and
-    /// is said. Says how many were taken.
+    /// is said. Says how many were taken. Where several come at once `ahead` sees all of them before.
     #[inline]
     fn serve(
         &mut self,
         most: usize,
+        _ahead: &mut impl FnMut(Upcoming<'_>),
         run: &mut impl FnMut(Asked<'_, Self::Device>) -> Option<usize>,
     ) -> Result<(usize, Option<Header>), ChannelError> {
         for served in 0..most {

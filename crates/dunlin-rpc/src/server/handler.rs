@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use super::deadlines::Deadline;
 use super::deferred::{OwnedRequest, OwnedResponder};
 use crate::channel::buffers::BytesMut;
 use crate::channel::outbox::copy;
+use crate::channel::upcoming::Upcoming;
 use crate::error::{FailureReason, WireFailure};
 use crate::{memory, HandlerId};
 
@@ -296,6 +298,9 @@ pub(super) type HandlerFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>, Hand
 /// An async handler.
 pub(super) type AsyncFunction = dyn Fn(OwnedRequest) -> HandlerFuture + Send + Sync;
 
+/// What looks ahead at the requests of a batch.
+pub(super) type PrefetchFunction = dyn Fn(Upcoming<'_>) + Send + Sync;
+
 /// Where a handler runs.
 #[derive(Clone)]
 pub(super) enum Execution {
@@ -315,6 +320,7 @@ pub(super) struct HandlerTable {
     by_id: Vec<Option<Execution>>,
     /// The server's own, out of the way of the others: their ids are the highest.
     reserved: Vec<(HandlerId, Execution)>,
+    prefetch: Option<Arc<PrefetchFunction>>,
 }
 
 impl HandlerTable {
@@ -334,6 +340,19 @@ impl HandlerTable {
         match self.by_id.get(usize::from(id)) {
             Some(execution) => execution.as_ref(),
             None => self.get_reserved(id),
+        }
+    }
+
+    /// Lets `prefetch` look at the requests of each batch before the first is handled.
+    pub(super) fn set_prefetch(&mut self, prefetch: Arc<PrefetchFunction>) {
+        self.prefetch = Some(prefetch);
+    }
+
+    /// Requests have come. What looks at them answers none, so its panic is nobody's error.
+    #[inline]
+    pub(super) fn prefetch(&self, upcoming: Upcoming<'_>) {
+        if let Some(prefetch) = &self.prefetch {
+            let _ = catch_unwind(AssertUnwindSafe(|| prefetch(upcoming)));
         }
     }
 

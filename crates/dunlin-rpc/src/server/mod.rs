@@ -54,6 +54,7 @@ pub use statistics::ServerStatistics;
 use crate::admission::grouping::pace::Pace;
 use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
 use crate::call::timeout::TIMED;
+use crate::channel::upcoming::Upcoming;
 use crate::client::REPORT;
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices;
@@ -155,6 +156,18 @@ impl ServerBuilder {
         F: Fn(&Request<'_>, &mut Responder<'_>) -> Result<(), HandlerError> + Send + Sync + 'static,
     {
         self.insert(id, Execution::Inline(Arc::new(handler)))
+    }
+
+    /// Requests that have come together are shown to `prefetch` before the handler of the first runs: it can ask for the
+    /// memory that all of them will look at ([`dunlin_verbs::prefetch_to_read`]), so that the waits overlap. It is asked
+    /// on the polling thread, at most once for a request, and not at all where requests come one by one or the preset
+    /// has no batches; it must be quick, and nothing may depend on it.
+    pub fn prefetch<F>(mut self, prefetch: F) -> Self
+    where
+        F: Fn(Upcoming<'_>) + Send + Sync + 'static,
+    {
+        self.handlers.set_prefetch(Arc::new(prefetch));
+        self
     }
 
     /// Adds a handler that runs on the worker pool: right for work that takes long or blocks.

@@ -1,6 +1,7 @@
 //! `dunlin perf`: the measuring commands, one file each.
 
 mod crowd;
+pub mod kv;
 pub mod limits;
 pub mod ring;
 pub mod rpc;
@@ -20,6 +21,8 @@ pub enum Command {
     Rpc(rpc::Args),
     /// Transactions on three server processes
     Txn(txn::Args),
+    /// GETs, PUTs and scans of the key-value store, beside memcached or Redis
+    Kv(kv::Args),
     /// Work requests between two processes: perftest's tests
     Verbs(verbs::Args),
     /// One way through a ring between two processes: RB² and its rivals
@@ -39,6 +42,7 @@ impl Command {
             Self::Limits(args) => limits::run(&args),
             Self::Rpc(args) => rpc::run(&args),
             Self::Txn(args) => txn::run(&args),
+            Self::Kv(args) => kv::run(&args),
             Self::Verbs(args) => verbs::run(&args),
             Self::Ring(args) => ring::run(&args),
             Self::RingPeer => crate::ring::serve::run(),

@@ -17,6 +17,7 @@ use super::carrier::{Carrier, QUIET};
 use super::inbox::{Inbox, Short};
 use super::message::{Header, Kind, ShortKind};
 use super::outbox::{Outbox, Piece};
+use super::upcoming::Upcoming;
 use super::{Asked, Channel, ChannelError, Exchange};
 use crate::effort;
 
@@ -315,6 +316,7 @@ impl<D: Device> Channel for RingChannel<D> {
     fn serve(
         &mut self,
         most: usize,
+        ahead: &mut impl FnMut(Upcoming<'_>),
         run: &mut impl FnMut(Asked<'_, D>) -> Option<usize>,
     ) -> Result<(usize, Option<Header>), ChannelError> {
         let eager = self.peer_eager_bytes;
@@ -330,6 +332,9 @@ impl<D: Device> Channel for RingChannel<D> {
                 break;
             }
             let Self { inbox, outbox, .. } = self;
+            if let Some(upcoming) = inbox.take_new() {
+                ahead(upcoming);
+            }
             while served < most && inbox.messages() > 0 && outbox.fits(eager) {
                 served += 1;
                 let Some(Short { header, payload }) = inbox.take_short(ShortKind::Request)? else {

@@ -13,6 +13,7 @@ use crate::admission::lane::Admitted;
 use crate::channel::buffers::{Buffer, BufferPool, BytesMut, Landed};
 use crate::channel::message::{Header, Kind};
 use crate::channel::one_sided::Attached;
+use crate::channel::upcoming::Upcoming;
 use crate::channel::{Asked, Channel, ChannelError};
 use crate::effort;
 use crate::error::{FailureReason, WireFailure};
@@ -260,8 +261,11 @@ impl<C: Channel> Connection<C> {
             outcome = Some(Outcome::new(Ok(result), responder.elsewhere()));
             None
         };
+        let mut ahead = |upcoming: Upcoming<'_>| context.handlers.prefetch(upcoming);
         // A panic is caught once for all of them: whose it was is known, and the channel is as before the handler ran.
-        let served = catch_unwind(AssertUnwindSafe(|| channel.serve(most, &mut run)));
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            channel.serve(most, &mut ahead, &mut run)
+        }));
         context.counters.requests(ran);
         let (messages, other) = match (served, running) {
             (Ok(served), _) => served?,

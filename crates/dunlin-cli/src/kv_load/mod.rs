@@ -1,0 +1,313 @@
+//! A load on a key-value store, whichever it is: ours by a pipeline, memcached and Redis by a socket.
+
+pub mod memcached;
+mod ours;
+pub mod peer;
+pub mod redis;
+mod socket;
+
+use std::time::Duration;
+
+pub use ours::Ours;
+
+use crate::clock::now_ns;
+use crate::commands::Failure;
+use crate::interrupt;
+use crate::report::Tally;
+use crate::workload::{Choice, Mix};
+
+/// One call in so many is timed: reading the clock costs as much as a call.
+const SAMPLE: u64 = 16;
+/// Operations between two looks at the clock.
+const STRIDE: usize = 256;
+/// Operations before the clock starts: all sides are awake then.
+const WARM_UP: usize = 256;
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// The value of a key.
+    Get(&'a [u8]),
+    /// Sets the value of a key.
+    Put(&'a [u8], &'a [u8]),
+    /// Sets the value of a new key, in a store that is to be scanned.
+    Insert(&'a [u8], &'a [u8]),
+    /// So many keys and values, from a key on.
+    Scan(&'a [u8], u32),
+}
+
+/// What a store has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A value of so many bytes.
+    Value(usize),
+    /// There is no such key.
+    Missing,
+    /// It is stored.
+    Stored,
+    /// So many entries, with so many bytes of values.
+    Entries(usize, usize),
+    /// It failed.
+    Failed,
+}
+
+/// A store that takes several requests at once, and answers them in any order.
+pub trait Engine {
+    /// Sends a request, now or with the next wait. `false`: not now.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    fn submit(&mut self, request: Request<'_>, tag: u64) -> Result<bool, Failure>;
+    /// Requests that are not answered yet.
+    fn outstanding(&self) -> usize;
+    /// Waits for one answer at least.
+    ///
+    /// # Errors
+    /// When the connection is lost, or no answer comes.
+    fn wait(&mut self, take: &mut impl FnMut(u64, Answer)) -> Result<(), Failure>;
+}
+
+/// YCSB's keys: `user` and a number, of one length.
+pub type Name = [u8; 14];
+
+/// The key of an entry.
+pub fn name(entry: u32) -> Name {
+    let mut name = *b"user0000000000";
+    let mut rest = entry;
+    for digit in name.iter_mut().rev() {
+        if rest == 0 {
+            break;
+        }
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    name
+}
+
+/// A load on one store.
+#[derive(Debug)]
+pub struct Load<E> {
+    engine: E,
+    outstanding: usize,
+    value: Vec<u8>,
+    /// Entries that are there.
+    entries: u32,
+    /// Whether entries are put in the way in which they can be scanned.
+    scans: bool,
+}
+
+/// What answers of one stretch came to.
+struct Count<'a> {
+    tally: Tally,
+    value_bytes: usize,
+    timed: bool,
+    /// Entries that were read to be written.
+    modify: &'a mut Vec<u32>,
+}
+
+/// Tags say what was asked: what the answer must be, and whether and when it is timed.
+const EXPECTS: u64 = 0xf << 60;
+const EXPECTS_VALUE: u64 = 0;
+const EXPECTS_STORED: u64 = 1 << 60;
+const EXPECTS_ENTRIES: u64 = 2 << 60;
+/// Here the rest is the entry that is written next.
+const EXPECTS_VALUE_TO_MODIFY: u64 = 3 << 60;
+const UNTIMED: u64 = !EXPECTS;
+
+impl<E: Engine> Load<E> {
+    /// A load of `outstanding` requests at a time, on a store whose values have `value_bytes`.
+    pub fn new(engine: E, outstanding: usize, value_bytes: usize, scans: bool) -> Self {
+        Self {
+            engine,
+            outstanding,
+            value: vec![b'v'; value_bytes],
+            entries: 0,
+            scans,
+        }
+    }
+
+    /// Puts `entries` entries; `progress` hears how far it is, 0 to 1.
+    ///
+    /// # Errors
+    /// When one of them is not taken.
+    pub fn fill(&mut self, entries: u32, mut progress: impl FnMut(f64)) -> Result<(), Failure> {
+        let mut modify = Vec::new();
+        let mut count = self.count(false, &mut modify);
+        while self.entries < entries {
+            self.insert(&mut count)?;
+            if self.entries % 1024 == 0 {
+                progress(f64::from(self.entries) / f64::from(entries));
+                interrupt::check()?;
+            }
+        }
+        self.drain(&mut count)?;
+        match count.tally.errors {
+            0 => Ok(()),
+            errors => Err(Failure::new(format!(
+                "{errors} of {entries} entries were not taken: give the store more memory"
+            ))),
+        }
+    }
+
+    /// Runs operations of `mix` for about `slice`; nothing is outstanding afterwards.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub fn run(&mut self, mix: &mut Mix, slice: Duration) -> Result<Tally, Failure> {
+        let mut modify = Vec::new();
+        let mut warm = self.count(false, &mut modify);
+        for _ in 0..WARM_UP {
+            self.operate(mix.next(), &mut warm)?;
+        }
+        self.drain(&mut warm)?;
+        let errors = warm.tally.errors;
+        let mut count = self.count(true, &mut modify);
+        let (start, limit) = (now_ns(), slice.as_nanos() as u64);
+        while now_ns() - start < limit {
+            for _ in 0..STRIDE {
+                self.operate(mix.next(), &mut count)?;
+            }
+        }
+        self.drain(&mut count)?;
+        let mut tally = count.tally;
+        tally.elapsed = Duration::from_nanos(now_ns() - start);
+        tally.errors += errors;
+        // Pollers go to sleep now; the next to measure has the cores to itself.
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(tally)
+    }
+
+    fn count<'a>(&self, timed: bool, modify: &'a mut Vec<u32>) -> Count<'a> {
+        Count {
+            tally: Tally::default(),
+            value_bytes: self.value.len(),
+            timed,
+            modify,
+        }
+    }
+
+    #[inline]
+    fn operate(&mut self, choice: Choice, count: &mut Count<'_>) -> Result<(), Failure> {
+        if let Some(entry) = count.modify.pop() {
+            self.put(entry, count)?;
+        }
+        match choice {
+            Choice::Read(entry) => self.get(entry, count),
+            Choice::ReadLatest(age) => self.get((self.entries - 1).saturating_sub(age), count),
+            Choice::Update(entry) => self.put(entry, count),
+            Choice::Insert => self.insert(count),
+            Choice::Scan(entry, most) => {
+                let tag = EXPECTS_ENTRIES | count.time();
+                self.send(&Next::Scan(name(entry), most.into()), tag, count)
+            }
+            Choice::ReadModifyWrite(entry) => {
+                let tag = EXPECTS_VALUE_TO_MODIFY | u64::from(entry);
+                self.send(&Next::Get(name(entry)), tag, count)
+            }
+        }
+    }
+
+    #[inline]
+    fn get(&mut self, entry: u32, count: &mut Count<'_>) -> Result<(), Failure> {
+        let tag = EXPECTS_VALUE | count.time();
+        self.send(&Next::Get(name(entry)), tag, count)
+    }
+
+    #[inline]
+    fn put(&mut self, entry: u32, count: &mut Count<'_>) -> Result<(), Failure> {
+        let tag = EXPECTS_STORED | count.time();
+        self.send(&Next::Put(name(entry)), tag, count)
+    }
+
+    fn insert(&mut self, count: &mut Count<'_>) -> Result<(), Failure> {
+        let tag = EXPECTS_STORED | count.time();
+        let next = match self.scans {
+            true => Next::Insert(name(self.entries)),
+            false => Next::Put(name(self.entries)),
+        };
+        self.entries += 1;
+        self.send(&next, tag, count)
+    }
+
+    #[inline]
+    fn send(&mut self, next: &Next, tag: u64, count: &mut Count<'_>) -> Result<(), Failure> {
+        let request = match next {
+            Next::Get(name) => Request::Get(name),
+            Next::Put(name) => Request::Put(name, &self.value),
+            Next::Insert(name) => Request::Insert(name, &self.value),
+            Next::Scan(name, most) => Request::Scan(name, *most),
+        };
+        while self.engine.outstanding() >= self.outstanding || !self.engine.submit(request, tag)? {
+            self.engine
+                .wait(&mut |tag, answer| count.take(tag, answer))?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, count: &mut Count<'_>) -> Result<(), Failure> {
+        loop {
+            while let Some(entry) = count.modify.pop() {
+                self.put(entry, count)?;
+            }
+            if self.engine.outstanding() == 0 {
+                return Ok(());
+            }
+            self.engine
+                .wait(&mut |tag, answer| count.take(tag, answer))?;
+        }
+    }
+}
+
+enum Next {
+    Get(Name),
+    Put(Name),
+    Insert(Name),
+    Scan(Name, u32),
+}
+
+impl Count<'_> {
+    /// The time that goes into a tag, or that none does.
+    #[inline]
+    fn time(&self) -> u64 {
+        match self.timed && self.tally.operations % SAMPLE == 0 {
+            true => now_ns() & !EXPECTS,
+            false => UNTIMED,
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, tag: u64, answer: Answer) {
+        let bytes = match (tag & EXPECTS, answer) {
+            (EXPECTS_VALUE, Answer::Value(bytes)) if bytes == self.value_bytes => bytes,
+            (EXPECTS_STORED, Answer::Stored) => self.value_bytes,
+            // Behind the last entries there are fewer.
+            (EXPECTS_ENTRIES, Answer::Entries(entries, bytes)) if entries > 0 => bytes,
+            (EXPECTS_VALUE_TO_MODIFY, Answer::Value(_)) => {
+                self.modify.push(tag as u32);
+                return;
+            }
+            _ => {
+                self.tally.errors += 1;
+                return;
+            }
+        };
+        self.tally.operations += 1;
+        self.tally.bytes += bytes as u64;
+        if tag & !EXPECTS != UNTIMED {
+            let now = now_ns() & !EXPECTS;
+            self.tally
+                .latencies
+                .record(now.wrapping_sub(tag & !EXPECTS));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn keys_are_distinct_and_of_one_length() {
+        assert_eq!(&super::name(0), b"user0000000000");
+        assert_eq!(&super::name(42), b"user0000000042");
+        assert_eq!(&super::name(4_294_967_295), b"user4294967295");
+    }
+}

@@ -1,0 +1,76 @@
+//! The service's client: what `dunlin kv` does.
+
+use dunlin::{CallError, Client};
+use dunlin_store::kv::{KvLayout, Lookup, Step};
+
+use super::{entries, scan_request_into, GET, LAYOUT, REGION, SCAN};
+
+/// A key and its value, as a client gets them.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// How often a lookup by READs begins anew before the server is asked: the chain was changed each time.
+const LOOKUPS: usize = 16;
+
+/// The value of `key`.
+///
+/// # Errors
+/// What the call said.
+pub fn get_value(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, CallError> {
+    let reply = client.call(GET, key)?;
+    Ok(match reply.split_first() {
+        Some((1, value)) => Some(value.to_vec()),
+        _ => None,
+    })
+}
+
+/// The value of `key`, READ from the server's memory: its processor has no part in that. Where writers disturb it again
+/// and again the server is asked after all.
+///
+/// # Errors
+/// What a call or a READ said.
+pub fn get_by_reads(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, CallError> {
+    let described = client.call(LAYOUT, &[])?;
+    let layout = described.first_chunk().map(KvLayout::parse);
+    let Some(Ok(layout)) = layout else {
+        return get_value(client, key);
+    };
+    let Ok(key) = layout.key(key) else {
+        return get_value(client, key);
+    };
+    let region = client.attach(REGION)?;
+    for _ in 0..LOOKUPS {
+        let (mut lookup, mut step) = Lookup::new(layout, key);
+        loop {
+            match step {
+                Step::Read { offset, length } => {
+                    step = lookup.next(&region.read(offset as u64, length)?);
+                }
+                Step::Found(value) => return Ok(Some(value)),
+                Step::Absent => return Ok(None),
+                Step::Disturbed => break,
+            }
+        }
+    }
+    get_value(client, key.bytes())
+}
+
+/// Entries in order of their keys, from `first` on, at most `most`; asked for in as many calls as they need.
+///
+/// # Errors
+/// What a call said.
+pub fn scan_entries(client: &Client, first: &[u8], most: u32) -> Result<Vec<Entry>, CallError> {
+    let (mut all, mut payload, mut from) = (Vec::<Entry>::new(), Vec::new(), first.to_vec());
+    while all.len() < most as usize {
+        scan_request_into(&mut payload, &from, most - all.len() as u32);
+        let before = all.len();
+        let reply = client.call(SCAN, &payload)?;
+        all.extend(entries(&reply).map(|(key, value)| (key.to_vec(), value.to_vec())));
+        let Some((last, _)) = all.get(before..).and_then(<[_]>::last) else {
+            break;
+        };
+        // The smallest key behind it.
+        from.clone_from(last);
+        from.push(0);
+    }
+    Ok(all)
+}

@@ -1,0 +1,307 @@
+//! Chains of buckets: how a key is found in one, and how one is changed.
+//!
+//! The control word of a main bucket has a version for the whole chain and all items that it names (MICA §4.3.1). A writer
+//! makes it odd, changes places or an item in place, and makes it even again; a reader copies what it finds between two
+//! equal even versions. A chunk or overflow bucket that is free again was taken out of a chain under such a change
+//! before, so whoever still reads it finds another version.
+
+use super::bucket::{Control, Place, CONTROL, PLACES};
+use super::classes::{most_bytes, Chunk, RUN};
+use super::item::{self, Lengths};
+use super::layout::{Key, KvLayout};
+use super::store::Target;
+use super::words::Words;
+use crate::sync::{fence, AtomicU64, Ordering};
+
+/// Room for a value longer than this is asked for only after another look at the version.
+const DEAR_BYTES: usize = 4096;
+/// What of an item is asked for ahead: more than these lines the processor finds by itself, one after the other.
+const MAX_PREFETCHED_BYTES: usize = 512;
+
+/// The chains of one store.
+#[derive(Debug)]
+pub(super) struct Chains<'a, W: Words> {
+    pub(super) words: &'a W,
+    pub(super) layout: &'a KvLayout,
+}
+
+/// Where a key stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) bucket: u32,
+    pub(super) slot: usize,
+    pub(super) chunk: Chunk,
+}
+
+/// The end of a chain, for a key that is not in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChainEnd {
+    pub(super) free: Option<(u32, usize)>,
+    pub(super) last: u32,
+}
+
+/// What a look at a chain came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Found,
+    Absent,
+    /// It is being changed, and nothing that was seen counts.
+    Disturbed,
+}
+
+impl<W: Words> Chains<'_, W> {
+    /// One look at a chain, without its lock.
+    #[inline]
+    pub(super) fn look<T: Target>(
+        &self,
+        key: &Key<'_>,
+        main: u32,
+        target: &mut T,
+    ) -> Result<Look, T::Error> {
+        let word = self.control_word(main);
+        let before = Control(word.load(Ordering::Acquire));
+        if before.is_changing() {
+            return Ok(Look::Disturbed);
+        }
+        let look = self.copy(key, main, before, target)?;
+        fence(Ordering::Acquire);
+        Ok(match word.load(Ordering::Relaxed) == before.0 {
+            true => look,
+            false => Look::Disturbed,
+        })
+    }
+
+    /// Copies the value of a key, if it is in the chain. What that comes to counts only if the control word is `before`
+    /// still.
+    #[inline]
+    pub(super) fn copy<T: Target>(
+        &self,
+        key: &Key<'_>,
+        main: u32,
+        before: Control,
+        target: &mut T,
+    ) -> Result<Look, T::Error> {
+        let (tag, mut bucket, mut control) = (key.tag(), main, before);
+        loop {
+            for slot in 0..PLACES {
+                let place = self.place(bucket, slot);
+                if !place.has_tag(tag) {
+                    continue;
+                }
+                let chunk = place.chunk();
+                let lengths = item::lengths(self.words, chunk.offset);
+                if !self.is_its(key, chunk, lengths) {
+                    continue;
+                }
+                if !self.is_inside(chunk, lengths) || !self.is_affordable(main, before, lengths) {
+                    return Ok(Look::Disturbed);
+                }
+                let room = target.room(lengths.value)?;
+                let from = chunk.offset + lengths.value_offset();
+                self.words.read(from, &mut room[..lengths.value]);
+                return Ok(Look::Found);
+            }
+            let Some(next) = self.next_bucket(control) else {
+                return Ok(Look::Absent);
+            };
+            bucket = next;
+            control = self.control(bucket);
+            // A chain that changes may lead in circles.
+            if !self.is_still(main, before) {
+                return Ok(Look::Disturbed);
+            }
+        }
+    }
+
+    /// Asks for the bucket of a key.
+    #[inline]
+    pub(super) fn prefetch_bucket(&self, key: &Key<'_>) {
+        let main = self.layout.main_bucket(key);
+        self.words.prefetch(self.layout.bucket_offset(main));
+    }
+
+    /// Asks for the items that may be a key's, of those in its main bucket.
+    #[inline]
+    pub(super) fn prefetch_item(&self, key: &Key<'_>) {
+        let (tag, main) = (key.tag(), self.layout.main_bucket(key));
+        for slot in 0..PLACES {
+            let place = self.place(main, slot);
+            if place.has_tag(tag) {
+                let chunk = place.chunk();
+                let bytes = most_bytes(chunk.code).min(MAX_PREFETCHED_BYTES);
+                for at in (0..bytes).step_by(64) {
+                    self.words.prefetch(chunk.offset + at);
+                }
+            }
+        }
+    }
+
+    /// Where a key stands in its chain, whose lock the caller has, or else how the chain ends.
+    pub(super) fn find(&self, key: &Key<'_>, main: u32) -> Result<Found, ChainEnd> {
+        let tag = key.tag();
+        let (mut free, mut bucket) = (None, main);
+        loop {
+            for slot in 0..PLACES {
+                let place = self.place(bucket, slot);
+                if place.is_empty() {
+                    free = free.or(Some((bucket, slot)));
+                } else if place.has_tag(tag) {
+                    let chunk = place.chunk();
+                    let lengths = item::lengths(self.words, chunk.offset);
+                    if self.is_its(key, chunk, lengths) {
+                        return Ok(Found {
+                            bucket,
+                            slot,
+                            chunk,
+                        });
+                    }
+                }
+            }
+            match self.next_bucket(self.control(bucket)) {
+                Some(next) => bucket = next,
+                None => return Err(ChainEnd { free, last: bucket }),
+            }
+        }
+    }
+
+    /// Changes a chain whose lock the caller has. `what` returns the control word as it will be but for the version.
+    #[inline]
+    pub(super) fn change(&self, main: u32, what: impl FnOnce(Control) -> Control) {
+        let word = self.control_word(main);
+        let now = Control(word.load(Ordering::Relaxed));
+        // It is odd already where a writer panicked.
+        let changing = match now.is_changing() {
+            true => now,
+            false => now.advanced(),
+        };
+        word.store(changing.0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let control = what(changing);
+        word.store(control.advanced().0, Ordering::Release);
+    }
+
+    /// Puts `place` where a key stands or is to stand.
+    pub(super) fn replace(&self, main: u32, bucket: u32, slot: usize, place: Place) {
+        self.change(main, |control| {
+            self.set_place(bucket, slot, place);
+            control
+        });
+    }
+
+    /// Appends an overflow bucket that nobody has, with one place filled.
+    pub(super) fn append(&self, main: u32, last: u32, number: u32, place: Place) {
+        let bucket = self.layout.main_buckets() + number;
+        // A reader may be in it still, from another chain.
+        fence(Ordering::Release);
+        for slot in 1..PLACES {
+            self.set_place(bucket, slot, Place::EMPTY);
+        }
+        self.control_word(bucket).store(0, Ordering::Relaxed);
+        self.set_place(bucket, 0, place);
+        self.change(main, |control| {
+            if last == main {
+                return control.with_next(number + 1);
+            }
+            self.link(last, number + 1);
+            control
+        });
+    }
+
+    /// Empties the place of a key. An overflow bucket that has nothing else leaves the chain: its number.
+    pub(super) fn remove(&self, main: u32, found: Found) -> Option<u32> {
+        let mut unlinked = None;
+        self.change(main, |control| {
+            self.set_place(found.bucket, found.slot, Place::EMPTY);
+            let number = found.bucket.checked_sub(self.layout.main_buckets());
+            unlinked = number.filter(|_| self.is_empty(found.bucket));
+            match unlinked {
+                Some(number) => self.unlink(control, number),
+                None => control,
+            }
+        });
+        unlinked
+    }
+
+    /// Takes an empty overflow bucket out of its chain, which is being changed.
+    fn unlink(&self, control: Control, number: u32) -> Control {
+        let next = self.control(self.layout.main_buckets() + number).next();
+        if control.next() == number + 1 {
+            return control.with_next(next);
+        }
+        let mut at = control;
+        while let Some(before) = self.next_bucket(at) {
+            at = self.control(before);
+            if at.next() == number + 1 {
+                self.link(before, next);
+                break;
+            }
+        }
+        control
+    }
+
+    /// Makes `next`, a number plus one or 0, what follows an overflow bucket.
+    fn link(&self, bucket: u32, next: u32) {
+        let linked = self.control(bucket).with_next(next);
+        self.control_word(bucket).store(linked.0, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn is_its(&self, key: &Key<'_>, chunk: Chunk, lengths: Lengths) -> bool {
+        lengths.key == key.bytes.len() && item::has_key(self.words, chunk.offset, key.bytes)
+    }
+
+    /// Whether lengths that may be changing keep to their chunk, and to the memory.
+    #[inline]
+    fn is_inside(&self, chunk: Chunk, lengths: Lengths) -> bool {
+        let most = match chunk.code {
+            RUN => self.words.bytes() - chunk.offset,
+            code => most_bytes(code),
+        };
+        lengths.item_bytes() <= most
+    }
+
+    /// Whether room for a value is not asked for in vain.
+    #[inline]
+    fn is_affordable(&self, main: u32, before: Control, lengths: Lengths) -> bool {
+        lengths.value <= DEAR_BYTES || self.is_still(main, before)
+    }
+
+    /// Whether what was read so far counts.
+    fn is_still(&self, main: u32, before: Control) -> bool {
+        fence(Ordering::Acquire);
+        self.control_word(main).load(Ordering::Relaxed) == before.0
+    }
+
+    fn is_empty(&self, bucket: u32) -> bool {
+        (0..PLACES).all(|slot| self.place(bucket, slot).is_empty())
+    }
+
+    #[inline]
+    fn next_bucket(&self, control: Control) -> Option<u32> {
+        let number = control.next().checked_sub(1)?;
+        Some(self.layout.main_buckets() + number)
+    }
+
+    #[inline]
+    fn place(&self, bucket: u32, slot: usize) -> Place {
+        let at = self.layout.bucket_offset(bucket) + slot * 8;
+        Place(self.words.word(at).load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn set_place(&self, bucket: u32, slot: usize, place: Place) {
+        let at = self.layout.bucket_offset(bucket) + slot * 8;
+        self.words.word(at).store(place.0, Ordering::Relaxed);
+    }
+
+    /// The control word of a bucket, for whoever has the lock or checks the main bucket's version afterwards.
+    #[inline]
+    pub(super) fn control(&self, bucket: u32) -> Control {
+        Control(self.control_word(bucket).load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn control_word(&self, bucket: u32) -> &AtomicU64 {
+        self.words.word(self.layout.bucket_offset(bucket) + CONTROL)
+    }
+}
