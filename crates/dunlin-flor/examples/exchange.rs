@@ -78,7 +78,7 @@ fn measure(deployment: Deployment, bytes: u32, time: Duration) -> Result<(f64, u
         while let Some(event) = receiver.poll(now_ns)? {
             match event {
                 LinkEvent::Message(message) => received += message.len() as u64,
-                LinkEvent::Landed(landing) => {
+                LinkEvent::Landed { landing, .. } => {
                     received += landing.len() as u64;
                     receiver.release(landing);
                 }

@@ -81,7 +81,7 @@ impl<D: Device> End<D> {
         while let Some(event) = self.link.poll(now_ns).unwrap() {
             match event {
                 LinkEvent::Message(message) => self.check(&message),
-                LinkEvent::Landed(landing) => {
+                LinkEvent::Landed { landing, .. } => {
                     let copy = landing.copy();
                     self.check(&copy);
                     self.link.release(landing);
@@ -90,6 +90,7 @@ impl<D: Device> End<D> {
                     outcome.unwrap();
                     self.open.remove(&id).expect("finished once");
                 }
+                LinkEvent::Announced { .. } => panic!("nobody has tags"),
                 LinkEvent::Lost => panic!("lost"),
             }
         }
