@@ -168,12 +168,7 @@ impl Connection {
     ///
     /// # Errors
     /// When it is too long or there are too many.
-    pub fn submit(
-        &mut self,
-        now_ns: u64,
-        bytes: u32,
-        tag: u32,
-    ) -> Result<MessageId, SubmitError> {
+    pub fn submit(&mut self, now_ns: u64, bytes: u32, tag: u32) -> Result<MessageId, SubmitError> {
         if self.cx.lost {
             return Err(SubmitError::Lost);
         }

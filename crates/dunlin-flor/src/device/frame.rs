@@ -197,8 +197,9 @@ impl Frame {
     /// Reads a message: the frame, and its payload where it is short.
     pub(crate) fn decode(message: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (bytes, payload) = message.split_at_checked(FRAME_BYTES).ok_or(Malformed)?;
-        let half =
-            |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let half = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 4)) << 32;
         let flags = bytes[1];
         let length = half(12);
@@ -233,7 +234,9 @@ impl Frame {
             },
             (None, 6) => Kind::Answer { long },
             (None, 7) => Kind::Failed {
-                status: *STATUSES.get(usize::from(bytes[2])).unwrap_or(&CompletionStatus::General),
+                status: *STATUSES
+                    .get(usize::from(bytes[2]))
+                    .unwrap_or(&CompletionStatus::General),
             },
             (None, 8) => Kind::Done,
             (None, 9) => Kind::Closed,
@@ -288,8 +291,7 @@ mod tests {
                     swap,
                 }
             }),
-            (remote, any::<u64>())
-                .prop_map(|(remote, add)| Operation::FetchAndAdd { remote, add }),
+            (remote, any::<u64>()).prop_map(|(remote, add)| Operation::FetchAndAdd { remote, add }),
         ];
         prop_oneof![
             (operation, any::<[bool; 3]>(), any::<u8>()).prop_map(|(operation, flags, retries)| {

@@ -197,7 +197,10 @@ impl<D: Device> Device for FlorDevice<D> {
         let core = self.core();
         let below = inner_access(access);
         // SAFETY: the caller's promise is the same.
-        let region = unsafe { core.device.register_raw(&domain.inner, start, length, below)? };
+        let region = unsafe {
+            core.device
+                .register_raw(&domain.inner, start, length, below)?
+        };
         Ok(FlorRegion::new(&core.regions, region, access, domain.id))
     }
 

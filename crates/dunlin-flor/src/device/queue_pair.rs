@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    Access, Aborter, ConnectAttributes, Device, EndpointAddress, NotMapped, Operation,
-    PostError, PostErrorKind, QueuePair, QueuePairState, ReceiveRequest, SendFlags, SendRequest,
-    Transport, VerbsError,
+    Aborter, Access, ConnectAttributes, Device, EndpointAddress, NotMapped, Operation, PostError,
+    PostErrorKind, QueuePair, QueuePairState, ReceiveRequest, SendFlags, SendRequest, Transport,
+    VerbsError,
 };
 
 use super::core::{Core, Handle};
@@ -255,7 +255,10 @@ impl<D: Device> QueuePair for FlorQueuePair<D> {
     }
 
     fn aborter(&self) -> Option<Aborter> {
-        let (shared, core) = (Arc::downgrade(&self.shared), Arc::downgrade(self.device.core()));
+        let (shared, core) = (
+            Arc::downgrade(&self.shared),
+            Arc::downgrade(self.device.core()),
+        );
         Some(Box::new(move || {
             if let (Some(shared), Some(core)) = (shared.upgrade(), core.upgrade()) {
                 let mut engine = shared.engine();

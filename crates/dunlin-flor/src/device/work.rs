@@ -202,10 +202,7 @@ impl<R: Region> ReceiveQueue<R> {
         Ok(())
     }
 
-    fn post_one(
-        &self,
-        request: &ReceiveRequest<'_, FlorRegion<R>>,
-    ) -> Result<(), PostErrorKind> {
+    fn post_one(&self, request: &ReceiveRequest<'_, FlorRegion<R>>) -> Result<(), PostErrorKind> {
         let segments = request.segments;
         let access = Access::LOCAL_WRITE;
         let bytes = bytes_of(segments, self.segments, self.domain, access)?;

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use dunlin_flor::connection::{
-    Action, Config, Connection, Delivery, Failure, Incoming, MessageId, Received, SubmitError, WorkRequest,
+    Action, Config, Connection, Delivery, Failure, Incoming, MessageId, Received, SubmitError,
+    WorkRequest,
 };
 use dunlin_flor::number::GlobalNumber;
 use dunlin_flor::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};

@@ -195,7 +195,7 @@ impl<D: Device> Engine<D> {
                 return;
             };
             match link.poll(now_ns) {
-                Ok(Some(event)) => self.handle(shared, now_ns, event),
+                Ok(Some(event)) => self.handle(shared, event),
                 Ok(None) => break,
                 // Nothing goes on without the device.
                 Err(_) => return self.lose(shared),
@@ -229,7 +229,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    fn handle(&mut self, shared: &Shared<D>, now_ns: u64, event: LinkEvent<D>) {
+    fn handle(&mut self, shared: &Shared<D>, event: LinkEvent<D>) {
         match event {
             LinkEvent::Message(message) => self.frame(shared, message),
             LinkEvent::Announced {
@@ -241,7 +241,10 @@ impl<D: Device> Engine<D> {
                 bytes,
                 tag,
             }),
-            LinkEvent::Landed { tag, landing } => self.landed(tag, landing),
+            LinkEvent::Landed { tag, landing } => {
+                self.landed(tag, landing);
+                self.settle(shared);
+            }
             LinkEvent::Finished(id, _) => {
                 if let Some(Some(slot)) = self.held.remove(&id.0) {
                     self.staging.give_back(slot);
@@ -249,7 +252,6 @@ impl<D: Device> Engine<D> {
             }
             LinkEvent::Lost => self.lose(shared),
         }
-        let _ = now_ns;
     }
 
     fn frame(&mut self, shared: &Shared<D>, message: Vec<u8>) {
@@ -283,9 +285,14 @@ impl<D: Device> Engine<D> {
             Kind::Done => {}
             Kind::Closed => self.peer_closed = true,
         }
+        self.settle(shared);
+    }
+
+    /// Ends requests of which all is known.
+    fn settle(&mut self, shared: &Shared<D>) {
         self.requester.complete(shared);
         if let Some(status) = self.requester.refusal() {
-            // Its own end is in error, too.
+            // The peer's end is in error, too.
             self.told_closed = true;
             self.fail(shared, Some(status));
         }

@@ -208,7 +208,7 @@ impl<D: Device> Engine<D> {
                 Outcome::NotReady => {
                     let retries = request.not_ready_retries;
                     self.responder.requests.insert(sequence, request);
-                    return self.not_ready(shared, now_ns, sequence, retries);
+                    return self.not_ready(now_ns, sequence, retries);
                 }
                 Outcome::Refused(status) => return self.refuse(shared, now_ns, sequence, status),
             }
@@ -216,7 +216,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// The first request waits for a RECEIVE; the peer says for how many offers.
-    fn not_ready(&mut self, shared: &Shared<D>, now_ns: u64, sequence: u32, retries: u8) {
+    fn not_ready(&mut self, now_ns: u64, sequence: u32, retries: u8) {
         if retries >= 7 {
             return;
         }
@@ -228,18 +228,11 @@ impl<D: Device> Engine<D> {
             let status = CompletionStatus::ReceiverNotReadyRetryExceeded;
             self.send(now_ns, Kind::Failed { status }, sequence, 0, None);
             self.responder.stop();
-            let _ = shared;
         }
     }
 
     /// The peer has asked for what it may not: it hears so, and this end is in error.
-    fn refuse(
-        &mut self,
-        shared: &Shared<D>,
-        now_ns: u64,
-        sequence: u32,
-        status: CompletionStatus,
-    ) {
+    fn refuse(&mut self, shared: &Shared<D>, now_ns: u64, sequence: u32, status: CompletionStatus) {
         self.send(now_ns, Kind::Failed { status }, sequence, 0, None);
         self.told_closed = true;
         self.fail(shared, None);
@@ -257,7 +250,7 @@ impl<D: Device> Engine<D> {
         }
         let bytes = request.bytes;
         match request.operation {
-            Operation::Send { immediate } => {
+            Operation::Send { .. } => {
                 let Some(receive) = shared.receives.pop() else {
                     return Outcome::NotReady;
                 };
@@ -272,7 +265,6 @@ impl<D: Device> Engine<D> {
                     }
                     None => receive.bytes.scatter(&request.message[FRAME_BYTES..]),
                 }
-                let _ = immediate;
                 received(shared, &receive, CompletionStatus::Success, request);
                 Outcome::Done
             }
@@ -344,9 +336,7 @@ impl<D: Device> Engine<D> {
             return Some(None);
         }
         let regions = &self.place.regions;
-        regions
-            .find(remote, bytes, access, shared.domain)
-            .map(Some)
+        regions.find(remote, bytes, access, shared.domain).map(Some)
     }
 
     /// Answers a READ: a long one with a message of its own, from where the bytes are.
