@@ -306,13 +306,17 @@ impl<D: Device> QueuePair for FlorQueuePair<D> {
         if !state.takes_receives() {
             return Err(refused(PostErrorKind::State(state)));
         }
-        let result = shared.receives.post(requests);
         let mut engine = shared.engine();
+        let now_ns = self.core().now_ns();
+        let blocked = engine.is_blocked();
+        if blocked {
+            // A peer that has given up what waits does not take the RECEIVE for it.
+            dunlin_verbs::thread::hold(|| engine.step(shared, now_ns));
+        }
+        let result = shared.receives.post(requests);
         if shared.state() == QueuePairState::Error {
             shared.flush_receives();
-        } else if engine.is_blocked() {
-            // Requests of the peer may have waited for them.
-            let now_ns = self.core().now_ns();
+        } else if blocked {
             dunlin_verbs::thread::hold(|| engine.work(shared, now_ns));
         }
         result

@@ -214,6 +214,10 @@ impl<D: Device> Engine<D> {
         }
         self.grant();
         self.execute(shared, now_ns);
+        if self.peer_closed {
+            // What still waits was given up.
+            self.responder.stop();
+        }
         self.transmit(shared, now_ns);
         if self.responder.owes_word() && self.has_room() {
             self.send(now_ns, Kind::Done, 0, 0, None);
