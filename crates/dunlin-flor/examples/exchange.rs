@@ -39,8 +39,8 @@ fn measure(deployment: Deployment, bytes: u32, time: Duration) -> Result<(f64, u
     let mut sender = end(deployment)?;
     let mut receiver = end(deployment)?;
     let addresses = (sender.address(), receiver.address());
-    sender.connect(&addresses.1)?;
-    receiver.connect(&addresses.0)?;
+    sender.connect(&addresses.1, 0)?;
+    receiver.connect(&addresses.0, 0)?;
     let region = sender.allocate(bytes as usize)?;
     let mut open = 0;
     let mut received = 0_u64;

@@ -158,12 +158,13 @@ impl<D: Device> LogicalConnection<D> {
         Ok(self.device.allocate_region(&self.domain, bytes, access)?)
     }
 
-    /// Connects it with the peer at this address.
+    /// Connects it with the peer at this address. Over RC the first queue pair waits at least `timeout_ns` for an answer
+    /// before it repeats: there is no backup before the peer has answered.
     ///
     /// # Errors
     /// When the address is none.
-    pub fn connect(&mut self, peer: &EndpointAddress) -> Result<(), LinkError> {
-        self.paths[0].connect(peer)?;
+    pub fn connect(&mut self, peer: &EndpointAddress, timeout_ns: u64) -> Result<(), LinkError> {
+        self.paths[0].connect(peer, timeout_ns)?;
         // Each side's first queue pair is the name of the connection.
         let own = self.paths[0].number();
         self.connection.name(own, peer.queue_pair);
@@ -483,7 +484,7 @@ impl<D: Device> LogicalConnection<D> {
                 Action::Fence { path } => self.paths[path].fence(),
                 Action::Renew { path } => self.paths[path].ask_to_renew(),
                 Action::Connect { path, address } => {
-                    self.paths[path].connect(&address)?;
+                    self.paths[path].connect(&address, 0)?;
                     self.connection.connected(path);
                 }
                 Action::Lost => self.events.push_back(LinkEvent::Lost),

@@ -83,9 +83,13 @@ impl<D: Device> PathEnd<D> {
         self.queue_pair.address()
     }
 
-    pub(super) fn connect(&mut self, peer: &EndpointAddress) -> Result<(), VerbsError> {
+    pub(super) fn connect(
+        &mut self,
+        peer: &EndpointAddress,
+        timeout_ns: u64,
+    ) -> Result<(), VerbsError> {
         let attributes = ConnectAttributes {
-            timeout_ns: RC_TIMEOUT_NS,
+            timeout_ns: timeout_ns.max(RC_TIMEOUT_NS),
             retry_count: Hardware::RETRIES,
             ..ConnectAttributes::default()
         };

@@ -324,7 +324,8 @@ impl ServerBuilder {
             local,
             remote: None,
         };
-        let fabrics = devices::fabrics(self.device.as_deref(), route).map_err(|available| {
+        let only = self.device.as_deref();
+        let fabrics = devices::fabrics(only, route, devices::Kinds::All).map_err(|available| {
             ServeError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,
@@ -409,11 +410,17 @@ impl ServerBuilder {
         let name = device.attributes().name.clone();
         let setup = self.setup();
         let identity = setup.identity;
-        let service = DeviceFabric(device).serve(setup)?;
-        Ok(LocalServer::new(LocalAcceptor::new(
-            identity,
-            vec![(name, service)],
-        )))
+        let mut services = Vec::with_capacity(2);
+        let attributes = device.attributes();
+        if !devices::is_flor(attributes) {
+            // A device without what Flor needs has no clients of it.
+            if let Ok(flor) = devices::flor_over(&device) {
+                let name = flor.attributes().name.clone();
+                services.push((name, DeviceFabric(flor).serve(setup.clone())?));
+            }
+        }
+        services.insert(0, (name, DeviceFabric(device).serve(setup)?));
+        Ok(LocalServer::new(LocalAcceptor::new(identity, services)))
     }
 
     fn setup(mut self) -> ServiceSetup {

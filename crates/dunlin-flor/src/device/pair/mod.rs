@@ -76,6 +76,7 @@ pub(crate) struct Engine<D: Device> {
     /// Since when nothing has come from a peer that we wait for.
     silent_since_ns: u64,
     probed_ns: u64,
+    watched_ns: u64,
 }
 
 impl<D: Device> Engine<D> {
@@ -95,6 +96,7 @@ impl<D: Device> Engine<D> {
             told_closed: false,
             silent_since_ns: 0,
             probed_ns: 0,
+            watched_ns: 0,
         }
     }
 
@@ -127,7 +129,7 @@ impl<D: Device> Engine<D> {
         attributes: ConnectAttributes,
     ) -> Result<(), VerbsError> {
         if let Some(link) = &mut self.link {
-            link.connect(peer).map_err(refused)?;
+            link.connect(peer, attributes.timeout_ns).map_err(refused)?;
             self.connected = true;
             self.attributes = attributes;
         }
@@ -451,10 +453,16 @@ impl<D: Device> Engine<D> {
     /// Whether a peer that is waited for says anything.
     fn watch(&mut self, shared: &Shared<D>, now_ns: u64) {
         let most_ns = self.most_silence_ns();
+        let away_ns = now_ns.saturating_sub(self.watched_ns);
+        self.watched_ns = now_ns;
         let Some(link) = self.link.as_mut().filter(|_| self.requester.waits()) else {
             self.silent_since_ns = now_ns;
             return;
         };
+        if away_ns > most_ns / 8 {
+            // Nobody looked meanwhile: what the peer said then is still to be read.
+            self.silent_since_ns = self.silent_since_ns.saturating_add(away_ns).min(now_ns);
+        }
         let heard_ns = link.connection().heard_ns().max(self.silent_since_ns);
         let silence_ns = now_ns.saturating_sub(heard_ns);
         if silence_ns > most_ns {
