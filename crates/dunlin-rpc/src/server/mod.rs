@@ -232,6 +232,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Whether it was given a device.
+    #[cfg(any(test, feature = "conformance"))]
+    pub(crate) fn has_device(&self) -> bool {
+        self.device.is_some()
+    }
+
     /// Threads that poll connections, for each device. 1 by default.
     pub fn pollers(mut self, count: usize) -> Self {
         self.pollers = count;
