@@ -160,7 +160,9 @@ fn fits(capability: &Capability, asked: &str) -> bool {
 
 /// Better devices first. Hardware beats shared memory because its one-sided verbs cost no processor time.
 fn rank(capability: &Capability) -> (u8, Reason) {
-    match (capability.kind(), &capability.reach) {
+    // What is made over a device ranks as that does.
+    let kind = capability.kind();
+    match (kind.strip_prefix("flor-").unwrap_or(kind), &capability.reach) {
         ("ibv", Reach::Network) => (0, Reason::Hardware),
         (_, Reach::SameHost(_)) => (1, Reason::SameHost),
         ("roce", Reach::Network) => (2, Reason::SoftwareRoce),

@@ -8,7 +8,7 @@
 //! | 4..8 | reliable number of the SEND |
 //! | 8..16 | global number |
 //! | 16..20 | number of the message; of a repeated WRITE, its reliable number |
-//! | 20..24 | where the fragment begins, in bytes; the queue pair that is spoken of |
+//! | 20..24 | where the fragment begins, in bytes; the tag of an announced message; the queue pair that is spoken of |
 //! | 24..28 | bytes of the message |
 //! | 28..32 | bytes of the payload |
 //!
@@ -47,6 +47,8 @@ pub enum Content {
         message: u32,
         /// Its bytes.
         total: u32,
+        /// What the sender's user calls it.
+        tag: u32,
     },
     /// Memory for an announced message.
     Grant {
@@ -76,6 +78,11 @@ pub enum Content {
     Ready {
         /// Which of the connection's.
         path: u32,
+    },
+    /// The sender's queue pair for acknowledgements has this address.
+    Acknowledgements {
+        /// Its address.
+        address: EndpointAddress,
     },
 }
 
@@ -152,6 +159,7 @@ impl Content {
             Self::Empty => 6,
             Self::Renewed { .. } => 7,
             Self::Ready { .. } => 8,
+            Self::Acknowledgements { .. } => 9,
         }
     }
 
@@ -159,7 +167,7 @@ impl Content {
     fn body_bytes(&self) -> usize {
         match self {
             Self::Grant { .. } => GRANT_BYTES,
-            Self::Renewed { .. } => ENDPOINT_ADDRESS_BYTES,
+            Self::Renewed { .. } | Self::Acknowledgements { .. } => ENDPOINT_ADDRESS_BYTES,
             _ => 0,
         }
     }
@@ -181,10 +189,14 @@ impl Header {
                 offset,
                 total,
             } => (message, offset, total),
-            Content::Announce { message, total } => (message, 0, total),
+            Content::Announce {
+                message,
+                total,
+                tag,
+            } => (message, tag, total),
             Content::Grant { message, .. } | Content::Refuse { message } => (message, 0, 0),
             Content::Chunk(number) => (layout.encode(number), 0, 0),
-            Content::Empty => (0, 0, 0),
+            Content::Empty | Content::Acknowledgements { .. } => (0, 0, 0),
             Content::Renewed { path, .. } | Content::Ready { path } => (0, path, 0),
         };
         let payload = if self.content.carries_message() {
@@ -206,7 +218,9 @@ impl Header {
                 rest[..8].copy_from_slice(&place.address.to_le_bytes());
                 rest[8..12].copy_from_slice(&place.key.0.to_le_bytes());
             }
-            Content::Renewed { address, .. } => rest.copy_from_slice(&address.encode()),
+            Content::Renewed { address, .. } | Content::Acknowledgements { address } => {
+                rest.copy_from_slice(&address.encode());
+            }
             _ => {}
         }
         Front {
@@ -254,7 +268,11 @@ impl Header {
                 offset: place,
                 total,
             },
-            2 => Content::Announce { message, total },
+            2 => Content::Announce {
+                message,
+                total,
+                tag: place,
+            },
             3 if body.len() >= GRANT_BYTES => Content::Grant {
                 message,
                 place: grant(body),
@@ -262,11 +280,15 @@ impl Header {
             4 => Content::Refuse { message },
             5 if payload <= MAX_SEND_BYTES => Content::Chunk(layout.decode(message)),
             6 => Content::Empty,
-            7 => {
+            7 | 9 => {
                 let address = body.first_chunk().ok_or(length)?;
-                Content::Renewed {
-                    path: place,
-                    address: EndpointAddress::decode(address),
+                let address = EndpointAddress::decode(address);
+                match kind {
+                    7 => Content::Renewed {
+                        path: place,
+                        address,
+                    },
+                    _ => Content::Acknowledgements { address },
                 }
             }
             8 => Content::Ready { path: place },
@@ -310,7 +332,11 @@ mod tests {
                 offset: total / 2,
                 total,
             }),
-            any::<(u32, u32)>().prop_map(|(message, total)| Content::Announce { message, total }),
+            any::<(u32, u32, u32)>().prop_map(|(message, total, tag)| Content::Announce {
+                message,
+                total,
+                tag,
+            }),
             any::<(u32, u64, u32)>().prop_map(|(message, address, key)| Content::Grant {
                 message,
                 place: RemoteAddress {
@@ -330,6 +356,13 @@ mod tests {
                 }
             }),
             any::<u32>().prop_map(|path| Content::Ready { path }),
+            any::<[u8; 16]>().prop_map(|gid| {
+                let mut bytes = [0; ENDPOINT_ADDRESS_BYTES];
+                bytes[..16].copy_from_slice(&gid);
+                Content::Acknowledgements {
+                    address: EndpointAddress::decode(&bytes),
+                }
+            }),
         ]
     }
 
@@ -356,7 +389,7 @@ mod tests {
 
         #[test]
         fn hostile_bytes_are_refused_or_within_bounds(
-            kind in 0_u8..10,
+            kind in 0_u8..11,
             mut bytes in prop::collection::vec(any::<u8>(), 0..100),
             small in any::<[u8; 3]>(),
         ) {

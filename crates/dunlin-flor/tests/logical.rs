@@ -81,7 +81,7 @@ impl<D: Device> End<D> {
         while let Some(event) = self.link.poll(now_ns).unwrap() {
             match event {
                 LinkEvent::Message(message) => self.check(&message),
-                LinkEvent::Landed(landing) => {
+                LinkEvent::Landed { landing, .. } => {
                     let copy = landing.copy();
                     self.check(&copy);
                     self.link.release(landing);
@@ -90,6 +90,7 @@ impl<D: Device> End<D> {
                     outcome.unwrap();
                     self.open.remove(&id).expect("finished once");
                 }
+                LinkEvent::Announced { .. } => panic!("nobody has tags"),
                 LinkEvent::Lost => panic!("lost"),
             }
         }
@@ -111,8 +112,8 @@ fn run<D: Device>(devices: [D; 2], deployment: Deployment, messages: usize, kill
         End::new(second, config, 1, messages),
     ];
     let addresses = [ends[0].link.address(), ends[1].link.address()];
-    ends[0].link.connect(&addresses[1]).unwrap();
-    ends[1].link.connect(&addresses[0]).unwrap();
+    ends[0].link.connect(&addresses[1], 0).unwrap();
+    ends[1].link.connect(&addresses[0], 0).unwrap();
     let begun = Instant::now();
     let mut killed = 0;
     while !ends.iter().all(End::is_done) {

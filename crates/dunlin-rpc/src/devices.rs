@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dunlin_bootstrap::{look_up, Address, BootstrapError, Capability, HostId, Reach};
+use dunlin_flor::device::{FlorConfig, FlorDevice};
 use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_roce::{RoceConfig, RoceDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
@@ -14,6 +15,7 @@ use dunlin_verbs::process::PerProcess;
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
 use crate::fabric::{DeviceFabric, Fabric, Fabrics};
+use crate::preset::Preset;
 
 /// How long a name is looked up where no other time is set.
 pub(crate) const LOOK_UP: Duration = Duration::from_secs(5);
@@ -40,6 +42,7 @@ pub(crate) struct Route {
 pub fn available() -> Vec<DeviceReport> {
     open_all(Route::default())
         .into_iter()
+        .filter(|(name, _)| Kinds::Bare.include(name, None))
         .map(|(name, fabric)| DeviceReport {
             name,
             attributes: fabric.map(|fabric| fabric.attributes().clone()),
@@ -184,17 +187,118 @@ fn route(remote: SocketAddr) -> Option<Route> {
     })
 }
 
+/// In front of the name of a device that Flor's queue pairs are made of.
+const FLOR: &str = "flor-";
+
+/// Which of a host's devices are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kinds {
+    /// Those that there are.
+    Bare,
+    /// Flor over each of them.
+    Flor,
+    /// All of these: what a server offers.
+    All,
+}
+
+impl Kinds {
+    /// Those for clients of a preset.
+    pub(crate) fn of(preset: Preset) -> Self {
+        match preset.is_over_flor() {
+            true => Self::Flor,
+            false => Self::Bare,
+        }
+    }
+
+    /// A device that a user has named, as one of these: Flor over the device that was named, where that is asked for.
+    pub(crate) fn name(self, name: &str) -> String {
+        match self {
+            Self::Flor if !name.starts_with(FLOR) => format!("{FLOR}{name}"),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Whether a device is one of these and what was asked for, by its name or its kind.
+    fn include(self, name: &str, only: Option<&str>) -> bool {
+        let kind = |name: &str, only: &str| name == only || name.split(':').next() == Some(only);
+        let below = name.strip_prefix(FLOR);
+        match (self, only) {
+            (_, Some(only)) if kind(name, only) => true,
+            (Self::All, Some(only)) => below.is_some_and(|below| kind(below, only)),
+            (_, Some(_)) => false,
+            (Self::All, None) => true,
+            (Self::Bare, None) => below.is_none(),
+            (Self::Flor, None) => below.is_some(),
+        }
+    }
+}
+
+/// Flor over a device, as Table 1 has it for what the device says of its network.
+pub(crate) fn flor_over<D: Device>(device: &D) -> Result<FlorDevice<D>, VerbsError> {
+    let config = FlorConfig::for_device(device.attributes());
+    FlorDevice::new(device.clone(), config)
+}
+
+/// Whether a device is Flor's.
+pub(crate) fn is_flor(attributes: &DeviceAttributes) -> bool {
+    attributes.name.starts_with(FLOR)
+}
+
+/// Those over devices of one type that this process has opened: each has a thread.
+type OpenFlor<D> = PerProcess<Mutex<Vec<FlorDevice<D>>>>;
+
+/// Flor over a device of this process, opened once for each that is not the same.
+fn flor<D: Device>(
+    open: &'static OpenFlor<D>,
+    device: &D,
+    same: impl Fn(&D, &D) -> bool,
+) -> Result<FlorDevice<D>, VerbsError> {
+    let mut open = open.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = open.iter().find(|known| same(known.inner(), device)) {
+        return Ok(known.clone());
+    }
+    let new = flor_over(device)?;
+    open.push(new.clone());
+    Ok(new)
+}
+
+pub(crate) fn flor_shm() -> Result<FlorDevice<ShmDevice>, VerbsError> {
+    static OPEN: OpenFlor<ShmDevice> = PerProcess::new();
+    flor(&OPEN, &shared_memory()?, |_, _| true)
+}
+
+pub(crate) fn flor_udp(route: Route) -> Result<FlorDevice<RoceDevice>, VerbsError> {
+    static OPEN: OpenFlor<RoceDevice> = PerProcess::new();
+    flor(&OPEN, &udp(route)?, |a, b| {
+        a.local_address() == b.local_address()
+    })
+}
+
+pub(crate) fn flor_nic(nic: &IbvDevice) -> Result<FlorDevice<IbvDevice>, VerbsError> {
+    static OPEN: OpenFlor<IbvDevice> = PerProcess::new();
+    flor(&OPEN, nic, |a, b| {
+        (a.nic(), a.port()) == (b.nic(), b.port())
+    })
+}
+
 /// A device by name, open or not usable.
 type Opened = (String, Result<Arc<dyn Fabric>, VerbsError>);
 
+/// All devices, with Flor over each of them.
 fn open_all(route: Route) -> Vec<Opened> {
     fn fabric<D: Device>(device: D) -> Arc<dyn Fabric> {
         Arc::new(DeviceFabric(device))
     }
     let mut all: Vec<Opened> = vec![("shm".to_string(), shared_memory().map(fabric))];
-    let hardware = verbs_hardware(route.local).into_iter();
-    all.extend(hardware.map(|(name, device)| (name, device.map(fabric))));
+    all.push((format!("{FLOR}shm"), flor_shm().map(fabric)));
+    for (name, device) in verbs_hardware(route.local) {
+        if let Ok(nic) = &device {
+            all.push((format!("{FLOR}{name}"), flor_nic(nic).map(fabric)));
+        }
+        all.push((name, device.map(fabric)));
+    }
     all.push(("roce".to_string(), udp(route).map(fabric)));
+    all.push((format!("{FLOR}roce"), flor_udp(route).map(fabric)));
     all
 }
 
@@ -203,13 +307,13 @@ fn open_all(route: Route) -> Vec<Opened> {
 ///
 /// # Errors
 /// The names there are, when `only` is none of them.
-pub(crate) fn fabrics(only: Option<&str>, route: Route) -> Result<Fabrics, String> {
+pub(crate) fn fabrics(only: Option<&str>, route: Route, kinds: Kinds) -> Result<Fabrics, String> {
     let mut usable = Vec::new();
     let mut names = Vec::new();
     for (name, fabric) in open_all(route) {
         match fabric {
             Ok(fabric) => {
-                if only.is_none_or(|only| name == only || name.split(':').next() == Some(only)) {
+                if kinds.include(&name, only) {
                     usable.push(fabric);
                 }
                 names.push(name);
@@ -230,7 +334,7 @@ pub(crate) fn fabrics(only: Option<&str>, route: Route) -> Result<Fabrics, Strin
 /// When this host cannot be told from others.
 pub fn offered(address: &Address) -> std::io::Result<Vec<Capability>> {
     let towards = towards(address, LOOK_UP).unwrap_or_default();
-    capabilities(&fabrics(None, towards).unwrap_or_default())
+    capabilities(&fabrics(None, towards, Kinds::Bare).unwrap_or_default())
 }
 
 /// The way on which a server would be reached; to a name that is not known there is none.
@@ -250,7 +354,7 @@ pub(crate) fn capabilities(fabrics: &Fabrics) -> std::io::Result<Vec<Capability>
     let host = HostId::of_this_process()?;
     // Shared memory reaches the processes of this host.
     let reach = |device: &str| match device {
-        "shm" => Reach::SameHost(host),
+        "shm" | "flor-shm" => Reach::SameHost(host),
         _ => Reach::Network,
     };
     let device = |fabric: &Arc<dyn Fabric>| fabric.attributes().name.clone();

@@ -42,6 +42,9 @@ pub enum Preset {
     Erpc,
     /// HERD's RPC (SIGCOMM'14): requests are written over UC into zones that the server polls, responses are datagrams.
     Herd,
+    /// Flor (OSDI'23): as `plain`, on logical queue pairs that chunk, repeat and pace in software above UC or RC, with
+    /// backups. Any other preset over RC runs on them, too, by the device's name (`flor-roce`).
+    Flor,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs
     /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where a WRITE is not a message of
     /// the network (shared memory, soft-RoCE) the first four lanes are one thread's each, as with `plain`, and all
@@ -119,6 +122,7 @@ impl Preset {
         Preset::SelfRpc,
         Preset::Erpc,
         Preset::Herd,
+        Preset::Flor,
         Preset::Auto,
     ];
 
@@ -138,6 +142,7 @@ impl Preset {
             Preset::SelfRpc => "selfrpc",
             Preset::Erpc => "erpc",
             Preset::Herd => "herd",
+            Preset::Flor => "flor",
             Preset::Auto => "auto",
         }
     }
@@ -166,6 +171,11 @@ impl Preset {
             return Preset::Fasst;
         }
         self
+    }
+
+    /// Whether its queue pairs are Flor's.
+    pub(crate) fn is_over_flor(self) -> bool {
+        self == Preset::Flor
     }
 
     /// How messages cross.
@@ -210,7 +220,8 @@ impl Preset {
             | Preset::RawWrite
             | Preset::SelfRpc
             | Preset::Erpc
-            | Preset::Herd => None,
+            | Preset::Herd
+            | Preset::Flor => None,
             Preset::Flock => Some(flock),
             Preset::Auto => Some(Sharing {
                 lanes: Lanes::UpTo(lanes.min(AUTO_LANES)),

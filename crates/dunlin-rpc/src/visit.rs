@@ -30,6 +30,15 @@ pub fn visit_device<V: DeviceVisitor>(
     if name == "roce" {
         return Ok(visitor.visit(&devices::udp(route_to(address))?));
     }
+    if name == "flor-shm" {
+        return Ok(visitor.visit(&devices::flor_shm()?));
+    }
+    if name == "flor-roce" {
+        return Ok(visitor.visit(&devices::flor_udp(route_to(address))?));
+    }
+    if let Some(nic) = name.strip_prefix("flor-").and_then(devices::nic) {
+        return Ok(visitor.visit(&devices::flor_nic(&nic)?));
+    }
     if let Some(nic) = devices::nic(name) {
         return Ok(visitor.visit(&nic));
     }
@@ -51,7 +60,7 @@ pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Capability> 
     let device = attributes.name.clone();
     // Shared memory reaches the processes of this host.
     let reach = match device.as_str() {
-        "shm" => Reach::SameHost(HostId::of_this_process()?),
+        "shm" | "flor-shm" => Reach::SameHost(HostId::of_this_process()?),
         _ => Reach::Network,
     };
     Ok(Capability { device, reach })

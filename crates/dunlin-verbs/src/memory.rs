@@ -143,6 +143,48 @@ mod raw {
             }
         }
 
+        /// Copies `source` into the region at `offset` so that the bytes become visible in ascending order, as
+        /// [`copy_in_order`]: for devices that place by CPU.
+        ///
+        /// # Panics
+        /// When the range leaves the window.
+        #[inline]
+        pub fn write_in_order(&self, offset: usize, source: &[u8]) {
+            self.check(offset, source.len());
+            // SAFETY: as in `write`.
+            unsafe {
+                let target = self.start.as_ptr().add(offset);
+                copy_in_order(source.as_ptr(), target, source.len());
+            }
+        }
+
+        /// Copies `length` bytes of another region in, from `source_offset` there to `offset` here, so that they become
+        /// visible in ascending order.
+        ///
+        /// # Panics
+        /// When a range leaves its window, or the two overlap.
+        pub fn copy_from(
+            &self,
+            offset: usize,
+            source: &Memory,
+            source_offset: usize,
+            length: usize,
+        ) {
+            self.check(offset, length);
+            source.check(source_offset, length);
+            // SAFETY: both ranges were checked against windows valid by the contract of `new`, and do not overlap.
+            // Concurrent writers may tear the copy; bytes have no invalid values.
+            unsafe {
+                let from = source.start.as_ptr().add(source_offset);
+                let to = self.start.as_ptr().add(offset);
+                assert!(
+                    (from as usize).abs_diff(to as usize) >= length,
+                    "a copy of {length} bytes onto itself"
+                );
+                copy_in_order(from, to, length);
+            }
+        }
+
         /// Sets `length` bytes from `offset` to `byte`.
         ///
         /// # Panics

@@ -125,6 +125,8 @@ pub enum Action {
         message: u32,
         /// Its bytes.
         bytes: u32,
+        /// What the peer's user calls it.
+        tag: u32,
     },
     /// Hand a message to the application.
     Deliver(Delivery),
@@ -151,6 +153,8 @@ pub enum Action {
         /// The peer's address.
         address: EndpointAddress,
     },
+    /// Send acknowledgements to this address.
+    AcknowledgeTo(EndpointAddress),
     /// There is no queue pair left: nothing more will come.
     Lost,
 }

@@ -40,6 +40,9 @@ pub struct Config {
     pub layout: WriteLayout,
     /// Queue pairs for data: the primary and its backups.
     pub paths: usize,
+    /// How many of them are connected from the start. The others are made known to the peer over those, as renewed ones
+    /// are.
+    pub connected_paths: usize,
     /// Work requests of one queue pair at once.
     pub send_queue: usize,
     /// RECEIVEs that the peer has posted to a queue pair: so many work requests may be without acknowledgement at once,
@@ -55,6 +58,8 @@ pub struct Config {
     pub max_assembled: usize,
     /// Messages up to so many bytes are sent, longer ones written; [`MAX_SEND_BYTES`] at most.
     pub max_sent_bytes: u32,
+    /// Bytes of a message that one SEND carries at most; what receive buffers have to take beside the header.
+    pub max_fragment_bytes: u32,
     /// When to acknowledge.
     pub ack_triggers: AckTriggers,
     /// What the device does with late WRITEs.
@@ -73,6 +78,7 @@ impl Config {
     pub const DEFAULT: Self = Self {
         layout: WriteLayout::PAPER,
         paths: 1 + Hardware::BACKUPS,
+        connected_paths: 1 + Hardware::BACKUPS,
         send_queue: 256,
         peer_receives: 256,
         number_window: 1024,
@@ -80,6 +86,7 @@ impl Config {
         max_written: 32,
         max_assembled: 64,
         max_sent_bytes: MAX_SEND_BYTES,
+        max_fragment_bytes: MAX_SEND_BYTES,
         ack_triggers: AckTriggers::PAPER,
         late_writes: LateWrites::AfterRepair {
             quarantine_ns: 100_000_000,

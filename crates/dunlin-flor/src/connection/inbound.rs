@@ -141,8 +141,12 @@ impl Inbound {
                 total,
             } => return self.fragment(cx, receive, (message, total), (offset, bytes)),
             Content::Chunk(number) => return self.chunk(cx, receive, number, bytes),
-            Content::Announce { message, total } => {
-                if let Some(refusal) = self.announce(cx, message, total) {
+            Content::Announce {
+                message,
+                total,
+                tag,
+            } => {
+                if let Some(refusal) = self.announce(cx, message, total, tag) {
                     return refusal;
                 }
             }
@@ -196,7 +200,13 @@ impl Inbound {
     }
 
     /// A message is to be written. `None`: the driver is asked for memory.
-    fn announce(&mut self, cx: &mut Context, message: u32, total: u32) -> Option<Verdict> {
+    fn announce(
+        &mut self,
+        cx: &mut Context,
+        message: u32,
+        total: u32,
+        tag: u32,
+    ) -> Option<Verdict> {
         let unit = cx.modules.chunking.unit_bytes();
         let known = message >= cx.config.layout.messages() || self.written.contains_key(&message);
         if known || u64::from(total) > cx.config.max_message_bytes(unit) {
@@ -218,6 +228,7 @@ impl Inbound {
         cx.actions.push_back(Action::Provide {
             message,
             bytes: total,
+            tag,
         });
         None
     }

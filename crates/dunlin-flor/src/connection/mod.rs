@@ -89,6 +89,18 @@ impl Config {
             ("unit_bytes", unit_bytes.into(), 1, sent),
             ("max_sent_bytes", self.max_sent_bytes.into(), 1, sent),
             ("paths", self.paths as u64, 1, paths),
+            (
+                "connected_paths",
+                self.connected_paths as u64,
+                1,
+                self.paths as u64,
+            ),
+            (
+                "max_fragment_bytes",
+                self.max_fragment_bytes.into(),
+                unit_bytes.into(),
+                sent,
+            ),
             ("send_queue", self.send_queue as u64, 1, most),
             ("peer_receives", self.peer_receives as u64, 3, most),
             ("number_window", self.number_window.into(), 64, window),
@@ -122,7 +134,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// One whose queue pairs are all connected.
+    /// One whose first queue pairs are connected, as many as [`Config::connected_paths`] says.
     ///
     /// # Errors
     /// When a limit is out of range.
@@ -132,7 +144,7 @@ impl Connection {
             outbound: Outbound::new(),
             inbound: Inbound::new(config.number_window, config.ack_triggers),
             cx: Context {
-                paths: Paths::new(config.paths),
+                paths: Paths::new(config.paths, config.connected_paths),
                 actions: VecDeque::new(),
                 counters: Counters::default(),
                 lost: false,
@@ -151,11 +163,12 @@ impl Connection {
         self.cx.config.peer_queue_pair = peer_queue_pair;
     }
 
-    /// Takes a message of so many bytes. They must not change before it is finished.
+    /// Takes a message of so many bytes. They must not change before it is finished. If it is written, the peer's user
+    /// is told `tag` when it is asked for memory.
     ///
     /// # Errors
     /// When it is too long or there are too many.
-    pub fn submit(&mut self, now_ns: u64, bytes: u32) -> Result<MessageId, SubmitError> {
+    pub fn submit(&mut self, now_ns: u64, bytes: u32, tag: u32) -> Result<MessageId, SubmitError> {
         if self.cx.lost {
             return Err(SubmitError::Lost);
         }
@@ -171,7 +184,7 @@ impl Connection {
             self.heard_ns = now_ns;
         }
         let written = bytes > self.cx.config.max_sent_bytes;
-        Ok(self.outbound.submit(bytes, written))
+        Ok(self.outbound.submit(bytes, written, tag))
     }
 
     /// Bytes of the longest message.
@@ -233,6 +246,9 @@ impl Connection {
                 }
             }
             Some(Content::Ready { path }) => self.cx.paths.peer_ready(path, epoch),
+            Some(Content::Acknowledgements { address }) => {
+                self.cx.actions.push_back(Action::AcknowledgeTo(address));
+            }
             _ => {}
         }
         Ok(())
@@ -306,6 +322,23 @@ impl Connection {
         if self.cx.paths.connected(path) && !self.cx.lost {
             self.outbound.say(Content::Ready { path: path as u32 });
         }
+    }
+
+    /// Tells the peer where this side takes acknowledgements.
+    pub fn acknowledged_at(&mut self, address: EndpointAddress) {
+        self.outbound.say(Content::Acknowledgements { address });
+    }
+
+    /// Asks the peer whether it is there, unless something is under way that it has to acknowledge anyway.
+    pub fn probe(&mut self) {
+        if !self.cx.lost && self.outbound.is_quiet() {
+            self.outbound.say(Content::Empty);
+        }
+    }
+
+    /// When the peer was heard of last, or asked for a sign of life.
+    pub fn heard_ns(&self) -> u64 {
+        self.heard_ns
     }
 
     /// The next thing to do, if there is one.

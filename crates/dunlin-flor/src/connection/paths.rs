@@ -41,23 +41,24 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// All of them connected, the first one primary.
-    pub(super) fn new(paths: usize) -> Self {
-        let path = Path {
-            ready: true,
+    /// The first so many connected, and the very first primary; the others are as renewed ones before the peer is
+    /// told.
+    pub(super) fn new(paths: usize, connected: usize) -> Self {
+        let path = |index| Path {
+            ready: index < connected,
             fenced: 0,
             outstanding: 0,
             flushing: false,
             renewed: false,
             peer: None,
             connecting: false,
-            connected: true,
-            peer_ready: true,
+            connected: index < connected,
+            peer_ready: index < connected,
         };
         Self {
             epoch: 0,
             confirmed: true,
-            paths: vec![path; paths.max(1)],
+            paths: (0..paths.max(1)).map(path).collect(),
         }
     }
 
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_failed_queue_pair_comes_back_when_both_ends_have_renewed_and_connected_it() {
-        let mut paths = Paths::new(3);
+        let mut paths = Paths::new(3, 3);
         paths.posted(0);
         assert_eq!(paths.next_epoch(), Some(1));
         assert_eq!(paths.change(1), [(0, None)]);
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn epochs_are_followed_forwards_and_to_the_queue_pair_that_spoke() {
-        let mut paths = Paths::new(3);
+        let mut paths = Paths::new(3, 3);
         assert!(!paths.is_ahead(0, 0));
         assert!(paths.is_ahead(2, 2));
         assert!(!paths.is_ahead(2, 1));
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_low_bits_of_an_epoch_are_enough() {
-        let mut paths = Paths::new(3);
+        let mut paths = Paths::new(3, 3);
         paths.epoch = 65_537;
         assert_eq!(paths.epoch_of(1), 65_537);
         assert_eq!(paths.epoch_of(3), 65_539);
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_peer_cannot_speak_of_queue_pairs_that_are_not_there_or_not_broken() {
-        let mut paths = Paths::new(2);
+        let mut paths = Paths::new(2, 2);
         assert_eq!(paths.peer_renewed(7, address(), 0), None);
         assert_eq!(paths.peer_renewed(1, address(), 0), None);
         paths.peer_ready(u32::MAX, 0);

@@ -107,7 +107,7 @@ fn hear(
 #[test]
 fn figure_14() {
     let mut sender = connection(modules(8 << 10, 4 << 10));
-    let large = sender.submit(0, 40 * KB).unwrap();
+    let large = sender.submit(0, 40 * KB, 0).unwrap();
     let announced = posts(&mut sender, 0);
     assert_eq!(announced.len(), 1);
     let announcement = header(&announced[0]);
@@ -119,7 +119,8 @@ fn figure_14() {
         announcement.content,
         Content::Announce {
             message: 1,
-            total: 40 * KB
+            total: 40 * KB,
+            tag: 0
         }
     );
     sender.completed(1, GlobalNumber(0), Some(1));
@@ -163,7 +164,7 @@ fn figure_14() {
 
     // A SEND of 1 KB goes before the rest, a WRITE of 32 KB.
     sender.cx.modules = modules(1 << 20, 32 << 10);
-    sender.submit(20, KB).unwrap();
+    sender.submit(20, KB, 0).unwrap();
     let next = posts(&mut sender, 20);
     assert_eq!(next.len(), 2);
     let small = header(&next[0]);
@@ -219,7 +220,7 @@ fn figure_14() {
 #[test]
 fn a_late_acknowledgement_of_a_write_ends_its_repetitions() {
     let mut sender = connection(modules(1 << 20, 32 << 10));
-    let large = sender.submit(0, 40 * KB).unwrap();
+    let large = sender.submit(0, 40 * KB, 0).unwrap();
     posts(&mut sender, 0);
     acknowledge(&mut sender, 1, &[AckedNumber::Send(GlobalNumber(0))]);
     hear(
@@ -299,6 +300,7 @@ fn repetitions_after_the_delivery_touch_nothing() {
         Content::Announce {
             message: 5,
             total: 8 * KB,
+            tag: 77,
         },
         0,
     );
@@ -307,7 +309,8 @@ fn repetitions_after_the_delivery_touch_nothing() {
         [
             Action::Provide {
                 message: 5,
-                bytes: 8 * KB
+                bytes: 8 * KB,
+                tag: 77
             },
             Action::Recycle(0)
         ]
@@ -369,7 +372,7 @@ fn a_failed_queue_pair_is_replaced_by_a_backup() {
     modules.reliability = Box::new(Hardware);
     modules.congestion = Box::new(HardwareControl);
     let mut sender = connection(modules);
-    sender.submit(0, 96 * KB).unwrap();
+    sender.submit(0, 96 * KB, 0).unwrap();
     posts(&mut sender, 0);
     sender.completed(1, GlobalNumber(0), Some(1));
     hear(
@@ -409,7 +412,7 @@ fn without_a_backup_everything_is_reported() {
         ..Config::DEFAULT
     };
     let mut alone = Connection::new(config, modules(1 << 20, 32 << 10)).unwrap();
-    let message = alone.submit(0, 10).unwrap();
+    let message = alone.submit(0, 10, 0).unwrap();
     posts(&mut alone, 0);
     alone.path_failed(1, 0);
     assert_eq!(
@@ -419,13 +422,13 @@ fn without_a_backup_everything_is_reported() {
     alone.completed(2, GlobalNumber(0), None);
     let failed = Action::Finished(message, Err(Failure::ConnectionLost));
     assert_eq!(actions(&mut alone, 2), [failed]);
-    assert_eq!(alone.submit(3, 1), Err(SubmitError::Lost));
+    assert_eq!(alone.submit(3, 1, 0), Err(SubmitError::Lost));
 }
 
 #[test]
 fn a_peer_that_says_nothing_is_asked() {
     let mut sender = connection(modules(1 << 20, 32 << 10));
-    sender.submit(0, 40 * KB).unwrap();
+    sender.submit(0, 40 * KB, 0).unwrap();
     posts(&mut sender, 0);
     sender.completed(1, GlobalNumber(0), Some(1));
     acknowledge(&mut sender, 2, &[AckedNumber::Send(GlobalNumber(0))]);
@@ -441,7 +444,7 @@ fn a_peer_that_says_nothing_is_asked() {
 fn limits_have_names() {
     let mut sender = connection(modules(1 << 20, 32 << 10));
     let limit = 4 << 20;
-    let long = sender.submit(0, limit as u32 + 1);
+    let long = sender.submit(0, limit as u32 + 1, 0);
     assert_eq!(
         long,
         Err(SubmitError::TooLong {
@@ -450,10 +453,10 @@ fn limits_have_names() {
         })
     );
     for _ in 0..Config::DEFAULT.max_messages {
-        sender.submit(0, 1).unwrap();
+        sender.submit(0, 1, 0).unwrap();
     }
     let limit = Config::DEFAULT.max_messages;
-    assert_eq!(sender.submit(0, 1), Err(SubmitError::Full { limit }));
+    assert_eq!(sender.submit(0, 1, 0), Err(SubmitError::Full { limit }));
     let config = Config {
         number_window: 0,
         ..Config::DEFAULT
@@ -477,6 +480,7 @@ fn hostile_things_of_a_peer_change_nothing() {
         Content::Announce {
             message: 1,
             total: 40 * KB,
+            tag: 0,
         },
         0,
     );
@@ -504,14 +508,17 @@ fn hostile_things_of_a_peer_change_nothing() {
         Content::Announce {
             message: 1,
             total: 40 * KB,
+            tag: 0,
         },
         Content::Announce {
             message: u32::MAX,
             total: 40 * KB,
+            tag: 0,
         },
         Content::Announce {
             message: 2,
             total: u32::MAX,
+            tag: 0,
         },
         Content::Fragment {
             message: 0,

@@ -2,7 +2,7 @@
 
 use dunlin_verbs::{
     Access, Completion, CompletionOpcode, CompletionQueue, CompletionQueueError, ConnectAttributes,
-    Destination, Device, EndpointAddress, Operation, Payload, PostError, QueuePair,
+    Destination, Device, EndpointAddress, Notify, Operation, Payload, PostError, QueuePair,
     QueuePairConfig, ReceiveQueue, ReceiveRequest, Region, Segment, SendFlags, SendRequest,
     Transport, VerbsError, GRH_BYTES,
 };
@@ -32,8 +32,12 @@ pub(super) struct AckEnd<D: Device> {
 }
 
 impl<D: Device> AckEnd<D> {
-    pub(super) fn new(device: &D, domain: &D::ProtectionDomain) -> Result<Self, VerbsError> {
-        let completions = device.create_completion_queue(2 * SLOTS, None)?;
+    pub(super) fn new(
+        device: &D,
+        domain: &D::ProtectionDomain,
+        channel: Option<&D::CompletionChannel>,
+    ) -> Result<Self, VerbsError> {
+        let completions = device.create_completion_queue(2 * SLOTS, channel)?;
         let mut queue_pair = device.create_queue_pair(
             domain,
             &QueuePairConfig {
@@ -62,22 +66,27 @@ impl<D: Device> AckEnd<D> {
                     why: error.to_string(),
                 })?;
         }
+        end.queue_pair
+            .to_ready_to_receive(None, ConnectAttributes::default())?;
+        end.queue_pair.to_ready_to_send()?;
         Ok(end)
+    }
+
+    pub(super) fn request_notify(&mut self) -> Result<(), VerbsError> {
+        self.completions.request_notify(Notify::Next)
     }
 
     pub(super) fn address(&self) -> EndpointAddress {
         self.queue_pair.address()
     }
 
+    /// Acknowledgements go there from now on.
     pub(super) fn connect(
         &mut self,
         device: &D,
         domain: &D::ProtectionDomain,
         peer: &EndpointAddress,
     ) -> Result<(), VerbsError> {
-        self.queue_pair
-            .to_ready_to_receive(None, ConnectAttributes::default())?;
-        self.queue_pair.to_ready_to_send()?;
         self.peer = Some(Peer {
             handle: device.create_address_handle(domain, peer)?,
             address: *peer,

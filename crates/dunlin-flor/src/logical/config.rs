@@ -1,6 +1,6 @@
 //! What a logical connection is made of, and what it tells.
 
-use dunlin_verbs::{CompletionQueueError, Device, EndpointAddress, PostError, VerbsError};
+use dunlin_verbs::{CompletionQueueError, Device, PostError, VerbsError};
 
 use super::memory::Landing;
 use crate::chunking::ParameterError;
@@ -15,8 +15,8 @@ pub struct LinkConfig {
     pub network: Network,
     /// Limits.
     pub connection: Config,
-    /// Receive buffers of each queue pair, of 32 KB and a header each. The peer has to have it as
-    /// [`Config::peer_receives`].
+    /// Receive buffers of each queue pair, of [`Config::max_fragment_bytes`] and a header each. The peer has to have it
+    /// as [`Config::peer_receives`].
     pub receives: usize,
     /// Bytes of memory for written messages at most; more is refused.
     pub max_landing_bytes: usize,
@@ -32,21 +32,14 @@ impl LinkConfig {
             connection: Config {
                 send_queue: receives,
                 peer_receives: receives,
+                // One address is exchanged: the others' go over the queue pair that it leads to.
+                connected_paths: 1,
                 ..Config::DEFAULT
             },
             receives,
             max_landing_bytes: 64 << 20,
         }
     }
-}
-
-/// Where a logical connection can be reached: what both sides exchange.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkAddress {
-    /// The queue pairs for data, the primary first.
-    pub paths: Vec<EndpointAddress>,
-    /// The queue pair for acknowledgements.
-    pub acks: EndpointAddress,
 }
 
 /// Why a logical connection cannot be made or goes no further.
@@ -68,16 +61,6 @@ pub enum LinkError {
     /// A parameter is out of range.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
-    /// The sides have different numbers of queue pairs.
-    #[error(
-        "the peer has {theirs} queue pairs, this side {ours}: both need the same configuration"
-    )]
-    Paths {
-        /// The peer's.
-        theirs: usize,
-        /// Ours.
-        ours: usize,
-    },
 }
 
 /// What a logical connection tells.
@@ -86,7 +69,22 @@ pub enum LinkEvent<D: Device> {
     /// A message that was sent has come.
     Message(Vec<u8>),
     /// A message that was written has come, and is in place. Give the memory back by [`release`](super::LogicalConnection::release).
-    Landed(Landing<D::Region>),
+    Landed {
+        /// What the peer's user calls it; zero without a tag.
+        tag: u32,
+        /// Where it is.
+        landing: Landing<D::Region>,
+    },
+    /// A message with a tag is to be written here: answer with [`grant`](super::LogicalConnection::grant) or
+    /// [`refuse`](super::LogicalConnection::refuse).
+    Announced {
+        /// The message.
+        message: u32,
+        /// Its bytes.
+        bytes: u32,
+        /// What the peer's user calls it; anything.
+        tag: u32,
+    },
     /// A message of ours is done with: its bytes may change.
     Finished(MessageId, Result<(), Failure>),
     /// No queue pair is left.

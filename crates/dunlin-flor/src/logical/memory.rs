@@ -27,10 +27,27 @@ pub struct Source<R: Region> {
 #[derive(Debug)]
 pub struct Landing<R: Region> {
     region: R,
+    offset: usize,
     bytes: usize,
+    /// It is memory of the connection.
+    pooled: bool,
+    /// A WRITE that was taken for lost may still come, with the same bytes: so long the memory is not used again.
+    pub(super) rest_ns: Option<u64>,
 }
 
 impl<R: Region> Landing<R> {
+    /// Memory of the user's. Where the device carries out late WRITEs the region must be registered for this message
+    /// alone, so that its key ends with it.
+    pub fn lent(region: R, offset: usize, bytes: usize) -> Self {
+        Self {
+            region,
+            offset,
+            bytes,
+            pooled: false,
+            rest_ns: None,
+        }
+    }
+
     /// Bytes of the message.
     pub fn len(&self) -> usize {
         self.bytes
@@ -41,24 +58,32 @@ impl<R: Region> Landing<R> {
         self.bytes == 0
     }
 
-    /// The memory; the message begins at its first byte.
-    pub fn region(&self) -> &R {
-        &self.region
+    /// Copies a part of the message.
+    ///
+    /// # Panics
+    /// When it is not inside.
+    pub fn read(&self, offset: usize, target: &mut [u8]) {
+        self.region.memory().read(self.offset + offset, target);
     }
 
     /// The message.
     pub fn copy(&self) -> Vec<u8> {
         let mut copy = vec![0; self.bytes];
-        self.region.memory().read(0, &mut copy);
+        self.read(0, &mut copy);
         copy
     }
 
+    /// The memory, and where in it the message begins.
+    pub(crate) fn place(&self) -> (&R, usize) {
+        (&self.region, self.offset)
+    }
+
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
-        self.region.memory().write(offset, bytes);
+        self.region.memory().write(self.offset + offset, bytes);
     }
 
     pub(super) fn remote(&self) -> RemoteAddress {
-        self.region.remote()
+        self.region.remote().plus(self.offset as u64)
     }
 }
 
@@ -87,12 +112,13 @@ impl<D: Device> Landings<D> {
         device: &D,
         domain: &D::ProtectionDomain,
         bytes: u32,
+        beyond: bool,
     ) -> Option<Landing<D::Region>> {
         let bytes = bytes as usize;
         let size = bytes.next_power_of_two().max(LEAST_LANDING_BYTES);
         let region = match self.free.get_mut(&size).and_then(Vec::pop) {
             Some(region) => region,
-            None if self.allocated + size > self.limit => return None,
+            None if !beyond && self.allocated + size > self.limit => return None,
             None => {
                 let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
                 let region = device.allocate_region(domain, size, access).ok()?;
@@ -100,21 +126,30 @@ impl<D: Device> Landings<D> {
                 region
             }
         };
-        Some(Landing { region, bytes })
+        Some(Landing {
+            region,
+            offset: 0,
+            bytes,
+            pooled: true,
+            rest_ns: None,
+        })
     }
 
-    pub(super) fn release(&mut self, landing: Landing<D::Region>) {
-        self.give_back(landing.region);
+    pub(super) fn release(&mut self, now_ns: u64, landing: Landing<D::Region>) {
+        match landing.rest_ns {
+            // Its key ends here, if it was made for this message.
+            _ if !landing.pooled => {}
+            None => self.give_back(landing.region),
+            Some(rest_ns) => {
+                let until_ns = now_ns.saturating_add(rest_ns);
+                self.resting.push_back((until_ns, landing.region));
+            }
+        }
     }
 
     fn give_back(&mut self, region: D::Region) {
         let size = region.memory().len();
         self.free.entry(size).or_default().push(region);
-    }
-
-    /// A WRITE may still come: nobody uses it before.
-    pub(super) fn rest(&mut self, landing: Landing<D::Region>, until_ns: u64) {
-        self.resting.push_back((until_ns, landing.region));
     }
 
     pub(super) fn rested(&mut self, now_ns: u64) {

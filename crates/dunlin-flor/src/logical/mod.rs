@@ -12,9 +12,12 @@ mod paths;
 
 use std::collections::{HashMap, VecDeque};
 
-use dunlin_verbs::{Completion, CompletionOpcode, CompletionQueue, Device};
+use dunlin_verbs::{
+    Completion, CompletionOpcode, CompletionQueue, Device, EndpointAddress, Notify, Transport,
+    VerbsError,
+};
 
-pub use config::{LinkAddress, LinkConfig, LinkError, LinkEvent};
+pub use config::{LinkConfig, LinkError, LinkEvent};
 pub use memory::{Landing, Source};
 
 use crate::connection::{
@@ -41,13 +44,14 @@ pub struct LogicalConnection<D: Device> {
     sends: D::CompletionQueue,
     receives: D::CompletionQueue,
     paths: Vec<PathEnd<D>>,
-    acks: AckEnd<D>,
+    /// Where the device acknowledges there is none.
+    acks: Option<AckEnd<D>>,
     fronts: Fronts<D::Region>,
     /// Slots of fronts, and the source, of work requests that have not completed.
     posted: HashMap<u64, usize>,
     sources: HashMap<u64, Source<D::Region>>,
     landings: Landings<D>,
-    landed: HashMap<u32, Landing<D::Region>>,
+    landed: HashMap<u32, (u32, Landing<D::Region>)>,
     assembled: HashMap<u32, Vec<u8>>,
     /// Paths by their numbers on the device.
     numbers: HashMap<u32, usize>,
@@ -55,7 +59,12 @@ pub struct LogicalConnection<D: Device> {
     /// Work requests that the device did not take: as good as failed.
     refused: VecDeque<u64>,
     clock: ClockSync,
-    connected: bool,
+    /// The address of the peer's first queue pair.
+    peer: Option<EndpointAddress>,
+    /// The peer has been told the other addresses.
+    introduced: bool,
+    /// The time of the last poll.
+    now_ns: u64,
 }
 
 impl<D: Device> LogicalConnection<D> {
@@ -78,12 +87,28 @@ impl<D: Device> LogicalConnection<D> {
         config: LinkConfig,
         modules: Modules,
     ) -> Result<Self, LinkError> {
-        let connection = Connection::new(config.connection, modules)?;
         let domain = device.create_protection_domain()?;
+        Self::in_domain(device, domain, config, modules, None)
+    }
+
+    /// The same in a protection domain of the caller's, whose regions can be submitted then. With a channel
+    /// [`LogicalConnection::request_notify`] can be used.
+    ///
+    /// # Errors
+    /// When the device or the configuration does not allow it.
+    pub fn in_domain(
+        device: D,
+        domain: D::ProtectionDomain,
+        config: LinkConfig,
+        modules: Modules,
+        channel: Option<&D::CompletionChannel>,
+    ) -> Result<Self, LinkError> {
+        let connection = Connection::new(config.connection, modules)?;
         let count = config.connection.paths;
         let entries = count * config.connection.send_queue;
-        let sends = device.create_completion_queue(entries.max(1), None)?;
-        let receives = device.create_completion_queue((count * config.receives).max(1), None)?;
+        let sends = device.create_completion_queue(entries.max(1), channel)?;
+        let buffers = count * config.receives;
+        let receives = device.create_completion_queue(buffers.max(1), channel)?;
         let mut paths = Vec::with_capacity(count);
         let mut numbers = HashMap::new();
         for path in 0..count {
@@ -92,7 +117,10 @@ impl<D: Device> LogicalConnection<D> {
             paths.push(end);
         }
         Ok(Self {
-            acks: AckEnd::new(&device, &domain)?,
+            acks: match config.deployment.transport() {
+                Transport::ReliableConnection => None,
+                _ => Some(AckEnd::new(&device, &domain, channel)?),
+            },
             fronts: Fronts::new(&device, &domain, entries)?,
             landings: Landings::new(config.max_landing_bytes),
             posted: HashMap::new(),
@@ -102,7 +130,9 @@ impl<D: Device> LogicalConnection<D> {
             events: VecDeque::new(),
             refused: VecDeque::new(),
             clock: ClockSync::new(),
-            connected: false,
+            peer: None,
+            introduced: false,
+            now_ns: 0,
             device,
             domain,
             config,
@@ -114,12 +144,9 @@ impl<D: Device> LogicalConnection<D> {
         })
     }
 
-    /// What the peer needs to reach it.
-    pub fn address(&self) -> LinkAddress {
-        LinkAddress {
-            paths: self.paths.iter().map(PathEnd::address).collect(),
-            acks: self.acks.address(),
-        }
+    /// What the peer needs to reach it: the address of its first queue pair. Those of the others follow over that one.
+    pub fn address(&self) -> EndpointAddress {
+        self.paths[0].address()
     }
 
     /// Memory to put messages into that are to be submitted.
@@ -131,24 +158,35 @@ impl<D: Device> LogicalConnection<D> {
         Ok(self.device.allocate_region(&self.domain, bytes, access)?)
     }
 
-    /// Connects it with the peer at this address.
+    /// Connects it with the peer at this address. Over RC the first queue pair waits at least `timeout_ns` for an answer
+    /// before it repeats: there is no backup before the peer has answered.
     ///
     /// # Errors
-    /// When the address is none, or the peer is made differently.
-    pub fn connect(&mut self, peer: &LinkAddress) -> Result<(), LinkError> {
-        let (theirs, ours) = (peer.paths.len(), self.paths.len());
-        if theirs != ours {
-            return Err(LinkError::Paths { theirs, ours });
-        }
-        for (path, address) in self.paths.iter_mut().zip(&peer.paths) {
-            path.connect(address)?;
-        }
-        self.acks.connect(&self.device, &self.domain, &peer.acks)?;
+    /// When the address is none.
+    pub fn connect(&mut self, peer: &EndpointAddress, timeout_ns: u64) -> Result<(), LinkError> {
+        self.paths[0].connect(peer, timeout_ns)?;
         // Each side's first queue pair is the name of the connection.
         let own = self.paths[0].number();
-        self.connection.name(own, peer.paths[0].queue_pair);
-        self.connected = true;
+        self.connection.name(own, peer.queue_pair);
+        self.peer = Some(*peer);
         Ok(())
+    }
+
+    /// Tells the peer where the other queue pairs are: with the first thing that is said, for who speaks first knows
+    /// that the peer is connected.
+    fn introduce(&mut self) {
+        let Some(peer) = self.peer.filter(|_| !self.introduced) else {
+            return;
+        };
+        self.introduced = true;
+        if let Some(acks) = &self.acks {
+            let address = self.device.address_for(acks.address(), &peer);
+            self.connection.acknowledged_at(address);
+        }
+        for path in self.config.connection.connected_paths..self.paths.len() {
+            let address = self.device.address_for(self.paths[path].address(), &peer);
+            self.connection.renewed(path, address);
+        }
     }
 
     /// Takes a message. Its bytes must not change before it is finished; the region is held until then.
@@ -160,14 +198,64 @@ impl<D: Device> LogicalConnection<D> {
         now_ns: u64,
         source: Source<D::Region>,
     ) -> Result<MessageId, SubmitError> {
-        let id = self.connection.submit(now_ns, source.bytes)?;
+        self.submit_tagged(now_ns, source, 0)
+    }
+
+    /// The same; the peer's user is told the tag, unless it is zero, when the message is announced.
+    ///
+    /// # Errors
+    /// When it is too long or there are too many.
+    pub fn submit_tagged(
+        &mut self,
+        now_ns: u64,
+        source: Source<D::Region>,
+        tag: u32,
+    ) -> Result<MessageId, SubmitError> {
+        self.introduce();
+        let id = self.connection.submit(now_ns, source.bytes, tag)?;
         self.sources.insert(id.0, source);
         Ok(id)
     }
 
     /// Gives memory back that a message came in.
     pub fn release(&mut self, landing: Landing<D::Region>) {
-        self.landings.release(landing);
+        self.landings.release(self.now_ns, landing);
+    }
+
+    /// Memory of the connection for a message that was announced; `None` while there is none.
+    /// `beyond`: also when the limit is reached.
+    pub fn landing(&mut self, bytes: u32, beyond: bool) -> Option<Landing<D::Region>> {
+        self.landings
+            .take(&self.device, &self.domain, bytes, beyond)
+    }
+
+    /// Takes a message that was announced.
+    pub fn grant(&mut self, message: u32, tag: u32, landing: Landing<D::Region>) {
+        self.connection.provide(message, landing.remote());
+        self.landed.insert(message, (tag, landing));
+    }
+
+    /// Refuses a message that was announced.
+    pub fn refuse(&mut self, message: u32) {
+        self.connection.refuse(message);
+    }
+
+    /// Asks for an event on the channel when the device has something to tell. Poll once more afterwards.
+    ///
+    /// # Errors
+    /// When it was made without a channel.
+    pub fn request_notify(&mut self) -> Result<(), VerbsError> {
+        if let Some(acks) = &mut self.acks {
+            acks.request_notify()?;
+        }
+        self.sends.request_notify(Notify::Next)?;
+        self.receives.request_notify(Notify::Next)
+    }
+
+    /// Asks the peer whether it is there, if nothing is under way that says so.
+    pub fn probe(&mut self) {
+        self.introduce();
+        self.connection.probe();
     }
 
     /// Does what can be done now, and says what has happened. `None`: nothing more for the time being.
@@ -175,9 +263,10 @@ impl<D: Device> LogicalConnection<D> {
     /// # Errors
     /// When the device fails in a way that no backup helps against.
     pub fn poll(&mut self, now_ns: u64) -> Result<Option<LinkEvent<D>>, LinkError> {
-        if !self.connected {
+        if self.peer.is_none() {
             return Ok(None);
         }
+        self.now_ns = now_ns;
         if self.events.is_empty() {
             self.landings.rested(now_ns);
             self.poll_acks(now_ns)?;
@@ -187,6 +276,17 @@ impl<D: Device> LogicalConnection<D> {
             self.act(now_ns)?;
         }
         Ok(self.events.pop_front())
+    }
+
+    /// Posts what may be sent, without looking what has come.
+    ///
+    /// # Errors
+    /// As [`LogicalConnection::poll`].
+    pub fn flush(&mut self, now_ns: u64) -> Result<(), LinkError> {
+        match self.peer {
+            Some(_) => self.act(now_ns),
+            None => Ok(()),
+        }
     }
 
     /// When to poll if nothing happens before.
@@ -227,11 +327,17 @@ impl<D: Device> LogicalConnection<D> {
     }
 
     fn poll_acks(&mut self, now_ns: u64) -> Result<(), LinkError> {
+        let Some(acks) = &mut self.acks else {
+            return Ok(());
+        };
         let mut some = [Completion::EMPTY; BATCH];
-        let count = self.acks.poll(&mut some)?;
+        let count = acks.poll(&mut some)?;
         for completion in &some[..count] {
             let at_ns = self.time(now_ns, completion);
-            if let Some((bytes, length)) = self.acks.take(completion)? {
+            let Some(acks) = &mut self.acks else {
+                return Ok(());
+            };
+            if let Some((bytes, length)) = acks.take(completion)? {
                 // A datagram may come from anybody: what is no acknowledgement is counted and dropped.
                 let told = self
                     .connection
@@ -267,6 +373,9 @@ impl<D: Device> LogicalConnection<D> {
     fn poll_receives(&mut self, now_ns: u64) -> Result<(), LinkError> {
         let mut some = [Completion::EMPTY; BATCH];
         let count = self.receives.poll(&mut some)?;
+        if count > 0 {
+            self.introduce();
+        }
         for completion in &some[..count] {
             let (path, slot) = paths::receive_of(completion.id);
             if !completion.is_success() {
@@ -313,7 +422,12 @@ impl<D: Device> LogicalConnection<D> {
             let ends = (&self.sends, &self.receives);
             self.paths[path].renew(&self.device, &self.domain, &self.config, ends)?;
             self.numbers.insert(self.paths[path].number(), path);
-            self.connection.renewed(path, self.paths[path].address());
+            let own = self.paths[path].address();
+            let address = match &self.peer {
+                Some(peer) => self.device.address_for(own, peer),
+                None => own,
+            };
+            self.connection.renewed(path, address);
         }
         Ok(())
     }
@@ -322,7 +436,16 @@ impl<D: Device> LogicalConnection<D> {
         while let Some(action) = self.connection.poll(now_ns) {
             match action {
                 Action::Post(work) => self.post(&work)?,
-                Action::Acknowledge(ack) => self.acks.send(&ack)?,
+                Action::Acknowledge(ack) => {
+                    if let Some(acks) = &mut self.acks {
+                        acks.send(&ack)?;
+                    }
+                }
+                Action::AcknowledgeTo(address) => {
+                    if let Some(acks) = &mut self.acks {
+                        acks.connect(&self.device, &self.domain, &address)?;
+                    }
+                }
                 Action::Place {
                     receive,
                     message,
@@ -331,14 +454,27 @@ impl<D: Device> LogicalConnection<D> {
                     total,
                 } => self.place(receive, message, (offset, bytes, total)),
                 Action::Recycle(receive) => self.recycle(receive)?,
-                Action::Provide { message, bytes } => self.provide(message, bytes),
-                Action::Deliver(delivery) => self.deliver(now_ns, delivery)?,
+                Action::Provide {
+                    message,
+                    bytes,
+                    tag: 0,
+                } => self.provide(message, bytes),
+                Action::Provide {
+                    message,
+                    bytes,
+                    tag,
+                } => self.events.push_back(LinkEvent::Announced {
+                    message,
+                    bytes,
+                    tag,
+                }),
+                Action::Deliver(delivery) => self.deliver(delivery)?,
                 Action::Discard(Incoming::Assembled(message)) => {
                     self.assembled.remove(&message);
                 }
                 Action::Discard(Incoming::Written(message)) => {
-                    if let Some(landing) = self.landed.remove(&message) {
-                        self.landings.release(landing);
+                    if let Some((_, landing)) = self.landed.remove(&message) {
+                        self.landings.release(now_ns, landing);
                     }
                 }
                 Action::Finished(id, outcome) => {
@@ -348,7 +484,7 @@ impl<D: Device> LogicalConnection<D> {
                 Action::Fence { path } => self.paths[path].fence(),
                 Action::Renew { path } => self.paths[path].ask_to_renew(),
                 Action::Connect { path, address } => {
-                    self.paths[path].connect(&address)?;
+                    self.paths[path].connect(&address, 0)?;
                     self.connection.connected(path);
                 }
                 Action::Lost => self.events.push_back(LinkEvent::Lost),
@@ -387,7 +523,7 @@ impl<D: Device> LogicalConnection<D> {
                 self.paths[path].read(slot, SEND_HEADER_BYTES, target);
             }
             Incoming::Written(message) => {
-                if let Some(landing) = self.landed.get(&message) {
+                if let Some((_, landing)) = self.landed.get(&message) {
                     let mut copy = vec![0; bytes];
                     self.paths[path].read(slot, SEND_HEADER_BYTES, &mut copy);
                     landing.write(offset, &copy);
@@ -404,16 +540,13 @@ impl<D: Device> LogicalConnection<D> {
 
     fn provide(&mut self, message: u32, bytes: u32) {
         // Memory that cannot be had is refused, whatever the reason.
-        match self.landings.take(&self.device, &self.domain, bytes) {
-            Some(landing) => {
-                self.connection.provide(message, landing.remote());
-                self.landed.insert(message, landing);
-            }
+        match self.landing(bytes, false) {
+            Some(landing) => self.grant(message, 0, landing),
             None => self.connection.refuse(message),
         }
     }
 
-    fn deliver(&mut self, now_ns: u64, delivery: Delivery) -> Result<(), LinkError> {
+    fn deliver(&mut self, delivery: Delivery) -> Result<(), LinkError> {
         let event = match delivery {
             Delivery::Whole { receive, bytes } => {
                 let (path, slot) = paths::receive_of(receive);
@@ -431,17 +564,11 @@ impl<D: Device> LogicalConnection<D> {
                 quarantine_ns,
                 ..
             } => {
-                let Some(landing) = self.landed.remove(&message) else {
+                let Some((tag, mut landing)) = self.landed.remove(&message) else {
                     return Ok(());
                 };
-                match quarantine_ns {
-                    None => LinkEvent::Landed(landing),
-                    Some(rest_ns) => {
-                        let copy = landing.copy();
-                        self.landings.rest(landing, now_ns.saturating_add(rest_ns));
-                        LinkEvent::Message(copy)
-                    }
-                }
+                landing.rest_ns = quarantine_ns;
+                LinkEvent::Landed { tag, landing }
             }
         };
         self.events.push_back(event);

@@ -10,9 +10,14 @@ use super::memory::{Fronts, Source};
 use super::LinkConfig;
 use crate::connection::{Piece, Verb, WorkRequest};
 use crate::reliability::Hardware;
-use crate::wire::{MAX_SEND_BYTES, SEND_HEADER_BYTES};
+use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 
-const RECEIVE_BYTES: usize = SEND_HEADER_BYTES + MAX_SEND_BYTES as usize;
+/// Bytes of a receive buffer: what the connection says for itself always fits.
+fn receive_bytes(config: &LinkConfig) -> usize {
+    let most = (config.connection.max_fragment_bytes as usize).max(MAX_BODY_BYTES);
+    (SEND_HEADER_BYTES + most).next_multiple_of(64)
+}
+
 /// Time without an answer before RC's NIC repeats: with two retries (Flor §6) a queue pair that is dead is left after
 /// about 50 ms; a peer's thread may be off its core for as long as software devices need.
 const RC_TIMEOUT_NS: u64 = 17_000_000;
@@ -28,6 +33,7 @@ pub(super) struct PathEnd<D: Device> {
     path: usize,
     queue_pair: D::QueuePair,
     buffers: D::Region,
+    receive_bytes: usize,
     /// Slots that are not posted and that nobody reads.
     free: Vec<usize>,
     /// RECEIVEs that the device has.
@@ -44,11 +50,13 @@ impl<D: Device> PathEnd<D> {
         ends: (&D::CompletionQueue, &D::CompletionQueue),
         path: usize,
     ) -> Result<Self, VerbsError> {
-        let bytes = config.receives * RECEIVE_BYTES;
+        let receive_bytes = receive_bytes(config);
+        let bytes = config.receives * receive_bytes;
         let mut end = Self {
             path,
             queue_pair: queue_pair(device, domain, config, ends)?,
             buffers: device.allocate_region(domain, bytes, Access::LOCAL_WRITE)?,
+            receive_bytes,
             free: (0..config.receives).collect(),
             posted: 0,
             fenced: false,
@@ -75,9 +83,13 @@ impl<D: Device> PathEnd<D> {
         self.queue_pair.address()
     }
 
-    pub(super) fn connect(&mut self, peer: &EndpointAddress) -> Result<(), VerbsError> {
+    pub(super) fn connect(
+        &mut self,
+        peer: &EndpointAddress,
+        timeout_ns: u64,
+    ) -> Result<(), VerbsError> {
         let attributes = ConnectAttributes {
-            timeout_ns: RC_TIMEOUT_NS,
+            timeout_ns: timeout_ns.max(RC_TIMEOUT_NS),
             retry_count: Hardware::RETRIES,
             ..ConnectAttributes::default()
         };
@@ -131,7 +143,7 @@ impl<D: Device> PathEnd<D> {
 
     pub(super) fn read(&self, slot: usize, offset: usize, target: &mut [u8]) {
         let memory = self.buffers.memory();
-        memory.read(slot * RECEIVE_BYTES + offset, target);
+        memory.read(slot * self.receive_bytes + offset, target);
     }
 
     pub(super) fn post_receives(&mut self) -> Result<(), PostError> {
@@ -141,8 +153,8 @@ impl<D: Device> PathEnd<D> {
         while let Some(slot) = self.free.pop() {
             let segment = Segment {
                 region: &self.buffers,
-                offset: slot * RECEIVE_BYTES,
-                length: RECEIVE_BYTES,
+                offset: slot * self.receive_bytes,
+                length: self.receive_bytes,
             };
             let request = ReceiveRequest {
                 id: (self.path as u64) << 32 | slot as u64,

@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use dunlin_flor::connection::{
-    Action, Connection, Delivery, Failure, Incoming, MessageId, Received, SubmitError, WorkRequest,
+    Action, Config, Connection, Delivery, Failure, Incoming, MessageId, Received, SubmitError,
+    WorkRequest,
 };
 use dunlin_flor::number::GlobalNumber;
 use dunlin_flor::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
-use dunlin_verbs::{EndpointAddress, RemoteAddress, RemoteKey, ENDPOINT_ADDRESS_BYTES};
+use dunlin_verbs::{RemoteAddress, RemoteKey};
 
 use crate::nic::{Completion, Posted, QueuePair};
 use crate::random::{mix, Random};
@@ -78,14 +79,28 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(number: usize, seed: u64, connection: Connection, paths: usize) -> Self {
+    pub(crate) fn new(
+        number: usize,
+        seed: u64,
+        mut connection: Connection,
+        config: &Config,
+    ) -> Self {
+        let mut queue_pairs: Vec<_> = (0..config.paths)
+            .map(|_| QueuePair::new(RECEIVES))
+            .collect();
+        for (path, queue_pair) in queue_pairs.iter_mut().enumerate() {
+            if path >= config.connected_paths {
+                queue_pair.up = false;
+                connection.renewed(path, queue_pair.address());
+            }
+        }
         Self {
             number,
             seed,
             connection,
             memory: vec![FREE; SLOTS * SLOT_BYTES],
             slots: vec![Slot::Free; SLOTS],
-            queue_pairs: (0..paths).map(|_| QueuePair::new(RECEIVES)).collect(),
+            queue_pairs,
             completions: VecDeque::new(),
             acks: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -122,7 +137,7 @@ impl Host {
     pub(crate) fn submit(&mut self, now_ns: u64) -> bool {
         let mut any = false;
         while let Some((index, bytes)) = self.backlog.pop_front() {
-            match self.connection.submit(now_ns, bytes as u32) {
+            match self.connection.submit(now_ns, bytes as u32, index) {
                 Ok(id) => {
                     let message = contents(self.seed, self.number, index, bytes);
                     self.sources.insert(id.0, (index, message));
@@ -234,7 +249,7 @@ impl Host {
                     self.place(receive, message, (offset, bytes, total));
                 }
                 Action::Recycle(receive) => self.recycle(receive),
-                Action::Provide { message, bytes } => {
+                Action::Provide { message, bytes, .. } => {
                     self.landings.insert(message, (usize::MAX, bytes));
                     let after_ns = random.below(50_000);
                     wishes.push(Wish::Provide { message, after_ns });
@@ -250,17 +265,16 @@ impl Host {
                 }
                 Action::Renew { path } => {
                     self.queue_pairs[path].renew(RECEIVES);
-                    let mut bytes = [0; ENDPOINT_ADDRESS_BYTES];
-                    bytes[40..48]
-                        .copy_from_slice(&self.queue_pairs[path].incarnation.to_le_bytes());
-                    self.connection
-                        .renewed(path, EndpointAddress::decode(&bytes));
+                    let address = self.queue_pairs[path].address();
+                    self.connection.renewed(path, address);
                 }
                 Action::Connect { path, address } => {
                     self.queue_pairs[path].peer_incarnation = address.token;
                     self.queue_pairs[path].up = true;
                     self.connection.connected(path);
                 }
+                // Acknowledgements find their way here.
+                Action::AcknowledgeTo(_) => {}
                 Action::Lost => self.lost = true,
             }
         }

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use dunlin_flor::connection::{Piece, Verb, WorkRequest};
+use dunlin_verbs::{EndpointAddress, ENDPOINT_ADDRESS_BYTES};
 
 /// Payload of a packet.
 pub(crate) const MTU: usize = 1024;
@@ -184,6 +185,13 @@ impl QueuePair {
             timer: 0,
             partial: None,
         }
+    }
+
+    /// Where it can be reached: the hunt tells its incarnations apart.
+    pub(crate) fn address(&self) -> EndpointAddress {
+        let mut bytes = [0; ENDPOINT_ADDRESS_BYTES];
+        bytes[40..48].copy_from_slice(&self.incarnation.to_le_bytes());
+        EndpointAddress::decode(&bytes)
     }
 
     /// To Error: what is posted is flushed.

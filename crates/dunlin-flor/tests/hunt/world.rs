@@ -127,7 +127,9 @@ impl World {
             max_messages: random.pick(&[8, 64]),
             max_sent_bytes: random.pick(&[8 << 10, 32 << 10]),
             ack_triggers: AckTriggers::PAPER,
+            max_fragment_bytes: random.pick(&[8 << 10, 32 << 10]),
             paths: PATHS,
+            connected_paths: random.pick(&[1, PATHS]),
             own_queue_pair: 7,
             peer_queue_pair: 7,
             ..Config::DEFAULT
@@ -135,7 +137,7 @@ impl World {
         let host = |number| {
             let modules = weather.deployment.modules(&network).unwrap();
             let connection = Connection::new(config, modules).unwrap();
-            let mut host = Host::new(number, seed, connection, config.paths);
+            let mut host = Host::new(number, seed, connection, &config);
             host.refusals = weather.refusals;
             host
         };

@@ -16,7 +16,7 @@ use crate::call::lane::Lane;
 use crate::call::timeout::{Told, DEFAULT_PARAMETER};
 use crate::channel::Parameters;
 use crate::config::{ChannelConfig, WaitMode};
-use crate::devices;
+use crate::devices::{self, Kinds};
 use crate::error::ConnectError;
 use crate::fabric::{DeviceFabric, Fabric, Fabrics, LaneMaker, Owner, SessionSetup};
 use crate::preset::{ChannelKind, Preset, Situation, AUTO_OWN_LANES};
@@ -175,12 +175,14 @@ impl ClientBuilder {
         self.validate()?;
         let address: Address = address.parse()?;
         let towards = devices::towards(&address, self.connect_timeout)?;
-        let fabrics = devices::fabrics(self.device.as_deref(), towards).map_err(|available| {
-            ConnectError::NoDevice {
+        let kinds = Kinds::of(self.preset);
+        self.device = self.device.map(|device| kinds.name(&device));
+        let only = self.device.as_deref();
+        let fabrics =
+            devices::fabrics(only, towards, kinds).map_err(|available| ConnectError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,
-            }
-        })?;
+            })?;
         let capabilities = devices::capabilities(&fabrics)
             .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
         let way = Way::Port {
@@ -209,7 +211,19 @@ impl ClientBuilder {
     ) -> Result<Client, ConnectError> {
         self.validate()?;
         let way = Way::Local(acceptor.clone());
-        Client::start(self.recipe(way, vec![Arc::new(DeviceFabric(device))]), true)
+        let fabric: Arc<dyn Fabric> =
+            match self.preset.is_over_flor() && !devices::is_flor(device.attributes()) {
+                true => {
+                    let flor = devices::flor_over(&device);
+                    let flor = flor.map_err(|source| ConnectError::Device {
+                        device: device.attributes().name.clone(),
+                        source,
+                    })?;
+                    Arc::new(DeviceFabric(flor))
+                }
+                false => Arc::new(DeviceFabric(device)),
+            };
+        Client::start(self.recipe(way, vec![fabric]), true)
     }
 
     fn validate(&self) -> Result<(), ConnectError> {

@@ -80,7 +80,11 @@ pub fn handlers_may_fail_panic_or_be_missing(stage: &Stage<'_>) -> Outcome {
 /// One-sided operations work, or are refused with words that say why and what to use.
 pub fn one_sided_operations_work_or_are_refused(stage: &Stage<'_>) -> Outcome {
     let region = crate::Region::new("table", 4096).writable();
-    let server = stage.serve(stage.server().region(&region));
+    let mut server = stage.server().region(&region);
+    if let Some(device) = stage.world.device_of(stage.preset) {
+        server = server.device(device);
+    }
+    let server = stage.serve(server);
     let preset = stage.preset;
     stage.with_client(stage.client(&server), move |client| {
         operate(client, preset);

@@ -241,6 +241,8 @@ pub(super) fn over(
     let Serving::Running(server) = server else {
         unreachable!("this world's servers have ports");
     };
+    let kinds = crate::devices::Kinds::of(preset);
+    let name = &kinds.name(name);
     let door = Door::port(server, Some(name));
     let failed = |error: VerbsError| Skipped(format!("no device for hostile peers: {error}"));
     if name == "shm" {
@@ -256,7 +258,8 @@ pub(super) fn over(
             peer(device.clone(), self.0, self.1, self.2)
         }
     }
-    let fabrics = crate::devices::fabrics(Some(name), Default::default()).map_err(Skipped)?;
+    let fabrics =
+        crate::devices::fabrics(Some(name), Default::default(), kinds).map_err(Skipped)?;
     let name = &fabrics[0].attributes().name;
     let address = server.address();
     crate::visit_device(name, Some(&address), Begin(door, preset, seed)).map_err(failed)

@@ -102,6 +102,13 @@ pub trait World {
     /// Starts a server, at an address that an earlier one had if that is given.
     fn serve(&self, server: ServerBuilder, again: Option<&Serving>) -> Serving;
 
+    /// The device that a preset's queue pairs are on, where servers are given one by name: memory that a server grants is
+    /// on one device.
+    fn device_of(&self, preset: Preset) -> Option<String> {
+        let _ = preset;
+        None
+    }
+
     /// A client of it.
     fn connect(&self, client: ClientBuilder, server: &Serving) -> Client;
 
@@ -327,8 +334,15 @@ impl World for Loopback {
             Some(Serving::Running(server)) => server.address().to_string(),
             _ => an_address_of_its_own(),
         };
-        let server = server.device(self.device());
+        let server = match server.has_device() {
+            true => server,
+            false => server.device(self.device()),
+        };
         Serving::Running(Box::new(server.serve_at(&address).expect("a server")))
+    }
+
+    fn device_of(&self, preset: Preset) -> Option<String> {
+        Some(crate::devices::Kinds::of(preset).name(&self.device()))
     }
 
     fn connect(&self, client: ClientBuilder, server: &Serving) -> Client {
@@ -394,6 +408,10 @@ impl<W: World> World for Dispatched<W> {
         self.0.serve(server, again)
     }
 
+    fn device_of(&self, preset: Preset) -> Option<String> {
+        self.0.device_of(preset)
+    }
+
     fn connect(&self, client: ClientBuilder, server: &Serving) -> Client {
         self.0.connect(client.dispatched(true), server)
     }
@@ -451,7 +469,7 @@ macro_rules! rpc_conformance {
         $crate::rpc_conformance! { $world;
             plain Plain, flock Flock, qp_per_thread QpPerThread, spinlock_2 Spinlock2, spinlock_4 Spinlock4,
             flock_no_coalescing FlockNoCoalescing, flock_no_scheduling FlockNoScheduling, fasst Fasst, scalerpc ScaleRpc, rawwrite RawWrite,
-            selfrpc SelfRpc, erpc Erpc, herd Herd, auto Auto
+            selfrpc SelfRpc, erpc Erpc, herd Herd, flor Flor, auto Auto
         }
     };
     ($world:expr; $($module:ident $preset:ident),*) => {

@@ -16,6 +16,7 @@ use dunlin_bootstrap::{dial, Address, DialConfig, OpenReply, OpenRequest};
 use dunlin_verbs::{thread, EndpointAddress};
 
 use crate::channel::Parameters;
+use crate::devices::Kinds;
 use crate::server::LocalAcceptor;
 use crate::{devices, LocalServer, RunningServer};
 
@@ -114,7 +115,7 @@ impl Door {
         match &self.0 {
             Way::Port(address, device) => {
                 let towards = devices::towards(address, devices::LOOK_UP).expect("in time");
-                let fabrics = devices::fabrics(device.as_deref(), towards);
+                let fabrics = devices::fabrics(device.as_deref(), towards, Kinds::Bare);
                 let fabrics = fabrics.expect("the device is there");
                 let config = DialConfig {
                     capabilities: devices::capabilities(&fabrics).expect("a host with a name"),

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_server_that_writes_anything_gives_errors_and_no_harm() {
     let device = hostile_device();
-    let fabrics = devices::fabrics(None, devices::Route::default()).unwrap();
+    let fabrics = devices::fabrics(None, devices::Route::default(), devices::Kinds::Bare).unwrap();
     let config = AcceptorConfig {
         capabilities: devices::capabilities(&fabrics).unwrap(),
         ..AcceptorConfig::default()

@@ -247,6 +247,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Whether it was given a device.
+    #[cfg(any(test, feature = "conformance"))]
+    pub(crate) fn has_device(&self) -> bool {
+        self.device.is_some()
+    }
+
     /// Threads that poll connections, for each device. 1 by default.
     pub fn pollers(mut self, count: usize) -> Self {
         self.pollers = count;
@@ -339,7 +345,8 @@ impl ServerBuilder {
             local,
             remote: None,
         };
-        let fabrics = devices::fabrics(self.device.as_deref(), route).map_err(|available| {
+        let only = self.device.as_deref();
+        let fabrics = devices::fabrics(only, route, devices::Kinds::All).map_err(|available| {
             ServeError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,
@@ -424,11 +431,17 @@ impl ServerBuilder {
         let name = device.attributes().name.clone();
         let setup = self.setup();
         let identity = setup.identity;
-        let service = DeviceFabric(device).serve(setup)?;
-        Ok(LocalServer::new(LocalAcceptor::new(
-            identity,
-            vec![(name, service)],
-        )))
+        let mut services = Vec::with_capacity(2);
+        let attributes = device.attributes();
+        if !devices::is_flor(attributes) {
+            // A device without what Flor needs has no clients of it.
+            if let Ok(flor) = devices::flor_over(&device) {
+                let name = flor.attributes().name.clone();
+                services.push((name, DeviceFabric(flor).serve(setup.clone())?));
+            }
+        }
+        services.insert(0, (name, DeviceFabric(device).serve(setup)?));
+        Ok(LocalServer::new(LocalAcceptor::new(identity, services)))
     }
 
     fn setup(mut self) -> ServiceSetup {

@@ -23,6 +23,7 @@ use crate::wire::Content;
 #[derive(Debug)]
 pub(in crate::connection) struct Message {
     pub(in crate::connection) bytes: u32,
+    tag: u32,
     /// Its number among those that are written, or among those that are sent.
     pub(in crate::connection) number: u32,
     pub(in crate::connection) written: bool,
@@ -174,9 +175,15 @@ impl Outbound {
     }
 
     /// A new message.
-    pub(in crate::connection) fn submit(&mut self, bytes: u32, written: bool) -> MessageId {
+    pub(in crate::connection) fn submit(
+        &mut self,
+        bytes: u32,
+        written: bool,
+        tag: u32,
+    ) -> MessageId {
         let id = self.messages.push(Message {
             bytes,
+            tag,
             number: 0,
             written,
             place: None,
@@ -207,12 +214,13 @@ impl Outbound {
             };
             message.number = number;
             message.open += 1;
-            let total = message.bytes;
+            let (total, tag) = (message.bytes, message.tag);
             self.announced.insert(number, id);
             self.control.push_back(NewSend {
                 content: Content::Announce {
                     message: number,
                     total,
+                    tag,
                 },
                 piece: None,
                 message: Some(id),

@@ -1,11 +1,12 @@
 //! What is lost, and what becomes of it: by an acknowledgement that overtakes it, by time, or with its queue pair.
 
+use super::transmit::fragment_bytes;
 use super::{Carried, NewSend, Outbound, State};
 use crate::congestion::Loss;
 use crate::connection::action::{Action, Failure, Piece};
 use crate::connection::context::Context;
 use crate::number::WriteNumber;
-use crate::wire::{Content, MAX_SEND_BYTES};
+use crate::wire::Content;
 
 impl Outbound {
     /// What was posted long enough before an acknowledged work request, and is not acknowledged itself, is lost.
@@ -67,8 +68,8 @@ impl Outbound {
         let unit = cx.modules.chunking.unit_bytes();
         let window = cx.modules.congestion.window_bytes();
         let available = window.saturating_sub(self.in_flight);
-        let most = MAX_SEND_BYTES / unit * unit;
-        let chunk = cx.modules.chunking.chunk_bytes(available).min(most);
+        let chunk = cx.modules.chunking.chunk_bytes(available);
+        let chunk = chunk.min(fragment_bytes(cx));
         let mut begin = 0;
         while begin < write.piece.bytes {
             let bytes = chunk.min(write.piece.bytes - begin);

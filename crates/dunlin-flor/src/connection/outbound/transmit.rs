@@ -9,6 +9,12 @@ use crate::wire::{Content, Header, SEND_HEADER_BYTES};
 /// RECEIVEs of the peer that messages leave to the connection's own.
 const CONTROL_RECEIVES: usize = 2;
 
+/// Bytes of a message that one SEND carries: whole units.
+pub(super) fn fragment_bytes(cx: &Context) -> u32 {
+    let unit = cx.modules.chunking.unit_bytes();
+    cx.config.max_fragment_bytes / unit * unit
+}
+
 impl Outbound {
     /// The next work request that may go out.
     pub(in crate::connection) fn next(
@@ -52,7 +58,7 @@ impl Outbound {
                     return Some(self.post_new(cx, now_ns, new));
                 }
             }
-            if let Some(new) = self.next_fragment(chunk) {
+            if let Some(new) = self.next_fragment(chunk.min(fragment_bytes(cx))) {
                 return Some(self.post_new(cx, now_ns, new));
             }
         }

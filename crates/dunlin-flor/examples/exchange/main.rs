@@ -1,9 +1,11 @@
 //! Messages from one end of a logical connection to the other, over RoCE on this host: how many bytes a second cross by
-//! Flor over UC and by RC whose device repeats everything after a loss. Both ends and the device run on this one thread,
-//! so the figures compare the two on equal terms and are no limits of either.
+//! Flor over UC, by RC whose device goes back to what is lost, and by the kernel's TCP. Both ends and the device run on this one thread
+//! (the kernel's part of TCP where the kernel likes), so the figures compare them on equal terms and are no limits of any.
 //!
 //! `exchange [LABEL]` prints rows of a table; `DUNLIN_FLOR_EXCHANGE_MS` (1500) is how long each is measured.
 //! `crates/dunlin-roce/tests/netns/run flor` runs it on a network that loses packets.
+
+mod tcp;
 
 use std::time::{Duration, Instant};
 
@@ -39,8 +41,8 @@ fn measure(deployment: Deployment, bytes: u32, time: Duration) -> Result<(f64, u
     let mut sender = end(deployment)?;
     let mut receiver = end(deployment)?;
     let addresses = (sender.address(), receiver.address());
-    sender.connect(&addresses.1)?;
-    receiver.connect(&addresses.0)?;
+    sender.connect(&addresses.1, 0)?;
+    receiver.connect(&addresses.0, 0)?;
     let region = sender.allocate(bytes as usize)?;
     let mut open = 0;
     let mut received = 0_u64;
@@ -78,7 +80,7 @@ fn measure(deployment: Deployment, bytes: u32, time: Duration) -> Result<(f64, u
         while let Some(event) = receiver.poll(now_ns)? {
             match event {
                 LinkEvent::Message(message) => received += message.len() as u64,
-                LinkEvent::Landed(landing) => {
+                LinkEvent::Landed { landing, .. } => {
                     received += landing.len() as u64;
                     receiver.release(landing);
                 }
@@ -112,6 +114,18 @@ fn main() -> Result<(), Failure> {
                     );
                 }
                 Err(error) => println!("| {label} | {name} | {bytes} | {error} | |"),
+            }
+        }
+        for control in tcp::controls() {
+            let time = Duration::from_millis(time_ms);
+            match tcp::measure(&control, bytes as usize, DEPTH, time) {
+                Ok(rate) => {
+                    println!(
+                        "| {label} | TCP, {control} | {bytes} | {:.0} | |",
+                        rate / 1e6
+                    )
+                }
+                Err(error) => println!("| {label} | TCP, {control} | {bytes} | {error} | |"),
             }
         }
     }

@@ -1,0 +1,269 @@
+//! What all objects of one device share, and the thread that works while nobody polls: a NIC answers its peer whatever
+//! its process does, and so does this.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::process::Generation;
+use dunlin_verbs::progress::{self, Progress};
+use dunlin_verbs::thread::{self, Running};
+use dunlin_verbs::{CompletionChannel, Device, DeviceAttributes, VerbsError};
+
+use super::config::FlorConfig;
+use super::pair::Shared;
+use super::region::RegionTable;
+use super::sync::{lock, read, write};
+
+/// How often the thread looks whether somebody polls.
+const ATTENDED: Duration = Duration::from_millis(2);
+/// Looks of others since its own by which somebody polls.
+const ATTENDED_LOOKS: u64 = 10;
+/// How long it sleeps when there is nothing to wait for: it is woken by what comes.
+const AT_REST: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Core<D: Device> {
+    /// A child of this process has no thread of the device.
+    pub(crate) made_in: Generation,
+    pub(crate) device: D,
+    pub(crate) config: Arc<FlorConfig>,
+    pub(crate) attributes: DeviceAttributes,
+    pub(crate) regions: Arc<RegionTable<D::Region>>,
+    /// Where the device below tells the thread that something has come.
+    pub(crate) channel: D::CompletionChannel,
+    pairs: RwLock<Vec<Arc<Shared<D>>>>,
+    began: Instant,
+    numbers: AtomicU32,
+    domains: AtomicU64,
+    /// Looks by threads that poll.
+    looks: AtomicU64,
+    /// How often the thread was asked to look.
+    calls: AtomicU64,
+    /// The thread leaves the looking to who polls.
+    naps: AtomicBool,
+}
+
+impl<D: Device> Core<D> {
+    pub(crate) fn new(
+        device: D,
+        config: FlorConfig,
+        attributes: DeviceAttributes,
+    ) -> Result<Self, VerbsError> {
+        Ok(Self {
+            made_in: Generation::current(),
+            channel: device.create_completion_channel()?,
+            device,
+            config: Arc::new(config),
+            attributes,
+            regions: Arc::new(RegionTable::new()),
+            pairs: RwLock::new(Vec::new()),
+            began: thread::now(),
+            numbers: AtomicU32::new(1),
+            domains: AtomicU64::new(1),
+            looks: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            naps: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn next_domain(&self) -> u64 {
+        self.domains.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number that no queue pair has; 24 bits, as on the wire.
+    pub(crate) fn next_number(&self) -> u32 {
+        loop {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
+            let pairs = read(&self.pairs);
+            if number != 0 && pairs.iter().all(|pair| pair.number != number) {
+                return number;
+            }
+        }
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        let passed = thread::now().saturating_duration_since(self.began);
+        u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn add(&self, pair: Arc<Shared<D>>) -> Result<(), VerbsError> {
+        let limit = self.attributes.max_queue_pairs;
+        let mut pairs = write(&self.pairs);
+        if pairs.len() >= limit {
+            return Err(VerbsError::Limit {
+                resource: "max_queue_pairs",
+                asked: 1,
+                available: 0,
+                limit,
+            });
+        }
+        pairs.push(pair);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, number: u32) {
+        write(&self.pairs).retain(|pair| pair.number != number);
+    }
+
+    /// A look by a thread that polls.
+    pub(crate) fn poll(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.look();
+    }
+
+    fn look(&self) {
+        // Simulated threads are of one real thread, which must not wait for a lock of its own.
+        thread::hold(|| {
+            let now_ns = self.now_ns();
+            for pair in read(&self.pairs).iter() {
+                if let Some(mut engine) = pair.free_engine() {
+                    engine.step(pair, now_ns);
+                }
+            }
+        });
+    }
+
+    /// Has the thread look: somebody is about to sleep, or has left something to do.
+    pub(crate) fn attend(&self) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.naps.swap(false, Ordering::SeqCst) {
+            self.channel.wake();
+        }
+    }
+
+    /// Has the device below wake the thread by what comes from now on.
+    fn request_notify(&self) {
+        thread::hold(|| {
+            for pair in read(&self.pairs).iter() {
+                pair.engine().request_notify();
+            }
+        });
+    }
+
+    fn next_deadline_ns(&self) -> Option<u64> {
+        let now_ns = self.now_ns();
+        let pairs = read(&self.pairs);
+        let deadlines = pairs
+            .iter()
+            .filter_map(|pair| pair.engine().next_deadline(now_ns));
+        deadlines.min()
+    }
+}
+
+impl<D: Device> Progress for Core<D> {
+    fn progress(&self) {
+        if self.made_in.is_current() {
+            self.poll();
+        }
+    }
+}
+
+fn run<D: Device>(core: &Core<D>, stop: &AtomicBool) {
+    let (mut looks, mut calls) = (core.looks.load(Ordering::Relaxed), 0);
+    while !stop.load(Ordering::SeqCst) {
+        let called = core.calls.load(Ordering::SeqCst);
+        core.look();
+        let looked = core.looks.load(Ordering::Relaxed);
+        let attended = looked.wrapping_sub(looks) >= ATTENDED_LOOKS && called == calls;
+        (looks, calls) = (looked, called);
+        if attended {
+            core.naps.store(true, Ordering::SeqCst);
+            if core.calls.load(Ordering::SeqCst) == calls && !stop.load(Ordering::SeqCst) {
+                let _ = core.channel.wait(ATTENDED);
+            }
+            core.naps.store(false, Ordering::SeqCst);
+            continue;
+        }
+        core.request_notify();
+        core.look();
+        let now_ns = core.now_ns();
+        let rest = match core.next_deadline_ns() {
+            None => AT_REST,
+            Some(next_ns) => Duration::from_nanos(next_ns.saturating_sub(now_ns)).min(AT_REST),
+        };
+        core.naps.store(true, Ordering::SeqCst);
+        if core.calls.load(Ordering::SeqCst) == calls && !stop.load(Ordering::SeqCst) {
+            let _ = core.channel.wait(rest);
+        }
+        core.naps.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The thread; ends when dropped.
+#[derive(Debug)]
+struct Driver<D: Device> {
+    core: Arc<Core<D>>,
+    stop: Arc<AtomicBool>,
+    running: Mutex<Option<Running>>,
+}
+
+impl<D: Device> Driver<D> {
+    fn start(core: &Arc<Core<D>>) -> Result<Self, VerbsError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (thread_core, thread_stop) = (Arc::clone(core), Arc::clone(&stop));
+        let name = "dunlin-flor".to_owned();
+        let work = Box::new(move || run(&thread_core, &thread_stop));
+        let running = core
+            .device
+            .spawn(name, None, work)
+            .map_err(|source| VerbsError::System {
+                call: "starting the thread of the device",
+                source,
+            })?;
+        Ok(Self {
+            core: Arc::clone(core),
+            stop,
+            running: Mutex::new(Some(running)),
+        })
+    }
+}
+
+impl<D: Device> Drop for Driver<D> {
+    fn drop(&mut self) {
+        let running = lock(&self.running).take();
+        if !self.core.made_in.is_current() {
+            // There is no such thread in a child.
+            return std::mem::forget(running);
+        }
+        self.stop.store(true, Ordering::SeqCst);
+        self.core.channel.wake();
+        if let Some(running) = running {
+            let _ = running.join();
+        }
+    }
+}
+
+/// The open device; its thread ends when the last object made from it is gone.
+#[derive(Debug)]
+pub(crate) struct Handle<D: Device> {
+    core: Arc<Core<D>>,
+    /// From the first queue pair on.
+    driver: OnceLock<Driver<D>>,
+}
+
+impl<D: Device> Handle<D> {
+    pub(crate) fn new(core: Core<D>) -> Self {
+        Self {
+            core: Arc::new(core),
+            driver: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core<D>> {
+        &self.core
+    }
+
+    /// Starts the thread, unless it runs.
+    pub(crate) fn drive(&self) -> Result<(), VerbsError> {
+        if self.driver.get().is_none() {
+            // Where two threads are here at once the second one's driver ends at once.
+            if self.driver.set(Driver::start(&self.core)?).is_ok() {
+                let core: Arc<dyn Progress> = self.core.clone();
+                progress::register(Arc::downgrade(&core));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,520 @@
+//! A logical queue pair: work requests of this side, and those of the peer, as messages of a logical connection.
+//!
+//! A request is a frame (`frame.rs`) with its payload behind it; payloads of more than [`MAX_SHORT_BYTES`] are messages
+//! of their own, which the logical connection writes. The peer carries requests out in the order of their sequence
+//! numbers, whatever order they come in, and says how far it is: that is RC's acknowledgement. Nothing here waits.
+
+mod requester;
+mod responder;
+mod shared;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use dunlin_verbs::{
+    Access, CompletionStatus, ConnectAttributes, Device, EndpointAddress, QueuePairState,
+    VerbsError,
+};
+
+use super::config::FlorConfig;
+use super::frame::{Frame, Kind, Tag, FRAME_BYTES, MAX_SHORT_BYTES};
+use super::region::RegionTable;
+use super::staging::Staging;
+use super::work::Bytes;
+use crate::logical::{LinkError, LinkEvent, LogicalConnection, Source};
+use requester::Requester;
+use responder::Responder;
+
+pub(crate) use requester::Posted;
+pub(crate) use shared::{Parts, Shared};
+
+/// Requests that may be sent before the peer has said that they are done; it keeps those that come too early.
+const RUN_AHEAD: u32 = 256;
+/// Bytes of short payloads among them.
+const RUN_AHEAD_BYTES: usize = 1 << 20;
+/// Events of the connection that are handled before others have their turn.
+const EVENTS_PER_STEP: usize = 256;
+/// A peer that says nothing for so long is gone, if it is not given longer: a thread may be off its core meanwhile.
+const LEAST_SILENCE_NS: u64 = 2_000_000_000;
+
+/// A message that the peer wants to write.
+#[derive(Clone, Copy, Debug)]
+struct Announced {
+    message: u32,
+    bytes: u32,
+    tag: u32,
+}
+
+/// What belongs to a queue pair's device.
+#[derive(Debug)]
+pub(crate) struct Place<D: Device> {
+    pub(crate) device: D,
+    pub(crate) domain: D::ProtectionDomain,
+    pub(crate) regions: Arc<RegionTable<D::Region>>,
+    pub(crate) config: Arc<FlorConfig>,
+    pub(crate) channel: D::CompletionChannel,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Engine<D: Device> {
+    place: Place<D>,
+    pub(crate) access: Access,
+    attributes: ConnectAttributes,
+    link: Option<LogicalConnection<D>>,
+    connected: bool,
+    staging: Staging<D>,
+    /// Messages under way, with the memory that they come from where that is a slot.
+    held: HashMap<u64, Option<Source<D::Region>>>,
+    requester: Requester<D::Region>,
+    responder: Responder<D::Region>,
+    announced: VecDeque<Announced>,
+    /// The peer carries out nothing more.
+    peer_closed: bool,
+    /// It knows that we do not either.
+    told_closed: bool,
+    /// Since when nothing has come from a peer that we wait for.
+    silent_since_ns: u64,
+    probed_ns: u64,
+    watched_ns: u64,
+}
+
+impl<D: Device> Engine<D> {
+    pub(crate) fn new(place: Place<D>) -> Self {
+        Self {
+            place,
+            access: Access::empty(),
+            attributes: ConnectAttributes::default(),
+            link: None,
+            connected: false,
+            staging: Staging::new(),
+            held: HashMap::new(),
+            requester: Requester::new(),
+            responder: Responder::new(),
+            announced: VecDeque::new(),
+            peer_closed: false,
+            told_closed: false,
+            silent_since_ns: 0,
+            probed_ns: 0,
+            watched_ns: 0,
+        }
+    }
+
+    /// Makes the connection, which has an address then.
+    pub(crate) fn open(&mut self) -> Result<(), VerbsError> {
+        if self.link.is_some() {
+            return Ok(());
+        }
+        let config = &self.place.config;
+        let modules = config.modules().map_err(refused)?;
+        let link = LogicalConnection::in_domain(
+            self.place.device.clone(),
+            self.place.domain.clone(),
+            config.link.clone(),
+            modules,
+            Some(&self.place.channel),
+        );
+        self.link = Some(link.map_err(refused)?);
+        Ok(())
+    }
+
+    /// The address of the primary queue pair.
+    pub(crate) fn address(&self) -> Option<EndpointAddress> {
+        self.link.as_ref().map(LogicalConnection::address)
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        peer: &EndpointAddress,
+        attributes: ConnectAttributes,
+    ) -> Result<(), VerbsError> {
+        if let Some(link) = &mut self.link {
+            link.connect(peer, attributes.timeout_ns).map_err(refused)?;
+            self.connected = true;
+            self.attributes = attributes;
+        }
+        Ok(())
+    }
+
+    /// What the peer's primary and ours are at, for people and tests.
+    pub(crate) fn counters(&self) -> crate::connection::Counters {
+        let link = self.link.as_ref();
+        link.map(|link| link.connection().counters())
+            .unwrap_or_default()
+    }
+
+    /// Fails the queue pair that is in use, as its device might.
+    pub(crate) fn fail_primary(&mut self) {
+        if let Some(link) = &mut self.link {
+            let primary = link.connection().primary();
+            link.fail_path(primary);
+        }
+    }
+
+    /// Back to the beginning: nothing is left of the connection, and no completion comes.
+    pub(crate) fn reset(&mut self, now_ns: u64) {
+        self.say_closed(now_ns);
+        self.link = None;
+        self.connected = false;
+        self.staging = Staging::new();
+        self.held.clear();
+        self.requester = Requester::new();
+        self.responder = Responder::new();
+        self.announced.clear();
+        self.peer_closed = false;
+        self.told_closed = false;
+    }
+
+    /// Tells the peer that nothing more is carried out here: as well as it can be told, since who dies says nothing.
+    pub(crate) fn say_closed(&mut self, now_ns: u64) {
+        if self.told_closed || !self.connected {
+            return;
+        }
+        self.told_closed = true;
+        self.send(now_ns, Kind::Closed, 0, 0, None);
+        self.flush(now_ns);
+    }
+
+    /// Whether requests of the peer wait.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.responder.is_blocked()
+    }
+
+    pub(crate) fn request_notify(&mut self) {
+        if let Some(link) = self.link.as_mut().filter(|_| self.connected) {
+            // It was made with a channel.
+            let _ = link.request_notify();
+        }
+    }
+
+    /// Takes what has come, and does what can be done.
+    pub(crate) fn step(&mut self, shared: &Shared<D>, now_ns: u64) {
+        if !self.connected {
+            return;
+        }
+        for _ in 0..EVENTS_PER_STEP {
+            let Some(link) = &mut self.link else {
+                return;
+            };
+            match link.poll(now_ns) {
+                Ok(Some(event)) => self.handle(shared, event),
+                Ok(None) => break,
+                // Nothing goes on without the device.
+                Err(_) => return self.lose(shared),
+            }
+        }
+        self.work(shared, now_ns);
+    }
+
+    /// Does what can be done without looking at the device.
+    pub(crate) fn work(&mut self, shared: &Shared<D>, now_ns: u64) {
+        if shared.is_overrun() {
+            self.fail(shared, None);
+        }
+        if !self.connected {
+            return;
+        }
+        self.grant();
+        self.execute(shared, now_ns);
+        if self.peer_closed {
+            // What still waits was given up.
+            self.responder.stop();
+        }
+        self.transmit(shared, now_ns);
+        if self.responder.owes_word() && self.has_room() {
+            self.send(now_ns, Kind::Done, 0, 0, None);
+        }
+        self.flush(now_ns);
+        self.watch(shared, now_ns);
+    }
+
+    fn flush(&mut self, now_ns: u64) {
+        if let Some(link) = &mut self.link {
+            // A failure shows with the next poll.
+            let _ = link.flush(now_ns);
+        }
+    }
+
+    fn handle(&mut self, shared: &Shared<D>, event: LinkEvent<D>) {
+        match event {
+            LinkEvent::Message(message) => self.frame(shared, message),
+            LinkEvent::Announced {
+                message,
+                bytes,
+                tag,
+            } => self.announced.push_back(Announced {
+                message,
+                bytes,
+                tag,
+            }),
+            LinkEvent::Landed { tag, landing } => {
+                self.landed(tag, landing);
+                self.settle(shared);
+            }
+            LinkEvent::Finished(id, _) => {
+                if let Some(Some(slot)) = self.held.remove(&id.0) {
+                    self.staging.give_back(slot);
+                }
+            }
+            LinkEvent::Lost => self.lose(shared),
+        }
+    }
+
+    fn frame(&mut self, shared: &Shared<D>, message: Vec<u8>) {
+        let Ok((frame, _)) = Frame::decode(&message) else {
+            return self.violated(shared);
+        };
+        // Requests come in any order, so what one says may be older than what is known.
+        if self.requester.advance(frame.done).is_err() {
+            return self.violated(shared);
+        }
+        let sequence = frame.sequence;
+        match frame.kind {
+            Kind::Request { .. } => {
+                let alive = shared.state() != QueuePairState::Error;
+                if alive && self.responder.take(&frame, message).is_err() {
+                    return self.violated(shared);
+                }
+            }
+            Kind::Answer { long } => {
+                let payload = &message[FRAME_BYTES..];
+                let payload = (!long).then_some(payload);
+                if self.requester.answered(sequence, payload).is_err() {
+                    return self.violated(shared);
+                }
+            }
+            Kind::Failed { status } => {
+                if self.requester.refused(sequence, status).is_err() {
+                    return self.violated(shared);
+                }
+            }
+            Kind::Done => {}
+            Kind::Closed => self.peer_closed = true,
+        }
+        self.settle(shared);
+    }
+
+    /// Ends requests of which all is known.
+    fn settle(&mut self, shared: &Shared<D>) {
+        self.requester.complete(shared);
+        if let Some(status) = self.requester.refusal() {
+            // The peer's end is in error, too.
+            self.told_closed = true;
+            self.fail(shared, Some(status));
+        }
+    }
+
+    /// A long payload is in place.
+    fn landed(&mut self, tag: u32, landing: crate::logical::Landing<D::Region>) {
+        let landing = match Tag::decode(tag, self.responder.next()) {
+            Some(Tag::Request(sequence)) => self.responder.landed(sequence, landing),
+            Some(Tag::Answer(_)) => {
+                if let Some(Tag::Answer(sequence)) = Tag::decode(tag, self.requester.first()) {
+                    self.requester.landed(sequence, &landing);
+                }
+                Some(landing)
+            }
+            None => Some(landing),
+        };
+        if let (Some(landing), Some(link)) = (landing, &mut self.link) {
+            link.release(landing);
+        }
+    }
+
+    /// Finds memory for what the peer wants to write.
+    fn grant(&mut self) {
+        let Some(link) = &mut self.link else {
+            return;
+        };
+        for _ in 0..self.announced.len() {
+            let Some(announced) = self.announced.pop_front() else {
+                return;
+            };
+            let Announced {
+                message,
+                bytes,
+                tag,
+            } = announced;
+            let next = self.responder.next();
+            let wanted = match Tag::decode(tag, next) {
+                Some(Tag::Request(sequence)) => {
+                    let wanted = self.responder.wants(sequence, bytes);
+                    wanted.map(|known| known.then_some(sequence == next))
+                }
+                Some(Tag::Answer(_)) => {
+                    let first = self.requester.first();
+                    match Tag::decode(tag, first) {
+                        Some(Tag::Answer(sequence)) if self.requester.wants(sequence, bytes) => {
+                            Some(Some(sequence == first))
+                        }
+                        _ => None,
+                    }
+                }
+                None => None,
+            };
+            match wanted {
+                // Nobody asked for it.
+                None => link.refuse(message),
+                // Its request has not come yet.
+                Some(None) => self.announced.push_back(announced),
+                // What all others wait for gets memory in any case.
+                Some(Some(first)) => match link.landing(bytes, first) {
+                    Some(landing) => link.grant(message, tag, landing),
+                    None => self.announced.push_back(announced),
+                },
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        // A request may be two messages.
+        self.held.len() + 4 <= self.place.config.link.connection.max_messages
+    }
+
+    /// Sends a frame, with its payload behind it where there is one. There is room. `false`: there was no memory.
+    fn send(
+        &mut self,
+        now_ns: u64,
+        kind: Kind,
+        sequence: u32,
+        bytes: usize,
+        payload: Option<Content<'_, D::Region>>,
+    ) -> bool {
+        let Some(link) = &mut self.link else {
+            return false;
+        };
+        let behind = if payload.is_some() { bytes } else { 0 };
+        let Place { device, domain, .. } = &self.place;
+        let Ok(slot) = self.staging.take(device, domain, FRAME_BYTES + behind) else {
+            return false;
+        };
+        let frame = Frame {
+            kind,
+            sequence,
+            done: self.responder.next(),
+            bytes: bytes as u32,
+        };
+        let memory = dunlin_verbs::Region::memory(&slot.region);
+        memory.write(slot.offset, &frame.encode());
+        match payload {
+            None => {}
+            Some(Content::Bytes(bytes)) => bytes.gather(&slot.region, slot.offset + FRAME_BYTES),
+            Some(Content::Word(word)) => memory.write(slot.offset + FRAME_BYTES, &word),
+            Some(Content::Region(source, offset)) => {
+                let target = slot.offset + FRAME_BYTES;
+                memory.copy_from(target, source.memory(), offset, bytes);
+            }
+        }
+        match link.submit(now_ns, slot.clone()) {
+            Ok(id) => {
+                self.held.insert(id.0, Some(slot));
+                self.responder.told();
+                true
+            }
+            Err(_) => {
+                self.staging.give_back(slot);
+                false
+            }
+        }
+    }
+
+    /// Sends a long payload, from where it is or from a slot.
+    fn send_long(&mut self, now_ns: u64, source: Source<D::Region>, slot: bool, tag: Tag) {
+        let Some(link) = &mut self.link else {
+            return;
+        };
+        let kept = slot.then(|| source.clone());
+        // A connection that takes nothing more says so with the next poll.
+        if let Ok(id) = link.submit_tagged(now_ns, source, tag.encode()) {
+            self.held.insert(id.0, kept);
+        }
+    }
+
+    /// What the peer has said makes no sense.
+    fn violated(&mut self, shared: &Shared<D>) {
+        self.fail(shared, Some(CompletionStatus::General));
+    }
+
+    /// The connection is gone.
+    fn lose(&mut self, shared: &Shared<D>) {
+        self.peer_closed = true;
+        self.told_closed = true;
+        self.fail(shared, Some(CompletionStatus::RetryExceeded));
+    }
+
+    /// To Error: the first request ends so, if it is said how, and all others are flushed.
+    pub(crate) fn fail(&mut self, shared: &Shared<D>, first: Option<CompletionStatus>) {
+        shared.set_state(QueuePairState::Error);
+        self.requester.flush(shared, first);
+        shared.flush_receives();
+        self.responder.stop();
+    }
+
+    /// Whether a peer that is waited for says anything.
+    fn watch(&mut self, shared: &Shared<D>, now_ns: u64) {
+        let most_ns = self.most_silence_ns();
+        let away_ns = now_ns.saturating_sub(self.watched_ns);
+        self.watched_ns = now_ns;
+        let Some(link) = self.link.as_mut().filter(|_| self.requester.waits()) else {
+            self.silent_since_ns = now_ns;
+            return;
+        };
+        if away_ns > most_ns / 8 {
+            // Nobody looked meanwhile: what the peer said then is still to be read.
+            self.silent_since_ns = self.silent_since_ns.saturating_add(away_ns).min(now_ns);
+        }
+        let heard_ns = link.connection().heard_ns().max(self.silent_since_ns);
+        let silence_ns = now_ns.saturating_sub(heard_ns);
+        if silence_ns > most_ns {
+            self.fail(shared, Some(CompletionStatus::RetryExceeded));
+            self.say_closed(now_ns);
+        } else if silence_ns > most_ns / 8 && now_ns.saturating_sub(self.probed_ns) > most_ns / 8 {
+            self.probed_ns = now_ns;
+            link.probe();
+            self.flush(now_ns);
+        }
+    }
+
+    fn most_silence_ns(&self) -> u64 {
+        let ConnectAttributes {
+            timeout_ns,
+            retry_count,
+            ..
+        } = self.attributes;
+        let asked = timeout_ns.saturating_mul(u64::from(retry_count) + 1);
+        asked.max(LEAST_SILENCE_NS)
+    }
+
+    /// When to look at it if nothing happens before.
+    pub(crate) fn next_deadline(&self, now_ns: u64) -> Option<u64> {
+        let link = self.link.as_ref().filter(|_| self.connected)?;
+        let waits = self.requester.waits();
+        let watch_ns = waits.then(|| now_ns.saturating_add(self.most_silence_ns() / 8));
+        let times = [
+            link.next_deadline(now_ns),
+            watch_ns,
+            self.responder.gives_up_ns(),
+        ];
+        times.into_iter().flatten().min()
+    }
+}
+
+/// Where a short payload is.
+pub(super) enum Content<'a, R> {
+    Bytes(&'a Bytes<R>),
+    Word([u8; 8]),
+    Region(&'a R, usize),
+}
+
+fn refused(error: impl Into<LinkError>) -> VerbsError {
+    match error.into() {
+        LinkError::Verbs(error) => error,
+        other => VerbsError::Invalid {
+            argument: "logical connection",
+            why: other.to_string(),
+        },
+    }
+}
+
+use dunlin_verbs::Region as _;
+const _: () = assert!(FRAME_BYTES + MAX_SHORT_BYTES == crate::wire::MAX_SEND_BYTES as usize);

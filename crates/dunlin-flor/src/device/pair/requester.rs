@@ -1,0 +1,369 @@
+//! Work requests of this side: which are posted, sent, done, and what their completions say.
+
+use std::collections::VecDeque;
+
+use dunlin_verbs::{
+    Completion, CompletionOpcode, CompletionStatus, Device, Operation, QueuePairState, Region,
+};
+
+use super::{Content, Engine, Shared, RUN_AHEAD, RUN_AHEAD_BYTES};
+use crate::device::completions::Retirement;
+use crate::device::frame::{Kind, Tag, MAX_SHORT_BYTES};
+use crate::device::work::Bytes;
+use crate::logical::{Landing, Source};
+
+/// READs and atomics without an answer.
+const MAX_READS: usize = 16;
+/// Of requests that nobody waits for, one in so many asks to hear that it is done: so that room comes back.
+const WORD_EVERY: u32 = 32;
+
+/// A posted request.
+#[derive(Debug)]
+pub(crate) struct Posted<R> {
+    pub(crate) id: u64,
+    pub(crate) operation: Operation,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) fenced: bool,
+    pub(crate) bytes: Bytes<R>,
+    /// Its number among those that were posted, which gives its entry back.
+    pub(crate) entry: u32,
+    pub(crate) answered: bool,
+}
+
+impl<R: Region> Posted<R> {
+    fn wants_answer(&self) -> bool {
+        matches!(
+            self.operation,
+            Operation::Read { .. }
+                | Operation::CompareAndSwap { .. }
+                | Operation::FetchAndAdd { .. }
+        )
+    }
+
+    fn opcode(&self) -> CompletionOpcode {
+        match self.operation {
+            Operation::Send { .. } => CompletionOpcode::Send,
+            Operation::Write { .. } => CompletionOpcode::Write,
+            Operation::Read { .. } => CompletionOpcode::Read,
+            Operation::CompareAndSwap { .. } => CompletionOpcode::CompareAndSwap,
+            Operation::FetchAndAdd { .. } => CompletionOpcode::FetchAndAdd,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Requester<R> {
+    /// Those that are not complete, from number `first` on.
+    queue: VecDeque<Posted<R>>,
+    first: u32,
+    /// How many of the queue were sent.
+    sent: usize,
+    /// Those before it are done at the peer.
+    done: u32,
+    /// Sent, and without the answer that they want.
+    reads: usize,
+    /// Bytes of short payloads that were sent and are not done.
+    ahead_bytes: usize,
+    /// Up to here they are counted in it.
+    ahead_from: u32,
+    /// The peer has refused this one: it fails when all before it are complete.
+    refused: Option<(u32, CompletionStatus)>,
+}
+
+/// The peer says what cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Violation;
+
+impl<R: Region> Requester<R> {
+    pub(super) fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            first: 0,
+            sent: 0,
+            done: 0,
+            reads: 0,
+            ahead_bytes: 0,
+            ahead_from: 0,
+            refused: None,
+        }
+    }
+
+    pub(super) fn post(&mut self, posted: Posted<R>) {
+        self.queue.push_back(posted);
+    }
+
+    pub(super) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Whether something was sent whose end is not known.
+    pub(super) fn waits(&self) -> bool {
+        self.sent > 0
+    }
+
+    fn sent_end(&self) -> u32 {
+        self.first.wrapping_add(self.sent as u32)
+    }
+
+    fn index(&self, sequence: u32) -> Option<usize> {
+        let index = sequence.wrapping_sub(self.first) as usize;
+        (index < self.sent).then_some(index)
+    }
+
+    /// The peer has carried out all before this number.
+    pub(super) fn advance(&mut self, done: u32) -> Result<(), Violation> {
+        if done.wrapping_sub(self.sent_end()) as i32 > 0 {
+            return Err(Violation);
+        }
+        if done.wrapping_sub(self.done) as i32 <= 0 {
+            return Ok(());
+        }
+        self.done = done;
+        while self.ahead_from.wrapping_sub(done) as i32 != 0 {
+            if let Some(index) = self.index(self.ahead_from) {
+                self.ahead_bytes -= short_bytes(&self.queue[index]);
+            }
+            self.ahead_from = self.ahead_from.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// The peer has refused a request, after it has carried out those before it.
+    pub(super) fn refused(
+        &mut self,
+        sequence: u32,
+        status: CompletionStatus,
+    ) -> Result<(), Violation> {
+        self.advance(sequence)?;
+        self.index(sequence).ok_or(Violation)?;
+        self.refused.get_or_insert((sequence, status));
+        Ok(())
+    }
+
+    /// How the first request fails, if that is known.
+    pub(super) fn refusal(&self) -> Option<CompletionStatus> {
+        let (sequence, status) = self.refused?;
+        (sequence == self.first).then_some(status)
+    }
+
+    /// An answer has come; `None` when its payload is a message of its own.
+    pub(super) fn answered(
+        &mut self,
+        sequence: u32,
+        payload: Option<&[u8]>,
+    ) -> Result<(), Violation> {
+        let index = self.index(sequence).ok_or(Violation)?;
+        let posted = &mut self.queue[index];
+        let Some(payload) = payload else {
+            return Ok(());
+        };
+        let fits = payload.len() == posted.bytes.len();
+        if posted.answered || !posted.wants_answer() || !fits {
+            return Err(Violation);
+        }
+        posted.bytes.scatter(payload);
+        posted.answered = true;
+        self.reads -= 1;
+        Ok(())
+    }
+
+    /// Whether a long answer of so many bytes is waited for.
+    pub(super) fn wants(&self, sequence: u32, bytes: u32) -> bool {
+        self.index(sequence).is_some_and(|index| {
+            let posted = &self.queue[index];
+            let is_read = matches!(posted.operation, Operation::Read { .. });
+            is_read && !posted.answered && posted.bytes.len() == bytes as usize
+        })
+    }
+
+    /// A long answer is there.
+    pub(super) fn landed(&mut self, sequence: u32, landing: &Landing<R>) {
+        if !self.wants(sequence, landing.len() as u32) {
+            return;
+        }
+        if let Some(index) = self.index(sequence) {
+            let posted = &mut self.queue[index];
+            let (region, offset) = landing.place();
+            posted.bytes.scatter_from(region, offset, landing.len());
+            posted.answered = true;
+            self.reads -= 1;
+        }
+    }
+
+    /// Completes what is done, in order.
+    pub(super) fn complete<D: Device<Region = R>>(&mut self, shared: &Shared<D>) {
+        while self.first != self.done {
+            let Some(posted) = self.queue.front() else {
+                return;
+            };
+            if posted.wants_answer() && !posted.answered {
+                return;
+            }
+            let Some(posted) = self.queue.pop_front() else {
+                return;
+            };
+            self.first = self.first.wrapping_add(1);
+            self.sent -= 1;
+            if posted.signaled {
+                report(shared, &posted, CompletionStatus::Success);
+            }
+        }
+    }
+
+    /// Ends all, the first as it is said.
+    pub(super) fn flush<D: Device<Region = R>>(
+        &mut self,
+        shared: &Shared<D>,
+        mut first: Option<CompletionStatus>,
+    ) {
+        for posted in self.queue.drain(..) {
+            let status = first.take().unwrap_or(CompletionStatus::Flushed);
+            report(shared, &posted, status);
+            self.first = self.first.wrapping_add(1);
+        }
+        self.sent = 0;
+        self.reads = 0;
+        self.ahead_bytes = 0;
+        self.done = self.first;
+        self.ahead_from = self.first;
+        self.refused = None;
+    }
+}
+
+fn short_bytes<R: Region>(posted: &Posted<R>) -> usize {
+    match posted.bytes.len() {
+        _ if posted.wants_answer() => 0,
+        length if length > MAX_SHORT_BYTES => 0,
+        length => length,
+    }
+}
+
+/// Puts a completion into the queue.
+fn report<D: Device>(shared: &Shared<D>, posted: &Posted<D::Region>, status: CompletionStatus) {
+    let bytes = match posted.operation {
+        Operation::Send { .. } | Operation::Write { .. } => 0,
+        _ => posted.bytes.len(),
+    };
+    let completion = Completion {
+        id: posted.id,
+        status,
+        opcode: posted.opcode(),
+        bytes,
+        queue_pair: shared.number,
+        ..Completion::EMPTY
+    };
+    let retirement = Retirement {
+        retired: std::sync::Arc::clone(&shared.retired),
+        until: posted.entry.wrapping_add(1),
+    };
+    shared
+        .send_completions
+        .push(completion, false, Some(retirement));
+}
+
+impl<D: Device> Engine<D> {
+    pub(crate) fn post(&mut self, shared: &Shared<D>, posted: Posted<D::Region>) {
+        self.requester.post(posted);
+        if shared.state() == QueuePairState::Error {
+            self.requester.flush(shared, None);
+        }
+    }
+
+    /// Sends what may be sent.
+    pub(super) fn transmit(&mut self, shared: &Shared<D>, now_ns: u64) {
+        if self.peer_closed && !self.requester.queue.is_empty() {
+            return self.fail(shared, Some(CompletionStatus::RetryExceeded));
+        }
+        while shared.state() == QueuePairState::ReadyToSend && self.has_room() {
+            if !self.send_next(now_ns) {
+                return;
+            }
+        }
+    }
+
+    /// Sends the next request; `false` when there is none, or it has to wait.
+    fn send_next(&mut self, now_ns: u64) -> bool {
+        let requester = &mut self.requester;
+        let index = requester.sent;
+        let Some(posted) = requester.queue.get(index) else {
+            return false;
+        };
+        let sequence = requester.sent_end();
+        let ahead = sequence.wrapping_sub(requester.done);
+        let short = short_bytes(posted);
+        let full = ahead >= RUN_AHEAD
+            || ahead > 0 && requester.ahead_bytes + short > RUN_AHEAD_BYTES
+            || posted.fenced && requester.reads > 0
+            || posted.wants_answer() && requester.reads >= MAX_READS;
+        if full {
+            return false;
+        }
+        let length = posted.bytes.len();
+        let carries = !posted.wants_answer();
+        let long = carries && length > MAX_SHORT_BYTES;
+        let kind = Kind::Request {
+            operation: posted.operation,
+            solicited: posted.solicited,
+            wants_done: posted.signaled || long || sequence % WORD_EVERY == 0,
+            long,
+            not_ready_retries: self.attributes.receiver_not_ready_retries,
+        };
+        let wants_answer = posted.wants_answer();
+        // The queue is not touched meanwhile: its bytes are lent to what sends them.
+        let queue = std::mem::take(&mut requester.queue);
+        let bytes = &queue[index].bytes;
+        let sent = if long {
+            self.send_with_long(now_ns, kind, sequence, bytes)
+        } else {
+            let payload = carries.then_some(Content::Bytes(bytes));
+            self.send(now_ns, kind, sequence, length, payload)
+        };
+        let requester = &mut self.requester;
+        requester.queue = queue;
+        if sent {
+            requester.sent += 1;
+            requester.ahead_bytes += short;
+            requester.reads += usize::from(wants_answer);
+        }
+        sent
+    }
+
+    /// Sends a request and its long payload: from where that is, if it is one piece.
+    fn send_with_long(
+        &mut self,
+        now_ns: u64,
+        kind: Kind,
+        sequence: u32,
+        bytes: &Bytes<D::Region>,
+    ) -> bool {
+        let length = bytes.len();
+        let (source, is_slot) = match bytes {
+            Bytes::Piece(piece) => {
+                let source = Source {
+                    region: piece.region.clone(),
+                    offset: piece.offset,
+                    bytes: length as u32,
+                };
+                (source, false)
+            }
+            _ => {
+                let place = &self.place;
+                let slot = self.staging.take(&place.device, &place.domain, length);
+                let Ok(source) = slot else {
+                    return false;
+                };
+                bytes.gather(&source.region, source.offset);
+                (source, true)
+            }
+        };
+        let sent = self.send(now_ns, kind, sequence, length, None);
+        if sent {
+            self.send_long(now_ns, source, is_slot, Tag::Request(sequence));
+        } else if is_slot {
+            self.staging.give_back(source);
+        }
+        sent
+    }
+}

@@ -1,0 +1,98 @@
+//! What a logical queue pair's owner, its device's thread and whoever polls share.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use dunlin_verbs::{Completion, CompletionOpcode, CompletionStatus, Device, QueuePairState};
+
+use super::Engine;
+use crate::device::completions::Completions;
+use crate::device::sync::lock;
+use crate::device::work::ReceiveQueue;
+
+/// What one is made of.
+#[derive(Debug)]
+pub(crate) struct Parts<D: Device> {
+    pub(crate) number: u32,
+    pub(crate) domain: u64,
+    pub(crate) send_completions: Arc<Completions<D::CompletionChannel>>,
+    pub(crate) receive_completions: Arc<Completions<D::CompletionChannel>>,
+    pub(crate) receives: Arc<ReceiveQueue<D::Region>>,
+    pub(crate) shares_receives: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shared<D: Device> {
+    pub(crate) number: u32,
+    pub(crate) domain: u64,
+    state: AtomicU32,
+    pub(crate) send_completions: Arc<Completions<D::CompletionChannel>>,
+    pub(crate) receive_completions: Arc<Completions<D::CompletionChannel>>,
+    pub(crate) receives: Arc<ReceiveQueue<D::Region>>,
+    pub(crate) shares_receives: bool,
+    /// How many of the send queue's entries have ever come back.
+    pub(crate) retired: Arc<AtomicU32>,
+    engine: Mutex<Engine<D>>,
+}
+
+impl<D: Device> Shared<D> {
+    pub(crate) fn new(parts: Parts<D>, engine: Engine<D>) -> Self {
+        Self {
+            number: parts.number,
+            domain: parts.domain,
+            state: AtomicU32::new(QueuePairState::Reset as u32),
+            send_completions: parts.send_completions,
+            receive_completions: parts.receive_completions,
+            receives: parts.receives,
+            shares_receives: parts.shares_receives,
+            retired: Arc::new(AtomicU32::new(0)),
+            engine: Mutex::new(engine),
+        }
+    }
+
+    pub(crate) fn state(&self) -> QueuePairState {
+        let number = self.state.load(Ordering::Acquire);
+        QueuePairState::from_number(number).unwrap_or(QueuePairState::Error)
+    }
+
+    pub(crate) fn set_state(&self, state: QueuePairState) {
+        self.state.store(state as u32, Ordering::Release);
+    }
+
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine<D>> {
+        lock(&self.engine)
+    }
+
+    /// The engine, unless another thread is at it.
+    pub(crate) fn free_engine(&self) -> Option<MutexGuard<'_, Engine<D>>> {
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whether one of its completion queues has lost something.
+    pub(crate) fn is_overrun(&self) -> bool {
+        let overrun = self.send_completions.is_overrun() || self.receive_completions.is_overrun();
+        overrun && self.state() != QueuePairState::Error
+    }
+
+    /// Ends the RECEIVEs of a queue pair in error.
+    pub(crate) fn flush_receives(&self) {
+        if self.shares_receives {
+            return;
+        }
+        while let Some(receive) = self.receives.pop() {
+            let completion = Completion {
+                id: receive.id,
+                status: CompletionStatus::Flushed,
+                opcode: CompletionOpcode::Receive,
+                queue_pair: self.number,
+                ..Completion::EMPTY
+            };
+            self.receive_completions.push(completion, false, None);
+        }
+    }
+}
