@@ -29,6 +29,7 @@ impl Engine {
         source: &SocketAddr,
         header: &Header,
         payload: &[u8],
+        marked: bool,
     ) {
         let statistics = &shared.core.socket.statistics;
         let from_peer = |engine: &Self| {
@@ -38,9 +39,13 @@ impl Engine {
         match (&self.protocol, header.service) {
             (Protocol::Reliable { .. }, Service::Reliable)
             | (Protocol::Unreliable { .. }, Service::Unreliable)
+            | (Protocol::Reliable { .. } | Protocol::Unreliable { .. }, Service::Congestion)
                 if !from_peer(self) =>
             {
-                statistics.count(Count::WrongSource);
+                return statistics.count(Count::WrongSource);
+            }
+            (Protocol::Reliable { .. } | Protocol::Unreliable { .. }, Service::Congestion) => {
+                return self.handle_notification(shared);
             }
             (Protocol::Reliable { .. }, Service::Reliable) => {
                 self.handle_reliable(shared, now_ns, header, payload);
@@ -51,7 +56,10 @@ impl Engine {
             (Protocol::Datagram { .. }, Service::Datagram { .. }) => {
                 self.handle_datagram(shared, source, header, payload);
             }
-            _ => statistics.count(Count::WrongState),
+            _ => return statistics.count(Count::WrongState),
+        }
+        if marked {
+            self.handle_mark(now_ns, header);
         }
     }
 
@@ -88,6 +96,7 @@ impl Engine {
             Protocol::Unreliable { .. } => self.transmit_unreliable(shared, train),
             Protocol::Datagram { .. } | Protocol::None => {}
         }
+        self.notify(shared, train);
         train.send(&shared.core.socket);
         if shared.is_overrun() && !matches!(self.protocol, Protocol::None) {
             self.enter_error(shared);

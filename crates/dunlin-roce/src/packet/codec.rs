@@ -2,6 +2,7 @@
 
 use super::header::{
     Acknowledgement, AtomicTarget, Header, Operation, Refusal, RemoteRange, Service, Syndrome,
+    CONGESTION_BYTES, CONGESTION_CODE,
 };
 use super::psn::{Psn, PSN_COUNT};
 
@@ -16,7 +17,7 @@ pub enum PacketError {
         bytes: usize,
     },
     /// Nobody here knows such packets.
-    #[error("opcode {0:#04x} is not supported: RC without invalidation, UC and UD are")]
+    #[error("opcode {0:#04x} is not supported: RC without invalidation, UC, UD and congestion notifications are")]
     Opcode(u8),
     /// The base header has another version than zero.
     #[error("version {0} of the transport header is not supported: 0 is")]
@@ -195,9 +196,16 @@ pub fn parse(bytes: &[u8]) -> Result<(Header, &[u8]), PacketError> {
             queue_key: reader.word()?,
             source_queue_pair: reader.word()? % PSN_COUNT,
         },
+        4 => Service::Congestion,
         _ => return Err(PacketError::Opcode(opcode)),
     };
-    let operation = reader.operation(opcode)?;
+    let operation = match service {
+        Service::Congestion if opcode & 0x1f == CONGESTION_CODE => {
+            reader.take::<CONGESTION_BYTES>()?;
+            Operation::CongestionNotification
+        }
+        _ => reader.operation(opcode)?,
+    };
     if !operation.exists_on(&service) {
         return Err(PacketError::Opcode(opcode));
     }
@@ -303,6 +311,7 @@ impl Writer<'_> {
                 self.atomic(target, *swap, *compare);
             }
             Operation::FetchAdd { target, add } => self.atomic(target, *add, 0),
+            Operation::CongestionNotification => self.put(&[0; CONGESTION_BYTES]),
         }
     }
 }
@@ -315,7 +324,7 @@ impl Header {
         let immediate = |immediate: &Option<u32>| 4 * usize::from(immediate.is_some());
         let datagram = match self.service {
             Service::Datagram { .. } => 8,
-            Service::Reliable | Service::Unreliable => 0,
+            Service::Reliable | Service::Unreliable | Service::Congestion => 0,
         };
         super::header::BASE_BYTES
             + datagram
@@ -337,6 +346,7 @@ impl Header {
                 | Operation::Acknowledge { .. } => acknowledgement,
                 Operation::AtomicAcknowledge { .. } => acknowledgement + 8,
                 Operation::CompareAndSwap { .. } | Operation::FetchAdd { .. } => 28,
+                Operation::CongestionNotification => CONGESTION_BYTES,
             }
     }
 }
@@ -378,13 +388,16 @@ pub fn encode(
         Service::Reliable => 0,
         Service::Unreliable => 1,
         Service::Datagram { .. } => 3,
+        Service::Congestion => 4,
     };
     let mut writer = Writer { buffer, end: 0 };
     // Path migration is not supported, and its bit says *migrated*, as that of other endpoints without it does.
     let flags = u8::from(header.solicited) << 7 | 1 << 6 | (padding as u8) << 4;
     writer.put(&[service << 5 | code, flags]);
     writer.put(&header.partition_key.to_be_bytes());
-    writer.put(&(header.queue_pair % PSN_COUNT).to_be_bytes());
+    // The byte before the queue pair says whether it is about packets that were marked on the way here.
+    let backward = u32::from(header.service == Service::Congestion) << 30;
+    writer.put(&(backward | header.queue_pair % PSN_COUNT).to_be_bytes());
     writer.put(&(u32::from(header.acknowledge) << 31 | header.psn.value()).to_be_bytes());
     if let Service::Datagram {
         queue_key,

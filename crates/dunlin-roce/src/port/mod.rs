@@ -102,6 +102,11 @@ impl Port {
             if !self.core.socket.receive(&mut inbound.buffer) {
                 break;
             }
+            let drops = inbound.buffer.take_drops();
+            if drops > 0 {
+                let statistics = &self.core.socket.statistics;
+                statistics.add(Count::ReceiveBufferFull, drops.into());
+            }
             with_train(|train| self.take(inbound, train));
             if !inbound.buffer.promises_more() {
                 break;
@@ -116,14 +121,19 @@ impl Port {
     fn take(&self, inbound: &mut Inbound, train: &mut Train) {
         let now_ns = now_ns();
         let Inbound { buffer, touched } = inbound;
+        let marked = buffer.is_marked();
         let (source, packets) = buffer.train();
+        if marked {
+            let statistics = &self.core.socket.statistics;
+            packets.clone().for_each(|_| statistics.count(Count::CongestionMark));
+        }
         let mut packets = packets.peekable();
         while let Some(packet) = packets.next() {
             let Some((shared, header, payload)) = self.find(&source, packet) else {
                 continue;
             };
             let mut engine = shared.engine();
-            engine.handle(&shared, now_ns, &source, &header, payload);
+            engine.handle(&shared, now_ns, &source, &header, payload, marked);
             // Packets of one train are most often of one queue pair.
             while let Some(packet) = packets.peek() {
                 let Some((header, payload)) = self.read(&source, packet) else {
@@ -133,7 +143,7 @@ impl Port {
                 if header.queue_pair != shared.number {
                     break;
                 }
-                engine.handle(&shared, now_ns, &source, &header, payload);
+                engine.handle(&shared, now_ns, &source, &header, payload, marked);
                 packets.next();
             }
             drop(engine);

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 
 use dunlin_verbs::VerbsError;
-use quinn_udp::{Transmit, UdpSocketState};
+use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::config::RoceConfig;
@@ -39,6 +39,8 @@ pub(crate) struct Socket {
     port: u16,
     is_v6: bool,
     receive_buffer_bytes: usize,
+    /// What is asked of each train, since that overrides what is set for the socket.
+    ecn: Option<EcnCodepoint>,
     backlog: Mutex<VecDeque<Unsent>>,
     has_backlog: AtomicBool,
     pub(crate) statistics: Statistics,
@@ -76,7 +78,7 @@ impl Socket {
         let state = UdpSocketState::new((&socket).into())
             .map_err(system("setting options of the UDP socket"))?;
         route::never_fragment(socket.as_fd());
-        route::receive_plainly(socket.as_fd());
+        route::receive_plainly(socket.as_fd(), config.congestion_marks);
         let address = socket
             .local_addr()
             .map_err(system("getsockname of the UDP socket"))?;
@@ -91,6 +93,7 @@ impl Socket {
             is_v6: address.is_ipv6(),
             socket,
             receive_buffer_bytes,
+            ecn: config.congestion_marks.then_some(EcnCodepoint::Ect0),
             backlog: Mutex::new(VecDeque::new()),
             has_backlog: AtomicBool::new(false),
             statistics: Statistics::default(),
@@ -167,7 +170,7 @@ impl Socket {
         while let Some(unsent) = backlog.front() {
             let transmit = Transmit {
                 destination: unsent.destination,
-                ecn: None,
+                ecn: self.ecn,
                 contents: &unsent.bytes,
                 segment_size: unsent.segment_bytes,
                 src_ip: None,

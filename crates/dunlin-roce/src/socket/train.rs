@@ -94,7 +94,7 @@ impl Train {
         if let (Some(path), true) = (self.path.take(), self.used > 0) {
             socket.send(&Transmit {
                 destination: socket.destination(path.peer.address, path.peer.port),
-                ecn: None,
+                ecn: socket.ecn,
                 contents: &self.buffer[..self.used],
                 segment_size: (self.segments > 1).then_some(self.segment_bytes),
                 // The kernel takes the address that the path was made with: that of its routing table, or the one
