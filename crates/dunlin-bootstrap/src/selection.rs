@@ -78,7 +78,9 @@ impl Reason {
             Self::Hardware => "RDMA hardware on both sides",
             Self::SameHost => "same host: shared memory",
             Self::SoftwareRoce => "no hardware on both sides, not the same host: RoCEv2 on UDP",
-            Self::MixedRoce => "RoCEv2 between RDMA hardware on one side and UDP sockets on the other",
+            Self::MixedRoce => {
+                "RoCEv2 between RDMA hardware on one side and UDP sockets on the other"
+            }
             Self::OnlyCommon => "the device both sides have",
         }
     }
@@ -293,16 +295,13 @@ mod tests {
         );
         // And it is all that there is where one side has nothing else.
         let mixed = |mine: &str, theirs: &str| (mine.into(), theirs.into(), Reason::MixedRoce);
-        assert_eq!(
-            chosen(&without, &with[1..2]),
-            mixed("roce", "ibv:mlx5_0")
-        );
-        assert_eq!(
-            chosen(&with[1..2], &without),
-            mixed("ibv:mlx5_0", "roce")
-        );
+        assert_eq!(chosen(&without, &with[1..2]), mixed("roce", "ibv:mlx5_0"));
+        assert_eq!(chosen(&with[1..2], &without), mixed("ibv:mlx5_0", "roce"));
         let error = choose(&with[1..2], &[network("roce")], None).unwrap_err();
-        assert!(error.to_string().contains("DUNLIN_ROCE_PORT=4791"), "{error}");
+        assert!(
+            error.to_string().contains("DUNLIN_ROCE_PORT=4791"),
+            "{error}"
+        );
     }
 
     #[test]

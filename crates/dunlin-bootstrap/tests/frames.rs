@@ -15,7 +15,10 @@ const TEXT: &str = "[ -~é]{0,100}";
 
 fn capability() -> impl Strategy<Value = Capability> {
     let host = any::<[u8; 16]>().prop_map(|bytes| Reach::SameHost(HostId::from_bytes(bytes)));
-    (NAME, prop_oneof![host, Just(Reach::Network), Just(Reach::RoceV2)])
+    (
+        NAME,
+        prop_oneof![host, Just(Reach::Network), Just(Reach::RoceV2)],
+    )
         .prop_map(|(device, reach)| Capability { device, reach })
 }
 

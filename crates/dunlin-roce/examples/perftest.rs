@@ -228,7 +228,9 @@ impl End {
         let code = |bytes: usize| (bytes / 128).ilog2();
         let digit = char::from_digit(code(self.mtu_bytes), 10).unwrap_or('1');
         let theirs = talk.exchange(&[digit as u8, 0])?;
-        let theirs = char::from(theirs[0]).to_digit(10).filter(|code| (1..=5).contains(code));
+        let theirs = char::from(theirs[0])
+            .to_digit(10)
+            .filter(|code| (1..=5).contains(code));
         let theirs = theirs.ok_or("the other side's MTU is none of 256 to 4096 bytes")?;
         let mtu_bytes = self.mtu_bytes.min(128 << theirs);
         let ours = name(&self.pair.address(), self.open.remote());
@@ -334,7 +336,6 @@ impl End {
         }
         Ok(())
     }
-
 }
 
 /// Some completions, at least one; `before` of them were there before.

@@ -18,9 +18,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use common::{open, print_counts, reach, setting, Failure, PATIENCE, QUEUE_KEY};
-use dunlin_roce::{
-    RoceAddressHandle, RoceCompletionQueue, RoceDevice, RoceQueuePair, RoceRegion,
-};
+use dunlin_roce::{RoceAddressHandle, RoceCompletionQueue, RoceDevice, RoceQueuePair, RoceRegion};
 use dunlin_verbs::{
     Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes, Destination, Device,
     EndpointAddress, Operation, Payload, QueuePair, QueuePairConfig, ReceiveQueue, ReceiveRequest,

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use dunlin_roce::{RoceConfig, RoceDevice, COUNTS, ROCE_PORT};
 
-pub type Failure = Box<dyn Error>;
+pub(crate) type Failure = Box<dyn Error>;
 
 /// The queue key of those programs.
-pub const QUEUE_KEY: u32 = 0x1111_1111;
+pub(crate) const QUEUE_KEY: u32 = 0x1111_1111;
 /// Without a completion for so long there is none to come.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The device at the port where kernels and NICs send, with the queue key that their programs expect.
-pub fn open() -> Result<RoceDevice, Failure> {
+pub(crate) fn open() -> Result<RoceDevice, Failure> {
     let mut config = RoceConfig::from_environment()?;
     config.queue_key.get_or_insert(QUEUE_KEY);
     if config.port == 0 {
@@ -25,13 +25,13 @@ pub fn open() -> Result<RoceDevice, Failure> {
 }
 
 /// The value of `NAME=VALUE` among the arguments.
-pub fn setting(arguments: &[String], name: &str, default: usize) -> Result<usize, Failure> {
+pub(crate) fn setting(arguments: &[String], name: &str, default: usize) -> Result<usize, Failure> {
     let value = arguments.iter().find_map(|word| word.strip_prefix(name));
     Ok(value.map_or(Ok(default), str::parse)?)
 }
 
 /// Connects to a server that may be about to start.
-pub fn reach(place: &str) -> Result<TcpStream, Failure> {
+pub(crate) fn reach(place: &str) -> Result<TcpStream, Failure> {
     let end = Instant::now() + PATIENCE;
     loop {
         match TcpStream::connect(place) {
@@ -44,7 +44,7 @@ pub fn reach(place: &str) -> Result<TcpStream, Failure> {
 }
 
 /// Prints what was counted of packets.
-pub fn print_counts(device: &RoceDevice) {
+pub(crate) fn print_counts(device: &RoceDevice) {
     for count in COUNTS.iter().filter(|&&count| device.count(count) > 0) {
         println!("{}: {}", count.name(), device.count(*count));
     }

@@ -158,7 +158,9 @@ fn marked(packet: &[u8]) -> Option<Vec<u8>> {
             packet[1] |= 3;
             packet[10..12].fill(0);
             let words = packet[..20].chunks_exact(2);
-            let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+            let sum: u32 = words
+                .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+                .sum();
             let sum = (sum & 0xffff) + (sum >> 16);
             let sum = (sum & 0xffff) + (sum >> 16);
             packet[10..12].copy_from_slice(&(!sum as u16).to_be_bytes());
@@ -184,8 +186,8 @@ mod tests {
     fn a_packet_that_may_be_marked_is_and_its_checksum_is_right() {
         // 192.168.0.1 to 192.168.0.199, UDP, of RFC 1071's readers: its checksum without the bits is 0xb861.
         let mut packet = [
-            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00,
-            0x01, 0xc0, 0xa8, 0x00, 0xc7,
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8,
+            0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
         ];
         assert_eq!(marked(&packet), None);
         packet[1] = 2;

@@ -25,7 +25,6 @@ impl Notifications {
             self.due = true;
         }
     }
-
 }
 
 impl Engine {

@@ -125,7 +125,9 @@ impl Port {
         let (source, packets) = buffer.train();
         if marked {
             let statistics = &self.core.socket.statistics;
-            packets.clone().for_each(|_| statistics.count(Count::CongestionMark));
+            packets
+                .clone()
+                .for_each(|_| statistics.count(Count::CongestionMark));
         }
         let mut packets = packets.peekable();
         while let Some(packet) = packets.next() {
