@@ -363,6 +363,25 @@ pub fn encode(
     buffer: &mut [u8],
     fill: impl FnOnce(&mut [u8]),
 ) -> Result<usize, PacketError> {
+    let padding = payload_bytes.wrapping_neg() % 4;
+    let behind = payload_bytes.saturating_add(padding);
+    let headers = encode_headers(header, payload_bytes, behind, buffer)?;
+    fill(&mut buffer[headers..headers + payload_bytes]);
+    buffer[headers + payload_bytes..headers + behind].fill(0);
+    Ok(headers + behind)
+}
+
+/// Writes the headers of a packet with `payload_bytes` of payload, of which `behind` bytes are to follow in the buffer, and
+/// says how many bytes the headers take.
+///
+/// # Errors
+/// As for [`encode`].
+pub(crate) fn encode_headers(
+    header: &Header,
+    payload_bytes: usize,
+    behind: usize,
+    buffer: &mut [u8],
+) -> Result<usize, PacketError> {
     let code = header.operation.code();
     if !header.operation.exists_on(&header.service) {
         return Err(PacketError::Transport { code });
@@ -375,9 +394,7 @@ pub fn encode(
     }
     let headers = header.encoded_bytes();
     let padding = payload_bytes.wrapping_neg() % 4;
-    let needed = headers
-        .saturating_add(payload_bytes)
-        .saturating_add(padding);
+    let needed = headers.saturating_add(behind);
     if needed > buffer.len() {
         return Err(PacketError::Room {
             bytes: buffer.len(),
@@ -397,7 +414,7 @@ pub fn encode(
     writer.put(&header.partition_key.to_be_bytes());
     // The byte before the queue pair says whether it is about packets that were marked on the way here.
     let backward = u32::from(header.service == Service::Congestion) << 30;
-    writer.put(&(backward | header.queue_pair % PSN_COUNT).to_be_bytes());
+    writer.put(&(backward | (header.queue_pair % PSN_COUNT)).to_be_bytes());
     writer.put(&(u32::from(header.acknowledge) << 31 | header.psn.value()).to_be_bytes());
     if let Service::Datagram {
         queue_key,
@@ -408,7 +425,5 @@ pub fn encode(
         writer.put(&(source_queue_pair % PSN_COUNT).to_be_bytes());
     }
     writer.operation(&header.operation);
-    fill(&mut buffer[headers..headers + payload_bytes]);
-    buffer[headers + payload_bytes..needed].fill(0);
-    Ok(needed)
+    Ok(headers)
 }

@@ -21,6 +21,9 @@ use crate::sync::{lock, now_ns};
 
 /// System calls for datagrams in one look: whoever looks has other things to do.
 const RECEIVES_PER_LOOK: usize = 4;
+/// The clock is read in one of so many looks in vain: a look takes less than a microsecond, the shortest time that is waited
+/// for is ten.
+const LOOKS_PER_TIME: u32 = 4;
 /// Deadlines seen to in one look.
 const TIMERS_PER_LOOK: usize = 64;
 
@@ -57,6 +60,7 @@ pub(crate) struct Port {
 #[derive(Debug)]
 struct Inbound {
     buffer: ReceiveBuffer,
+    looks: u32,
     /// Queue pairs that got packets of this train, in the order of its runs.
     touched: Vec<Arc<Shared>>,
 }
@@ -76,6 +80,7 @@ impl Port {
             core,
             inbound: Mutex::new(Inbound {
                 buffer: ReceiveBuffer::new(),
+                looks: 0,
                 touched: Vec::new(),
             }),
             polls: AtomicU64::new(0),
@@ -98,10 +103,13 @@ impl Port {
 
     fn look(&self, inbound: &mut Inbound) {
         self.core.socket.send_backlog();
+        inbound.looks = inbound.looks.wrapping_add(1);
+        let mut times = inbound.looks.is_multiple_of(LOOKS_PER_TIME);
         for _ in 0..RECEIVES_PER_LOOK {
             if !self.core.socket.receive(&mut inbound.buffer) {
                 break;
             }
+            times = true;
             let drops = inbound.buffer.take_drops();
             if drops > 0 {
                 let statistics = &self.core.socket.statistics;
@@ -112,7 +120,7 @@ impl Port {
                 break;
             }
         }
-        if self.core.timers().next_ns().is_some() {
+        if times && self.core.timers().next_ns().is_some() {
             self.see_to_timers();
         }
     }
@@ -242,9 +250,11 @@ impl Port {
         }
     }
 
-    /// A look by the device's thread.
+    /// A look by the device's thread, which does not look again soon.
     fn look_for_all(&self) {
-        self.look(&mut lock(&self.inbound));
+        let mut inbound = lock(&self.inbound);
+        inbound.looks = LOOKS_PER_TIME - 1;
+        self.look(&mut inbound);
     }
 
     fn polls(&self) -> u64 {
