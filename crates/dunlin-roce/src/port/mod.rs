@@ -128,7 +128,9 @@ impl Port {
     /// Hands the packets of a train to their queue pairs, and sends what these answer.
     fn take(&self, inbound: &mut Inbound, train: &mut Train) {
         let now_ns = now_ns();
-        let Inbound { buffer, touched } = inbound;
+        let Inbound {
+            buffer, touched, ..
+        } = inbound;
         let marked = buffer.is_marked();
         let (source, packets) = buffer.train();
         if marked {
