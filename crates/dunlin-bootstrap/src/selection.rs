@@ -11,8 +11,11 @@ use crate::host::HostId;
 pub enum Reach {
     /// Only processes with the same host id.
     SameHost(HostId),
-    /// Any host on the network.
+    /// Any host on the network, with a device of the same kind.
     Network,
+    /// Any host on the network, with a device of whatever kind that has this reach, too: they speak RoCEv2 at the
+    /// standard's UDP port.
+    RoceV2,
 }
 
 /// A device that one side has.
@@ -25,19 +28,24 @@ pub struct Capability {
 }
 
 impl Capability {
-    /// The kind of the device: its name up to the colon. Two devices of one kind understand each other.
+    /// The kind of the device: its name up to the colon.
     pub fn kind(&self) -> &str {
         kind(&self.device)
     }
 
     /// Whether it can reach the other.
     fn joins(&self, other: &Self) -> bool {
-        self.kind() == other.kind()
-            && match (&self.reach, &other.reach) {
-                (Reach::SameHost(mine), Reach::SameHost(theirs)) => mine == theirs,
-                (Reach::Network, Reach::Network) => true,
-                _ => false,
+        let one_kind = self.kind() == other.kind();
+        match (&self.reach, &other.reach) {
+            (Reach::SameHost(mine), Reach::SameHost(theirs)) => one_kind && mine == theirs,
+            (Reach::Network, Reach::Network) => one_kind,
+            (Reach::RoceV2, Reach::RoceV2) => true,
+            // Its addresses say at which port it is. A NIC of InfiniBand does not reach one of Ethernet.
+            (Reach::RoceV2, Reach::Network) | (Reach::Network, Reach::RoceV2) => {
+                one_kind && self.kind() == "roce"
             }
+            (Reach::SameHost(_), _) | (_, Reach::SameHost(_)) => false,
+        }
     }
 }
 
@@ -56,6 +64,8 @@ pub enum Reason {
     SameHost,
     /// There is no hardware on both sides, and they are on different hosts.
     SoftwareRoce,
+    /// One side has RDMA hardware, and the other speaks its wire format by UDP sockets.
+    MixedRoce,
     /// It is the only one both sides have.
     OnlyCommon,
 }
@@ -68,6 +78,9 @@ impl Reason {
             Self::Hardware => "RDMA hardware on both sides",
             Self::SameHost => "same host: shared memory",
             Self::SoftwareRoce => "no hardware on both sides, not the same host: RoCEv2 on UDP",
+            Self::MixedRoce => {
+                "RoCEv2 between RDMA hardware on one side and UDP sockets on the other"
+            }
             Self::OnlyCommon => "the device both sides have",
         }
     }
@@ -78,7 +91,7 @@ impl Reason {
 pub struct Choice {
     /// The client's device.
     pub client_device: String,
-    /// The server's device, of the same kind.
+    /// The server's device: of the same kind, or with the same wire format.
     pub server_device: String,
     /// Why it was this one.
     pub reason: Reason,
@@ -128,6 +141,7 @@ impl fmt::Display for Names<'_> {
             let limit = match capability.reach {
                 Reach::SameHost(_) => " (same host only)",
                 Reach::Network => "",
+                Reach::RoceV2 => " (RoCEv2)",
             };
             write!(f, "{comma}{}{limit}", capability.device)?;
         }
@@ -148,7 +162,8 @@ impl fmt::Display for NoCommonDevice {
         }
         f.write_str(
             "Shared memory joins processes of one host, one network namespace and one user; \
-             between hosts both sides need a network device of the same kind",
+             between hosts both sides need a network device of the same kind, or the side without an RNIC \
+             DUNLIN_ROCE_PORT=4791",
         )
     }
 }
@@ -158,15 +173,22 @@ fn fits(capability: &Capability, asked: &str) -> bool {
     capability.device == asked || capability.kind() == asked
 }
 
-/// Better devices first. Hardware beats shared memory because its one-sided verbs cost no processor time.
-fn rank(capability: &Capability) -> (u8, Reason) {
-    // What is made over a device ranks as that does.
-    let kind = capability.kind();
-    match (kind.strip_prefix("flor-").unwrap_or(kind), &capability.reach) {
-        ("ibv", Reach::Network) => (0, Reason::Hardware),
-        (_, Reach::SameHost(_)) => (1, Reason::SameHost),
-        ("roce", Reach::Network) => (2, Reason::SoftwareRoce),
-        _ => (3, Reason::OnlyCommon),
+/// Better devices first. Hardware beats shared memory because its one-sided verbs cost no processor time. Where one side
+/// alone has it, both use UDP sockets unless one was asked for: these two agree on what a NIC does not, such as to leave
+/// the invariant CRC out. What is made over a device ranks as that does.
+fn rank(mine: &Capability, theirs: &Capability) -> (u8, Reason) {
+    let below = |one: &Capability| {
+        one.kind()
+            .strip_prefix("flor-")
+            .unwrap_or(one.kind())
+            .to_owned()
+    };
+    match (&*below(mine), &*below(theirs), &mine.reach) {
+        ("ibv", "ibv", _) => (0, Reason::Hardware),
+        (_, _, Reach::SameHost(_)) => (1, Reason::SameHost),
+        ("roce", "roce", _) => (2, Reason::SoftwareRoce),
+        (mine, theirs, _) if mine != theirs => (3, Reason::MixedRoce),
+        _ => (4, Reason::OnlyCommon),
     }
 }
 
@@ -183,15 +205,16 @@ pub fn choose(
     client
         .iter()
         .filter(|mine| preference.is_none_or(|asked| fits(mine, asked)))
-        .filter_map(|mine| Some((mine, server.iter().find(|theirs| mine.joins(theirs))?)))
-        .min_by_key(|(mine, _)| rank(mine).0)
+        .flat_map(|mine| server.iter().map(move |theirs| (mine, theirs)))
+        .filter(|(mine, theirs)| mine.joins(theirs))
+        .min_by_key(|(mine, theirs)| rank(mine, theirs).0)
         .map(|(mine, theirs)| Choice {
             client_device: mine.device.clone(),
             server_device: theirs.device.clone(),
             reason: if preference.is_some() {
                 Reason::Asked
             } else {
-                rank(mine).1
+                rank(mine, theirs).1
             },
         })
         .ok_or_else(|| NoCommonDevice {
@@ -247,6 +270,44 @@ mod tests {
         );
         let other = [network("sim:a")];
         assert_eq!(chosen(&other, &other).2, Reason::OnlyCommon);
+    }
+
+    fn speaks_roce(device: &str) -> Capability {
+        Capability {
+            device: device.into(),
+            reach: Reach::RoceV2,
+        }
+    }
+
+    /// One side has more than the other: they meet all the same.
+    #[test]
+    fn hardware_on_one_side_is_no_obstacle() {
+        let with = [shm(1), speaks_roce("ibv:mlx5_0"), network("roce")];
+        let without = [shm(2), network("roce")];
+        let software = ("roce".into(), "roce".into(), Reason::SoftwareRoce);
+        assert_eq!(chosen(&with, &without), software);
+        assert_eq!(chosen(&without, &with), software);
+        // InfiniBand does not reach Ethernet.
+        let infiniband = [network("ibv:mlx4_0"), network("roce")];
+        assert_eq!(chosen(&with, &infiniband), software);
+        assert_eq!(chosen(&infiniband, &with), software);
+        // At the standard's port the NIC may be asked for.
+        let without = [shm(2), speaks_roce("roce")];
+        assert_eq!(chosen(&with, &without), software);
+        let choice = choose(&with, &without, Some("ibv")).unwrap();
+        assert_eq!(
+            (&choice.client_device[..], &choice.server_device[..]),
+            ("ibv:mlx5_0", "roce")
+        );
+        // And it is all that there is where one side has nothing else.
+        let mixed = |mine: &str, theirs: &str| (mine.into(), theirs.into(), Reason::MixedRoce);
+        assert_eq!(chosen(&without, &with[1..2]), mixed("roce", "ibv:mlx5_0"));
+        assert_eq!(chosen(&with[1..2], &without), mixed("ibv:mlx5_0", "roce"));
+        let error = choose(&with[1..2], &[network("roce")], None).unwrap_err();
+        assert!(
+            error.to_string().contains("DUNLIN_ROCE_PORT=4791"),
+            "{error}"
+        );
     }
 
     #[test]

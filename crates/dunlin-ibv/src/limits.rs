@@ -7,6 +7,7 @@ use crate::completion_queue::create_extended;
 use crate::config::IbvConfig;
 use crate::context::{Core, Shared};
 use crate::error::{last, returned};
+use crate::gid::GidKind;
 use crate::port::PortReport;
 use crate::queue_pair::create;
 use crate::sys::constants as c;
@@ -96,6 +97,8 @@ pub(crate) fn attributes(
         page_kind: crate::pages::best(config.huge_pages),
         raw_memory_remote: true,
         grants_are_mappings: false,
+        // Old kernels do not say of which version a GID is, and have no other then.
+        speaks_roce: port.ethernet && port.gid.kind != GidKind::V1,
     }
 }
 

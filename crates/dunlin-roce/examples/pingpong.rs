@@ -11,29 +11,22 @@
 //! Those programs send back what they have received, from the same buffer. So each message that leaves here has bytes of
 //! its own, and each that comes back is compared with them.
 
-use std::error::Error;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+mod common;
 
-use dunlin_roce::{
-    RoceAddressHandle, RoceCompletionQueue, RoceConfig, RoceDevice, RoceQueuePair, RoceRegion,
-    COUNTS, ROCE_PORT,
-};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Instant;
+
+use common::{open, print_counts, reach, setting, Failure, PATIENCE, QUEUE_KEY};
+use dunlin_roce::{RoceAddressHandle, RoceCompletionQueue, RoceDevice, RoceQueuePair, RoceRegion};
 use dunlin_verbs::{
     Access, Completion, CompletionOpcode, CompletionQueue, ConnectAttributes, Destination, Device,
     EndpointAddress, Operation, Payload, QueuePair, QueuePairConfig, ReceiveQueue, ReceiveRequest,
     Region, Segment, SendFlags, SendRequest, Transport, GRH_BYTES,
 };
 
-type Failure = Box<dyn Error>;
-
-/// The queue key of those programs.
-const QUEUE_KEY: u32 = 0x1111_1111;
 /// RECEIVEs posted at once.
 const RECEIVES: u64 = 16;
-/// Without a completion for so long there is none to come.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// What the other end is called in their protocol: `lid:qpn:psn:gid` in hexadecimal, and a zero.
 const NAME_BYTES: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
 
@@ -46,23 +39,14 @@ fn main() -> Result<(), Failure> {
             "pingpong rc|uc|ud server PORT | client ADDRESS:PORT [size=BYTES] [count=N]".into(),
         );
     };
-    let setting = |name: &str, default: usize| {
-        let value = arguments.iter().find_map(|word| word.strip_prefix(name));
-        value.map_or(Ok(default), str::parse)
-    };
     let transport = match transport.as_str() {
         "rc" => Transport::ReliableConnection,
         "uc" => Transport::UnreliableConnection,
         "ud" => Transport::UnreliableDatagram,
         other => return Err(format!("`{other}` is none of rc, uc, ud").into()),
     };
-    let mut config = RoceConfig::from_environment()?;
-    config.queue_key.get_or_insert(QUEUE_KEY);
-    if config.port == 0 {
-        config.port = ROCE_PORT;
-    }
-    let device = RoceDevice::open(config)?;
-    let mut end = End::new(&device, transport, setting("size=", 4096)?)?;
+    let device = open()?;
+    let mut end = End::new(&device, transport, setting(&arguments, "size=", 4096)?)?;
     let is_server = match role.as_str() {
         "server" => true,
         "client" => false,
@@ -82,24 +66,9 @@ fn main() -> Result<(), Failure> {
         stream.write_all(b"done\0")?;
         end.connect(&device, &theirs)?;
     }
-    let outcome = end.exchange(setting("count=", 1000)?, !is_server);
-    for count in COUNTS.iter().filter(|&&count| device.count(count) > 0) {
-        println!("{}: {}", count.name(), device.count(*count));
-    }
+    let outcome = end.exchange(setting(&arguments, "count=", 1000)?, !is_server);
+    print_counts(&device);
     outcome
-}
-
-/// Connects to a server that may be about to start.
-fn reach(place: &str) -> Result<TcpStream, Failure> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match TcpStream::connect(place) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            done => return Ok(done?),
-        }
-    }
 }
 
 fn write_name(stream: &mut TcpStream, address: &EndpointAddress) -> Result<(), Failure> {

@@ -28,6 +28,9 @@ pub struct RoceConfig {
     pub send_buffer_bytes: usize,
     /// Whether packets between two devices of Dunlin go without the invariant CRC: UDP's own checksum guards them.
     pub omit_icrc: bool,
+    /// Whether packets say that they may be marked instead of dropped where a queue grows long (ECN), and marks of those
+    /// that come are heeded.
+    pub congestion_marks: bool,
     /// The queue key of all datagram queue pairs, for peers that cannot be told one, such as rdma-core's `ibv_ud_pingpong`.
     /// `None`: each has one of its own, by chance.
     pub queue_key: Option<u32>,
@@ -40,8 +43,8 @@ pub struct RoceConfig {
 }
 
 impl RoceConfig {
-    /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC` (`yes` or `no`),
-    /// `_QUEUE_KEY`.
+    /// The default, changed by the environment: `DUNLIN_ROCE_ADDRESS`, `_PORT`, `_MTU`, `_OMIT_ICRC` and
+    /// `_CONGESTION_MARKS` (`yes` or `no`), `_QUEUE_KEY`.
     ///
     /// # Errors
     /// [`VerbsError::Invalid`] with the variable's name when a value makes no sense.
@@ -61,17 +64,16 @@ impl RoceConfig {
         config.port = parse("DUNLIN_ROCE_PORT")?.unwrap_or(config.port);
         config.mtu_bytes = parse("DUNLIN_ROCE_MTU")?.unwrap_or(config.mtu_bytes);
         config.queue_key = parse("DUNLIN_ROCE_QUEUE_KEY")?;
-        let omit: Option<String> = parse("DUNLIN_ROCE_OMIT_ICRC")?;
-        config.omit_icrc = match omit.as_deref() {
-            None | Some("yes") => true,
-            Some("no") => false,
-            Some(other) => {
-                return Err(VerbsError::Invalid {
-                    argument: "DUNLIN_ROCE_OMIT_ICRC",
-                    why: format!("`{other}` is neither `yes` nor `no`"),
-                })
-            }
+        let choose = |name: &'static str| match parse::<String>(name)?.as_deref() {
+            None | Some("yes") => Ok(true),
+            Some("no") => Ok(false),
+            Some(other) => Err(VerbsError::Invalid {
+                argument: name,
+                why: format!("`{other}` is neither `yes` nor `no`"),
+            }),
         };
+        config.omit_icrc = choose("DUNLIN_ROCE_OMIT_ICRC")?;
+        config.congestion_marks = choose("DUNLIN_ROCE_CONGESTION_MARKS")?;
         Ok(config)
     }
 }
@@ -86,6 +88,7 @@ impl Default for RoceConfig {
             receive_buffer_bytes: 8 << 20,
             send_buffer_bytes: 4 << 20,
             omit_icrc: true,
+            congestion_marks: true,
             queue_key: None,
             max_regions: 65536,
             max_registered_bytes: 64 << 30,

@@ -15,7 +15,7 @@ use crate::address::{gid, Peer, RoceAddressHandle};
 use crate::channel::RoceCompletionChannel;
 use crate::completion_queue::RoceCompletionQueue;
 use crate::completions::Completions;
-use crate::config::RoceConfig;
+use crate::config::{RoceConfig, ROCE_PORT};
 use crate::core::Core;
 use crate::engine::{Parts, Shared};
 use crate::memory::MAX_REGIONS;
@@ -201,6 +201,7 @@ fn attributes(config: &RoceConfig, link_mtu_bytes: usize) -> DeviceAttributes {
         page_kind: PageKind::Transparent,
         raw_memory_remote: true,
         grants_are_mappings: false,
+        speaks_roce: config.port == ROCE_PORT,
     }
 }
 

@@ -159,6 +159,7 @@ fn operations() -> impl Strategy<Value = Operation> {
             }
         }),
         (target(), any::<u64>()).prop_map(|(target, add)| Operation::FetchAdd { target, add }),
+        Just(Operation::CongestionNotification),
     ]
 }
 
@@ -166,6 +167,7 @@ fn headers() -> impl Strategy<Value = Header> {
     let service = prop_oneof![
         3 => Just(Service::Reliable),
         1 => Just(Service::Unreliable),
+        1 => Just(Service::Congestion),
         1 => (any::<u32>(), 0..1u32 << 24).prop_map(|(queue_key, source_queue_pair)| {
             Service::Datagram { queue_key, source_queue_pair }
         }),
@@ -206,13 +208,14 @@ proptest! {
             }
             Err(error) => {
                 prop_assert!(matches!(error, PacketError::Transport { .. }), "{}", error);
-                prop_assert_ne!(header.service, Service::Reliable);
+                let notifies = header.operation == Operation::CongestionNotification;
+                prop_assert!(notifies || header.service != Service::Reliable);
             }
         }
     }
 
     #[test]
-    fn whatever_parses_means_what_it_says(bytes in prop::collection::vec(any::<u8>(), 0..80), opcode in 0..0x80u8) {
+    fn whatever_parses_means_what_it_says(bytes in prop::collection::vec(any::<u8>(), 0..80), opcode in 0..0xa0u8) {
         let mut bytes = bytes;
         if let [first, flags, ..] = &mut bytes[..] {
             *first = opcode;

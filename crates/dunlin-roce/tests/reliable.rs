@@ -1,11 +1,14 @@
-//! A requester and a responder with a network between them that loses, doubles and delays packets, in virtual time:
+//! A requester and a responder with a network between them that loses, doubles, delays and marks packets, in virtual time:
 //! whatever it does, each request is carried out once, in order and whole. A seed replays its run:
 //! `DUNLIN_ROCE_SEED=7 cargo test -p dunlin-roce --test reliable`, and `DUNLIN_ROCE_SEEDS=100000` tries more of them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use dunlin_roce::packet::{encode, parse, AtomicTarget, Header, Psn, RemoteRange};
+use dunlin_roce::packet::{
+    encode, parse, AtomicTarget, Header, Operation, Psn, RemoteRange, Service,
+    DEFAULT_PARTITION_KEY,
+};
 use dunlin_roce::reliable::{
     AccessError, Delivered, ReadPlacement, Request, Requester, RequesterConfig, Responder,
     ResponderConfig, Target, Verb,
@@ -104,12 +107,24 @@ impl Target for Host {
     }
 }
 
+/// What the responder's end says of marked packets.
+const NOTIFICATION: Header = Header {
+    service: Service::Congestion,
+    operation: Operation::CongestionNotification,
+    solicited: false,
+    acknowledge: false,
+    partition_key: DEFAULT_PARTITION_KEY,
+    queue_pair: 17,
+    psn: Psn::new(0),
+};
+
 /// What a packet does on its way, in so many of a thousand.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     lost: u64,
     doubled: u64,
     late: u64,
+    marked: u64,
 }
 
 /// When a packet arrives, as which it left, whether to the responder, and its bytes.
@@ -183,6 +198,7 @@ fn run(seed: u64) -> Outcome {
         lost: random.below(60),
         doubled: random.below(60),
         late: random.below(60),
+        marked: random.below(60),
     };
     let mtu_bytes = 256 << random.below(5);
     let first_psn = match random.below(3) {
@@ -342,11 +358,18 @@ fn run(seed: u64) -> Outcome {
             continue;
         };
         let (header, payload) = parse(&bytes).expect("what was encoded");
+        let marked = random.below(1000) < weather.marked;
         if to_responder {
+            if marked {
+                network.send(now, false, &wire(&NOTIFICATION, &[]), weather, &mut random);
+            }
             let verdict = responder.handle(&header, payload, &mut host);
             not_ready |= verdict == dunlin_roce::reliable::Verdict::NotReady;
             assert!(!responder.is_failed(), "{header:?}: {verdict:?}");
             continue;
+        }
+        if marked || header.service == Service::Congestion {
+            requester.handle_congestion();
         }
         match requester.handle(now, &header, payload.len()) {
             Some(ReadPlacement::Bytes { id, offset }) => {

@@ -20,6 +20,8 @@ use dunlin_verbs::{
 
 /// Set in the child; its standard input is a socket to its parent.
 const CHILD: &str = "DUNLIN_ROCE_STREAM_CHILD";
+/// Set where the network marks packets: both ends must have seen that.
+const MARKED: &str = "DUNLIN_ROCE_STREAM_MARKED";
 /// The longest message: some packets at the largest MTU, and a partial one.
 const LONGEST: usize = 70_000;
 /// Requests on their way, and RECEIVEs posted: a few messages find no RECEIVE where the receiver is slow.
@@ -270,8 +272,17 @@ fn exchange(end: u64, stream: &mut UnixStream) {
         .load(std::sync::atomic::Ordering::SeqCst);
     assert_eq!(counter, done.number(0), "each atomic once");
     assert!(own.endpoint.poll().is_none(), "nothing arrives twice");
-    let counts = [Count::Retransmission, Count::Gap, Count::Duplicate];
-    let counts = counts.map(|what| format!("{what:?} {}", own.device.count(what)));
+    if number(MARKED).is_some() {
+        // Both ends send requests and answers, so both are marked and told.
+        for what in [Count::CongestionMark, Count::CongestionNotification] {
+            assert!(own.device.count(what) > 0, "{what:?}: none");
+        }
+    }
+    let counts = own.device.packet_counts().into_iter();
+    let counts: Vec<String> = counts
+        .filter(|(_, times)| *times > 0)
+        .map(|(what, times)| format!("{what} {times}"))
+        .collect();
     eprintln!(
         "end {end}: {count} requests, {arrived} messages; {}",
         counts.join(", ")

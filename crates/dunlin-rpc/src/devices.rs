@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dunlin_bootstrap::{look_up, Address, BootstrapError, Capability, HostId, Reach};
+use dunlin_bootstrap::{look_up, Address, BootstrapError, Capability};
 use dunlin_flor::device::{FlorConfig, FlorDevice};
 use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_roce::{RoceConfig, RoceDevice};
@@ -16,6 +16,7 @@ use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
 use crate::fabric::{DeviceFabric, Fabric, Fabrics};
 use crate::preset::Preset;
+use crate::visit::capability;
 
 /// How long a name is looked up where no other time is set.
 pub(crate) const LOOK_UP: Duration = Duration::from_secs(5);
@@ -351,21 +352,8 @@ pub(crate) fn towards(address: &Address, timeout: Duration) -> Result<Route, Boo
 
 /// What this process can offer to a peer over `fabrics`.
 pub(crate) fn capabilities(fabrics: &Fabrics) -> std::io::Result<Vec<Capability>> {
-    let host = HostId::of_this_process()?;
-    // Shared memory reaches the processes of this host.
-    let reach = |device: &str| match device {
-        "shm" | "flor-shm" => Reach::SameHost(host),
-        _ => Reach::Network,
-    };
-    let device = |fabric: &Arc<dyn Fabric>| fabric.attributes().name.clone();
-    Ok(fabrics
-        .iter()
-        .map(device)
-        .map(|device| Capability {
-            reach: reach(&device),
-            device,
-        })
-        .collect())
+    let all = fabrics.iter();
+    all.map(|fabric| capability(fabric.attributes())).collect()
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@ pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Capability> 
     // Shared memory reaches the processes of this host.
     let reach = match device.as_str() {
         "shm" | "flor-shm" => Reach::SameHost(HostId::of_this_process()?),
+        _ if attributes.speaks_roce => Reach::RoceV2,
         _ => Reach::Network,
     };
     Ok(Capability { device, reach })

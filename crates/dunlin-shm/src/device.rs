@@ -198,6 +198,7 @@ fn attributes(config: &ShmConfig) -> DeviceAttributes {
         },
         raw_memory_remote: false,
         grants_are_mappings: true,
+        speaks_roce: false,
     }
 }
 

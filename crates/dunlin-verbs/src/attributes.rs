@@ -128,4 +128,6 @@ pub struct DeviceAttributes {
     /// does not change that. So memory that one peer may write must hold nothing that it must not read, and memory that
     /// is registered for several peers in turn is all of theirs for as long as their processes live.
     pub grants_are_mappings: bool,
+    /// Whether it speaks RoCEv2 at the standard's UDP port, where devices of all kinds that do so find each other.
+    pub speaks_roce: bool,
 }

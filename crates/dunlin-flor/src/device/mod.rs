@@ -131,6 +131,7 @@ fn attributes(below: &DeviceAttributes, config: &FlorConfig) -> DeviceAttributes
         // Peers reach no memory of the user's but by requests that this device checks.
         raw_memory_remote: true,
         grants_are_mappings: false,
+        speaks_roce: false,
         ..below.clone()
     }
 }

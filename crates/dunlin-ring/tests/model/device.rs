@@ -142,6 +142,7 @@ impl ModelDevice {
             page_kind: PageKind::Base,
             raw_memory_remote: false,
             grants_are_mappings: false,
+            speaks_roce: false,
         };
         Self {
             net: Arc::default(),

@@ -14,6 +14,8 @@ pub(crate) struct Rates {
     pub(crate) lost: u32,
     pub(crate) doubled: u32,
     pub(crate) late: u32,
+    /// Marked as by a queue that grew long, if they say that they may be.
+    pub(crate) marked: u32,
 }
 
 /// How many packets had each fate.
@@ -23,6 +25,7 @@ pub(crate) struct Counts {
     pub(crate) lost: u64,
     pub(crate) doubled: u64,
     pub(crate) late: u64,
+    pub(crate) marked: u64,
 }
 
 impl std::fmt::Display for Counts {
@@ -32,10 +35,11 @@ impl std::fmt::Display for Counts {
             lost,
             doubled,
             late,
+            marked,
         } = self;
         write!(
             f,
-            "{taken} packets, {lost} lost, {doubled} doubled, {late} late"
+            "{taken} packets, {lost} lost, {doubled} doubled, {late} late, {marked} marked"
         )
     }
 }
@@ -88,6 +92,14 @@ impl Direction {
         let doubled = self.happens(self.rates.doubled);
         let late = self.happens(self.rates.late);
         let behind = 1 + self.random() % OVERTAKING;
+        let marked = self.happens(self.rates.marked).then(|| marked(packet));
+        let packet = match &marked {
+            Some(Some(marked)) => {
+                self.counts.marked += 1;
+                marked
+            }
+            _ => packet,
+        };
         self.counts.taken += 1;
         if lost {
             self.counts.lost += 1;
@@ -138,6 +150,27 @@ impl Direction {
     }
 }
 
+/// The packet with the mark of congestion (RFC 3168), if it says that it may be marked.
+fn marked(packet: &[u8]) -> Option<Vec<u8>> {
+    let mut packet = packet.to_vec();
+    match packet.first()? >> 4 {
+        4 if packet.len() >= 20 && matches!(packet[1] & 3, 1 | 2) => {
+            packet[1] |= 3;
+            packet[10..12].fill(0);
+            let words = packet[..20].chunks_exact(2);
+            let sum: u32 = words
+                .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+                .sum();
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            packet[10..12].copy_from_slice(&(!sum as u16).to_be_bytes());
+        }
+        6 if packet.len() >= 40 && matches!(packet[1] >> 4 & 3, 1 | 2) => packet[1] |= 3 << 4,
+        _ => return None,
+    }
+    Some(packet)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,7 +179,28 @@ mod tests {
         lost: 50_000,
         doubled: 50_000,
         late: 50_000,
+        marked: 0,
     };
+
+    #[test]
+    fn a_packet_that_may_be_marked_is_and_its_checksum_is_right() {
+        // 192.168.0.1 to 192.168.0.199, UDP, of RFC 1071's readers: its checksum without the bits is 0xb861.
+        let mut packet = [
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8,
+            0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
+        ];
+        assert_eq!(marked(&packet), None);
+        packet[1] = 2;
+        packet[11] -= 2;
+        let marked = marked(&packet).unwrap();
+        assert_eq!(marked[1], 3);
+        assert_eq!(marked[10..12], [0xb8, 0x5e]);
+        let mut v6 = [0; 40];
+        v6[0] = 0x60;
+        assert_eq!(super::marked(&v6), None);
+        v6[1] = 0x20;
+        assert_eq!(super::marked(&v6).unwrap()[1], 0x30);
+    }
 
     /// The packets that come out of `count` that go in.
     fn run(rates: Rates, seed: u64, count: u32) -> (Vec<u32>, Counts) {

@@ -2,6 +2,7 @@
 //!
 //! An [`Engine`] is behind one lock, which its poster takes, and whoever takes packets off the socket.
 
+mod congestion;
 mod datagram;
 mod error;
 mod reliable;
@@ -15,6 +16,7 @@ pub(crate) use shared::{Parts, Shared};
 
 use std::collections::VecDeque;
 
+use congestion::Notifications;
 use dunlin_verbs::{Access, CompletionStatus};
 
 use crate::packet::Psn;
@@ -68,6 +70,8 @@ pub(crate) struct Engine {
     unacknowledged: u32,
     /// When those are acknowledged although nobody asked for it.
     unasked_ns: Option<u64>,
+    /// What is told the peer of marked packets.
+    notifications: Notifications,
 }
 
 impl Engine {
@@ -87,6 +91,7 @@ impl Engine {
             acknowledgement_is_set: false,
             unacknowledged: 0,
             unasked_ns: None,
+            notifications: Notifications::default(),
         }
     }
 

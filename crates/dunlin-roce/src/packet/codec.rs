@@ -2,6 +2,7 @@
 
 use super::header::{
     Acknowledgement, AtomicTarget, Header, Operation, Refusal, RemoteRange, Service, Syndrome,
+    CONGESTION_BYTES, CONGESTION_CODE,
 };
 use super::psn::{Psn, PSN_COUNT};
 
@@ -16,7 +17,7 @@ pub enum PacketError {
         bytes: usize,
     },
     /// Nobody here knows such packets.
-    #[error("opcode {0:#04x} is not supported: RC without invalidation, UC and UD are")]
+    #[error("opcode {0:#04x} is not supported: RC without invalidation, UC, UD and congestion notifications are")]
     Opcode(u8),
     /// The base header has another version than zero.
     #[error("version {0} of the transport header is not supported: 0 is")]
@@ -195,9 +196,16 @@ pub fn parse(bytes: &[u8]) -> Result<(Header, &[u8]), PacketError> {
             queue_key: reader.word()?,
             source_queue_pair: reader.word()? % PSN_COUNT,
         },
+        4 => Service::Congestion,
         _ => return Err(PacketError::Opcode(opcode)),
     };
-    let operation = reader.operation(opcode)?;
+    let operation = match service {
+        Service::Congestion if opcode & 0x1f == CONGESTION_CODE => {
+            reader.take::<CONGESTION_BYTES>()?;
+            Operation::CongestionNotification
+        }
+        _ => reader.operation(opcode)?,
+    };
     if !operation.exists_on(&service) {
         return Err(PacketError::Opcode(opcode));
     }
@@ -303,6 +311,7 @@ impl Writer<'_> {
                 self.atomic(target, *swap, *compare);
             }
             Operation::FetchAdd { target, add } => self.atomic(target, *add, 0),
+            Operation::CongestionNotification => self.put(&[0; CONGESTION_BYTES]),
         }
     }
 }
@@ -315,7 +324,7 @@ impl Header {
         let immediate = |immediate: &Option<u32>| 4 * usize::from(immediate.is_some());
         let datagram = match self.service {
             Service::Datagram { .. } => 8,
-            Service::Reliable | Service::Unreliable => 0,
+            Service::Reliable | Service::Unreliable | Service::Congestion => 0,
         };
         super::header::BASE_BYTES
             + datagram
@@ -337,6 +346,7 @@ impl Header {
                 | Operation::Acknowledge { .. } => acknowledgement,
                 Operation::AtomicAcknowledge { .. } => acknowledgement + 8,
                 Operation::CompareAndSwap { .. } | Operation::FetchAdd { .. } => 28,
+                Operation::CongestionNotification => CONGESTION_BYTES,
             }
     }
 }
@@ -353,6 +363,25 @@ pub fn encode(
     buffer: &mut [u8],
     fill: impl FnOnce(&mut [u8]),
 ) -> Result<usize, PacketError> {
+    let padding = payload_bytes.wrapping_neg() % 4;
+    let behind = payload_bytes.saturating_add(padding);
+    let headers = encode_headers(header, payload_bytes, behind, buffer)?;
+    fill(&mut buffer[headers..headers + payload_bytes]);
+    buffer[headers + payload_bytes..headers + behind].fill(0);
+    Ok(headers + behind)
+}
+
+/// Writes the headers of a packet with `payload_bytes` of payload, of which `behind` bytes are to follow in the buffer, and
+/// says how many bytes the headers take.
+///
+/// # Errors
+/// As for [`encode`].
+pub(crate) fn encode_headers(
+    header: &Header,
+    payload_bytes: usize,
+    behind: usize,
+    buffer: &mut [u8],
+) -> Result<usize, PacketError> {
     let code = header.operation.code();
     if !header.operation.exists_on(&header.service) {
         return Err(PacketError::Transport { code });
@@ -365,9 +394,7 @@ pub fn encode(
     }
     let headers = header.encoded_bytes();
     let padding = payload_bytes.wrapping_neg() % 4;
-    let needed = headers
-        .saturating_add(payload_bytes)
-        .saturating_add(padding);
+    let needed = headers.saturating_add(behind);
     if needed > buffer.len() {
         return Err(PacketError::Room {
             bytes: buffer.len(),
@@ -378,13 +405,16 @@ pub fn encode(
         Service::Reliable => 0,
         Service::Unreliable => 1,
         Service::Datagram { .. } => 3,
+        Service::Congestion => 4,
     };
     let mut writer = Writer { buffer, end: 0 };
     // Path migration is not supported, and its bit says *migrated*, as that of other endpoints without it does.
     let flags = u8::from(header.solicited) << 7 | 1 << 6 | (padding as u8) << 4;
     writer.put(&[service << 5 | code, flags]);
     writer.put(&header.partition_key.to_be_bytes());
-    writer.put(&(header.queue_pair % PSN_COUNT).to_be_bytes());
+    // The byte before the queue pair says whether it is about packets that were marked on the way here.
+    let backward = u32::from(header.service == Service::Congestion) << 30;
+    writer.put(&(backward | (header.queue_pair % PSN_COUNT)).to_be_bytes());
     writer.put(&(u32::from(header.acknowledge) << 31 | header.psn.value()).to_be_bytes());
     if let Service::Datagram {
         queue_key,
@@ -395,7 +425,5 @@ pub fn encode(
         writer.put(&(source_queue_pair % PSN_COUNT).to_be_bytes());
     }
     writer.operation(&header.operation);
-    fill(&mut buffer[headers..headers + payload_bytes]);
-    buffer[headers + payload_bytes..needed].fill(0);
-    Ok(needed)
+    Ok(headers)
 }

@@ -9,6 +9,11 @@ pub const MAX_HEADER_BYTES: usize = BASE_BYTES + 28;
 /// The partition key of everybody, the only one on most Ethernets.
 pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;
 
+/// Low five bits of the opcode of a congestion notification, the only one of its service.
+pub(super) const CONGESTION_CODE: u8 = 0x01;
+/// Reserved bytes of a congestion notification.
+pub(super) const CONGESTION_BYTES: usize = 16;
+
 /// The transport of a packet, with what only this transport's packets carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
@@ -23,6 +28,8 @@ pub enum Service {
         /// Queue pair of the sender, 24 bits.
         source_queue_pair: u32,
     },
+    /// None: what one host tells another of the network between them.
+    Congestion,
 }
 
 /// A range of the peer's memory (RETH).
@@ -164,6 +171,8 @@ pub enum Operation {
         /// What to add.
         add: u64,
     },
+    /// A congestion notification (CNP, annex A17.9): packets to its sender were marked on the way.
+    CongestionNotification,
 }
 
 impl Operation {
@@ -176,6 +185,7 @@ impl Operation {
                 | Self::AtomicAcknowledge { .. }
                 | Self::CompareAndSwap { .. }
                 | Self::FetchAdd { .. }
+                | Self::CongestionNotification
         )
     }
 
@@ -225,13 +235,15 @@ impl Operation {
             Self::AtomicAcknowledge { .. } => 0x12,
             Self::CompareAndSwap { .. } => 0x13,
             Self::FetchAdd { .. } => 0x14,
+            Self::CongestionNotification => CONGESTION_CODE,
         }
     }
 
     /// Whether packets of this kind exist on the transport.
     pub(super) fn exists_on(&self, service: &Service) -> bool {
         match service {
-            Service::Reliable => true,
+            Service::Reliable => !matches!(self, Self::CongestionNotification),
+            Service::Congestion => matches!(self, Self::CongestionNotification),
             Service::Unreliable => self.has_payload() && !self.is_response(),
             Service::Datagram { .. } => matches!(self, Self::SendOnly { .. }),
         }

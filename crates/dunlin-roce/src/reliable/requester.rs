@@ -84,6 +84,8 @@ pub struct Requester {
     /// Where the last early go-back began: a second one from the same place waits for the timer, since the peer and the
     /// network may say several times what is missing.
     went_back_at: Option<u64>,
+    /// Congestion is not heeded again before everything before this was acknowledged.
+    slowed_before: u64,
     /// The last progress, or the last time that everything was sent again.
     progress_ns: u64,
     /// The last progress, or the last retry that was counted.
@@ -114,6 +116,7 @@ impl Requester {
             round_trip: RoundTrip::new(),
             window: Window::new(config.window_packets),
             went_back_at: None,
+            slowed_before: 0,
             progress_ns: 0,
             retry_ns: 0,
             retries: config.retry_count,
@@ -122,6 +125,11 @@ impl Requester {
             failed: false,
             config,
         }
+    }
+
+    /// Queue pair of the peer.
+    pub fn peer_queue_pair(&self) -> u32 {
+        self.config.peer_queue_pair
     }
 
     /// Takes a request. After a failure it is flushed at once.
@@ -417,6 +425,15 @@ impl Requester {
             self.went_back_at = Some(self.acknowledged);
             self.window.lost();
             self.go_back();
+        }
+    }
+
+    /// Packets were marked on the way by a queue that grew long: those of a request, as the peer says by a notification, or
+    /// those of an answer. The window is halved, once for all that is on its way now (RFC 3168 §6.1.2).
+    pub fn handle_congestion(&mut self) {
+        if self.acknowledged >= self.slowed_before {
+            self.slowed_before = self.sent;
+            self.window.lost();
         }
     }
 

@@ -2,6 +2,8 @@
 
 // What the C library has and no crate of ours.
 #[allow(unsafe_code)]
+mod gather;
+#[allow(unsafe_code)]
 mod receive;
 #[allow(unsafe_code)]
 mod route;
@@ -12,8 +14,9 @@ pub(crate) use receive::ReceiveBuffer;
 pub(crate) use route::{interface_mtu_bytes, Route};
 pub(crate) use statistics::Statistics;
 pub use statistics::{Count, COUNTS};
-pub(crate) use train::{envelope, Path, Train};
+pub(crate) use train::{envelope, Path, Source, Train};
 
+use gather::Gathered;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -22,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 
 use dunlin_verbs::VerbsError;
-use quinn_udp::{Transmit, UdpSocketState};
+use quinn_udp::{EcnCodepoint, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use crate::config::RoceConfig;
@@ -39,6 +42,8 @@ pub(crate) struct Socket {
     port: u16,
     is_v6: bool,
     receive_buffer_bytes: usize,
+    /// What is asked of each train, since that overrides what is set for the socket.
+    ecn: Option<EcnCodepoint>,
     backlog: Mutex<VecDeque<Unsent>>,
     has_backlog: AtomicBool,
     pub(crate) statistics: Statistics,
@@ -76,7 +81,7 @@ impl Socket {
         let state = UdpSocketState::new((&socket).into())
             .map_err(system("setting options of the UDP socket"))?;
         route::never_fragment(socket.as_fd());
-        route::receive_plainly(socket.as_fd());
+        route::receive_plainly(socket.as_fd(), config.congestion_marks);
         let address = socket
             .local_addr()
             .map_err(system("getsockname of the UDP socket"))?;
@@ -91,6 +96,7 @@ impl Socket {
             is_v6: address.is_ipv6(),
             socket,
             receive_buffer_bytes,
+            ecn: config.congestion_marks.then_some(EcnCodepoint::Ect0),
             backlog: Mutex::new(VecDeque::new()),
             has_backlog: AtomicBool::new(false),
             statistics: Statistics::default(),
@@ -129,9 +135,39 @@ impl Socket {
         sent.map(|_| ())
     }
 
+    /// Sends a train whose payload is not all in the buffer. Without its memory it is lost: when it is sent again, that is
+    /// found out.
+    fn send_gathered(
+        &self,
+        destination: SocketAddr,
+        segment_size: Option<usize>,
+        buffer: &[u8],
+        gathered: &Gathered,
+    ) {
+        if !self.has_backlog() {
+            let sent = gathered.send(self.as_fd(), buffer, destination, segment_size);
+            if !matches!(sent, Some(Err(_))) {
+                return;
+            }
+        }
+        // The other way knows what to do.
+        if let Some(whole) = gathered.copy(buffer) {
+            self.send(destination, segment_size, &whole);
+        }
+    }
+
     /// Sends a train, or keeps it for later when the socket takes no more. Any other failure is a loss, which the
     /// protocol makes good; it is counted.
-    fn send(&self, transmit: &Transmit<'_>) {
+    fn send(&self, destination: SocketAddr, segment_size: Option<usize>, contents: &[u8]) {
+        let transmit = &Transmit {
+            destination,
+            ecn: self.ecn,
+            contents,
+            segment_size,
+            // The kernel takes the address that the path was made with: that of its routing table, or the one that the
+            // socket is bound to.
+            src_ip: None,
+        };
         let blocked = self.has_backlog.load(Ordering::Relaxed);
         if !blocked {
             match self.try_send(transmit) {
@@ -167,7 +203,7 @@ impl Socket {
         while let Some(unsent) = backlog.front() {
             let transmit = Transmit {
                 destination: unsent.destination,
-                ecn: None,
+                ecn: self.ecn,
                 contents: &unsent.bytes,
                 segment_size: unsent.segment_bytes,
                 src_ip: None,

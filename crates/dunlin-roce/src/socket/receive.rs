@@ -8,8 +8,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// The longest that the kernel hands over: a train put together again.
 const TRAIN_BYTES: usize = 64 << 10;
-/// Room for the length of the segments, the one control message that is asked for.
-const CONTROL_BYTES: usize = 64;
+/// Room for the control messages that are asked for: the length of the segments, the type of service, and how many
+/// packets the kernel had to drop.
+const CONTROL_BYTES: usize = 128;
+/// The two bits of the type of service that say that a queue grew long.
+const CONGESTION: u8 = 3;
 /// A train of more bytes is likely to have another behind it.
 const MANY_BYTES: usize = 4096;
 
@@ -19,6 +22,10 @@ pub(crate) struct ReceiveBuffer {
     bytes: Box<[u8]>,
     length: usize,
     segment_bytes: usize,
+    marked: bool,
+    /// Packets that the kernel has dropped so far, modulo 2^32, and those of them that nobody asked for yet.
+    dropped: u32,
+    new_drops: u32,
     source: SocketAddr,
 }
 
@@ -32,6 +39,9 @@ impl ReceiveBuffer {
             bytes: vec![0; TRAIN_BYTES].into(),
             length: 0,
             segment_bytes: 1,
+            marked: false,
+            dropped: 0,
+            new_drops: 0,
             source: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0),
         }
     }
@@ -40,6 +50,17 @@ impl ReceiveBuffer {
     pub(crate) fn train(&self) -> (SocketAddr, std::slice::Chunks<'_, u8>) {
         let bytes = &self.bytes[..self.length];
         (self.source, bytes.chunks(self.segment_bytes))
+    }
+
+    /// Whether the packets of the last train were marked by a queue that grew long: the kernel puts none together that
+    /// differ in this.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.marked
+    }
+
+    /// How many packets found the socket's buffer full since the last time that this was asked.
+    pub(crate) fn take_drops(&mut self) -> u32 {
+        std::mem::take(&mut self.new_drops)
     }
 
     /// Whether another call is likely to find more.
@@ -77,8 +98,13 @@ impl ReceiveBuffer {
         self.source = source;
         self.length = length.min(self.bytes.len());
         // SAFETY: the control messages are those that the kernel wrote, and their memory is as it was.
-        let segment_bytes = unsafe { segment_bytes(&header) };
-        self.segment_bytes = segment_bytes.unwrap_or(self.length).max(1);
+        let told = unsafe { told(&header) };
+        self.segment_bytes = told.segment_bytes.unwrap_or(self.length).max(1);
+        self.marked = told.service & CONGESTION == CONGESTION;
+        if let Some(dropped) = told.dropped {
+            self.new_drops += dropped.wrapping_sub(self.dropped);
+            self.dropped = dropped;
+        }
         true
     }
 }
@@ -108,23 +134,42 @@ unsafe fn source_of(header: &libc::msghdr) -> Option<SocketAddr> {
     }
 }
 
-/// How long the segments of a train are; `None` for one that is not cut.
-///
+/// What the kernel tells of a train beside where it comes from.
+#[derive(Default)]
+struct Told {
+    /// How long its segments are; `None` for one that is not cut.
+    segment_bytes: Option<usize>,
+    /// Its type of service, or traffic class.
+    service: u8,
+    /// Packets that found the socket's buffer full, if any ever did.
+    dropped: Option<u32>,
+}
+
 /// # Safety
 /// `header` is as the kernel left it, and its control messages are where it says.
-unsafe fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the messages are walked as the kernel wrote them; the value of this one is an integer.
+unsafe fn told(header: &libc::msghdr) -> Told {
+    let mut told = Told::default();
+    // SAFETY: the messages are walked as the kernel wrote them; the values of these are integers, and in one a byte.
     unsafe {
         let mut next = libc::CMSG_FIRSTHDR(header);
         while let Some(message) = next.as_ref() {
-            if (message.cmsg_level, message.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO) {
-                let value = libc::CMSG_DATA(message)
-                    .cast::<libc::c_int>()
-                    .read_unaligned();
-                return usize::try_from(value).ok();
+            let data = libc::CMSG_DATA(message);
+            match (message.cmsg_level, message.cmsg_type) {
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    let value = data.cast::<libc::c_int>().read_unaligned();
+                    told.segment_bytes = usize::try_from(value).ok();
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => told.service = data.read(),
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    told.service = data.cast::<libc::c_int>().read_unaligned() as u8;
+                }
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                    told.dropped = Some(data.cast::<u32>().read_unaligned());
+                }
+                _ => {}
             }
             next = libc::CMSG_NXTHDR(header, message);
         }
     }
-    None
+    told
 }

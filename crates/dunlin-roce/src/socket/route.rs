@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use quinn_udp::EcnCodepoint;
+
 /// What stands around the payload of a packet at most: IPv6, UDP, base header, RETH, immediate data, padding and
 /// invariant CRC.
 const OVERHEAD_BYTES: usize = 40 + 8 + 12 + 16 + 4 + 3 + 4;
@@ -63,14 +65,19 @@ pub(super) fn take_packets_without_checksum(socket: BorrowedFd<'_>) {
     set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1);
 }
 
-/// The kernel says nothing of a datagram beside where it comes from: what else a library has asked for is not used, and
-/// takes time with each.
-pub(super) fn receive_plainly(socket: BorrowedFd<'_>) {
-    for option in [libc::IP_PKTINFO, libc::IP_RECVTOS] {
-        set(socket, libc::IPPROTO_IP, option, 0);
-    }
-    for option in [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVTCLASS] {
-        set(socket, libc::IPPROTO_IPV6, option, 0);
+/// The kernel says nothing of a datagram beside where it comes from, how many were dropped, and, where those are wanted, the
+/// marks of congestion: what else a library has asked for is not used, and takes time with each.
+pub(super) fn receive_plainly(socket: BorrowedFd<'_>, marks: bool) {
+    let wanted = usize::from(marks);
+    let (v4, v6) = (libc::IPPROTO_IP, libc::IPPROTO_IPV6);
+    set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
+    set(socket, v4, libc::IP_PKTINFO, 0);
+    set(socket, v6, libc::IPV6_RECVPKTINFO, 0);
+    set(socket, v4, libc::IP_RECVTOS, wanted);
+    set(socket, v6, libc::IPV6_RECVTCLASS, wanted);
+    if marks {
+        set(socket, v4, libc::IP_TOS, EcnCodepoint::Ect0 as usize);
+        set(socket, v6, libc::IPV6_TCLASS, EcnCodepoint::Ect0 as usize);
     }
 }
 

@@ -49,12 +49,18 @@ counts! {
     Refused = "refused",
     /// Dropped by the state of its connection or for want of room.
     Dropped = "dropped",
+    /// Not taken: the socket's receive buffer was full.
+    ReceiveBufferFull = "receive_buffer_full",
     /// Not sent: the socket's buffer and the queue behind it were full.
     SendBufferFull = "send_buffer_full",
     /// Not sent: the system refused.
     SendFailed = "send_failed",
     /// Times that packets were sent again.
     Retransmission = "retransmission",
+    /// Packets that came with the mark of a queue that grew long.
+    CongestionMark = "congestion_mark",
+    /// Times that a peer said that our packets were marked.
+    CongestionNotification = "congestion_notification",
 }
 
 /// Counters of a device.
@@ -65,7 +71,11 @@ pub(crate) struct Statistics {
 
 impl Statistics {
     pub(crate) fn count(&self, what: Count) {
-        self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
+        self.add(what, 1);
+    }
+
+    pub(crate) fn add(&self, what: Count, times: u64) {
+        self.counts[what as usize].fetch_add(times, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self, what: Count) -> u64 {

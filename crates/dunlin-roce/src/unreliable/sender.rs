@@ -28,6 +28,11 @@ impl Sender {
         }
     }
 
+    /// Queue pair of the peer.
+    pub fn peer_queue_pair(&self) -> u32 {
+        self.peer_queue_pair
+    }
+
     /// Takes a SEND or WRITE.
     pub fn post(&mut self, request: Request) {
         self.queue.push_back(request);

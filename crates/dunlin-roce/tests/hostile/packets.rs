@@ -176,13 +176,16 @@ pub(crate) fn bytes_of_anybody(bytes: &[u8]) {
     let mut meant = bytes.to_vec();
     // That the path has migrated, congestion marks, and what is reserved.
     meant[1] |= 1 << 6;
-    meant[4] = 0;
+    meant[4] = u8::from(header.service == Service::Congestion) << 6;
     meant[8] &= 1 << 7;
     if let Service::Datagram { .. } = header.service {
         meant[16] = 0;
     }
     if let Operation::FetchAdd { .. } = header.operation {
         meant[headers - 8..headers].fill(0);
+    }
+    if let Operation::CongestionNotification = header.operation {
+        meant[12..headers].fill(0);
     }
     meant[headers + payload.len()..].fill(0);
     assert_eq!(again, meant);

@@ -110,7 +110,11 @@ impl Run {
                     self.requester.handle_timeout(self.now);
                 }
             }
-            9 if choices.byte() == 255 => self.requester.fail(CompletionStatus::RetryExceeded),
+            9 => match choices.byte() {
+                255 => self.requester.fail(CompletionStatus::RetryExceeded),
+                0..100 => self.requester.handle_congestion(),
+                _ => self.response(choices),
+            },
             10..=12 => self.fitting(),
             _ => self.response(choices),
         }

@@ -121,6 +121,7 @@ fn attributes(nic: &NicParameters, lossless: bool, host: u16) -> DeviceAttribute
         page_kind: PageKind::Huge,
         raw_memory_remote: true,
         grants_are_mappings: false,
+        speaks_roce: false,
     }
 }
 
