@@ -1,0 +1,38 @@
+//! Typed services over Dunlin, as people know them from gRPC and tonic: a trait for the server, a client, [`Request`],
+//! [`Response`], [`Status`].
+//!
+//! Services come from `.proto` files by `dunlin-build`, or from plain Rust types by [`service!`]. They run over every
+//! preset and device of `dunlin`; [`Channel::from_client`] and [`Server::on`] have all of its settings.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod code;
+pub mod codec;
+mod context;
+mod directory;
+mod macros;
+mod metadata;
+pub mod method;
+mod request;
+pub mod server;
+mod status;
+mod tasks;
+mod varint;
+mod wire;
+
+pub use async_trait::async_trait;
+pub use channel::{Answer, Channel, Pipeline, Routes};
+pub use code::Code;
+pub use metadata::{MetadataError, MetadataMap, TraceContext, MAX_METADATA_BYTES, TRACEPARENT};
+pub use method::{Kind, Method};
+pub use request::{IntoRequest, IntoStreamingRequest, Request, Response};
+pub use server::Server;
+pub use status::Status;
+pub use tasks::Task;
+
+/// What the code of [`service!`] names.
+#[doc(hidden)]
+pub mod private {
+    pub use futures_core::Stream;
+    pub use pastey::paste;
+}
