@@ -16,6 +16,7 @@ pub mod method;
 mod request;
 pub mod server;
 mod status;
+mod stream;
 mod tasks;
 mod varint;
 mod wire;
@@ -28,11 +29,14 @@ pub use method::{Kind, Method};
 pub use request::{IntoRequest, IntoStreamingRequest, Request, Response};
 pub use server::Server;
 pub use status::Status;
+pub use stream::{BlockingStreaming, Streaming};
 pub use tasks::Task;
 
 /// What the code of [`service!`] names.
 #[doc(hidden)]
 pub mod private {
     pub use futures_core::Stream;
+    pub use futures_executor::block_on;
+    pub use futures_util::stream::iter;
     pub use pastey::paste;
 }

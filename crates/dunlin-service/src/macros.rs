@@ -31,12 +31,16 @@
 ///     }
 /// }
 ///
-/// let service = adder_server::AdderServer::new(Plain);
-/// let server = Server::builder().add_service(service).start("dunlin://127.0.0.1:0")?;
-/// let adder = adder_client::AdderBlockingClient::connect(&server.address().to_string())?;
-/// assert_eq!(adder.add(Sum { numbers: vec![1, 2, 3] })?.into_inner(), 6);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let service = adder_server::AdderServer::new(Plain);
+///     let server = Server::builder().add_service(service).start("dunlin://127.0.0.1:0")?;
+///     let adder = adder_client::AdderBlockingClient::connect(server.address().to_string())?;
+///     assert_eq!(adder.add(Sum { numbers: vec![1, 2, 3] })?.into_inner(), 6);
+///     Ok(())
+/// }
 /// ```
+///
+/// It stands in a module, not in a function.
 ///
 /// For a service `Greeter` with `rpc say_hello as SayHello(HelloRequest) -> HelloReply;` it makes
 ///
@@ -292,6 +296,56 @@ macro_rules! __service_trait_method {
             'life0: 'async_trait,
             Self: 'async_trait;
     };
+    (ServerStreaming [$($doc:tt)*] $method:ident [$marker:ty] $stream:ident $about:expr) => {
+        #[doc = $about]
+        type $stream: $crate::private::Stream<
+            Item = Result<<$marker as $crate::Method>::Response, $crate::Status>,
+        > + Send + 'static;
+
+        $($doc)*
+        fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            request: $crate::Request<<$marker as $crate::Method>::Request>,
+        ) -> ::core::pin::Pin<::std::boxed::Box<
+            dyn ::core::future::Future<Output = Result<$crate::Response<Self::$stream>, $crate::Status>>
+                + Send + 'async_trait,
+        >>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait;
+    };
+    (ClientStreaming [$($doc:tt)*] $method:ident [$marker:ty] $stream:ident $about:expr) => {
+        $($doc)*
+        fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            request: $crate::Request<$crate::Streaming<<$marker as $crate::Method>::Request>>,
+        ) -> ::core::pin::Pin<::std::boxed::Box<
+            dyn ::core::future::Future<
+                Output = Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status>,
+            > + Send + 'async_trait,
+        >>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait;
+    };
+    (Bidirectional [$($doc:tt)*] $method:ident [$marker:ty] $stream:ident $about:expr) => {
+        #[doc = $about]
+        type $stream: $crate::private::Stream<
+            Item = Result<<$marker as $crate::Method>::Response, $crate::Status>,
+        > + Send + 'static;
+
+        $($doc)*
+        fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            request: $crate::Request<$crate::Streaming<<$marker as $crate::Method>::Request>>,
+        ) -> ::core::pin::Pin<::std::boxed::Box<
+            dyn ::core::future::Future<Output = Result<$crate::Response<Self::$stream>, $crate::Status>>
+                + Send + 'async_trait,
+        >>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait;
+    };
 }
 
 /// A method of the trait without futures.
@@ -319,6 +373,27 @@ macro_rules! __service_register {
     (Unary $registry:ident $service:expr, $trait:ident $method:ident [$marker:ty]) => {
         let service = Arc::clone(&$service);
         $registry.unary::<$marker, _>(move |request| {
+            let service = Arc::clone(&service);
+            async move { $trait::$method(&*service, request).await }
+        });
+    };
+    (ServerStreaming $registry:ident $service:expr, $trait:ident $method:ident [$marker:ty]) => {
+        let service = Arc::clone(&$service);
+        $registry.server_streaming::<$marker, _, _>(move |request| {
+            let service = Arc::clone(&service);
+            async move { $trait::$method(&*service, request).await }
+        });
+    };
+    (ClientStreaming $registry:ident $service:expr, $trait:ident $method:ident [$marker:ty]) => {
+        let service = Arc::clone(&$service);
+        $registry.client_streaming::<$marker, _>(move |request| {
+            let service = Arc::clone(&service);
+            async move { $trait::$method(&*service, request).await }
+        });
+    };
+    (Bidirectional $registry:ident $service:expr, $trait:ident $method:ident [$marker:ty]) => {
+        let service = Arc::clone(&$service);
+        $registry.bidirectional::<$marker, _, _>(move |request| {
             let service = Arc::clone(&service);
             async move { $trait::$method(&*service, request).await }
         });
@@ -354,6 +429,50 @@ macro_rules! __service_client_method {
             self.channel.unary::<$marker>(&self.routes, request.into_request()).await
         }
     };
+    (ServerStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended before its first message; later ones come from the stream.
+        pub async fn $method(
+            &self,
+            request: impl $crate::IntoRequest<<$marker as $crate::Method>::Request>,
+        ) -> Result<
+            $crate::Response<$crate::Streaming<<$marker as $crate::Method>::Response>>,
+            $crate::Status,
+        > {
+            self.channel.server_streaming::<$marker>(&self.routes, request.into_request()).await
+        }
+    };
+    (ClientStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended.
+        pub async fn $method(
+            &self,
+            request: impl $crate::IntoStreamingRequest<Message = <$marker as $crate::Method>::Request>,
+        ) -> Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status> {
+            let request = request.into_streaming_request();
+            self.channel.client_streaming::<$marker, _>(&self.routes, request).await
+        }
+    };
+    (Bidirectional [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended before its first message; later ones come from the stream.
+        pub async fn $method(
+            &self,
+            request: impl $crate::IntoStreamingRequest<Message = <$marker as $crate::Method>::Request>,
+        ) -> Result<
+            $crate::Response<$crate::Streaming<<$marker as $crate::Method>::Response>>,
+            $crate::Status,
+        > {
+            let request = request.into_streaming_request();
+            self.channel.bidirectional::<$marker, _>(&self.routes, request).await
+        }
+    };
 }
 
 /// A method of the client that blocks.
@@ -372,5 +491,59 @@ macro_rules! __service_blocking_method {
             self.channel.unary_blocking::<$marker>(&self.routes, request.into_request())
         }
     };
-    ($kind:ident $($rest:tt)*) => {};
+    (ServerStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended before its first message; later ones come from the stream.
+        pub fn $method(
+            &self,
+            request: impl $crate::IntoRequest<<$marker as $crate::Method>::Request>,
+        ) -> Result<
+            $crate::Response<$crate::BlockingStreaming<<$marker as $crate::Method>::Response>>,
+            $crate::Status,
+        > {
+            let request = request.into_request();
+            let call = self.channel.server_streaming::<$marker>(&self.routes, request);
+            Ok($crate::private::block_on(call)?.map($crate::Streaming::blocking))
+        }
+    };
+    (ClientStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended.
+        pub fn $method<I>(
+            &self,
+            messages: I,
+        ) -> Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status>
+        where
+            I: IntoIterator<Item = <$marker as $crate::Method>::Request>,
+            I::IntoIter: Send + 'static,
+        {
+            let request = $crate::Request::new($crate::private::iter(messages));
+            $crate::private::block_on(self.channel.client_streaming::<$marker, _>(&self.routes, request))
+        }
+    };
+    (Bidirectional [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended before its first message; later ones come from the stream.
+        pub fn $method<I>(
+            &self,
+            messages: I,
+        ) -> Result<
+            $crate::Response<$crate::BlockingStreaming<<$marker as $crate::Method>::Response>>,
+            $crate::Status,
+        >
+        where
+            I: IntoIterator<Item = <$marker as $crate::Method>::Request>,
+            I::IntoIter: Send + 'static,
+        {
+            let request = $crate::Request::new($crate::private::iter(messages));
+            let call = self.channel.bidirectional::<$marker, _>(&self.routes, request);
+            Ok($crate::private::block_on(call)?.map($crate::Streaming::blocking))
+        }
+    };
 }

@@ -2,9 +2,10 @@
 
 mod call;
 mod pipeline;
+mod stream;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ pub use pipeline::{Answer, Pipeline};
 
 use crate::directory::{self, Directory};
 use crate::method::{Kind, Method};
+use crate::stream::frame::{MOST_CREDIT, WINDOW};
+use crate::stream::session::Session;
 use crate::tasks::{Task, Tasks};
 use crate::wire::DIRECTORY;
 use crate::Status;
@@ -29,6 +32,19 @@ struct Shared {
     client: Client,
     known: RwLock<Known>,
     tasks: Mutex<Tasks>,
+    /// Of its streams, from the first of them on.
+    session: Mutex<Option<Arc<Session>>>,
+    /// What each stream of it holds.
+    window: AtomicUsize,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = session.take() {
+            session.close();
+        }
+    }
 }
 
 struct Known {
@@ -112,6 +128,8 @@ impl Channel {
                 since: Instant::now(),
             }),
             tasks: Mutex::default(),
+            session: Mutex::default(),
+            window: AtomicUsize::new(WINDOW),
         })))
     }
 
@@ -122,6 +140,14 @@ impl Channel {
     pub fn executor(self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         let tasks = &self.0.tasks;
         *tasks.lock().unwrap_or_else(PoisonError::into_inner) = Tasks::Custom(Arc::new(spawn));
+        self
+    }
+
+    /// Bytes that each stream opened from now on holds for its reader, beside one message; what the server has more waits
+    /// there. 64 KiB by default; from 1 KiB to 16 MiB.
+    #[must_use]
+    pub fn stream_window(self, bytes: usize) -> Self {
+        self.0.window.store(bytes.clamp(1 << 10, MOST_CREDIT), Ordering::Relaxed);
         self
     }
 
@@ -138,6 +164,13 @@ impl Channel {
     /// Whether the server has a method of this name (`/helloworld.Greeter/SayHello`), as far as is known.
     pub fn has_method(&self, path: &str) -> bool {
         self.known().directory.methods.contains_key(path)
+    }
+
+    /// What the server has is asked for again by the next call of a method that is not known.
+    fn forget(&self) {
+        let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.directory.methods.clear();
+        known.since = known.since.checked_sub(DIRECTORY_AGE).unwrap_or(known.since);
     }
 
     fn known(&self) -> std::sync::RwLockReadGuard<'_, Known> {

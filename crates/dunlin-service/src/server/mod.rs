@@ -1,6 +1,7 @@
 //! A server of typed services: services by name, on the handlers of a [`dunlin::ServerBuilder`].
 
 mod registry;
+mod sessions;
 mod unary;
 
 use std::future::pending;
@@ -8,9 +9,13 @@ use std::sync::Arc;
 
 use dunlin::{HandlerError, RunningServer, ServeError, ServerBuilder};
 
+use registry::Add;
 pub use registry::{Place, Registry, Service};
 
+use sessions::{Limits, Sessions};
+
 use crate::directory;
+use crate::stream::frame::{FIRST_CREDIT, MOST_CREDIT};
 use crate::tasks::{Task, Tasks};
 use crate::wire::{DIRECTORY, FIRST_METHOD};
 
@@ -27,6 +32,7 @@ use crate::wire::{DIRECTORY, FIRST_METHOD};
 pub struct Server {
     registry: Registry,
     tasks: Option<Tasks>,
+    limits: Limits,
 }
 
 impl Server {
@@ -45,6 +51,25 @@ impl Server {
     /// `tokio`), or else a thread of its own.
     pub fn executor(mut self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         self.tasks = Some(Tasks::Custom(Arc::new(spawn)));
+        self
+    }
+
+    /// Streams that one client may have at once. 16,384 by default; one more ends with `ResourceExhausted`.
+    pub fn max_streams(mut self, count: usize) -> Self {
+        self.limits.streams = count;
+        self
+    }
+
+    /// Clients that may have streams at once. 4096 by default; the streams of one more end with `ResourceExhausted`.
+    pub fn max_sessions(mut self, count: usize) -> Self {
+        self.limits.sessions = count;
+        self
+    }
+
+    /// Bytes that each stream holds for its handler, beside one message; what the client has more waits there. 64 KiB by
+    /// default; from 16 KiB to 16 MiB.
+    pub fn stream_window(mut self, bytes: usize) -> Self {
+        self.limits.window = bytes.clamp(FIRST_CREDIT, MOST_CREDIT);
         self
     }
 
@@ -72,6 +97,7 @@ impl Server {
     /// When two services have a method of the same name, or there are too many methods.
     pub fn on(self, mut server: ServerBuilder) -> Result<ServerBuilder, ServeError> {
         let tasks = self.tasks.unwrap_or_default();
+        let mut sessions = Sessions::new(tasks.clone(), self.limits);
         let mut entries = Vec::new();
         let mut number = FIRST_METHOD;
         let mut paths: Vec<&str> = Vec::new();
@@ -86,7 +112,10 @@ impl Server {
                 kind: method.kind,
             };
             directory::put_entry(&mut entries, method.path, entry);
-            server = (method.add)(server, number, &tasks);
+            match method.add {
+                Add::Call(add) => server = add(server, number, &tasks),
+                Add::Stream(check, begin) => sessions.add(number, check, begin),
+            }
             // The highest numbers are the server's own.
             number = number
                 .checked_add(1)
@@ -97,6 +126,7 @@ impl Server {
                     )
                 })?;
         }
+        let server = sessions.on(server);
         Ok(server.handle(DIRECTORY, move |request, reply| {
             match directory::answer(request.payload(), &entries) {
                 Some(answer) => reply.write(&answer),

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use dunlin::{HandlerId, ServerBuilder};
 
+use futures_core::Stream;
+
+use super::sessions::{self, Begin};
 use super::unary;
 use crate::method::{Kind, Method};
 use crate::tasks::Tasks;
-use crate::{Request, Response, Status};
+use crate::{Request, Response, Status, Streaming};
 
 /// A service that a server can have: what `service!` makes of a user's type.
 pub trait Service {
@@ -36,7 +39,14 @@ pub struct Registry {
 }
 
 /// Makes a method a handler of this number.
-type Add = Box<dyn FnOnce(ServerBuilder, HandlerId, &Tasks) -> ServerBuilder + Send>;
+type AddCall = Box<dyn FnOnce(ServerBuilder, HandlerId, &Tasks) -> ServerBuilder + Send>;
+
+/// How a method becomes a part of a server.
+pub(super) enum Add {
+    Call(AddCall),
+    /// With the check of its name.
+    Stream(u32, Begin),
+}
 
 pub(super) struct Registered {
     pub(super) path: &'static str,
@@ -97,5 +107,37 @@ impl Registry {
                 tasks.spawn(Box::pin(unary::answer::<M, F>(request, responder, handler)));
             })
         }));
+    }
+
+    /// A method with one request and a stream of responses.
+    pub fn server_streaming<M: Method, F, S>(
+        &mut self,
+        handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Response<S>, Status>> + Send + 'static,
+        S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
+    {
+        self.add_stream::<M>(sessions::server_streaming::<M, F, S>(handler));
+    }
+
+    /// A method with a stream of requests and one response.
+    pub fn client_streaming<M: Method, F>(
+        &mut self,
+        handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
+    {
+        self.add_stream::<M>(sessions::client_streaming::<M, F>(handler));
+    }
+
+    /// A method with a stream each way.
+    pub fn bidirectional<M: Method, F, S>(
+        &mut self,
+        handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Response<S>, Status>> + Send + 'static,
+        S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
+    {
+        self.add_stream::<M>(sessions::bidirectional::<M, F, S>(handler));
     }
 }
