@@ -53,11 +53,21 @@ fn failure(note: &Note) -> Status {
 
 /// What a server sees of a request beside its message.
 fn seen<T>(request: &Request<T>) -> Note {
-    let left = request.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let left = request
+        .deadline()
+        .map(|deadline| deadline.saturating_duration_since(Instant::now()));
     Note {
-        words: request.metadata().get(TRACEPARENT).unwrap_or_default().to_owned(),
+        words: request
+            .metadata()
+            .get(TRACEPARENT)
+            .unwrap_or_default()
+            .to_owned(),
         number: left.map_or(0, |left| left.as_millis() as u64),
-        payload: request.metadata().get_bytes("x-key-bin").unwrap_or_default().to_vec(),
+        payload: request
+            .metadata()
+            .get_bytes("x-key-bin")
+            .unwrap_or_default()
+            .to_vec(),
     }
 }
 
@@ -87,7 +97,11 @@ impl Probe for Prober {
     async fn look(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         match (&self.next, request.get_ref().number) {
             (Some(next), hops @ 1..) => {
-                next.look(Note { number: hops - 1, ..Note::default() }).await
+                next.look(Note {
+                    number: hops - 1,
+                    ..Note::default()
+                })
+                .await
             }
             _ => Ok(Response::new(seen(&request))),
         }
@@ -135,16 +149,32 @@ fn with_user(note: Note) -> Request<Note> {
 /// Requests of all lengths, and all that travels with them, whoever serves.
 async fn everything_travels(client: &ProbeClient, preset: Preset) {
     for length in [0, 1, 60, 4000, 5000, 100_000] {
-        let note = Note { words: "kiek".into(), number: u64::MAX, payload: vec![7; length] };
+        let note = Note {
+            words: "kiek".into(),
+            number: u64::MAX,
+            payload: vec![7; length],
+        };
         let answer = client.echo(note.clone()).await.unwrap();
         assert_eq!(answer.into_inner(), note, "{preset} {length}");
         let answer = client.echo(with_user(note.clone())).await.unwrap();
-        assert_eq!(answer.metadata().get("x-greeted"), Some("ada"), "{preset} {length}");
+        assert_eq!(
+            answer.metadata().get("x-greeted"),
+            Some("ada"),
+            "{preset} {length}"
+        );
         assert_eq!(answer.into_inner(), note, "{preset} {length}");
     }
-    let refused = Note { words: "nö".into(), number: 5, payload: vec![0; 2000] };
+    let refused = Note {
+        words: "nö".into(),
+        number: 5,
+        payload: vec![0; 2000],
+    };
     let status = client.fail(refused.clone()).await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::NotFound, "nö"), "{preset}");
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::NotFound, "nö"),
+        "{preset}"
+    );
     assert_eq!(status.details(), refused.payload);
     assert_eq!(status.metadata().get("x-why"), Some("asked for"));
     assert_eq!(status.execution(), Execution::Executed);
@@ -178,15 +208,28 @@ async fn everything_travels_over_every_preset_to_every_kind_of_server() {
 
 #[test]
 fn blocking_clients_and_servers_need_no_runtime() {
-    let (_server, address) = start(Server::builder().add_service(ProbeServer::new(Prober::default())));
+    let (_server, address) =
+        start(Server::builder().add_service(ProbeServer::new(Prober::default())));
     let client = ProbeBlockingClient::connect(&address).unwrap();
-    assert_eq!(client.echo(Note::new("hello")).unwrap().into_inner(), Note::new("hello"));
+    assert_eq!(
+        client.echo(Note::new("hello")).unwrap().into_inner(),
+        Note::new("hello")
+    );
     let status = client.fail(Note::new("panic")).unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::Internal, "the handler panicked"));
-    let mut pipeline = Channel::connect_blocking(&address).unwrap().pipeline(8).unwrap();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::Internal, "the handler panicked")
+    );
+    let mut pipeline = Channel::connect_blocking(&address)
+        .unwrap()
+        .pipeline(8)
+        .unwrap();
     let mut ended = Vec::new();
     for tag in 0..8 {
-        let note = Note { number: tag, ..Note::default() };
+        let note = Note {
+            number: tag,
+            ..Note::default()
+        };
         assert!(match tag % 2 {
             0 => pipeline.submit::<ProbeEcho>(&note, tag).unwrap(),
             _ => pipeline.submit::<ProbeFail>(&note, tag).unwrap(),
@@ -196,15 +239,25 @@ fn blocking_clients_and_servers_need_no_runtime() {
         pipeline
             .wait(|tag, answer| {
                 let answer = answer.unwrap();
-                ended.push((tag, answer.with::<ProbeEcho, _>(|note| note.number).map_err(|s| s.code())));
+                ended.push((
+                    tag,
+                    answer
+                        .with::<ProbeEcho, _>(|note| note.number)
+                        .map_err(|s| s.code()),
+                ));
             })
             .unwrap();
     }
     ended.sort_unstable_by_key(|(tag, _)| *tag);
-    let wanted = (0..8).map(|tag| (tag, match tag % 2 {
-        0 => Ok(tag),
-        _ => Err(Code::from_number(tag as u32)),
-    }));
+    let wanted = (0..8).map(|tag| {
+        (
+            tag,
+            match tag % 2 {
+                0 => Ok(tag),
+                _ => Err(Code::from_number(tag as u32)),
+            },
+        )
+    });
     assert_eq!(ended, wanted.collect::<Vec<_>>());
 }
 
@@ -214,7 +267,10 @@ async fn who_gives_up_or_runs_out_of_time_stops_the_handler() {
     let running = prober.running.clone();
     let (_server, address) = start(Server::builder().add_service(ProbeServer::new(prober)));
     let client = ProbeClient::connect(&address).await.unwrap();
-    let long = || Note { number: 3_600_000, ..Note::default() };
+    let long = || Note {
+        number: 3_600_000,
+        ..Note::default()
+    };
     // Given up.
     let given_up = client.clone();
     let task = tokio::spawn(async move { given_up.sleep(long()).await });
@@ -230,7 +286,10 @@ async fn who_gives_up_or_runs_out_of_time_stops_the_handler() {
     until_async("the handler is dropped", || running.now() == 0).await;
     let mut request = Request::new(long());
     request.set_timeout(Duration::ZERO);
-    assert_eq!(client.sleep(request).await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(
+        client.sleep(request).await.unwrap_err().code(),
+        Code::DeadlineExceeded
+    );
     // The client goes altogether.
     let gone = ProbeClient::connect(&address).await.unwrap();
     let task = tokio::spawn(async move { gone.sleep(long()).await });
@@ -241,36 +300,66 @@ async fn who_gives_up_or_runs_out_of_time_stops_the_handler() {
 
 #[tokio::test]
 async fn deadline_and_trace_are_seen_two_hops_further() {
-    let (_last, address) = start(Server::builder().add_service(ProbeServer::new(Prober::default())));
+    let (_last, address) =
+        start(Server::builder().add_service(ProbeServer::new(Prober::default())));
     let mut next = Some(ProbeClient::connect(&address).await.unwrap());
     let mut servers = Vec::new();
     for _ in 0..2 {
-        let prober = Prober { next: next.take(), ..Prober::default() };
+        let prober = Prober {
+            next: next.take(),
+            ..Prober::default()
+        };
         let (server, address) = start(Server::builder().add_service(ProbeServer::new(prober)));
         next = Some(ProbeClient::connect(&address).await.unwrap());
         servers.push(server);
     }
     let client = next.unwrap();
-    let trace = TraceContext { trace_id: 0x4bf9_2f35, parent_id: 7, sampled: true };
-    let mut request = Request::new(Note { number: 2, ..Note::default() });
+    let trace = TraceContext {
+        trace_id: 0x4bf9_2f35,
+        parent_id: 7,
+        sampled: true,
+    };
+    let mut request = Request::new(Note {
+        number: 2,
+        ..Note::default()
+    });
     request.set_timeout(Duration::from_secs(3600));
     request.metadata_mut().set_trace_context(&trace);
     let seen = client.look(request).await.unwrap().into_inner();
     assert_eq!(seen.words.parse(), Ok(trace));
-    assert!((1_800_000..=3_600_000).contains(&seen.number), "{} ms", seen.number);
+    assert!(
+        (1_800_000..=3_600_000).contains(&seen.number),
+        "{} ms",
+        seen.number
+    );
     // Without either nothing is invented.
-    let seen = client.look(Note { number: 2, ..Note::default() }).await.unwrap().into_inner();
+    let seen = client
+        .look(Note {
+            number: 2,
+            ..Note::default()
+        })
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!((seen.words.as_str(), seen.number), ("", 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_calls_than_places_wait_for_one() {
-    let (_server, address) = start(Server::builder().add_service(ProbeServer::new(Prober::default())));
+    let (_server, address) =
+        start(Server::builder().add_service(ProbeServer::new(Prober::default())));
     let client = ProbeClient::connect(&address).await.unwrap();
     let tasks: Vec<_> = (0..3000)
         .map(|number| {
             let client = client.clone();
-            tokio::spawn(async move { client.echo(Note { number, ..Note::default() }).await })
+            tokio::spawn(async move {
+                client
+                    .echo(Note {
+                        number,
+                        ..Note::default()
+                    })
+                    .await
+            })
         })
         .collect();
     for (number, task) in (0..).zip(tasks) {

@@ -40,7 +40,10 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let session = self
+            .session
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = session.take() {
             session.close();
         }
@@ -147,7 +150,9 @@ impl Channel {
     /// there. 64 KiB by default; from 1 KiB to 16 MiB.
     #[must_use]
     pub fn stream_window(self, bytes: usize) -> Self {
-        self.0.window.store(bytes.clamp(1 << 10, MOST_CREDIT), Ordering::Relaxed);
+        self.0
+            .window
+            .store(bytes.clamp(1 << 10, MOST_CREDIT), Ordering::Relaxed);
         self
     }
 
@@ -170,7 +175,10 @@ impl Channel {
     fn forget(&self) {
         let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
         known.directory.methods.clear();
-        known.since = known.since.checked_sub(DIRECTORY_AGE).unwrap_or(known.since);
+        known.since = known
+            .since
+            .checked_sub(DIRECTORY_AGE)
+            .unwrap_or(known.since);
     }
 
     fn known(&self) -> std::sync::RwLockReadGuard<'_, Known> {

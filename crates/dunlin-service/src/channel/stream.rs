@@ -8,7 +8,6 @@ use futures_util::stream::StreamExt;
 
 use super::call::outgoing_header;
 use super::{Channel, Routes};
-use crate::codec::Codec;
 use crate::directory::features;
 use crate::method::Method;
 use crate::stream::driver::Driver;
@@ -22,15 +21,28 @@ use crate::{Code, MetadataMap, Request, Response, Status, Streaming};
 impl Channel {
     /// The session of this channel's streams, which begins with the first of them.
     fn session(&self) -> Result<Arc<Session>, Status> {
-        let mut place = self.0.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self
+            .0
+            .session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = place.as_ref().filter(|session| !session.is_over()) {
             return Ok(Arc::clone(session));
         }
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(|error| Status::unavailable(error.to_string()))?;
         let session = Arc::new(Session::client());
-        let driver = Driver::new(Arc::clone(&session), self.client().clone(), u128::from_le_bytes(id));
-        let tasks = self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let driver = Driver::new(
+            Arc::clone(&session),
+            self.client().clone(),
+            u128::from_le_bytes(id),
+        );
+        let tasks = self
+            .0
+            .tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         tasks.spawn(Box::pin(driver));
         *place = Some(Arc::clone(&session));
         Ok(session)
@@ -56,7 +68,12 @@ impl Channel {
             header.encode(&mut bytes);
         }
         let window = self.0.window.load(std::sync::atomic::Ordering::Relaxed);
-        let open = Open { method, check: M::CHECK, credit: window, header: &bytes };
+        let open = Open {
+            method,
+            check: M::CHECK,
+            credit: window,
+            header: &bytes,
+        };
         let body = open.encode();
         let mut pump = Some(pump);
         loop {
@@ -114,7 +131,8 @@ impl Channel {
         let mut response = self.bidirectional::<M, S>(routes, request).await?;
         let streaming = response.get_mut();
         let message = streaming.message().await?;
-        let message = message.ok_or_else(|| Status::internal("the server ended without a response"))?;
+        let message =
+            message.ok_or_else(|| Status::internal("the server ended without a response"))?;
         if streaming.message().await?.is_some() {
             return Err(Status::internal("the server gave more than one response"));
         }

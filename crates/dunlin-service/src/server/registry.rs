@@ -63,7 +63,15 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    fn add<M: Method>(&mut self, add: Add) {
+    fn add<M: Method>(&mut self, add: AddCall) {
+        self.insert::<M>(Add::Call(add));
+    }
+
+    fn add_stream<M: Method>(&mut self, begin: Begin) {
+        self.insert::<M>(Add::Stream(M::CHECK, begin));
+    }
+
+    fn insert<M: Method>(&mut self, add: Add) {
         self.methods.push(Registered {
             path: M::PATH,
             kind: M::KIND,

@@ -34,7 +34,11 @@ pub(super) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { sessions: 4096, streams: 16_384, window: frame::WINDOW }
+        Self {
+            sessions: 4096,
+            streams: 16_384,
+            window: frame::WINDOW,
+        }
     }
 }
 
@@ -42,6 +46,8 @@ impl Default for Limits {
 const GONE_AFTER: Duration = Duration::from_secs(3);
 /// How long one may be that has an answer which it does not ask beyond: its threads may be busy.
 const SILENT_FOR: Duration = Duration::from_secs(30);
+/// How long a pull waits for news.
+const LONGEST_PULL: Duration = Duration::from_secs(2);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -73,7 +79,12 @@ struct Known {
 
 impl Sessions {
     pub(super) fn new(tasks: Tasks, limits: Limits) -> Self {
-        Self { methods: HashMap::new(), tasks, limits, known: Mutex::default() }
+        Self {
+            methods: HashMap::new(),
+            tasks,
+            limits,
+            known: Mutex::default(),
+        }
     }
 
     /// A method with streams of this number.
@@ -89,7 +100,9 @@ impl Sessions {
             .handle(PUSH, move |request, reply| {
                 reply.write(&sessions.push(request.payload(), request.connection()))
             })
-            .handle_deferred(PULL, move |request, responder| pulled.pull(&request, responder))
+            .handle_deferred(PULL, move |request, responder| {
+                pulled.pull(&request, responder)
+            })
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -112,20 +125,37 @@ impl Sessions {
                 Some((open, header))
             });
             let Some((open, header)) = accepted else {
-                return mux.refuse(stream, &Status::invalid_argument("the stream's header is malformed"));
+                return mux.refuse(
+                    stream,
+                    &Status::invalid_argument("the stream's header is malformed"),
+                );
             };
-            let method = self.methods.get(&open.method).filter(|(check, _)| *check == open.check);
+            let method = self
+                .methods
+                .get(&open.method)
+                .filter(|(check, _)| *check == open.check);
             let Some((_, begin)) = method else {
                 let words = "the server has no such method by this number: ask its directory anew";
                 return mux.refuse(stream, &Status::unimplemented(words));
             };
             if mux.len() >= self.limits.streams {
-                let words = format!("a client may have {} streams (max_streams)", self.limits.streams);
+                let words = format!(
+                    "a client may have {} streams (max_streams)",
+                    self.limits.streams
+                );
                 return mux.refuse(stream, &Status::resource_exhausted(words));
             }
             if mux.accept(stream, open.credit, FIRST_CREDIT, self.limits.window) {
                 let session = Arc::clone(&session);
-                begun.push((Arc::clone(begin), Begun { session, stream, header, connection }));
+                begun.push((
+                    Arc::clone(begin),
+                    Begun {
+                        session,
+                        stream,
+                        header,
+                        connection,
+                    },
+                ));
             }
         });
         for (begin, begun) in begun {
@@ -185,10 +215,8 @@ impl Sessions {
         let mut gone = Vec::new();
         let mut known = self.lock();
         known.by_id.retain(|_, session| {
-            let heard = session.heard();
-            let is_there = heard.is_some_and(|(at, waits)| match waits {
-                true => true,
-                false => at.elapsed() < session.patience(GONE_AFTER, SILENT_FOR),
+            let is_there = session.look(LONGEST_PULL).is_none_or(|(silent, given_up)| {
+                silent < if given_up { GONE_AFTER } else { SILENT_FOR }
             });
             if !is_there {
                 gone.push(Arc::clone(session));
@@ -238,7 +266,10 @@ async fn while_wanted<T>(
 ) -> Option<Result<T, Status>> {
     let mut work = std::pin::pin!(work);
     poll_fn(|context| {
-        if !begun.session.with(|mux| mux.is_wanted(begun.stream, context.waker())) {
+        if !begun
+            .session
+            .with(|mux| mux.is_wanted(begun.stream, context.waker()))
+        {
             return Poll::Ready(None);
         }
         let _entered = inherited.enter();
@@ -263,7 +294,8 @@ where
         let metadata = begun.header.metadata.clone();
         let inherited = Inherited::of(&metadata, deadline);
         let session = Arc::clone(&begun.session);
-        let streaming = Streaming::new::<M::Codec>(Arc::clone(&session), begun.stream, Side::Server);
+        let streaming =
+            Streaming::new::<M::Codec>(Arc::clone(&session), begun.stream, Side::Server);
         let mut request = Request::new(streaming);
         request.receive(begun.connection);
         request.set_header(metadata, deadline);
@@ -299,7 +331,9 @@ async fn say<M: Method>(
 ) -> Result<(), Status> {
     session.with(|mux| mux.send_head(stream, response.metadata()));
     let messages = response.into_inner();
-    pump::pump::<M::Response, M::Codec>(session, stream, messages).await.map(drop)
+    pump::pump::<M::Response, M::Codec>(session, stream, messages)
+        .await
+        .map(drop)
 }
 
 /// Of a method with one request and a stream of responses.

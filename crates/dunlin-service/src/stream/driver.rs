@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dunlin::{CallError, CallFuture, Client, Execution, HandlerId, Ready, Reply};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::frame::{prefix, verdict, PUSH_PREFIX, PULL_PREFIX};
+use super::frame::{prefix, verdict, PULL_PREFIX, PUSH_PREFIX};
 use super::session::Session;
 use crate::tasks::Task;
 use crate::wire::{PULL, PUSH};
@@ -53,10 +53,18 @@ enum State {
 impl Call {
     fn new(client: &Client, handler: HandlerId, bytes: Vec<u8>) -> Self {
         let state = State::Out(client.call_async(handler, &bytes));
-        Self { handler, bytes, state }
+        Self {
+            handler,
+            bytes,
+            state,
+        }
     }
 
-    fn poll(&mut self, client: &Client, context: &mut Context<'_>) -> Poll<Result<Reply, CallError>> {
+    fn poll(
+        &mut self,
+        client: &Client,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Reply, CallError>> {
         loop {
             self.state = match &mut self.state {
                 State::Waiting(ready) => match Pin::new(ready).poll(context) {
@@ -107,7 +115,10 @@ impl Driver {
         let now = Instant::now();
         let until = now + PULL_TIME;
         self.pull_until = first_deadline.map_or(until, |first| first.min(until));
-        let time = self.pull_until.saturating_duration_since(now).max(Duration::from_millis(1));
+        let time = self
+            .pull_until
+            .saturating_duration_since(now)
+            .max(Duration::from_millis(1));
         let bytes = prefix(self.id, self.heard).to_vec();
         self.pull = Some(Call::new(&self.client.within(time), PULL, bytes));
     }
@@ -139,7 +150,9 @@ impl Driver {
                 self.is_known = true;
             }
             Err(error @ CallError::DeadlineExceeded { .. }) => {
-                return Err(Status::unavailable(format!("the server does not answer: {error}")));
+                return Err(Status::unavailable(format!(
+                    "the server does not answer: {error}"
+                )));
             }
             Err(error) => {
                 self.try_again(error)?;
@@ -157,7 +170,9 @@ impl Driver {
             Ok(answer) => {
                 judge(&answer)?;
                 let broken = || Status::internal("the server's answer to a pull is malformed");
-                let (prefix, frames) = answer.split_first_chunk::<PULL_PREFIX>().ok_or_else(broken)?;
+                let (prefix, frames) = answer
+                    .split_first_chunk::<PULL_PREFIX>()
+                    .ok_or_else(broken)?;
                 let number = u32::from_le_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
                 self.faults = 0;
                 // One that came again after all was taken before.
@@ -165,7 +180,10 @@ impl Driver {
                     self.heard = number;
                     let taken = self.session.with(|mux| mux.receive(frames, |_, _| {}));
                     taken.map_err(|violation| {
-                        Status::internal(format!("the server broke the rules of streams: {}", violation.0))
+                        Status::internal(format!(
+                            "the server broke the rules of streams: {}",
+                            violation.0
+                        ))
                     })?;
                 }
             }
@@ -193,7 +211,11 @@ impl Driver {
                     moved = true;
                 }
             }
-            if self.pull.is_some() && turn.first_deadline.is_some_and(|first| first < self.pull_until) {
+            if self.pull.is_some()
+                && turn
+                    .first_deadline
+                    .is_some_and(|first| first < self.pull_until)
+            {
                 // It would come back too late; the server answers the next as it would have answered this.
                 self.pull = None;
             }
@@ -258,7 +280,8 @@ impl Future for Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         // For streams that it leaves behind: the runtime has ended.
-        let status = Status::unavailable("what drives the channel's streams has ended, with its runtime");
+        let status =
+            Status::unavailable("what drives the channel's streams has ended, with its runtime");
         self.session.end(&status);
     }
 }

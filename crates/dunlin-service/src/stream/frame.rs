@@ -93,7 +93,11 @@ pub(crate) fn read<'a>(reader: &mut Reader<'a>) -> Option<Frame<'a>> {
 pub(crate) fn read_prefix(bytes: &[u8]) -> Option<(u128, u32, &[u8])> {
     let (session, rest) = bytes.split_first_chunk::<16>()?;
     let (number, rest) = rest.split_first_chunk::<4>()?;
-    Some((u128::from_le_bytes(*session), u32::from_le_bytes(*number), rest))
+    Some((
+        u128::from_le_bytes(*session),
+        u32::from_le_bytes(*number),
+        rest,
+    ))
 }
 
 /// The same, written.

@@ -134,6 +134,11 @@ impl Mux {
         !self.chunks.is_empty() || !self.owing.is_empty()
     }
 
+    /// A chunk without frames.
+    pub(crate) fn nothing(&self) -> Vec<u8> {
+        vec![0; self.prefix_bytes()]
+    }
+
     /// What is to be said next; its first bytes are for the call.
     pub(crate) fn take_chunk(&mut self) -> Option<Vec<u8>> {
         for id in std::mem::take(&mut self.owing) {
@@ -280,7 +285,11 @@ impl Mux {
 
     /// A stream ends here with a status that did not cross.
     pub(crate) fn end_locally(&mut self, id: u64, status: Status) {
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.peer_ended) else {
+        let Some(stream) = self
+            .streams
+            .get_mut(&id)
+            .filter(|stream| !stream.peer_ended)
+        else {
             return;
         };
         stream.end(status);
@@ -326,7 +335,13 @@ impl Mux {
                     return Err(Violation("a stream is opened twice, or by the server"));
                 }
                 let body = frame.body.to_vec();
-                opened(self, Opened { stream: frame.stream, body });
+                opened(
+                    self,
+                    Opened {
+                        stream: frame.stream,
+                        body,
+                    },
+                );
                 continue;
             }
             self.take_frame(kind, frame.stream, frame.body)?;
@@ -361,7 +376,9 @@ impl Mux {
                 }
             }
             Kind::Credit => {
-                let bytes = Reader(body).number().and_then(|bytes| usize::try_from(bytes).ok());
+                let bytes = Reader(body)
+                    .number()
+                    .and_then(|bytes| usize::try_from(bytes).ok());
                 let bytes = bytes.ok_or(Violation("credit that is no number"))?;
                 let most = MOST_CREDIT as isize;
                 stream.credit = stream.credit.saturating_add_unsigned(bytes).min(most);

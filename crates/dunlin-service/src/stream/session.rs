@@ -45,8 +45,11 @@ pub(crate) struct ClientLink {
 
 /// The server's half of the two calls.
 struct ServerLink {
-    /// The pull that waits.
+    /// The pull that waits, and since when.
     parked: Option<OwnedResponder>,
+    since: Instant,
+    /// The last pull was given up by its client.
+    given_up: bool,
     /// The last answer to a pull, until the client says that it has it.
     unacknowledged: Option<Vec<u8>>,
     answered: u32,
@@ -77,6 +80,8 @@ impl Session {
     pub(crate) fn server() -> Self {
         let link = ServerLink {
             parked: None,
+            since: Instant::now(),
+            given_up: false,
             unacknowledged: None,
             answered: 0,
             taken: 0,
@@ -86,7 +91,10 @@ impl Session {
     }
 
     fn new(side: Side, link: Link) -> Self {
-        Self(Mutex::new(Inner { mux: Mux::new(side), link }))
+        Self(Mutex::new(Inner {
+            mux: Mux::new(side),
+            link,
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -136,32 +144,18 @@ impl Session {
 
     /// The driver looks: what is new, whose time is over.
     pub(crate) fn turn(&self, waker: &Waker) -> Option<Turn> {
-        self.with_client(|mux, link| {
-            match &mut link.driver {
-                Some(known) => known.clone_from(waker),
-                None => link.driver = Some(waker.clone()),
-            }
-            let mut first_deadline = None;
-            while let Some(&Reverse((until, id))) = link.deadlines.peek() {
-                let is_there = mux.contains(id);
-                if is_there && until > Instant::now() {
-                    first_deadline = Some(until);
-                    break;
-                }
-                link.deadlines.pop();
-                if is_there {
-                    mux.end_locally(id, Status::deadline_exceeded("the stream's time is over"));
-                }
-            }
-            Turn {
-                pumps: std::mem::take(&mut link.pumps),
-                streams: mux.len(),
-                closing: link.closing,
-                first_deadline,
-            }
-        })
+        let mut inner = self.lock();
+        let Inner { mux, link } = &mut *inner;
+        let turn = match link {
+            Link::Client(link) => Some(link.turn(mux, waker)),
+            Link::Server(_) => None,
+        };
+        // The driver itself is awake.
+        let woken = std::mem::take(&mut mux.woken);
+        drop(inner);
+        woken.into_iter().for_each(Waker::wake);
+        turn
     }
-
     /// The driver takes what is to be said, if there is anything.
     pub(crate) fn take_chunk(&self) -> Option<Vec<u8>> {
         let mut inner = self.lock();
@@ -264,6 +258,8 @@ impl Session {
         link.heard = Instant::now();
         if has == link.answered {
             link.unacknowledged = None;
+            link.since = link.heard;
+            link.given_up = false;
             let before = link.parked.replace(responder);
             give_back(inner);
             drop(before);
@@ -284,24 +280,31 @@ impl Session {
         }
     }
 
-    /// How long a client may be silent that does not wait for news: `gone_after` its last pull has ended without an
-    /// answer, `silent_for` one that has an answer.
-    pub(crate) fn patience(&self, gone_after: Duration, silent_for: Duration) -> Duration {
-        match &self.lock().link {
-            Link::Server(ServerLink { parked: Some(_), .. }) => gone_after,
-            _ => silent_for,
+    /// What the clock asks for: a pull that has waited long is answered with nothing, so that its client sees that the
+    /// server is there, and a server that shuts down does not wait for it; one that was given up is let go. Says how long
+    /// the client has been silent, and whether it gave up its pull; `None`: it waits for news.
+    pub(crate) fn look(&self, longest: Duration) -> Option<(Duration, bool)> {
+        let mut inner = self.lock();
+        let Inner { mux, link } = &mut *inner;
+        let Link::Server(link) = link else {
+            return None;
+        };
+        let mut answer = None;
+        let given_up = link.parked.take_if(|parked| parked.is_cancelled());
+        link.given_up |= given_up.is_some();
+        if link.parked.is_some() && link.since.elapsed() >= longest {
+            answer = link.answer(mux.nothing());
         }
-    }
-
-    /// When the client was heard last, and whether it waits for news.
-    pub(crate) fn heard(&self) -> Option<(Instant, bool)> {
-        match &self.lock().link {
-            Link::Server(link) => {
-                let waits = link.parked.as_ref().is_some_and(|parked| !parked.is_cancelled());
-                Some((link.heard, waits))
-            }
-            Link::Client(_) => None,
+        let silent = link
+            .parked
+            .is_none()
+            .then(|| (link.heard.elapsed(), link.given_up));
+        drop(inner);
+        drop(given_up);
+        if let Some((responder, bytes)) = answer {
+            responder.reply(bytes);
         }
+        silent
     }
 }
 
@@ -326,6 +329,33 @@ fn give_back(mut inner: MutexGuard<'_, Inner>) {
     woken.into_iter().for_each(Waker::wake);
     if let Some((responder, bytes)) = answer {
         responder.reply(bytes);
+    }
+}
+
+impl ClientLink {
+    fn turn(&mut self, mux: &mut Mux, waker: &Waker) -> Turn {
+        match &mut self.driver {
+            Some(known) => known.clone_from(waker),
+            None => self.driver = Some(waker.clone()),
+        }
+        let mut first_deadline = None;
+        while let Some(&Reverse((until, id))) = self.deadlines.peek() {
+            let is_there = mux.contains(id);
+            if is_there && until > Instant::now() {
+                first_deadline = Some(until);
+                break;
+            }
+            self.deadlines.pop();
+            if is_there {
+                mux.end_locally(id, Status::deadline_exceeded("the stream's time is over"));
+            }
+        }
+        Turn {
+            pumps: std::mem::take(&mut self.pumps),
+            streams: mux.len(),
+            closing: self.closing,
+            first_deadline,
+        }
     }
 }
 

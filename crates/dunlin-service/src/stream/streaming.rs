@@ -52,7 +52,9 @@ impl<T: Default> Streaming<T> {
     /// # Errors
     /// The status with which the call ended.
     pub async fn message(&mut self) -> Result<Option<T>, Status> {
-        poll_fn(|context| self.poll_message(context)).await.transpose()
+        poll_fn(|context| self.poll_message(context))
+            .await
+            .transpose()
     }
 
     /// A client says its only request.
@@ -73,7 +75,10 @@ impl<T: Default> Streaming<T> {
     }
 
     /// What stands before the server's first message; or the end, if it says none.
-    pub(crate) fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<Result<MetadataMap, Status>> {
+    pub(crate) fn poll_head(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<MetadataMap, Status>> {
         match self.session.with(|mux| mux.next(self.id, context.waker())) {
             None => Poll::Pending,
             Some(News::Head(metadata)) => Poll::Ready(Ok(metadata)),
@@ -83,7 +88,9 @@ impl<T: Default> Streaming<T> {
             }
             Some(_) => {
                 self.ended = true;
-                Poll::Ready(Err(Status::internal("the server's stream has no beginning")))
+                Poll::Ready(Err(Status::internal(
+                    "the server's stream has no beginning",
+                )))
             }
         }
     }

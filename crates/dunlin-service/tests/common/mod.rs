@@ -59,3 +59,17 @@ pub async fn until_async(what: &str, mut done: impl FnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
+
+dunlin_service::service! {
+    /// Streams of all kinds.
+    pub service Flow = "test.Flow" with Prost {
+        /// As many notes as the number says, with numbers from zero on, of as many bytes as the payload has.
+        rpc count as Count(Note) -> stream Note;
+        /// The sum of the numbers, and how many there were in words.
+        rpc sum as Sum(stream Note) -> Note;
+        /// Each note comes back.
+        rpc chat as Chat(stream Note) -> stream Note;
+        /// Says one note and then nothing more, and reads nothing.
+        rpc hang as Hang(stream Note) -> stream Note;
+    }
+}
