@@ -40,3 +40,11 @@ pub mod private {
     pub use futures_util::stream::iter;
     pub use pastey::paste;
 }
+
+/// Includes the code that `dunlin-build` has made of a package.
+#[macro_export]
+macro_rules! include_proto {
+    ($package:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));
+    };
+}

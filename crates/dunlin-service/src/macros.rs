@@ -96,7 +96,7 @@ macro_rules! __service_make {
      $({ $kind:ident [$($doc:tt)*] $method:ident $marker:ident [$request:ty] [$response:ty] })*) => {
         $crate::private::paste! {
             #[allow(dead_code)]
-            enum [<__ $service Index>] { $($marker,)* Count }
+            enum [<__ $service Index>] { $($marker,)* __Methods }
 
             $(
                 #[doc = concat!("The method `/", $name, "/", stringify!($marker), "`.")]
@@ -211,7 +211,7 @@ macro_rules! __service_make {
 
                 /// Clients share the numbers of the methods with their clones.
                 fn routes() -> Arc<$crate::Routes> {
-                    Arc::new($crate::Routes::new(super::[<__ $service Index>]::Count as usize))
+                    Arc::new($crate::Routes::new(super::[<__ $service Index>]::__Methods as usize))
                 }
 
                 $($meta)*
