@@ -18,6 +18,8 @@ pub mod server;
 mod status;
 mod stream;
 mod tasks;
+#[cfg(feature = "tonic")]
+pub mod tonic;
 mod varint;
 mod wire;
 

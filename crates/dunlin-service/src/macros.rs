@@ -95,11 +95,12 @@ macro_rules! __service_make {
     ({ [$($meta:tt)*] [$vis:vis] $service:ident $name:literal [$codec:ty] }
      $({ $kind:ident [$($doc:tt)*] $method:ident $marker:ident [$request:ty] [$response:ty] })*) => {
         $crate::private::paste! {
-            #[allow(dead_code)]
+            #[allow(dead_code, non_camel_case_types)]
             enum [<__ $service Index>] { $($marker,)* __Methods }
 
             $(
                 #[doc = concat!("The method `/", $name, "/", stringify!($marker), "`.")]
+                #[allow(non_camel_case_types)]
                 #[derive(Clone, Copy, Debug)]
                 $vis struct [<$service $marker>];
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dunlin::{Address, RunningServer, Secret, Server, WaitMode};
 
 use super::{connect, Failure};
-use crate::services::{echo, kv, metrics::MetricsPort};
+use crate::services::{echo, kv, metrics::MetricsPort, typed};
 use crate::{affinity, input, interrupt, output};
 
 /// Which service.
@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let mut server = Server::bind(&args.listen.to_string())?.pollers(args.pollers);
     server = match args.service {
         Service::Kv => kv::on(server),
-        Service::Echo => echo::on(server),
+        Service::Echo => typed::on(echo::on(server))?,
     };
     if let Some(device) = &args.device {
         server = server.device(device);

@@ -4,3 +4,4 @@ pub mod child;
 pub mod echo;
 pub mod kv;
 pub mod metrics;
+pub mod typed;

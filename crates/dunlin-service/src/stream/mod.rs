@@ -6,6 +6,8 @@
 pub(crate) mod driver;
 pub(crate) mod frame;
 pub(crate) mod mux;
+#[cfg(test)]
+mod mux_tests;
 pub(crate) mod pump;
 pub(crate) mod session;
 mod streaming;

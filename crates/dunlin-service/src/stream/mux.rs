@@ -102,11 +102,13 @@ impl Mux {
     }
 
     /// Bytes of messages that are held for readers, with their costs.
+    #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         self.streams.values().map(|stream| stream.held).sum()
     }
 
     /// Bytes that wait to leave.
+    #[cfg(test)]
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.chunks.iter().map(Vec::len).sum()
     }

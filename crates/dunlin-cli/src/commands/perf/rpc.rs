@@ -1,21 +1,21 @@
 //! `dunlin perf rpc`: calls between two processes.
 
 use std::io::Read;
-use std::sync::mpsc::{channel, Receiver, Sender};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dunlin::{Address, CallError, Client, ConnectError, Pipeline};
+use dunlin::{Address, Client, Pipeline};
 
+use super::load::{
+    in_slices, measure, no_pipeline, Load, Loader, Shape, LONG_BYTES, SLICE, WARM_UP,
+};
 use super::Against;
 use crate::affinity;
 use crate::against;
-use crate::clock::now_ns;
 use crate::commands::{connect, Failure};
 use crate::input::parse_bytes;
 use crate::interrupt;
 use crate::output;
-use crate::report::{Report, Setting, Tally};
+use crate::report::{Report, Setting};
 use crate::services::child::ServerProcess;
 use crate::services::echo::MEASURE;
 
@@ -68,14 +68,7 @@ pub struct Args {
 impl Args {
     /// For a server of our own, pinned to a core if one is said.
     pub(super) fn server_arguments(&self, pinned: &[usize]) -> Vec<String> {
-        let mut arguments = Vec::new();
-        for core in pinned {
-            arguments.extend(["--pin".to_string(), core.to_string()]);
-        }
-        if let Some(device) = self.connect.device() {
-            arguments.extend(["--device".to_string(), device.to_string()]);
-        }
-        arguments
+        super::server_arguments(pinned, self.connect.device())
     }
 
     /// For one client process of many.
@@ -129,7 +122,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         );
         return Err(Failure::usage(words));
     }
-    let load = Load {
+    let shape = Shape {
         size: args.size as usize,
         response: args
             .response_size
@@ -139,11 +132,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let threads = (0..usize::from(args.threads))
         .map(|i| {
-            Loader::start(
-                &client,
-                load,
-                (i == 0).then(|| cores.first().copied()).flatten(),
-            )
+            let core = (i == 0).then(|| cores.first().copied()).flatten();
+            Loader::start(Raw::new(&client, shape), core)
         })
         .collect::<Result<Vec<_>, _>>()?;
     if args.held {
@@ -157,8 +147,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         device: client.info().device.clone(),
         preset: client.info().preset.to_string(),
         threads: threads.len(),
-        outstanding: load.outstanding,
-        size: load.size,
+        outstanding: shape.outstanding,
+        size: shape.size,
     };
     if !args.held {
         interrupt::listen()?;
@@ -173,18 +163,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 .report(setting)
         }
         None => {
-            // In slices, so that the bar moves; but one of many is measured while all the others are, and not again
-            // when they have ended.
+            // One of many is measured while all the others are, and not again when they have ended.
             let longest = match args.held {
                 true => args.seconds,
-                false => Duration::from_millis(250),
+                false => SLICE,
             };
-            let mut tally = Tally::default();
-            while tally.elapsed < args.seconds && !interrupt::came() {
-                let left = args.seconds - tally.elapsed;
-                tally.merge_after(&measure(&threads, left.min(longest))?);
-                progress(tally.elapsed.as_secs_f64() / args.seconds.as_secs_f64());
-            }
+            let tally = in_slices(&threads, args.seconds, longest, progress)?;
             Report::new(setting, &tally)
         }
     };
@@ -199,213 +183,67 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     interrupt::check()
 }
 
-/// One slice on all threads.
-fn measure(threads: &[Loader], slice: Duration) -> Result<Tally, Failure> {
-    for thread in threads {
-        thread.begin(slice)?;
-    }
-    let mut sum = Tally::default();
-    for thread in threads {
-        sum.merge_beside(&thread.end()?);
-    }
-    // Pollers go to sleep now; the next to measure has the cores to itself.
-    std::thread::sleep(Duration::from_millis(1));
-    Ok(sum)
+/// Calls of bytes: `Client::call` for one, a `Pipeline` for more.
+struct Raw {
+    client: Client,
+    shape: Shape,
+    payload: Vec<u8>,
+    pipeline: Option<Pipeline>,
 }
 
-/// What each thread does.
-#[derive(Clone, Copy, Debug)]
-struct Load {
-    size: usize,
-    response: u32,
-    outstanding: usize,
-    /// Calls before the clock starts.
-    warm_up: usize,
-}
-
-/// A client thread that makes calls when told to.
-struct Loader {
-    begin: Option<Sender<Duration>>,
-    end: Receiver<Result<Tally, CallError>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Loader {
-    fn start(client: &Client, load: Load, core: Option<usize>) -> Result<Self, Failure> {
-        let (begin, begins) = channel::<Duration>();
-        let (tell, end) = channel();
-        let client = client.clone();
-        let thread = std::thread::Builder::new()
-            .name("dunlin-load".into())
-            .spawn(move || {
-                if let Some(core) = core {
-                    affinity::pin(core);
-                }
-                let mut pipeline = None;
-                for slice in begins {
-                    let tally = if load.outstanding == 1 && load.size <= LONG_BYTES {
-                        one_by_one(&client, load, slice)
-                    } else {
-                        many(&client, &mut pipeline, load, slice)
-                    };
-                    if tell.send(tally).is_err() {
-                        return;
-                    }
-                }
-            })?;
-        Ok(Self {
-            begin: Some(begin),
-            end,
-            thread: Some(thread),
-        })
-    }
-
-    fn begin(&self, slice: Duration) -> Result<(), Failure> {
-        let sent = self.begin.as_ref().map(|begin| begin.send(slice));
-        sent.ok_or_else(thread_gone)?.map_err(|_| thread_gone())
-    }
-
-    fn end(&self) -> Result<Tally, Failure> {
-        self.end
-            .recv()
-            .map_err(|_| thread_gone())?
-            .map_err(Failure::new)
-    }
-}
-
-fn thread_gone() -> Failure {
-    Failure::new("a client thread ended early")
-}
-
-impl Drop for Loader {
-    fn drop(&mut self) {
-        self.begin = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+impl Raw {
+    fn new(client: &Client, shape: Shape) -> Self {
+        let mut payload = vec![7; shape.size];
+        payload[..4].copy_from_slice(&shape.response.to_le_bytes());
+        Self {
+            client: client.clone(),
+            shape,
+            payload,
+            pipeline: None,
         }
     }
 }
 
-/// Calls before the clock starts: both sides are awake then.
-const WARM_UP: usize = 64;
-/// Calls between two looks at the end of the slice.
-const STRIDE: usize = 64;
-/// Of so many pipelined calls one is timed: reading the clock costs as much as a call.
-const SAMPLE: u64 = 16;
-/// Requests longer than this are filled in place.
-const LONG_BYTES: usize = 4096;
-
-fn one_by_one(client: &Client, load: Load, slice: Duration) -> Result<Tally, CallError> {
-    let mut payload = vec![7; load.size];
-    payload[..4].copy_from_slice(&load.response.to_le_bytes());
-    for _ in 0..load.warm_up {
-        client.call(MEASURE, &payload)?;
+impl Load for Raw {
+    fn shape(&self) -> Shape {
+        self.shape
     }
-    let mut tally = Tally::default();
-    let start = now_ns();
-    let limit = slice.as_nanos() as u64;
-    let mut elapsed = 0;
-    while elapsed < limit {
-        for _ in 0..STRIDE {
-            let before = now_ns();
-            let ended = client.call(MEASURE, &payload);
-            tally.latencies.record(now_ns() - before);
-            count(&mut tally, load, &ended.map(|reply| reply.len()));
+
+    fn call(&mut self) -> Result<usize, Failure> {
+        let reply = self.client.call(MEASURE, &self.payload);
+        reply.map(|reply| reply.len()).map_err(Failure::new)
+    }
+
+    fn open(&mut self) -> Result<(), Failure> {
+        if self.pipeline.is_none() {
+            self.pipeline = Some(self.client.pipeline_of(self.shape.outstanding)?);
         }
-        elapsed = now_ns() - start;
+        Ok(())
     }
-    tally.elapsed = Duration::from_nanos(elapsed);
-    Ok(tally)
-}
 
-fn count(tally: &mut Tally, load: Load, ended: &Result<usize, CallError>) {
-    match ended {
-        Ok(length) if *length == load.response as usize => {
-            tally.operations += 1;
-            tally.bytes += load.size as u64;
-        }
-        _ => tally.errors += 1,
-    }
-}
-
-fn many(
-    client: &Client,
-    place: &mut Option<Pipeline>,
-    load: Load,
-    slice: Duration,
-) -> Result<Tally, CallError> {
-    let pipeline = match place {
-        Some(pipeline) => pipeline,
-        None => {
-            let connect = |error: ConnectError| CallError::Connect(std::sync::Arc::new(error));
-            place.insert(client.pipeline_of(load.outstanding).map_err(connect)?)
-        }
-    };
-    let mut payload = vec![7; load.size];
-    payload[..4].copy_from_slice(&load.response.to_le_bytes());
-    let mut run = Run {
-        tally: Tally::default(),
-        load,
-        timing: true,
-    };
-    let mut warm = Run {
-        tally: Tally::default(),
-        load,
-        timing: false,
-    };
-    for _ in 0..load.warm_up.min(load.outstanding) {
-        send(pipeline, &payload, u64::MAX)?;
-        pipeline.wait(|tag, result| warm.take(tag, result))?;
-    }
-    let limit = slice.as_nanos() as u64;
-    let start = now_ns();
-    let (mut elapsed, mut sent) = (0, 0u64);
-    while elapsed < limit {
-        for _ in 0..STRIDE {
-            for _ in pipeline.outstanding()..load.outstanding {
-                sent += 1;
-                let tag = if sent % SAMPLE == 0 {
-                    now_ns()
-                } else {
-                    u64::MAX
-                };
-                if !send(pipeline, &payload, tag)? {
-                    break;
-                }
-            }
-            pipeline.wait(|tag, result| run.take(tag, result))?;
-        }
-        elapsed = now_ns() - start;
-    }
-    while pipeline.outstanding() > 0 {
-        pipeline.wait(|tag, result| run.take(tag, result))?;
-    }
-    run.tally.elapsed = Duration::from_nanos(now_ns() - start);
-    Ok(run.tally)
-}
-
-/// Sends one request: a long one in a registered buffer whose first bytes say what is wanted.
-fn send(pipeline: &mut Pipeline, payload: &[u8], tag: u64) -> Result<bool, CallError> {
-    if payload.len() <= LONG_BYTES {
-        return pipeline.submit(MEASURE, payload, tag);
-    }
-    let mut request = pipeline.buffer(payload.len())?;
-    request[..4].copy_from_slice(&payload[..4]);
-    Ok(pipeline.submit_buffer(MEASURE, request, tag)?.is_none())
-}
-
-struct Run {
-    tally: Tally,
-    load: Load,
-    timing: bool,
-}
-
-impl Run {
     #[inline]
-    fn take(&mut self, tag: u64, result: Result<&[u8], CallError>) {
-        if tag != u64::MAX && self.timing {
-            self.tally.latencies.record(now_ns() - tag);
+    fn outstanding(&self) -> usize {
+        self.pipeline.as_ref().map_or(0, Pipeline::outstanding)
+    }
+
+    /// A long request stands in a registered buffer whose first bytes say what is wanted.
+    #[inline]
+    fn submit(&mut self, tag: u64) -> Result<bool, Failure> {
+        let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        if self.payload.len() <= LONG_BYTES {
+            let submitted = pipeline.submit(MEASURE, &self.payload, tag);
+            return submitted.map_err(Failure::new);
         }
-        count(&mut self.tally, self.load, &result.map(<[u8]>::len));
+        let mut request = pipeline.buffer(self.payload.len()).map_err(Failure::new)?;
+        request[..4].copy_from_slice(&self.payload[..4]);
+        let submitted = pipeline.submit_buffer(MEASURE, request, tag);
+        Ok(submitted.map_err(Failure::new)?.is_none())
+    }
+
+    #[inline]
+    fn wait(&mut self, mut take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure> {
+        let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        let waited = pipeline.wait(|tag, result| take(tag, result.ok().map(<[u8]>::len)));
+        waited.map(drop).map_err(Failure::new)
     }
 }
