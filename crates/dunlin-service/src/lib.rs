@@ -10,6 +10,7 @@ mod code;
 pub mod codec;
 mod context;
 mod directory;
+pub mod layers;
 mod macros;
 mod metadata;
 pub mod method;

@@ -145,8 +145,8 @@ async fn plain_types_and_plain_bytes_travel() {
         .add_service(bytes_server::SyncBytesServer::inline(Mirror))
         .start("dunlin://127.0.0.1:0")
         .unwrap();
-    let channel = dunlin_service::Channel::connect(&server.address().to_string());
-    let channel = channel.await.unwrap();
+    let address = server.address().to_string();
+    let channel = dunlin_service::Channel::connect(&address).await.unwrap();
     let bytes = bytes_client::BytesClient::new(channel.clone());
     assert_eq!(
         bytes.reverse(vec![1, 2, 3]).await.unwrap().into_inner(),

@@ -35,6 +35,8 @@ const SIZE: usize = 64;
 const TURNS: usize = 5;
 /// How long a turn of one way lasts.
 const TURN: Duration = Duration::from_millis(400);
+/// The same with `--quick`, which shows that it works and measures nothing.
+const QUICK: Duration = Duration::from_millis(10);
 /// The raw handler.
 const RAW: u16 = 1;
 
@@ -207,11 +209,11 @@ async fn calls(way: Way, until: Instant) -> Result<Vec<Duration>, Failure> {
 }
 
 /// A turn of one way with so many calls at once: calls a second, and the median.
-async fn turn(way: &Way, together: usize) -> Result<(f64, Duration), Failure> {
+async fn turn(way: &Way, together: usize, lasts: Duration) -> Result<(f64, Duration), Failure> {
     let start = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..together {
-        tasks.spawn(calls(way.clone(), start + TURN));
+        tasks.spawn(calls(way.clone(), start + lasts));
     }
     let mut took = Vec::new();
     while let Some(done) = tasks.join_next().await {
@@ -227,7 +229,7 @@ fn median<T: PartialOrd + Copy>(mut values: Vec<T>) -> Option<T> {
     values.get(values.len() / 2).copied()
 }
 
-async fn measure(at: Addresses) -> Result<(), Failure> {
+async fn measure(at: Addresses, lasts: Duration) -> Result<(), Failure> {
     let channel = dunlin_service::Channel::connect(&at.typed).await?;
     let nodelay = {
         let tcp = at.tcp.clone();
@@ -281,7 +283,7 @@ async fn measure(at: Addresses) -> Result<(), Failure> {
     for counted in 0..=TURNS {
         for (at, (_, way)) in ways.iter().enumerate() {
             for (column, together) in [1, 32].into_iter().enumerate() {
-                let measured = turn(way, together).await?;
+                let measured = turn(way, together, lasts).await?;
                 if counted > 0 {
                     rows[2 * at + column].push(measured);
                 }
@@ -301,7 +303,7 @@ async fn measure(at: Addresses) -> Result<(), Failure> {
 }
 
 /// Starts the server, measures, and ends it.
-async fn compare() -> Result<(), Failure> {
+async fn compare(lasts: Duration) -> Result<(), Failure> {
     let unix = std::env::temp_dir().join(format!("dunlin-compare-{}", std::process::id()));
     let unix = unix.to_string_lossy().into_owned();
     let mut server = Command::new(std::env::current_exe()?)
@@ -318,12 +320,7 @@ async fn compare() -> Result<(), Failure> {
         &[typed, stream, tcp] => {
             let [typed, stream, tcp] = [typed, stream, tcp].map(str::to_owned);
             let unix = unix.clone();
-            measure(Addresses {
-                typed,
-                stream,
-                tcp,
-                unix,
-            })
+            measure(Addresses { typed, stream, tcp, unix }, lasts)
             .await
         }
         _ => Err("the server did not start".into()),
@@ -343,8 +340,9 @@ async fn main() -> Result<(), Failure> {
         .collect::<Vec<_>>()
         .as_slice()
     {
-        [] => compare().await,
+        [] => compare(TURN).await,
+        ["--quick"] => compare(QUICK).await,
         ["serve", unix] => serve(unix).await,
-        _ => Err("usage: compare".into()),
+        _ => Err("usage: compare [--quick]".into()),
     }
 }

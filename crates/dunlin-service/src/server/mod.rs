@@ -47,6 +47,26 @@ impl Server {
         self
     }
 
+    /// Has all async handlers of services that are added after this behind a layer of tower's: timeouts, limits, load
+    /// shedding, checks of metadata, tracing. A layer added later is outside of those before. Each method has a service
+    /// of its own behind the layer, so limits count for each method. Handlers of sync services are not concerned.
+    #[cfg(feature = "tower")]
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: tower_layer::Layer<crate::layers::Handler> + Send + Sync + 'static,
+        L::Service: tower_service::Service<crate::layers::Call, Response = crate::layers::Answer>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        <L::Service as tower_service::Service<crate::layers::Call>>::Error:
+            Into<Box<dyn std::error::Error + Send + Sync>>,
+        <L::Service as tower_service::Service<crate::layers::Call>>::Future: Send,
+    {
+        self.registry.add_layer(crate::layers::erase(layer));
+        self
+    }
+
     /// What runs async handlers. Without a word it is the tokio runtime in which the server is started (feature
     /// `tokio`), or else a thread of its own.
     pub fn executor(mut self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {

@@ -9,6 +9,7 @@ use dunlin::{HandlerId, ServerBuilder};
 use futures_core::Stream;
 
 use super::sessions::{self, Begin};
+use crate::layers::{layered, Layers};
 use super::unary;
 use crate::method::{Kind, Method};
 use crate::tasks::Tasks;
@@ -36,6 +37,7 @@ pub enum Place {
 #[derive(Default)]
 pub struct Registry {
     pub(super) methods: Vec<Registered>,
+    layers: Option<Layers>,
 }
 
 /// Makes a method a handler of this number.
@@ -101,6 +103,15 @@ impl Registry {
         }));
     }
 
+    /// Services that are added from now on are behind this, too.
+    #[cfg(feature = "tower")]
+    pub(super) fn add_layer(&mut self, outer: Layers) {
+        self.layers = Some(match self.layers.take() {
+            None => outer,
+            Some(inner) => Arc::new(move |handler| outer(inner(handler))),
+        });
+    }
+
     /// A unary method whose handler is a future, which is dropped where it stands when nobody waits any more.
     pub fn unary<M: Method, F>(
         &mut self,
@@ -108,13 +119,13 @@ impl Registry {
     ) where
         F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
     {
-        self.add::<M>(Box::new(move |server, number, tasks| {
-            let (handler, tasks) = (Arc::new(handler), tasks.clone());
-            server.handle_deferred(number, move |request, responder| {
-                let handler = Arc::clone(&handler);
-                tasks.spawn(Box::pin(unary::answer::<M, F>(request, responder, handler)));
-            })
-        }));
+        match &self.layers {
+            None => self.add::<M>(call::<M, F>(handler)),
+            Some(layers) => {
+                let handler = layered(layers, M::PATH, handler);
+                self.add::<M>(call::<M, _>(handler));
+            }
+        }
     }
 
     /// A method with one request and a stream of responses.
@@ -125,7 +136,13 @@ impl Registry {
         F: Future<Output = Result<Response<S>, Status>> + Send + 'static,
         S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
     {
-        self.add_stream::<M>(sessions::server_streaming::<M, F, S>(handler));
+        let begin = match &self.layers {
+            None => sessions::server_streaming::<M, F, S>(handler),
+            Some(layers) => {
+                sessions::server_streaming::<M, _, S>(layered(layers, M::PATH, handler))
+            }
+        };
+        self.add_stream::<M>(begin);
     }
 
     /// A method with a stream of requests and one response.
@@ -135,7 +152,11 @@ impl Registry {
     ) where
         F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
     {
-        self.add_stream::<M>(sessions::client_streaming::<M, F>(handler));
+        let begin = match &self.layers {
+            None => sessions::client_streaming::<M, F>(handler),
+            Some(layers) => sessions::client_streaming::<M, _>(layered(layers, M::PATH, handler)),
+        };
+        self.add_stream::<M>(begin);
     }
 
     /// A method with a stream each way.
@@ -146,6 +167,26 @@ impl Registry {
         F: Future<Output = Result<Response<S>, Status>> + Send + 'static,
         S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
     {
-        self.add_stream::<M>(sessions::bidirectional::<M, F, S>(handler));
+        let begin = match &self.layers {
+            None => sessions::bidirectional::<M, F, S>(handler),
+            Some(layers) => sessions::bidirectional::<M, _, S>(layered(layers, M::PATH, handler)),
+        };
+        self.add_stream::<M>(begin);
     }
+}
+
+/// Adds a handler that is a future.
+fn call<M: Method, F>(
+    handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static,
+) -> AddCall
+where
+    F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
+{
+    Box::new(move |server, number, tasks| {
+        let (handler, tasks) = (Arc::new(handler), tasks.clone());
+        server.handle_deferred(number, move |request, responder| {
+            let handler = Arc::clone(&handler);
+            tasks.spawn(Box::pin(unary::answer::<M, F>(request, responder, handler)));
+        })
+    })
 }
