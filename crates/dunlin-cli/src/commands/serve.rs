@@ -9,7 +9,7 @@ use dunlin::{Address, RunningServer, Secret, Server, WaitMode};
 
 use super::{connect, Failure};
 use crate::input::parse_bytes;
-use crate::services::{echo, kv, metrics::MetricsPort, store};
+use crate::services::{echo, kv, metrics::MetricsPort, store, typed};
 use crate::{affinity, input, interrupt, output};
 
 /// Which service.
@@ -121,7 +121,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let (memory, keys) = (args.memory as usize, args.keys);
             kv::on(server, &kv::Settings { memory, keys })?.serve()?
         }
-        Service::Echo => echo::on(server).serve()?,
+        Service::Echo => typed::on(echo::on(server))?.serve()?,
         Service::Store => store::serve(server, &args.store)?,
     };
     let metrics = args

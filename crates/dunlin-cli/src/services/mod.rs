@@ -5,3 +5,4 @@ pub mod echo;
 pub mod kv;
 pub mod metrics;
 pub mod store;
+pub mod typed;

@@ -150,11 +150,12 @@ impl Peers {
         }
         self.lanes[peer] = Some(lane);
         let queue = &self.queue;
-        let shares = |lane: &Box<dyn Lane>| match (queue, lane.queue()) {
+        let shares = |lane: &dyn Lane| match (queue, lane.queue()) {
             (Some(first), Some(own)) => Arc::ptr_eq(first, &own),
             _ => false,
         };
-        self.together = self.lanes.iter().flatten().all(shares);
+        let mut lanes = self.lanes.iter().flatten();
+        self.together = lanes.all(|lane| shares(lane.as_ref()));
         Ok(())
     }
 

@@ -3,9 +3,11 @@
 mod crowd;
 pub mod kv;
 pub mod limits;
+mod load;
 pub mod ring;
 pub mod rpc;
 pub mod txn;
+pub mod typed;
 pub mod verbs;
 
 use clap::Subcommand;
@@ -23,6 +25,8 @@ pub enum Command {
     Txn(txn::Args),
     /// GETs, PUTs and scans of the key-value store, beside memcached or Redis
     Kv(kv::Args),
+    /// Calls of a typed service between two processes
+    Typed(typed::Args),
     /// Work requests between two processes: perftest's tests
     Verbs(verbs::Args),
     /// One way through a ring between two processes: RB² and its rivals
@@ -43,12 +47,25 @@ impl Command {
             Self::Rpc(args) => rpc::run(&args),
             Self::Txn(args) => txn::run(&args),
             Self::Kv(args) => kv::run(&args),
+            Self::Typed(args) => typed::run(&args),
             Self::Verbs(args) => verbs::run(&args),
             Self::Ring(args) => ring::run(&args),
             Self::RingPeer => crate::ring::serve::run(),
             Self::VerbsPeer => crate::verbs::serve::run(),
         }
     }
+}
+
+/// For an echo server of our own, pinned to a core if one is said.
+fn server_arguments(pinned: &[usize], device: Option<&str>) -> Vec<String> {
+    let mut arguments = Vec::new();
+    for core in pinned {
+        arguments.extend(["--pin".to_string(), core.to_string()]);
+    }
+    if let Some(device) = device {
+        arguments.extend(["--device".to_string(), device.to_string()]);
+    }
+    arguments
 }
 
 /// What to measure beside the command.

@@ -1,7 +1,7 @@
 //! `dunlin perf rpc`: calls between two processes.
 
-mod load;
 mod presets;
+mod raw;
 
 use std::io::Read;
 use std::str::FromStr;
@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use dunlin::{Address, Client, Preset};
 
-use self::load::{measure, Load, Loader, WARM_UP};
+use self::raw::Raw;
+use super::load::{in_slices, measure, Loader, Shape, SLICE, WARM_UP};
 use crate::affinity;
 use crate::against;
 use crate::commands::{connect, Failure};
 use crate::input::parse_bytes;
 use crate::interrupt;
 use crate::output;
-use crate::report::{Report, Setting, Tally};
+use crate::report::{Report, Setting};
 use crate::services::child::ServerProcess;
 
 /// Measure calls between two processes
@@ -70,14 +71,7 @@ pub struct Args {
 impl Args {
     /// For a server of our own, pinned to a core if one is said.
     pub(super) fn server_arguments(&self, pinned: &[usize]) -> Vec<String> {
-        let mut arguments = Vec::new();
-        for core in pinned {
-            arguments.extend(["--pin".to_string(), core.to_string()]);
-        }
-        if let Some(device) = self.connect.device() {
-            arguments.extend(["--device".to_string(), device.to_string()]);
-        }
-        arguments
+        super::server_arguments(pinned, self.connect.device())
     }
 
     /// For one client process of many.
@@ -159,11 +153,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         );
         return Err(Failure::usage(words));
     }
-    let load = args.load();
+    let shape = args.shape();
     let threads = (0..usize::from(args.threads))
         .map(|i| {
             let core = (i == 0).then(|| cores.first().copied()).flatten();
-            Loader::start(&clients, load, core)
+            let loads = clients.iter().map(|client| Raw::new(client, shape));
+            Loader::start(loads.collect(), core)
         })
         .collect::<Result<Vec<_>, _>>()?;
     if args.held {
@@ -179,8 +174,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         device: clients[0].info().device.clone(),
         preset: clients[0].info().preset.to_string(),
         threads: threads.len(),
-        outstanding: load.outstanding,
-        size: load.size,
+        outstanding: shape.outstanding,
+        size: shape.size,
     };
     let bar = output::progress_bar();
     bar.set_message("perf rpc");
@@ -197,10 +192,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let (tally, comparison) = presets::conclude(others, &slices);
             (Report::new(setting, &tally), Some(comparison))
         }
-        None => (
-            Report::new(setting, &args.measure_alone(&threads, progress)?),
-            None,
-        ),
+        None => {
+            // One of many is measured while all the others are, and not again when they have ended.
+            let longest = match args.held {
+                true => args.seconds,
+                false => SLICE,
+            };
+            let tally = in_slices(&threads, args.seconds, longest, progress)?;
+            (Report::new(setting, &tally), None)
+        }
     };
     bar.finish_and_clear();
     drop(threads);
@@ -220,8 +220,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Args {
-    fn load(&self) -> Load {
-        Load {
+    fn shape(&self) -> Shape {
+        Shape {
             size: self.size as usize,
             response: self
                 .response_size
@@ -229,25 +229,5 @@ impl Args {
             outstanding: self.outstanding as usize,
             warm_up: if self.held { 0 } else { WARM_UP },
         }
-    }
-
-    /// Measures nothing beside it. In slices, so that the bar moves; but one of many is measured while all the others
-    /// are, and not again when they have ended.
-    fn measure_alone(
-        &self,
-        threads: &[Loader],
-        mut progress: impl FnMut(f64),
-    ) -> Result<Tally, Failure> {
-        let longest = match self.held {
-            true => self.seconds,
-            false => Duration::from_millis(250),
-        };
-        let mut tally = Tally::default();
-        while tally.elapsed < self.seconds && !interrupt::came() {
-            let left = self.seconds - tally.elapsed;
-            tally.merge_after(&measure(threads, 0, left.min(longest))?);
-            progress(tally.elapsed.as_secs_f64() / self.seconds.as_secs_f64());
-        }
-        Ok(tally)
     }
 }

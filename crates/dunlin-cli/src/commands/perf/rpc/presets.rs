@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dunlin::Preset;
 use serde::Serialize;
 
-use super::load::{measure, Loader};
+use crate::commands::perf::load::{measure, Loader};
 use crate::commands::Failure;
 use crate::interrupt;
 use crate::limits::survey::median;

@@ -1,0 +1,66 @@
+//! What prost-build asks for the code of each service.
+
+use std::fmt::Write;
+
+use prost_build::{Comments, Method, Service, ServiceGenerator};
+
+/// Writes a call of `dunlin_service::service!` for each service. [`crate::configure`] uses it; by itself it is for who has
+/// prost-build's settings in hand already.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DunlinGenerator(());
+
+impl ServiceGenerator for DunlinGenerator {
+    fn generate(&mut self, service: Service, code: &mut String) {
+        let name = match service.package.as_str() {
+            "" => service.proto_name.clone(),
+            package => format!("{package}.{}", service.proto_name),
+        };
+        // A string takes what is written.
+        let _ = write_service(code, &name, &service);
+    }
+}
+
+fn write_service(code: &mut String, name: &str, service: &Service) -> std::fmt::Result {
+    writeln!(code, "dunlin_service::service! {{")?;
+    write_comments(code, "    ", &service.comments, name)?;
+    writeln!(
+        code,
+        "    pub service {} = {name:?} with dunlin_service::codec::Prost {{",
+        service.name
+    )?;
+    for method in &service.methods {
+        write_comments(code, "        ", &method.comments, &method.proto_name)?;
+        writeln!(code, "        {}", rpc(method))?;
+    }
+    writeln!(code, "    }}\n}}")
+}
+
+fn rpc(method: &Method) -> String {
+    let stream = |streams| if streams { "stream " } else { "" };
+    format!(
+        "rpc {} as {}({}{}) -> {}{};",
+        method.name,
+        method.proto_name,
+        stream(method.client_streaming),
+        method.input_type,
+        stream(method.server_streaming),
+        method.output_type
+    )
+}
+
+/// The comments of the file as attributes: what is code in a comment is none for rustdoc.
+fn write_comments(
+    code: &mut String,
+    before: &str,
+    comments: &Comments,
+    name: &str,
+) -> std::fmt::Result {
+    if comments.leading.is_empty() {
+        return writeln!(code, "{before}#[doc = \" `{name}`.\"]");
+    }
+    for line in &comments.leading {
+        let line = line.replace("```", "'''");
+        writeln!(code, "{before}#[doc = {line:?}]")?;
+    }
+    Ok(())
+}

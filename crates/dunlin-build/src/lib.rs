@@ -1,0 +1,110 @@
+//! Code for Dunlin's typed services, of `.proto` files, in a build script. No `protoc` is needed: protox reads the files,
+//! prost-build makes the messages, and each service becomes a call of `dunlin_service::service!`.
+//!
+//! ```no_run
+//! // build.rs
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     dunlin_build::compile_protos("proto/helloworld.proto")?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! and where the code is wanted, by the name of the package:
+//!
+//! ```text
+//! pub mod helloworld {
+//!     dunlin_service::include_proto!("helloworld");
+//! }
+//! ```
+#![forbid(unsafe_code)]
+
+mod generator;
+
+use std::path::{Path, PathBuf};
+
+pub use generator::DunlinGenerator;
+
+/// Why there is no code.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A file is wrong: file, line and column are in the words.
+    #[error("{0}")]
+    Proto(String),
+    /// The code could not be made or written.
+    #[error("writing code for services: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Makes code of one `.proto` file, which may import others of its directory, into `OUT_DIR`.
+///
+/// # Errors
+/// When the file cannot be read, is wrong, or the code cannot be written.
+pub fn compile_protos(proto: impl AsRef<Path>) -> Result<(), BuildError> {
+    let proto = proto.as_ref();
+    let include = proto.parent().unwrap_or_else(|| Path::new("."));
+    configure().compile_protos(&[proto], &[include])
+}
+
+/// Settings for more files, or other code.
+pub fn configure() -> Builder {
+    Builder::default()
+}
+
+/// Settings, each with its default.
+#[derive(Debug, Default)]
+#[must_use = "code is made by compile_protos()"]
+pub struct Builder {
+    config: prost_build::Config,
+    out_dir: Option<PathBuf>,
+}
+
+impl Builder {
+    /// prost's settings: attributes, other types for fields, code elsewhere.
+    pub fn config(mut self, set: impl FnOnce(&mut prost_build::Config)) -> Self {
+        set(&mut self.config);
+        self
+    }
+
+    /// Writes the code there instead of into `OUT_DIR`.
+    pub fn out_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.out_dir = Some(directory.into());
+        self
+    }
+
+    /// Makes the code of these files; their imports are looked for in `includes`.
+    ///
+    /// # Errors
+    /// As for [`compile_protos`].
+    pub fn compile_protos(
+        mut self,
+        protos: &[impl AsRef<Path>],
+        includes: &[impl AsRef<Path>],
+    ) -> Result<(), BuildError> {
+        // Cargo looks at these files again; outside of a build script the words go nowhere.
+        if std::env::var_os("OUT_DIR").is_some() {
+            for proto in protos {
+                println!("cargo:rerun-if-changed={}", proto.as_ref().display());
+            }
+            for include in includes {
+                println!("cargo:rerun-if-changed={}", include.as_ref().display());
+            }
+        }
+        let descriptors = protox::compile(protos, includes)
+            .map_err(|error| BuildError::Proto(describe(&error)))?;
+        if let Some(directory) = &self.out_dir {
+            std::fs::create_dir_all(directory)?;
+            self.config.out_dir(directory);
+        }
+        self.config
+            .service_generator(Box::new(DunlinGenerator::default()));
+        self.config.compile_fds(descriptors)?;
+        Ok(())
+    }
+}
+
+/// An error of protox with the place in the file.
+fn describe(error: &protox::Error) -> String {
+    // The longer form says file, line and column.
+    format!("{error:?}")
+}

@@ -1,0 +1,241 @@
+//! Threads that make calls when told to, whatever the calls are: those of `perf rpc` and `perf typed`.
+
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::affinity;
+use crate::clock::now_ns;
+use crate::commands::Failure;
+use crate::interrupt;
+use crate::report::Tally;
+
+/// Calls before the clock starts: both sides are awake then.
+pub(super) const WARM_UP: usize = 64;
+/// Calls between two looks at the end of the slice.
+const STRIDE: usize = 64;
+/// Of so many pipelined calls one is timed: reading the clock costs as much as a call.
+const SAMPLE: u64 = 16;
+/// Requests longer than this are filled in place.
+pub(super) const LONG_BYTES: usize = 4096;
+/// So long is measured between two moves of the progress bar.
+pub(super) const SLICE: Duration = Duration::from_millis(250);
+
+/// What each thread does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) size: usize,
+    pub(super) response: u32,
+    pub(super) outstanding: usize,
+    /// Calls before the clock starts.
+    pub(super) warm_up: usize,
+}
+
+/// Calls of some kind: one after the other, or many out at once by a pipeline.
+pub(super) trait Load: Send + 'static {
+    fn shape(&self) -> Shape;
+
+    /// One call; bytes of its response.
+    fn call(&mut self) -> Result<usize, Failure>;
+
+    /// Makes the pipeline, if there is none yet.
+    fn open(&mut self) -> Result<(), Failure>;
+
+    fn outstanding(&self) -> usize;
+
+    /// Puts a call into the pipeline; `false`: there is no room.
+    fn submit(&mut self, tag: u64) -> Result<bool, Failure>;
+
+    /// Gives the answers that have come: tag and bytes, `None` for an error.
+    fn wait(&mut self, take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure>;
+}
+
+pub(super) fn no_pipeline() -> Failure {
+    Failure::new("the pipeline was not opened")
+}
+
+/// One slice on all threads, with the load of this number.
+pub(super) fn measure(threads: &[Loader], load: usize, slice: Duration) -> Result<Tally, Failure> {
+    for thread in threads {
+        thread.begin(load, slice)?;
+    }
+    let mut sum = Tally::default();
+    for thread in threads {
+        sum.merge_beside(&thread.end()?);
+    }
+    // Pollers go to sleep now; the next to measure has the cores to itself.
+    std::thread::sleep(Duration::from_millis(1));
+    Ok(sum)
+}
+
+/// So long on all threads with their first load, in slices of at most `longest`, so that the bar moves.
+pub(super) fn in_slices(
+    threads: &[Loader],
+    time: Duration,
+    longest: Duration,
+    mut progress: impl FnMut(f64),
+) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    while tally.elapsed < time && !interrupt::came() {
+        let left = time - tally.elapsed;
+        tally.merge_after(&measure(threads, 0, left.min(longest))?);
+        progress(tally.elapsed.as_secs_f64() / time.as_secs_f64());
+    }
+    Ok(tally)
+}
+
+/// A client thread that makes calls when told to.
+pub(super) struct Loader {
+    begin: Option<Sender<(usize, Duration)>>,
+    end: Receiver<Result<Tally, Failure>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Loader {
+    /// Each slice is made with one of `loads`.
+    pub(super) fn start<L: Load>(mut loads: Vec<L>, core: Option<usize>) -> Result<Self, Failure> {
+        let (begin, begins) = channel::<(usize, Duration)>();
+        let (tell, end) = channel();
+        let thread = std::thread::Builder::new()
+            .name("dunlin-load".into())
+            .spawn(move || {
+                if let Some(core) = core {
+                    affinity::pin(core);
+                }
+                for (load, slice) in begins {
+                    let load = &mut loads[load];
+                    let Shape {
+                        outstanding, size, ..
+                    } = load.shape();
+                    let tally = if outstanding == 1 && size <= LONG_BYTES {
+                        one_by_one(load, slice)
+                    } else {
+                        many(load, slice)
+                    };
+                    if tell.send(tally).is_err() {
+                        return;
+                    }
+                }
+            })?;
+        Ok(Self {
+            begin: Some(begin),
+            end,
+            thread: Some(thread),
+        })
+    }
+
+    fn begin(&self, load: usize, slice: Duration) -> Result<(), Failure> {
+        let sent = self.begin.as_ref().map(|begin| begin.send((load, slice)));
+        sent.ok_or_else(thread_gone)?.map_err(|_| thread_gone())
+    }
+
+    fn end(&self) -> Result<Tally, Failure> {
+        self.end.recv().map_err(|_| thread_gone())?
+    }
+}
+
+fn thread_gone() -> Failure {
+    Failure::new("a client thread ended early")
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.begin = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn one_by_one(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {
+    let shape = load.shape();
+    for _ in 0..shape.warm_up {
+        load.call()?;
+    }
+    let mut tally = Tally::default();
+    let start = now_ns();
+    let limit = slice.as_nanos() as u64;
+    let mut elapsed = 0;
+    while elapsed < limit {
+        for _ in 0..STRIDE {
+            let before = now_ns();
+            let ended = load.call();
+            tally.latencies.record(now_ns() - before);
+            count(&mut tally, shape, ended.ok());
+        }
+        elapsed = now_ns() - start;
+    }
+    tally.elapsed = Duration::from_nanos(elapsed);
+    Ok(tally)
+}
+
+#[inline]
+fn count(tally: &mut Tally, shape: Shape, answered: Option<usize>) {
+    match answered {
+        Some(length) if length == shape.response as usize => {
+            tally.operations += 1;
+            tally.bytes += shape.size as u64;
+        }
+        _ => tally.errors += 1,
+    }
+}
+
+fn many(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {
+    load.open()?;
+    let shape = load.shape();
+    let mut warm = Run::new(shape, false);
+    for _ in 0..shape.warm_up.min(shape.outstanding) {
+        load.submit(u64::MAX)?;
+        load.wait(|tag, answered| warm.take(tag, answered))?;
+    }
+    let mut run = Run::new(shape, true);
+    let limit = slice.as_nanos() as u64;
+    let start = now_ns();
+    let (mut elapsed, mut sent) = (0, 0u64);
+    while elapsed < limit {
+        for _ in 0..STRIDE {
+            for _ in load.outstanding()..shape.outstanding {
+                sent += 1;
+                let tag = if sent % SAMPLE == 0 {
+                    now_ns()
+                } else {
+                    u64::MAX
+                };
+                if !load.submit(tag)? {
+                    break;
+                }
+            }
+            load.wait(|tag, answered| run.take(tag, answered))?;
+        }
+        elapsed = now_ns() - start;
+    }
+    while load.outstanding() > 0 {
+        load.wait(|tag, answered| run.take(tag, answered))?;
+    }
+    run.tally.elapsed = Duration::from_nanos(now_ns() - start);
+    Ok(run.tally)
+}
+
+struct Run {
+    tally: Tally,
+    shape: Shape,
+    timing: bool,
+}
+
+impl Run {
+    fn new(shape: Shape, timing: bool) -> Self {
+        Self {
+            tally: Tally::default(),
+            shape,
+            timing,
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, tag: u64, answered: Option<usize>) {
+        if tag != u64::MAX && self.timing {
+            self.tally.latencies.record(now_ns() - tag);
+        }
+        count(&mut self.tally, self.shape, answered);
+    }
+}

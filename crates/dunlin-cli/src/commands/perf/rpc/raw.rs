@@ -1,0 +1,72 @@
+//! The calls of `dunlin perf rpc`.
+
+use dunlin::{Client, Pipeline};
+
+use crate::commands::perf::load::{no_pipeline, Load, Shape, LONG_BYTES};
+use crate::commands::Failure;
+use crate::services::echo::MEASURE;
+
+/// Calls of bytes: `Client::call` for one, a `Pipeline` for more.
+pub(super) struct Raw {
+    client: Client,
+    shape: Shape,
+    payload: Vec<u8>,
+    pipeline: Option<Pipeline>,
+}
+
+impl Raw {
+    pub(super) fn new(client: &Client, shape: Shape) -> Self {
+        let mut payload = vec![7; shape.size];
+        payload[..4].copy_from_slice(&shape.response.to_le_bytes());
+        Self {
+            client: client.clone(),
+            shape,
+            payload,
+            pipeline: None,
+        }
+    }
+}
+
+impl Load for Raw {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn call(&mut self) -> Result<usize, Failure> {
+        let reply = self.client.call(MEASURE, &self.payload);
+        reply.map(|reply| reply.len()).map_err(Failure::new)
+    }
+
+    fn open(&mut self) -> Result<(), Failure> {
+        if self.pipeline.is_none() {
+            self.pipeline = Some(self.client.pipeline_of(self.shape.outstanding)?);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn outstanding(&self) -> usize {
+        self.pipeline.as_ref().map_or(0, Pipeline::outstanding)
+    }
+
+    /// A long request stands in a registered buffer whose first bytes say what is wanted.
+    #[inline]
+    fn submit(&mut self, tag: u64) -> Result<bool, Failure> {
+        let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        if self.payload.len() <= LONG_BYTES {
+            let submitted = pipeline.submit(MEASURE, &self.payload, tag);
+            return submitted.map_err(Failure::new);
+        }
+        let mut request = pipeline.buffer(self.payload.len()).map_err(Failure::new)?;
+        request[..4].copy_from_slice(&self.payload[..4]);
+        let submitted = pipeline.submit_buffer(MEASURE, request, tag);
+        Ok(submitted.map_err(Failure::new)?.is_none())
+    }
+
+    #[inline]
+    fn wait(&mut self, mut take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure> {
+        let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        let waited = pipeline.wait(|tag, result| take(tag, result.ok().map(<[u8]>::len)));
+        waited.map(drop).map_err(Failure::new)
+    }
+}

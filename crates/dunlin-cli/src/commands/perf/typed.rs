@@ -1,0 +1,170 @@
+//! `dunlin perf typed`: calls of a typed service between two processes, to be compared with `perf rpc`.
+
+use std::time::Duration;
+
+use dunlin::{Address, Client};
+use dunlin_service::{Channel, Pipeline};
+
+use super::load::{in_slices, no_pipeline, Load, Loader, Shape, SLICE, WARM_UP};
+use crate::affinity;
+use crate::commands::{connect, Failure};
+use crate::input::parse_bytes;
+use crate::interrupt;
+use crate::output;
+use crate::report::{Report, Setting};
+use crate::services::child::ServerProcess;
+use crate::services::typed::measure_client::MeasureBlockingClient;
+use crate::services::typed::{Bytes, MeasureEcho};
+
+/// Measure calls of a typed service between two processes
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Protobuf messages with one field of bytes, whose encoded length is --size, are echoed: client and server each\n\
+decode and encode one for each call. The rest is as with `dunlin perf rpc`, so that the two can be compared.\n\n\
+Examples:\n  \
+  dunlin perf typed                              round trip of 64 bytes, a client that blocks\n  \
+  dunlin perf typed --outstanding 32 --json      rate, by a typed pipeline; beside it:\n  \
+  dunlin perf rpc --outstanding 32 --json")]
+pub struct Args {
+    /// Bytes of a request and of its response, as protobuf
+    #[arg(long, default_value_t = 64, value_parser = parse_bytes(4..=(4 << 20)))]
+    size: u32,
+    /// Calls that each thread keeps outstanding
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    outstanding: u32,
+    /// Client threads
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+    /// How long to measure
+    #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
+    seconds: Duration,
+    /// Server to use instead of one of our own (`dunlin serve echo`)
+    #[arg(long)]
+    address: Option<Address>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: connect::Options,
+}
+
+/// Measures and prints.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let cores = affinity::cores();
+    let server = match &args.address {
+        Some(_) => None,
+        None => {
+            let pinned = cores.get(1).copied();
+            let arguments = super::server_arguments(pinned.as_slice(), args.connect.device());
+            Some(ServerProcess::start("echo", &arguments)?)
+        }
+    };
+    let address = args.address.as_ref();
+    let address = address.or(server.as_ref().map(ServerProcess::address));
+    let address = address.ok_or_else(|| Failure::new("no server"))?;
+    let client = args.connect.connect(address)?;
+    let channel = Channel::from_client_blocking(client.clone()).map_err(Failure::new)?;
+    let shape = Shape {
+        size: args.size as usize,
+        response: args.size,
+        outstanding: args.outstanding as usize,
+        warm_up: WARM_UP,
+    };
+    let threads = (0..usize::from(args.threads))
+        .map(|i| {
+            let core = (i == 0).then(|| cores.first().copied()).flatten();
+            Loader::start(vec![Typed::new(&channel, shape)], core)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    interrupt::listen()?;
+    let bar = output::progress_bar();
+    bar.set_message("perf typed");
+    let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
+    let tally = in_slices(&threads, args.seconds, SLICE, progress)?;
+    bar.finish_and_clear();
+    let report = Report::new(setting(&client, shape, threads.len()), &tally);
+    drop(threads);
+    client.close();
+    server.map(ServerProcess::stop).transpose()?;
+    output::print_report(&report, args.json)?;
+    if report.errors > 0 {
+        return Err(Failure::new(format!("{} calls failed", report.errors)));
+    }
+    interrupt::check()
+}
+
+fn setting(client: &Client, shape: Shape, threads: usize) -> Setting {
+    Setting {
+        device: client.info().device.clone(),
+        preset: client.info().preset.to_string(),
+        threads,
+        outstanding: shape.outstanding,
+        size: shape.size,
+    }
+}
+
+/// Typed calls: a blocking client for one, a typed pipeline for more.
+struct Typed {
+    channel: Channel,
+    client: MeasureBlockingClient,
+    shape: Shape,
+    message: Bytes,
+    pipeline: Option<Pipeline>,
+}
+
+impl Typed {
+    fn new(channel: &Channel, shape: Shape) -> Self {
+        Self {
+            channel: channel.clone(),
+            client: MeasureBlockingClient::new(channel.clone()),
+            shape,
+            message: Bytes::of_encoded_len(shape.size),
+            pipeline: None,
+        }
+    }
+}
+
+impl Load for Typed {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn call(&mut self) -> Result<usize, Failure> {
+        let response = self
+            .client
+            .echo(self.message.clone())
+            .map_err(Failure::new)?;
+        Ok(response.get_ref().encoded_len())
+    }
+
+    fn open(&mut self) -> Result<(), Failure> {
+        if self.pipeline.is_none() {
+            let pipeline = self.channel.pipeline(self.shape.outstanding);
+            self.pipeline = Some(pipeline.map_err(Failure::new)?);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn outstanding(&self) -> usize {
+        self.pipeline.as_ref().map_or(0, Pipeline::outstanding)
+    }
+
+    #[inline]
+    fn submit(&mut self, tag: u64) -> Result<bool, Failure> {
+        let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        let submitted = pipeline.submit::<MeasureEcho>(&self.message, tag);
+        submitted.map_err(Failure::new)
+    }
+
+    #[inline]
+    fn wait(&mut self, mut take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure> {
+        let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
+        let waited = pipeline.wait(|tag, answer| {
+            let length =
+                answer.and_then(|answer| answer.with::<MeasureEcho, _>(Bytes::encoded_len));
+            take(tag, length.ok());
+        });
+        waited.map(drop).map_err(Failure::new)
+    }
+}

@@ -1,0 +1,47 @@
+//! The services of the examples, as `dunlin-build` makes them of the files in `proto/`.
+#![forbid(unsafe_code)]
+
+/// `proto/helloworld.proto`.
+#[allow(missing_docs)]
+pub mod helloworld {
+    dunlin_service::include_proto!("helloworld");
+}
+
+/// `proto/routeguide.proto`.
+#[allow(missing_docs)]
+pub mod routeguide {
+    dunlin_service::include_proto!("routeguide");
+}
+
+/// `proto/echo.proto`.
+#[allow(missing_docs)]
+pub mod echo {
+    dunlin_service::include_proto!("echo");
+}
+
+/// `proto/interop.proto`.
+#[allow(missing_docs)]
+pub mod interop {
+    dunlin_service::include_proto!("interop");
+}
+
+/// What ends an example.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Says where a server is, for whoever started it, and serves until standard input ends.
+///
+/// # Errors
+/// When it cannot be started.
+pub async fn serve(server: dunlin_service::Server, address: &str) -> Result<(), Failure> {
+    use std::io::{Read, Write};
+    let running = server.start(address)?;
+    println!("listening on {}", running.address());
+    std::io::stdout().flush()?;
+    tokio::task::spawn_blocking(|| {
+        let mut byte = [0];
+        while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
+    })
+    .await?;
+    tokio::task::spawn_blocking(move || running.shutdown()).await?;
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! A channel: a connection to a server of typed services, which clients of services are made of.
+
+mod call;
+mod pipeline;
+mod stream;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use dunlin::{CallError, Client, HandlerId};
+
+pub use pipeline::{Answer, Pipeline};
+
+use crate::directory::{self, Directory};
+use crate::method::{Kind, Method};
+use crate::stream::frame::{MOST_CREDIT, WINDOW};
+use crate::stream::session::Session;
+use crate::tasks::{Task, Tasks};
+use crate::wire::DIRECTORY;
+use crate::Status;
+
+/// How long what the server has is believed before a method that it had not is asked for again.
+const DIRECTORY_AGE: Duration = Duration::from_secs(1);
+
+/// A connection to a server of typed services. Cheap to clone; any thread and any task may call through any clone.
+#[derive(Clone)]
+pub struct Channel(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    known: RwLock<Known>,
+    tasks: Mutex<Tasks>,
+    /// Of its streams, from the first of them on.
+    session: Mutex<Option<Arc<Session>>>,
+    /// What each stream of it holds.
+    window: AtomicUsize,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let session = self
+            .session
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = session.take() {
+            session.close();
+        }
+    }
+}
+
+struct Known {
+    directory: Directory,
+    since: Instant,
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("client", &self.0.client)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The numbers of a service's methods at the server, by their places in the service; zero: not asked for yet.
+#[derive(Debug)]
+pub struct Routes(Box<[AtomicU16]>);
+
+impl Routes {
+    /// For a service of so many methods.
+    pub fn new(methods: usize) -> Self {
+        Self((0..methods).map(|_| AtomicU16::new(0)).collect())
+    }
+
+    fn get(&self, index: usize) -> Option<HandlerId> {
+        let number = self.0.get(index)?.load(Ordering::Relaxed);
+        (number != 0).then_some(number)
+    }
+
+    fn set(&self, index: usize, number: HandlerId) {
+        if let Some(place) = self.0.get(index) {
+            place.store(number, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Channel {
+    /// Connects to a server with all defaults, such as `dunlin://db1:7400`. Does not block.
+    ///
+    /// # Errors
+    /// `Unavailable` when there is no connection; as for [`Channel::from_client`].
+    pub async fn connect(address: &str) -> Result<Self, Status> {
+        let client = Client::connect_async(address).await?;
+        Self::from_client(client).await
+    }
+
+    /// As [`Channel::connect`]; blocks.
+    ///
+    /// # Errors
+    /// As for [`Channel::connect`].
+    pub fn connect_blocking(address: &str) -> Result<Self, Status> {
+        Self::from_client_blocking(Client::connect(address)?)
+    }
+
+    /// Of a client with whatever preset, device, deadline or secret: `Client::builder()` has them.
+    ///
+    /// # Errors
+    /// `Unimplemented` when the server has no typed services, `FailedPrecondition` when it speaks no version of them that
+    /// this client does; or what ended the call that asked.
+    pub async fn from_client(client: Client) -> Result<Self, Status> {
+        let answer = client.call_async(DIRECTORY, &directory::question()).await;
+        Self::with(client, answer)
+    }
+
+    /// As [`Channel::from_client`]; blocks.
+    ///
+    /// # Errors
+    /// As for [`Channel::from_client`].
+    pub fn from_client_blocking(client: Client) -> Result<Self, Status> {
+        let answer = client.call(DIRECTORY, &directory::question());
+        Self::with(client, answer)
+    }
+
+    fn with(client: Client, answer: Result<dunlin::Reply, CallError>) -> Result<Self, Status> {
+        let directory = read_directory(answer)?;
+        Ok(Self(Arc::new(Shared {
+            client,
+            known: RwLock::new(Known {
+                directory,
+                since: Instant::now(),
+            }),
+            tasks: Mutex::default(),
+            session: Mutex::default(),
+            window: AtomicUsize::new(WINDOW),
+        })))
+    }
+
+    /// What runs the tasks that drive this channel's streams: for executors other than tokio's. Without a word it is the
+    /// tokio runtime in which the channel was made (feature `tokio`), or else a thread of its own. Says nothing to
+    /// streams that there are.
+    #[must_use]
+    pub fn executor(self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
+        let tasks = &self.0.tasks;
+        *tasks.lock().unwrap_or_else(PoisonError::into_inner) = Tasks::Custom(Arc::new(spawn));
+        self
+    }
+
+    /// Bytes that each stream opened from now on holds for its reader, beside one message; what the server has more waits
+    /// there. 64 KiB by default; from 1 KiB to 16 MiB.
+    #[must_use]
+    pub fn stream_window(self, bytes: usize) -> Self {
+        self.0
+            .window
+            .store(bytes.clamp(1 << 10, MOST_CREDIT), Ordering::Relaxed);
+        self
+    }
+
+    /// The client below.
+    pub fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// The version of typed services that this client and its server speak.
+    pub fn version(&self) -> u16 {
+        self.known().directory.version
+    }
+
+    /// Whether the server has a method of this name (`/helloworld.Greeter/SayHello`), as far as is known.
+    pub fn has_method(&self, path: &str) -> bool {
+        self.known().directory.methods.contains_key(path)
+    }
+
+    /// What the server has is asked for again by the next call of a method that is not known.
+    fn forget(&self) {
+        let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.directory.methods.clear();
+        known.since = known
+            .since
+            .checked_sub(DIRECTORY_AGE)
+            .unwrap_or(known.since);
+    }
+
+    fn known(&self) -> std::sync::RwLockReadGuard<'_, Known> {
+        self.0.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The method's number, if the server has it; `Ok(None)`: it may have it by now.
+    fn look_up<M: Method>(&self, routes: &Routes) -> Result<Option<HandlerId>, Status> {
+        let known = self.known();
+        match known.directory.methods.get(M::PATH) {
+            Some(entry) if entry.kind == M::KIND => {
+                routes.set(M::INDEX, entry.number);
+                Ok(Some(entry.number))
+            }
+            Some(entry) => Err(other_kind::<M>(entry.kind)),
+            None if known.since.elapsed() < DIRECTORY_AGE => Err(no_method::<M>(&known.directory)),
+            None => Ok(None),
+        }
+    }
+
+    fn learn<M: Method>(
+        &self,
+        routes: &Routes,
+        answer: Result<dunlin::Reply, CallError>,
+    ) -> Result<HandlerId, Status> {
+        let directory = read_directory(answer)?;
+        let mut known = self.0.known.write().unwrap_or_else(PoisonError::into_inner);
+        *known = Known {
+            directory,
+            since: Instant::now(),
+        };
+        drop(known);
+        let known = self.look_up::<M>(routes)?;
+        known.ok_or_else(|| Status::unimplemented(M::PATH))
+    }
+
+    /// The method's number, asked for where it is not known. `again`: what is known is wrong.
+    async fn find<M: Method>(&self, routes: &Routes, again: bool) -> Result<HandlerId, Status> {
+        if !again {
+            if let Some(number) = self.look_up::<M>(routes)? {
+                return Ok(number);
+            }
+        }
+        let answer = self
+            .0
+            .client
+            .call_async(DIRECTORY, &directory::question())
+            .await;
+        self.learn::<M>(routes, answer)
+    }
+
+    fn find_blocking<M: Method>(&self, routes: &Routes, again: bool) -> Result<HandlerId, Status> {
+        if !again {
+            if let Some(number) = self.look_up::<M>(routes)? {
+                return Ok(number);
+            }
+        }
+        let answer = self.0.client.call(DIRECTORY, &directory::question());
+        self.learn::<M>(routes, answer)
+    }
+}
+
+fn read_directory(answer: Result<dunlin::Reply, CallError>) -> Result<Directory, Status> {
+    match answer {
+        Ok(answer) => Directory::decode(&answer),
+        Err(CallError::UnknownHandler(_)) => Err(Status::unimplemented(
+            "there are no typed services at this server",
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cold]
+fn no_method<M: Method>(directory: &Directory) -> Status {
+    let service = M::PATH
+        .rsplit_once('/')
+        .map_or(M::PATH, |(service, _)| service);
+    let has = |path: &String| {
+        path.rsplit_once('/')
+            .is_some_and(|(other, _)| other == service)
+    };
+    Status::unimplemented(match directory.methods.keys().any(has) {
+        true => format!("the server has no method {}", M::PATH),
+        false => format!(
+            "the server has no service {}",
+            service.trim_start_matches('/')
+        ),
+    })
+}
+
+#[cold]
+fn other_kind<M: Method>(kind: Kind) -> Status {
+    Status::unimplemented(format!(
+        "{} is {kind:?} at the server and {:?} here: one side has an older definition",
+        M::PATH,
+        M::KIND
+    ))
+}

@@ -1,0 +1,172 @@
+//! Calls with streams.
+
+use std::future::poll_fn;
+use std::sync::{Arc, PoisonError};
+
+use futures_core::Stream;
+use futures_util::stream::StreamExt;
+
+use super::call::outgoing_header;
+use super::{Channel, Routes};
+use crate::directory::features;
+use crate::method::Method;
+use crate::stream::driver::Driver;
+use crate::stream::frame::{Open, FIRST_CREDIT};
+use crate::stream::mux::Side;
+use crate::stream::pump;
+use crate::stream::session::Session;
+use crate::tasks::Task;
+use crate::{Code, MetadataMap, Request, Response, Status, Streaming};
+
+impl Channel {
+    /// The session of this channel's streams, which begins with the first of them.
+    fn session(&self) -> Result<Arc<Session>, Status> {
+        let mut place = self
+            .0
+            .session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = place.as_ref().filter(|session| !session.is_over()) {
+            return Ok(Arc::clone(session));
+        }
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(|error| Status::unavailable(error.to_string()))?;
+        let session = Arc::new(Session::client());
+        let driver = Driver::new(
+            Arc::clone(&session),
+            self.client().clone(),
+            u128::from_le_bytes(id),
+        );
+        let tasks = self
+            .0
+            .tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        tasks.spawn(Box::pin(driver));
+        *place = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// Opens a stream; `pump` makes the task that says what the user has to say.
+    async fn open<M: Method, T>(
+        &self,
+        routes: &Routes,
+        request: &mut Request<T>,
+        pump: impl FnOnce(&Arc<Session>, u64) -> Option<Task>,
+    ) -> Result<Streaming<M::Response>, Status> {
+        if self.known().directory.features & features::STREAMS == 0 {
+            return Err(Status::unimplemented("the server has no streams"));
+        }
+        let (header, until) = outgoing_header(request)?;
+        let method = match routes.get(M::INDEX) {
+            Some(number) => number,
+            None => self.find::<M>(routes, false).await?,
+        };
+        let mut bytes = Vec::new();
+        if let Some(header) = &header {
+            header.encode(&mut bytes);
+        }
+        let window = self.0.window.load(std::sync::atomic::Ordering::Relaxed);
+        let open = Open {
+            method,
+            check: M::CHECK,
+            credit: window,
+            header: &bytes,
+        };
+        let body = open.encode();
+        let mut pump = Some(pump);
+        loop {
+            let session = self.session()?;
+            let begin = |id| pump.take().and_then(|pump| pump(&session, id));
+            // It may have ended in between: then there is another.
+            if let Some(id) = session.open(&body, (FIRST_CREDIT, window), until, begin) {
+                return Ok(Streaming::new::<M::Codec>(session, id, Side::Client));
+            }
+        }
+    }
+
+    /// Waits for the beginning of the server's answer.
+    async fn head<M: Method>(
+        &self,
+        routes: &Routes,
+        streaming: &mut Streaming<M::Response>,
+    ) -> Result<MetadataMap, Status> {
+        let head = poll_fn(|context| streaming.poll_head(context)).await;
+        if matches!(&head, Err(status) if status.code() == Code::Unimplemented) {
+            // The number may be another method's by now.
+            routes.set(M::INDEX, 0);
+            self.forget();
+        }
+        head
+    }
+
+    /// One request, a stream of responses.
+    ///
+    /// # Errors
+    /// The status with which the call ended before its first message; later ones come from the stream.
+    pub async fn server_streaming<M: Method>(
+        &self,
+        routes: &Routes,
+        mut request: Request<M::Request>,
+    ) -> Result<Response<Streaming<M::Response>>, Status> {
+        let mut streaming = self.open::<M, _>(routes, &mut request, |_, _| None).await?;
+        streaming.say::<M::Request, M::Codec>(request.get_ref())?;
+        let metadata = self.head::<M>(routes, &mut streaming).await?;
+        Ok(Response::with_metadata(streaming, metadata))
+    }
+
+    /// A stream of requests, one response.
+    ///
+    /// # Errors
+    /// The status with which the call ended.
+    pub async fn client_streaming<M: Method, S>(
+        &self,
+        routes: &Routes,
+        request: Request<S>,
+    ) -> Result<Response<M::Response>, Status>
+    where
+        S: Stream<Item = M::Request> + Send + 'static,
+    {
+        let mut response = self.bidirectional::<M, S>(routes, request).await?;
+        let streaming = response.get_mut();
+        let message = streaming.message().await?;
+        let message =
+            message.ok_or_else(|| Status::internal("the server ended without a response"))?;
+        if streaming.message().await?.is_some() {
+            return Err(Status::internal("the server gave more than one response"));
+        }
+        Ok(response.map(|_| message))
+    }
+
+    /// A stream each way.
+    ///
+    /// # Errors
+    /// As for [`Channel::server_streaming`].
+    pub async fn bidirectional<M: Method, S>(
+        &self,
+        routes: &Routes,
+        request: Request<S>,
+    ) -> Result<Response<Streaming<M::Response>>, Status>
+    where
+        S: Stream<Item = M::Request> + Send + 'static,
+    {
+        let mut place = None;
+        let mut bare = request.map(|stream| place = Some(stream));
+        let opened = self.open::<M, _>(routes, &mut bare, |session, id| {
+            let session = Arc::clone(session);
+            let stream = place?;
+            Some(Box::pin(async move {
+                let source = stream.map(Ok);
+                match pump::pump::<M::Request, M::Codec>(&session, id, source).await {
+                    Ok(true) => session.with(|mux| mux.half_close(id)),
+                    Ok(false) => {}
+                    Err(status) => session.with(|mux| mux.end_locally(id, status)),
+                }
+            }))
+        });
+        let mut streaming = opened.await?;
+        let metadata = self.head::<M>(routes, &mut streaming).await?;
+        Ok(Response::with_metadata(streaming, metadata))
+    }
+}

@@ -1,0 +1,135 @@
+//! How messages become bytes: protobuf, postcard, or bytes as they are.
+
+/// Makes messages of type `T` bytes, and the other way round.
+///
+/// Implement it for another format: a type without values, named in `service!` or by the build script.
+pub trait Codec<T>: 'static {
+    /// Bytes of the message.
+    fn encoded_len(message: &T) -> usize;
+
+    /// Writes the message; `target` has as many bytes as [`Codec::encoded_len`] says.
+    fn encode(message: &T, target: &mut [u8]);
+
+    /// Appends the message.
+    fn append(message: &T, target: &mut Vec<u8>) {
+        let before = target.len();
+        target.resize(before + Self::encoded_len(message), 0);
+        Self::encode(message, &mut target[before..]);
+    }
+
+    /// Reads a message into a place that held another, whose memory may be used again. After an error the place holds
+    /// anything.
+    ///
+    /// # Errors
+    /// When the bytes are no such message.
+    fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError>;
+
+    /// Makes the place as if it was new; memory that it holds may be kept.
+    fn clear(place: &mut T);
+}
+
+/// Bytes that are no message of the type that was expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(String);
+
+impl DecodeError {
+    /// With the words of the codec.
+    pub fn new(words: impl Into<String>) -> Self {
+        Self(words.into())
+    }
+}
+
+/// Protobuf, by prost.
+#[cfg(feature = "prost")]
+#[derive(Clone, Copy, Debug)]
+pub struct Prost;
+
+#[cfg(feature = "prost")]
+impl<T: prost::Message + Default> Codec<T> for Prost {
+    #[inline]
+    fn encoded_len(message: &T) -> usize {
+        message.encoded_len()
+    }
+
+    #[inline]
+    fn encode(message: &T, mut target: &mut [u8]) {
+        message.encode_raw(&mut target);
+    }
+
+    #[inline]
+    fn append(message: &T, target: &mut Vec<u8>) {
+        message.encode_raw(target);
+    }
+
+    #[inline]
+    fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
+        place.clear();
+        place
+            .merge(bytes)
+            .map_err(|error| DecodeError::new(error.to_string()))
+    }
+
+    #[inline]
+    fn clear(place: &mut T) {
+        place.clear();
+    }
+}
+
+/// Types with serde's traits, as postcard writes them: short, and without names or tags, so both sides must have the same
+/// types.
+#[cfg(feature = "postcard")]
+#[derive(Clone, Copy, Debug)]
+pub struct Postcard;
+
+#[cfg(feature = "postcard")]
+impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for Postcard {
+    fn encoded_len(message: &T) -> usize {
+        // Only an implementation of `Serialize` of the user's own can fail; its message is empty then, and is refused by
+        // who decodes it.
+        postcard::experimental::serialized_size(message).unwrap_or(0)
+    }
+
+    fn encode(message: &T, target: &mut [u8]) {
+        let _ = postcard::to_slice(message, target);
+    }
+
+    fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
+        let (message, rest) = postcard::take_from_bytes(bytes)
+            .map_err(|error| DecodeError::new(error.to_string()))?;
+        if !rest.is_empty() {
+            let words = format!("{} bytes behind the message", rest.len());
+            return Err(DecodeError::new(words));
+        }
+        *place = message;
+        Ok(())
+    }
+
+    fn clear(place: &mut T) {
+        *place = T::default();
+    }
+}
+
+/// Bytes as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Raw;
+
+impl Codec<Vec<u8>> for Raw {
+    fn encoded_len(message: &Vec<u8>) -> usize {
+        message.len()
+    }
+
+    fn encode(message: &Vec<u8>, target: &mut [u8]) {
+        target.copy_from_slice(message);
+    }
+
+    fn decode_into(place: &mut Vec<u8>, bytes: &[u8]) -> Result<(), DecodeError> {
+        place.clear();
+        place.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn clear(place: &mut Vec<u8>) {
+        place.clear();
+    }
+}

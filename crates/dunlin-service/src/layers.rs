@@ -1,0 +1,239 @@
+//! What stands between a call and its handler: layers of tower's, with the feature `tower`, and on the client's side a
+//! `tower::Service` for each method.
+//!
+//! A layer sees a [`Call`] (which method, metadata, deadline) and an [`Answer`] (metadata); the messages in them are
+//! hidden, because one layer is for methods of all types.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::{MetadataMap, Request, Response, Status};
+
+/// A call on its way to its handler.
+pub struct Call {
+    path: &'static str,
+    request: Request<Box<dyn Any + Send>>,
+}
+
+/// What a handler answers: a message, or a stream of them.
+pub type Answer = Response<Box<dyn Any + Send>>;
+
+/// The future of an answer.
+pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>;
+
+/// The handler of one method, behind all layers.
+#[derive(Clone)]
+pub struct Handler(Arc<dyn Fn(Call) -> AnswerFuture + Send + Sync>);
+
+/// Layers without their types.
+pub(crate) type Layers = Arc<dyn Fn(Handler) -> Handler + Send + Sync>;
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("path", &self.path)
+            .field("metadata", self.metadata())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handler")
+    }
+}
+
+impl Call {
+    /// The method: `/helloworld.Greeter/SayHello`.
+    pub fn path(&self) -> &'static str {
+        self.path
+    }
+
+    /// Metadata of the request.
+    pub fn metadata(&self) -> &MetadataMap {
+        self.request.metadata()
+    }
+
+    /// Metadata of the request, to change.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        self.request.metadata_mut()
+    }
+
+    /// When the caller stops waiting, if it has said so.
+    pub fn deadline(&self) -> Option<std::time::Instant> {
+        self.request.deadline()
+    }
+
+    /// Which connection of the server it came by.
+    pub fn connection(&self) -> u64 {
+        self.request.connection()
+    }
+}
+
+/// The handler of a method behind layers.
+pub(crate) fn layered<X, Y, F>(
+    layers: &Layers,
+    path: &'static str,
+    handler: impl Fn(Request<X>) -> F + Send + Sync + 'static,
+) -> impl Fn(Request<X>) -> Pin<Box<dyn Future<Output = Result<Response<Y>, Status>> + Send>>
+       + Send
+       + Sync
+       + 'static
+where
+    X: Send + 'static,
+    Y: Send + 'static,
+    F: Future<Output = Result<Response<Y>, Status>> + Send + 'static,
+{
+    let exchanged = || Status::internal("a layer has put another message into a call");
+    let inner = move |call: Call| -> AnswerFuture {
+        let mut message = None;
+        let request = call.request.map(|any| message = any.downcast::<X>().ok());
+        match message {
+            None => Box::pin(std::future::ready(Err(exchanged()))),
+            Some(message) => {
+                let answer = handler(request.map(|()| *message));
+                Box::pin(async move {
+                    let answer = answer.await?;
+                    Ok(answer.map(|message| Box::new(message) as Box<dyn Any + Send>))
+                })
+            }
+        }
+    };
+    let outer = layers(Handler(Arc::new(inner)));
+    move |request| {
+        let request = request.map(|message| Box::new(message) as Box<dyn Any + Send>);
+        let answer = outer.0(Call { path, request });
+        Box::pin(async move {
+            let answer = answer.await?;
+            let mut message = None;
+            let answer = answer.map(|any| message = any.downcast::<Y>().ok());
+            let message = message.ok_or_else(exchanged)?;
+            Ok(answer.map(|()| *message))
+        })
+    }
+}
+
+#[cfg(feature = "tower")]
+mod tower_services {
+    use std::error::Error;
+    use std::future::poll_fn;
+    use std::task::{Context, Poll};
+
+    use tower_layer::Layer;
+    use tower_service::Service;
+
+    use super::*;
+    use crate::channel::{Channel, Routes};
+    use crate::Method;
+
+    impl Service<Call> for Handler {
+        type Response = Answer;
+        type Error = Status;
+        type Future = AnswerFuture;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, call: Call) -> AnswerFuture {
+            self.0(call)
+        }
+    }
+
+    /// Hides the types of a layer.
+    pub(crate) fn erase<L>(layer: L) -> Layers
+    where
+        L: Layer<Handler> + Send + Sync + 'static,
+        L::Service: Service<Call, Response = Answer> + Clone + Send + Sync + 'static,
+        <L::Service as Service<Call>>::Error: Into<Box<dyn Error + Send + Sync>>,
+        <L::Service as Service<Call>>::Future: Send,
+    {
+        Arc::new(move |handler| {
+            let service = layer.layer(handler);
+            Handler(Arc::new(move |call| {
+                let mut service = service.clone();
+                Box::pin(async move {
+                    let ready = poll_fn(|context| service.poll_ready(context)).await;
+                    ready.map_err(|error| Status::of_error(error.into()))?;
+                    let answer = service.call(call).await;
+                    answer.map_err(|error| Status::of_error(error.into()))
+                })
+            }))
+        })
+    }
+
+    impl Status {
+        /// The status in an error of a layer's: itself, or one that fits what tower's own layers say.
+        pub fn of_error(error: Box<dyn Error + Send + Sync>) -> Self {
+            let error = match error.downcast::<Self>() {
+                Ok(status) => return *status,
+                Err(other) => other,
+            };
+            if error.is::<tower::timeout::error::Elapsed>() {
+                return Self::deadline_exceeded("the time that a layer gives is over");
+            }
+            if error.is::<tower::load_shed::error::Overloaded>() {
+                return Self::resource_exhausted("a layer sheds load");
+            }
+            Self::unknown(error.to_string())
+        }
+    }
+
+    /// A unary method of a channel as a `tower::Service`, for layers on the client's side. Made by [`Channel::service`].
+    pub struct MethodService<M> {
+        channel: Channel,
+        routes: Arc<Routes>,
+        method: std::marker::PhantomData<fn() -> M>,
+    }
+
+    impl<M> Clone for MethodService<M> {
+        fn clone(&self) -> Self {
+            Self {
+                channel: self.channel.clone(),
+                routes: Arc::clone(&self.routes),
+                method: std::marker::PhantomData,
+            }
+        }
+    }
+
+    impl<M: Method> fmt::Debug for MethodService<M> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_tuple("MethodService").field(&M::PATH).finish()
+        }
+    }
+
+    impl Channel {
+        /// A unary method as a `tower::Service`: `channel.service::<GreeterSayHello>()`.
+        pub fn service<M: Method>(&self) -> MethodService<M> {
+            MethodService {
+                channel: self.clone(),
+                routes: Arc::new(Routes::new(M::INDEX + 1)),
+                method: std::marker::PhantomData,
+            }
+        }
+    }
+
+    impl<M: Method> Service<Request<M::Request>> for MethodService<M> {
+        type Response = Response<M::Response>;
+        type Error = Status;
+        type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Status>> + Send>>;
+
+        /// Always: a call that finds no place waits for one.
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: Request<M::Request>) -> Self::Future {
+            let (channel, routes) = (self.channel.clone(), Arc::clone(&self.routes));
+            Box::pin(async move { channel.unary::<M>(&routes, request).await })
+        }
+    }
+}
+
+#[cfg(feature = "tower")]
+pub(crate) use tower_services::erase;
+#[cfg(feature = "tower")]
+pub use tower_services::MethodService;

@@ -1,0 +1,53 @@
+//! Typed services over Dunlin, as people know them from gRPC and tonic: a trait for the server, a client, [`Request`],
+//! [`Response`], [`Status`].
+//!
+//! Services come from `.proto` files by `dunlin-build`, or from plain Rust types by [`service!`]. They run over every
+//! preset and device of `dunlin`; [`Channel::from_client`] and [`Server::on`] have all of its settings.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod code;
+pub mod codec;
+mod context;
+mod directory;
+pub mod layers;
+mod macros;
+mod metadata;
+pub mod method;
+mod request;
+pub mod server;
+mod status;
+mod stream;
+mod tasks;
+#[cfg(feature = "tonic")]
+pub mod tonic;
+mod varint;
+mod wire;
+
+pub use async_trait::async_trait;
+pub use channel::{Answer, Channel, Pipeline, Routes};
+pub use code::Code;
+pub use metadata::{MetadataError, MetadataMap, TraceContext, MAX_METADATA_BYTES, TRACEPARENT};
+pub use method::{Kind, Method};
+pub use request::{IntoRequest, IntoStreamingRequest, Request, Response};
+pub use server::Server;
+pub use status::Status;
+pub use stream::{BlockingStreaming, Streaming};
+pub use tasks::Task;
+
+/// What the code of [`service!`] names.
+#[doc(hidden)]
+pub mod private {
+    pub use futures_core::Stream;
+    pub use futures_executor::block_on;
+    pub use futures_util::stream::iter;
+    pub use pastey::paste;
+}
+
+/// Includes the code that `dunlin-build` has made of a package.
+#[macro_export]
+macro_rules! include_proto {
+    ($package:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));
+    };
+}

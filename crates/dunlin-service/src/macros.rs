@@ -1,0 +1,550 @@
+//! `service!`: code of a service, of its methods. `dunlin-build` writes calls of it, and so does who has no .proto files.
+//!
+//! Its helpers make one method each, by the kind of the method; they are macros of their own because an item of a trait
+//! or an implementation is all that a macro may stand for there.
+
+/// Makes the traits, the server and the clients of a service.
+///
+/// ```
+/// use dunlin_service::codec::Postcard;
+/// use dunlin_service::{Request, Response, Server, Status};
+///
+/// #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+/// pub struct Sum {
+///     pub numbers: Vec<u32>,
+/// }
+///
+/// dunlin_service::service! {
+///     /// Adds up.
+///     pub service Adder = "example.Adder" with Postcard {
+///         /// The sum of some numbers.
+///         rpc add as Add(Sum) -> u64;
+///     }
+/// }
+///
+/// struct Plain;
+///
+/// #[dunlin_service::async_trait]
+/// impl adder_server::Adder for Plain {
+///     async fn add(&self, request: Request<Sum>) -> Result<Response<u64>, Status> {
+///         Ok(Response::new(request.get_ref().numbers.iter().map(|&n| u64::from(n)).sum()))
+///     }
+/// }
+///
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let service = adder_server::AdderServer::new(Plain);
+///     let server = Server::builder().add_service(service).start("dunlin://127.0.0.1:0")?;
+///     let adder = adder_client::AdderBlockingClient::connect(server.address().to_string())?;
+///     assert_eq!(adder.add(Sum { numbers: vec![1, 2, 3] })?.into_inner(), 6);
+///     Ok(())
+/// }
+/// ```
+///
+/// It stands in a module, not in a function.
+///
+/// For a service `Greeter` with `rpc say_hello as SayHello(HelloRequest) -> HelloReply;` it makes
+///
+/// - the module `greeter_server`: the trait `Greeter`, with one async method for each, and `GreeterServer` of a type that
+///   implements it; the trait `SyncGreeter` with the unary methods as functions that fill a reply in place, and
+///   `SyncGreeterServer`;
+/// - the module `greeter_client`: `GreeterClient`, async, and `GreeterBlockingClient`;
+/// - `GreeterSayHello`, the type that stands for the method, for [`crate::Pipeline`].
+///
+/// `stream` before a type makes a stream of it: `rpc chat as Chat(stream Note) -> stream Note;`. Messages must have
+/// `Default`. The words behind `with` name the codec of all messages ([`crate::codec`]).
+#[macro_export]
+macro_rules! service {
+    ($(#[$meta:meta])* $vis:vis service $service:ident = $name:literal with $codec:ty { $($methods:tt)* }) => {
+        $crate::__service_parse! { { [$(#[$meta])*] [$vis] $service $name [$codec] } [] $($methods)* }
+    };
+}
+
+/// Finds out the kind of each method.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_parse {
+    ($head:tt [$($done:tt)*] $(#[$meta:meta])* rpc $method:ident as $marker:ident
+     (stream $request:ty) -> stream $response:ty; $($rest:tt)*) => {
+        $crate::__service_parse! { $head [$($done)*
+            { Bidirectional [$(#[$meta])*] $method $marker [$request] [$response] }] $($rest)* }
+    };
+    ($head:tt [$($done:tt)*] $(#[$meta:meta])* rpc $method:ident as $marker:ident
+     (stream $request:ty) -> $response:ty; $($rest:tt)*) => {
+        $crate::__service_parse! { $head [$($done)*
+            { ClientStreaming [$(#[$meta])*] $method $marker [$request] [$response] }] $($rest)* }
+    };
+    ($head:tt [$($done:tt)*] $(#[$meta:meta])* rpc $method:ident as $marker:ident
+     ($request:ty) -> stream $response:ty; $($rest:tt)*) => {
+        $crate::__service_parse! { $head [$($done)*
+            { ServerStreaming [$(#[$meta])*] $method $marker [$request] [$response] }] $($rest)* }
+    };
+    ($head:tt [$($done:tt)*] $(#[$meta:meta])* rpc $method:ident as $marker:ident
+     ($request:ty) -> $response:ty; $($rest:tt)*) => {
+        $crate::__service_parse! { $head [$($done)*
+            { Unary [$(#[$meta])*] $method $marker [$request] [$response] }] $($rest)* }
+    };
+    ($head:tt [$($done:tt)*]) => {
+        $crate::__service_make! { $head $($done)* }
+    };
+}
+
+/// Makes all of a service.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_make {
+    ({ [$($meta:tt)*] [$vis:vis] $service:ident $name:literal [$codec:ty] }
+     $({ $kind:ident [$($doc:tt)*] $method:ident $marker:ident [$request:ty] [$response:ty] })*) => {
+        $crate::private::paste! {
+            #[allow(dead_code, non_camel_case_types)]
+            enum [<__ $service Index>] { $($marker,)* __Methods }
+
+            $(
+                #[doc = concat!("The method `/", $name, "/", stringify!($marker), "`.")]
+                #[allow(non_camel_case_types)]
+                #[derive(Clone, Copy, Debug)]
+                $vis struct [<$service $marker>];
+
+                impl $crate::Method for [<$service $marker>] {
+                    type Request = $request;
+                    type Response = $response;
+                    type Codec = $codec;
+                    const KIND: $crate::Kind = $crate::Kind::$kind;
+                    const PATH: &'static str = concat!("/", $name, "/", stringify!($marker));
+                    const INDEX: usize = [<__ $service Index>]::$marker as usize;
+
+                    #[inline]
+                    fn scratch() -> &'static ::std::thread::LocalKey<$crate::method::Scratch<Self>> {
+                        ::std::thread_local! {
+                            static SCRATCH: $crate::method::Scratch<[<$service $marker>]> =
+                                const { ::std::cell::Cell::new(None) };
+                        }
+                        &SCRATCH
+                    }
+                }
+            )*
+
+            #[doc = concat!("Servers of `", $name, "`.")]
+            $vis mod [<$service:snake _server>] {
+                use ::std::sync::Arc;
+
+                $($meta)*
+                pub trait $service: Send + Sync + 'static {
+                    $($crate::__service_trait_method! {
+                        $kind [$($doc)*] $method [super::[<$service $marker>]] [<$marker Stream>]
+                            concat!("What `", stringify!($method), "` answers with.")
+                    })*
+                }
+
+                #[doc = concat!("[`", stringify!($service), "`] as functions that fill a reply in place. Both messages ",
+                    "stand in memory that is used again.")]
+                #[allow(unused)]
+                pub trait [<Sync $service>]: Send + Sync + 'static {
+                    $($crate::__service_sync_method! {
+                        $kind [$($doc)*] $method [super::[<$service $marker>]]
+                    })*
+                }
+
+                #[doc = concat!("The service `", $name, "`, of a type that implements [`", stringify!($service), "`].")]
+                #[derive(Debug)]
+                pub struct [<$service Server>]<T>(Arc<T>);
+
+                impl<T> Clone for [<$service Server>]<T> {
+                    fn clone(&self) -> Self {
+                        Self(Arc::clone(&self.0))
+                    }
+                }
+
+                impl<T: $service> [<$service Server>]<T> {
+                    /// The service.
+                    pub fn new(service: T) -> Self {
+                        Self(Arc::new(service))
+                    }
+
+                    /// The service of something that others hold, too.
+                    pub fn from_arc(service: Arc<T>) -> Self {
+                        Self(service)
+                    }
+                }
+
+                impl<T: $service> $crate::server::Service for [<$service Server>]<T> {
+                    const NAME: &'static str = $name;
+
+                    fn register(self, registry: &mut $crate::server::Registry) {
+                        $($crate::__service_register! {
+                            $kind registry self.0, $service $method [super::[<$service $marker>]]
+                        })*
+                        let _ = registry;
+                    }
+                }
+
+                #[doc = concat!("The service `", $name, "`, of a type that implements [`Sync", stringify!($service),
+                    "`]. It has the unary methods; callers of others get `Unimplemented`.")]
+                #[derive(Debug)]
+                pub struct [<Sync $service Server>]<T>(Arc<T>, $crate::server::Place);
+
+                impl<T: [<Sync $service>]> [<Sync $service Server>]<T> {
+                    /// On the polling thread: for some microseconds of work.
+                    pub fn inline(service: T) -> Self {
+                        Self(Arc::new(service), $crate::server::Place::Inline)
+                    }
+
+                    /// On the worker pool: for work that takes long or blocks.
+                    pub fn on_workers(service: T) -> Self {
+                        Self(Arc::new(service), $crate::server::Place::Workers)
+                    }
+                }
+
+                impl<T: [<Sync $service>]> $crate::server::Service for [<Sync $service Server>]<T> {
+                    const NAME: &'static str = $name;
+
+                    fn register(self, registry: &mut $crate::server::Registry) {
+                        $($crate::__service_register_sync! {
+                            $kind registry (self.0, self.1) [<Sync $service>] $method [super::[<$service $marker>]]
+                        })*
+                        let _ = registry;
+                    }
+                }
+            }
+
+            #[doc = concat!("Clients of `", $name, "`.")]
+            $vis mod [<$service:snake _client>] {
+                use ::std::sync::Arc;
+
+                /// Clients share the numbers of the methods with their clones.
+                fn routes() -> Arc<$crate::Routes> {
+                    Arc::new($crate::Routes::new(super::[<__ $service Index>]::__Methods as usize))
+                }
+
+                $($meta)*
+                #[derive(Clone, Debug)]
+                pub struct [<$service Client>] {
+                    channel: $crate::Channel,
+                    routes: Arc<$crate::Routes>,
+                }
+
+                impl [<$service Client>] {
+                    /// A client on a channel, which may have other clients, too.
+                    pub fn new(channel: $crate::Channel) -> Self {
+                        Self { channel, routes: routes() }
+                    }
+
+                    /// Connects with all defaults.
+                    ///
+                    /// # Errors
+                    /// As for [`Channel::connect`]($crate::Channel::connect).
+                    pub async fn connect(address: impl AsRef<str>) -> Result<Self, $crate::Status> {
+                        Ok(Self::new($crate::Channel::connect(address.as_ref()).await?))
+                    }
+
+                    /// The same for threads that wait.
+                    pub fn blocking(&self) -> [<$service BlockingClient>] {
+                        [<$service BlockingClient>] {
+                            channel: self.channel.clone(),
+                            routes: Arc::clone(&self.routes),
+                        }
+                    }
+
+                    $($crate::__service_client_method! {
+                        $kind [$($doc)*] $method [super::[<$service $marker>]]
+                    })*
+                }
+
+                #[doc = concat!("[`", stringify!($service), "Client`] for threads that wait.")]
+                #[derive(Clone, Debug)]
+                pub struct [<$service BlockingClient>] {
+                    channel: $crate::Channel,
+                    routes: Arc<$crate::Routes>,
+                }
+
+                impl [<$service BlockingClient>] {
+                    /// A client on a channel, which may have other clients, too.
+                    pub fn new(channel: $crate::Channel) -> Self {
+                        Self { channel, routes: routes() }
+                    }
+
+                    /// Connects with all defaults.
+                    ///
+                    /// # Errors
+                    /// As for [`Channel::connect`]($crate::Channel::connect).
+                    pub fn connect(address: impl AsRef<str>) -> Result<Self, $crate::Status> {
+                        Ok(Self::new($crate::Channel::connect_blocking(address.as_ref())?))
+                    }
+
+                    $($crate::__service_blocking_method! {
+                        $kind [$($doc)*] $method [super::[<$service $marker>]]
+                    })*
+                }
+            }
+        }
+    };
+}
+
+/// A method of the async trait, as the attribute `async_trait` would write it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_trait_method {
+    (Unary [$($doc:tt)*] $method:ident [$marker:ty] $stream:ident $about:expr) => {
+        $($doc)*
+        fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            request: $crate::Request<<$marker as $crate::Method>::Request>,
+        ) -> ::core::pin::Pin<::std::boxed::Box<
+            dyn ::core::future::Future<
+                Output = Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status>,
+            > + Send + 'async_trait,
+        >>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait;
+    };
+    (ServerStreaming [$($doc:tt)*] $method:ident [$marker:ty] $stream:ident $about:expr) => {
+        #[doc = $about]
+        type $stream: $crate::private::Stream<
+            Item = Result<<$marker as $crate::Method>::Response, $crate::Status>,
+        > + Send + 'static;
+
+        $($doc)*
+        fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            request: $crate::Request<<$marker as $crate::Method>::Request>,
+        ) -> ::core::pin::Pin<::std::boxed::Box<
+            dyn ::core::future::Future<Output = Result<$crate::Response<Self::$stream>, $crate::Status>>
+                + Send + 'async_trait,
+        >>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait;
+    };
+    (ClientStreaming [$($doc:tt)*] $method:ident [$marker:ty] $stream:ident $about:expr) => {
+        $($doc)*
+        fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            request: $crate::Request<$crate::Streaming<<$marker as $crate::Method>::Request>>,
+        ) -> ::core::pin::Pin<::std::boxed::Box<
+            dyn ::core::future::Future<
+                Output = Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status>,
+            > + Send + 'async_trait,
+        >>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait;
+    };
+    (Bidirectional [$($doc:tt)*] $method:ident [$marker:ty] $stream:ident $about:expr) => {
+        #[doc = $about]
+        type $stream: $crate::private::Stream<
+            Item = Result<<$marker as $crate::Method>::Response, $crate::Status>,
+        > + Send + 'static;
+
+        $($doc)*
+        fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            request: $crate::Request<$crate::Streaming<<$marker as $crate::Method>::Request>>,
+        ) -> ::core::pin::Pin<::std::boxed::Box<
+            dyn ::core::future::Future<Output = Result<$crate::Response<Self::$stream>, $crate::Status>>
+                + Send + 'async_trait,
+        >>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait;
+    };
+}
+
+/// A method of the trait without futures.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_sync_method {
+    (Unary [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// What the caller is told instead of the reply.
+        fn $method(
+            &self,
+            request: &$crate::Request<<$marker as $crate::Method>::Request>,
+            reply: &mut $crate::Response<<$marker as $crate::Method>::Response>,
+        ) -> Result<(), $crate::Status>;
+    };
+    ($kind:ident $($rest:tt)*) => {};
+}
+
+/// Adds a method to a registry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_register {
+    (Unary $registry:ident $service:expr, $trait:ident $method:ident [$marker:ty]) => {
+        let service = Arc::clone(&$service);
+        $registry.unary::<$marker, _>(move |request| {
+            let service = Arc::clone(&service);
+            async move { $trait::$method(&*service, request).await }
+        });
+    };
+    (ServerStreaming $registry:ident $service:expr, $trait:ident $method:ident [$marker:ty]) => {
+        let service = Arc::clone(&$service);
+        $registry.server_streaming::<$marker, _, _>(move |request| {
+            let service = Arc::clone(&service);
+            async move { $trait::$method(&*service, request).await }
+        });
+    };
+    (ClientStreaming $registry:ident $service:expr, $trait:ident $method:ident [$marker:ty]) => {
+        let service = Arc::clone(&$service);
+        $registry.client_streaming::<$marker, _>(move |request| {
+            let service = Arc::clone(&service);
+            async move { $trait::$method(&*service, request).await }
+        });
+    };
+    (Bidirectional $registry:ident $service:expr, $trait:ident $method:ident [$marker:ty]) => {
+        let service = Arc::clone(&$service);
+        $registry.bidirectional::<$marker, _, _>(move |request| {
+            let service = Arc::clone(&service);
+            async move { $trait::$method(&*service, request).await }
+        });
+    };
+}
+
+/// Adds a method without a future to a registry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_register_sync {
+    (Unary $registry:ident ($service:expr, $place:expr) $trait:ident $method:ident [$marker:ty]) => {
+        let service = Arc::clone(&$service);
+        $registry.sync::<$marker>($place, move |request, reply| {
+            $trait::$method(&*service, request, reply)
+        });
+    };
+    ($kind:ident $($rest:tt)*) => {};
+}
+
+/// A method of the async client.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_client_method {
+    (Unary [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended.
+        pub async fn $method(
+            &self,
+            request: impl $crate::IntoRequest<<$marker as $crate::Method>::Request>,
+        ) -> Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status> {
+            self.channel.unary::<$marker>(&self.routes, request.into_request()).await
+        }
+    };
+    (ServerStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended before its first message; later ones come from the stream.
+        pub async fn $method(
+            &self,
+            request: impl $crate::IntoRequest<<$marker as $crate::Method>::Request>,
+        ) -> Result<
+            $crate::Response<$crate::Streaming<<$marker as $crate::Method>::Response>>,
+            $crate::Status,
+        > {
+            self.channel.server_streaming::<$marker>(&self.routes, request.into_request()).await
+        }
+    };
+    (ClientStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended.
+        pub async fn $method(
+            &self,
+            request: impl $crate::IntoStreamingRequest<Message = <$marker as $crate::Method>::Request>,
+        ) -> Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status> {
+            let request = request.into_streaming_request();
+            self.channel.client_streaming::<$marker, _>(&self.routes, request).await
+        }
+    };
+    (Bidirectional [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended before its first message; later ones come from the stream.
+        pub async fn $method(
+            &self,
+            request: impl $crate::IntoStreamingRequest<Message = <$marker as $crate::Method>::Request>,
+        ) -> Result<
+            $crate::Response<$crate::Streaming<<$marker as $crate::Method>::Response>>,
+            $crate::Status,
+        > {
+            let request = request.into_streaming_request();
+            self.channel.bidirectional::<$marker, _>(&self.routes, request).await
+        }
+    };
+}
+
+/// A method of the client that blocks.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __service_blocking_method {
+    (Unary [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended.
+        pub fn $method(
+            &self,
+            request: impl $crate::IntoRequest<<$marker as $crate::Method>::Request>,
+        ) -> Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status> {
+            self.channel.unary_blocking::<$marker>(&self.routes, request.into_request())
+        }
+    };
+    (ServerStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended before its first message; later ones come from the stream.
+        pub fn $method(
+            &self,
+            request: impl $crate::IntoRequest<<$marker as $crate::Method>::Request>,
+        ) -> Result<
+            $crate::Response<$crate::BlockingStreaming<<$marker as $crate::Method>::Response>>,
+            $crate::Status,
+        > {
+            let request = request.into_request();
+            let call = self.channel.server_streaming::<$marker>(&self.routes, request);
+            Ok($crate::private::block_on(call)?.map($crate::Streaming::blocking))
+        }
+    };
+    (ClientStreaming [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended.
+        pub fn $method<I>(
+            &self,
+            messages: I,
+        ) -> Result<$crate::Response<<$marker as $crate::Method>::Response>, $crate::Status>
+        where
+            I: IntoIterator<Item = <$marker as $crate::Method>::Request>,
+            I::IntoIter: Send + 'static,
+        {
+            let request = $crate::Request::new($crate::private::iter(messages));
+            $crate::private::block_on(self.channel.client_streaming::<$marker, _>(&self.routes, request))
+        }
+    };
+    (Bidirectional [$($doc:tt)*] $method:ident [$marker:ty]) => {
+        $($doc)*
+        ///
+        /// # Errors
+        /// The status with which the call ended before its first message; later ones come from the stream.
+        pub fn $method<I>(
+            &self,
+            messages: I,
+        ) -> Result<
+            $crate::Response<$crate::BlockingStreaming<<$marker as $crate::Method>::Response>>,
+            $crate::Status,
+        >
+        where
+            I: IntoIterator<Item = <$marker as $crate::Method>::Request>,
+            I::IntoIter: Send + 'static,
+        {
+            let request = $crate::Request::new($crate::private::iter(messages));
+            let call = self.channel.bidirectional::<$marker, _>(&self.routes, request);
+            Ok($crate::private::block_on(call)?.map($crate::Streaming::blocking))
+        }
+    };
+}

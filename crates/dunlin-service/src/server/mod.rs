@@ -1,0 +1,160 @@
+//! A server of typed services: services by name, on the handlers of a [`dunlin::ServerBuilder`].
+
+mod registry;
+mod sessions;
+mod unary;
+
+use std::future::pending;
+use std::sync::Arc;
+
+use dunlin::{HandlerError, RunningServer, ServeError, ServerBuilder};
+
+use registry::Add;
+pub use registry::{Place, Registry, Service};
+
+use sessions::{Limits, Sessions};
+
+use crate::directory;
+use crate::stream::frame::{FIRST_CREDIT, MOST_CREDIT};
+use crate::tasks::{Task, Tasks};
+use crate::wire::{DIRECTORY, FIRST_METHOD};
+
+/// Where servers of typed services begin.
+///
+/// ```no_run
+/// # use dunlin_service::server::{Server, Service};
+/// # async fn example(greeter: impl Service) -> Result<(), dunlin::ServeError> {
+/// Server::builder().add_service(greeter).serve("dunlin://0.0.0.0:7400").await
+/// # }
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "a server begins with serve() or start()"]
+pub struct Server {
+    registry: Registry,
+    tasks: Option<Tasks>,
+    limits: Limits,
+}
+
+impl Server {
+    /// A server without services yet.
+    pub fn builder() -> Self {
+        Self::default()
+    }
+
+    /// Adds a service.
+    pub fn add_service(mut self, service: impl Service) -> Self {
+        service.register(&mut self.registry);
+        self
+    }
+
+    /// Has all async handlers of services that are added after this behind a layer of tower's: timeouts, limits, load
+    /// shedding, checks of metadata, tracing. A layer added later is outside of those before. Each method has a service
+    /// of its own behind the layer, so limits count for each method. Handlers of sync services are not concerned.
+    #[cfg(feature = "tower")]
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: tower_layer::Layer<crate::layers::Handler> + Send + Sync + 'static,
+        L::Service: tower_service::Service<crate::layers::Call, Response = crate::layers::Answer>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        <L::Service as tower_service::Service<crate::layers::Call>>::Error:
+            Into<Box<dyn std::error::Error + Send + Sync>>,
+        <L::Service as tower_service::Service<crate::layers::Call>>::Future: Send,
+    {
+        self.registry.add_layer(crate::layers::erase(layer));
+        self
+    }
+
+    /// What runs async handlers. Without a word it is the tokio runtime in which the server is started (feature
+    /// `tokio`), or else a thread of its own.
+    pub fn executor(mut self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
+        self.tasks = Some(Tasks::Custom(Arc::new(spawn)));
+        self
+    }
+
+    /// Streams that one client may have at once. 16,384 by default; one more ends with `ResourceExhausted`.
+    pub fn max_streams(mut self, count: usize) -> Self {
+        self.limits.streams = count;
+        self
+    }
+
+    /// Clients that may have streams at once. 4096 by default; the streams of one more end with `ResourceExhausted`.
+    pub fn max_sessions(mut self, count: usize) -> Self {
+        self.limits.sessions = count;
+        self
+    }
+
+    /// Bytes that each stream holds for its handler, beside one message; what the client has more waits there. 64 KiB by
+    /// default; from 16 KiB to 16 MiB.
+    pub fn stream_window(mut self, bytes: usize) -> Self {
+        self.limits.window = bytes.clamp(FIRST_CREDIT, MOST_CREDIT);
+        self
+    }
+
+    /// Serves at an address until the future is dropped.
+    ///
+    /// # Errors
+    /// When the server cannot be started.
+    pub async fn serve(self, address: &str) -> Result<(), ServeError> {
+        let _running = self.start(address)?;
+        pending().await
+    }
+
+    /// Starts the server; it ends when what is returned is dropped, or with grace by [`RunningServer::shutdown`].
+    ///
+    /// # Errors
+    /// When the server cannot be started.
+    pub fn start(self, address: &str) -> Result<RunningServer, ServeError> {
+        self.on(dunlin::Server::bind(address)?)?.serve()
+    }
+
+    /// Puts the services on a server with whatever secret, device, limits and handlers of its own. Typed services take
+    /// the numbers from 1024 on.
+    ///
+    /// # Errors
+    /// When two services have a method of the same name, or there are too many methods.
+    pub fn on(self, mut server: ServerBuilder) -> Result<ServerBuilder, ServeError> {
+        let tasks = self.tasks.unwrap_or_default();
+        let mut sessions = Sessions::new(tasks.clone(), self.limits);
+        let mut entries = Vec::new();
+        let mut number = FIRST_METHOD;
+        let mut paths: Vec<&str> = Vec::new();
+        for method in self.registry.methods {
+            if paths.contains(&method.path) {
+                let words = format!("two services have the method {}", method.path);
+                return Err(ServeError::Setting(words));
+            }
+            paths.push(method.path);
+            let entry = directory::Entry {
+                number,
+                kind: method.kind,
+            };
+            directory::put_entry(&mut entries, method.path, entry);
+            match method.add {
+                Add::Call(add) => server = add(server, number, &tasks),
+                Add::Stream(check, begin) => sessions.add(number, check, begin),
+            }
+            // The highest numbers are the server's own.
+            number = number
+                .checked_add(1)
+                .filter(|number| *number < u16::MAX - 64)
+                .ok_or_else(|| {
+                    ServeError::Setting(
+                        "more methods than there are numbers for handlers".to_owned(),
+                    )
+                })?;
+        }
+        let server = sessions.on(server);
+        Ok(server.handle(DIRECTORY, move |request, reply| {
+            match directory::answer(request.payload(), &entries) {
+                Some(answer) => reply.write(&answer),
+                None => Err(HandlerError::new(
+                    0,
+                    "no question for the directory of typed services",
+                )),
+            }
+        }))
+    }
+}

@@ -1,0 +1,190 @@
+//! The methods that a server is to have, and how each becomes a handler.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use dunlin::{HandlerId, ServerBuilder};
+
+use futures_core::Stream;
+
+use super::sessions::{self, Begin};
+use super::unary;
+use crate::layers::{layered, Layers};
+use crate::method::{Kind, Method};
+use crate::tasks::Tasks;
+use crate::{Request, Response, Status, Streaming};
+
+/// A service that a server can have: what `service!` makes of a user's type.
+pub trait Service {
+    /// The name, as in gRPC: `helloworld.Greeter`.
+    const NAME: &'static str;
+
+    /// Adds its methods.
+    fn register(self, registry: &mut Registry);
+}
+
+/// Where handlers run that are no futures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the polling thread, as [`ServerBuilder::handle`]: for some microseconds of work.
+    Inline,
+    /// On the worker pool, as [`ServerBuilder::handle_on_workers`]: for work that takes long or blocks.
+    Workers,
+}
+
+/// The methods of a server, as services add them.
+#[derive(Default)]
+pub struct Registry {
+    pub(super) methods: Vec<Registered>,
+    layers: Option<Layers>,
+}
+
+/// Makes a method a handler of this number.
+type AddCall = Box<dyn FnOnce(ServerBuilder, HandlerId, &Tasks) -> ServerBuilder + Send>;
+
+/// How a method becomes a part of a server.
+pub(super) enum Add {
+    Call(AddCall),
+    /// With the check of its name.
+    Stream(u32, Begin),
+}
+
+pub(super) struct Registered {
+    pub(super) path: &'static str,
+    pub(super) kind: Kind,
+    pub(super) add: Add,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.methods.iter().map(|method| method.path))
+            .finish()
+    }
+}
+
+impl Registry {
+    fn add<M: Method>(&mut self, add: AddCall) {
+        self.insert::<M>(Add::Call(add));
+    }
+
+    fn add_stream<M: Method>(&mut self, begin: Begin) {
+        self.insert::<M>(Add::Stream(M::CHECK, begin));
+    }
+
+    fn insert<M: Method>(&mut self, add: Add) {
+        self.methods.push(Registered {
+            path: M::PATH,
+            kind: M::KIND,
+            add,
+        });
+    }
+
+    /// A unary method whose handler is no future: it reads a request that is lent to it, and fills a response, both in
+    /// memory that is used again.
+    pub fn sync<M: Method>(
+        &mut self,
+        place: Place,
+        handler: impl Fn(&Request<M::Request>, &mut Response<M::Response>) -> Result<(), Status>
+            + Send
+            + Sync
+            + 'static,
+    ) {
+        self.add::<M>(Box::new(move |server, number, _| {
+            let handler = move |request: &dunlin::Request<'_>,
+                                reply: &mut dunlin::Responder<'_>| {
+                unary::serve::<M>(request, reply, &handler)
+            };
+            match place {
+                Place::Inline => server.handle(number, handler),
+                Place::Workers => server.handle_on_workers(number, handler),
+            }
+        }));
+    }
+
+    /// Services that are added from now on are behind this, too.
+    #[cfg(feature = "tower")]
+    pub(super) fn add_layer(&mut self, outer: Layers) {
+        self.layers = Some(match self.layers.take() {
+            None => outer,
+            Some(inner) => Arc::new(move |handler| outer(inner(handler))),
+        });
+    }
+
+    /// A unary method whose handler is a future, which is dropped where it stands when nobody waits any more.
+    pub fn unary<M: Method, F>(
+        &mut self,
+        handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
+    {
+        match &self.layers {
+            None => self.add::<M>(call::<M, F>(handler)),
+            Some(layers) => {
+                let handler = layered(layers, M::PATH, handler);
+                self.add::<M>(call::<M, _>(handler));
+            }
+        }
+    }
+
+    /// A method with one request and a stream of responses.
+    pub fn server_streaming<M: Method, F, S>(
+        &mut self,
+        handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Response<S>, Status>> + Send + 'static,
+        S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
+    {
+        let begin = match &self.layers {
+            None => sessions::server_streaming::<M, F, S>(handler),
+            Some(layers) => {
+                sessions::server_streaming::<M, _, S>(layered(layers, M::PATH, handler))
+            }
+        };
+        self.add_stream::<M>(begin);
+    }
+
+    /// A method with a stream of requests and one response.
+    pub fn client_streaming<M: Method, F>(
+        &mut self,
+        handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
+    {
+        let begin = match &self.layers {
+            None => sessions::client_streaming::<M, F>(handler),
+            Some(layers) => sessions::client_streaming::<M, _>(layered(layers, M::PATH, handler)),
+        };
+        self.add_stream::<M>(begin);
+    }
+
+    /// A method with a stream each way.
+    pub fn bidirectional<M: Method, F, S>(
+        &mut self,
+        handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Response<S>, Status>> + Send + 'static,
+        S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
+    {
+        let begin = match &self.layers {
+            None => sessions::bidirectional::<M, F, S>(handler),
+            Some(layers) => sessions::bidirectional::<M, _, S>(layered(layers, M::PATH, handler)),
+        };
+        self.add_stream::<M>(begin);
+    }
+}
+
+/// Adds a handler that is a future.
+fn call<M: Method, F>(handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static) -> AddCall
+where
+    F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
+{
+    Box::new(move |server, number, tasks| {
+        let (handler, tasks) = (Arc::new(handler), tasks.clone());
+        server.handle_deferred(number, move |request, responder| {
+            let handler = Arc::clone(&handler);
+            tasks.spawn(Box::pin(unary::answer::<M, F>(request, responder, handler)));
+        })
+    })
+}

@@ -1,0 +1,391 @@
+//! The sessions of a server: what clients push is given to streams, what streams say goes with the pulls that wait.
+
+use std::collections::HashMap;
+use std::future::{poll_fn, Future};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use dunlin::{HandlerId, OwnedRequest, OwnedResponder, ServerBuilder};
+use futures_core::Stream;
+
+use super::unary::{panicked, travelling};
+use crate::context::Inherited;
+use crate::method::Method;
+use crate::stream::frame::{self, verdict, Open, FIRST_CREDIT};
+use crate::stream::mux::Side;
+use crate::stream::pump;
+use crate::stream::session::{Pushed, Session};
+use crate::tasks::{Task, Tasks};
+use crate::wire::{Header, PULL, PUSH};
+use crate::{Request, Response, Status, Streaming};
+
+/// How much streams may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Clients with streams.
+    pub(super) sessions: usize,
+    /// Streams of each.
+    pub(super) streams: usize,
+    /// Bytes that each stream holds for its handler.
+    pub(super) window: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 4096,
+            streams: 16_384,
+            window: frame::WINDOW,
+        }
+    }
+}
+
+/// How long a client whose pull has ended may be silent: it makes the next at once.
+const GONE_AFTER: Duration = Duration::from_secs(3);
+/// How long one may be that has an answer which it does not ask beyond: its threads may be busy.
+const SILENT_FOR: Duration = Duration::from_secs(30);
+/// How long a pull waits for news.
+const LONGEST_PULL: Duration = Duration::from_secs(2);
+/// How often is looked.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A stream that begins.
+pub(super) struct Begun {
+    session: Arc<Session>,
+    stream: u64,
+    header: Header,
+    connection: u64,
+}
+
+/// Makes the task of a stream of a method.
+pub(super) type Begin = Arc<dyn Fn(Begun) -> Task + Send + Sync>;
+
+/// See the module.
+pub(super) struct Sessions {
+    methods: HashMap<HandlerId, (u32, Begin)>,
+    tasks: Tasks,
+    limits: Limits,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    by_id: HashMap<u128, Arc<Session>>,
+    /// A thread looks whether clients have gone.
+    is_watched: bool,
+}
+
+impl Sessions {
+    pub(super) fn new(tasks: Tasks, limits: Limits) -> Self {
+        Self {
+            methods: HashMap::new(),
+            tasks,
+            limits,
+            known: Mutex::default(),
+        }
+    }
+
+    /// A method with streams of this number.
+    pub(super) fn add(&mut self, number: HandlerId, check: u32, begin: Begin) {
+        self.methods.insert(number, (check, begin));
+    }
+
+    /// Adds the two calls to a server.
+    pub(super) fn on(self, server: ServerBuilder) -> ServerBuilder {
+        let sessions = Arc::new(self);
+        let pulled = Arc::clone(&sessions);
+        server
+            .handle(PUSH, move |request, reply| {
+                reply.write(&sessions.push(request.payload(), request.connection()))
+            })
+            .handle_deferred(PULL, move |request, responder| {
+                pulled.pull(&request, responder)
+            })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(self: &Arc<Self>, bytes: &[u8], connection: u64) -> Vec<u8> {
+        let Some((id, number, frames)) = frame::read_prefix(bytes) else {
+            return violation("a push without its number");
+        };
+        let session = match self.find(id, number == 1) {
+            Ok(session) => session,
+            Err(verdict) => return vec![verdict],
+        };
+        let mut begun = Vec::new();
+        let pushed = session.push(number, frames, |mux, opened| {
+            let stream = opened.stream;
+            let accepted = Open::decode(&opened.body).and_then(|open| {
+                let header = Header::decode(open.header)?;
+                Some((open, header))
+            });
+            let Some((open, header)) = accepted else {
+                return mux.refuse(
+                    stream,
+                    &Status::invalid_argument("the stream's header is malformed"),
+                );
+            };
+            let method = self
+                .methods
+                .get(&open.method)
+                .filter(|(check, _)| *check == open.check);
+            let Some((_, begin)) = method else {
+                let words = "the server has no such method by this number: ask its directory anew";
+                return mux.refuse(stream, &Status::unimplemented(words));
+            };
+            if mux.len() >= self.limits.streams {
+                let words = format!(
+                    "a client may have {} streams (max_streams)",
+                    self.limits.streams
+                );
+                return mux.refuse(stream, &Status::resource_exhausted(words));
+            }
+            if mux.accept(stream, open.credit, FIRST_CREDIT, self.limits.window) {
+                let session = Arc::clone(&session);
+                begun.push((
+                    Arc::clone(begin),
+                    Begun {
+                        session,
+                        stream,
+                        header,
+                        connection,
+                    },
+                ));
+            }
+        });
+        for (begin, begun) in begun {
+            self.tasks.spawn(begin(begun));
+        }
+        match pushed {
+            Pushed::Taken => vec![verdict::TAKEN],
+            Pushed::Violation(why) => {
+                self.lock().by_id.remove(&id);
+                session.end(&Status::cancelled("the client broke the rules of streams"));
+                violation(why)
+            }
+        }
+    }
+
+    fn pull(&self, request: &OwnedRequest, responder: OwnedResponder) {
+        let Some((id, has, _)) = frame::read_prefix(request.payload()) else {
+            return responder.reply(violation("a pull without its number"));
+        };
+        let session = self.lock().by_id.get(&id).cloned();
+        match session {
+            None => responder.reply(vec![verdict::UNKNOWN_SESSION]),
+            Some(session) => {
+                if let Some(why) = session.pull(has, responder) {
+                    // Its next push or pull hears that there is no such session.
+                    self.lock().by_id.remove(&id);
+                    session.end(&Status::cancelled(why));
+                }
+            }
+        }
+    }
+
+    /// The session of this number; a first push makes it.
+    fn find(self: &Arc<Self>, id: u128, is_first: bool) -> Result<Arc<Session>, u8> {
+        let mut known = self.lock();
+        if let Some(session) = known.by_id.get(&id) {
+            return Ok(Arc::clone(session));
+        }
+        if !is_first {
+            return Err(verdict::UNKNOWN_SESSION);
+        }
+        if known.by_id.len() >= self.limits.sessions {
+            return Err(verdict::TOO_MANY);
+        }
+        let session = Arc::new(Session::server());
+        known.by_id.insert(id, Arc::clone(&session));
+        if !known.is_watched {
+            let watched = Arc::downgrade(self);
+            let thread = std::thread::Builder::new().name("dunlin-sessions".into());
+            known.is_watched = thread.spawn(move || watch(&watched)).is_ok();
+        }
+        Ok(session)
+    }
+
+    /// Ends sessions whose clients have gone. `false`: there are none left to watch.
+    fn look(&self) -> bool {
+        let mut gone = Vec::new();
+        let mut known = self.lock();
+        known.by_id.retain(|_, session| {
+            let is_there = session.look(LONGEST_PULL).is_none_or(|(silent, given_up)| {
+                silent < if given_up { GONE_AFTER } else { SILENT_FOR }
+            });
+            if !is_there {
+                gone.push(Arc::clone(session));
+            }
+            is_there
+        });
+        known.is_watched = !known.by_id.is_empty();
+        let is_watched = known.is_watched;
+        drop(known);
+        for session in gone {
+            session.end(&Status::cancelled("the client has gone"));
+        }
+        is_watched
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        let sessions = std::mem::take(&mut self.lock().by_id);
+        for session in sessions.into_values() {
+            session.end(&Status::cancelled("the server has ended"));
+        }
+    }
+}
+
+fn watch(sessions: &Weak<Sessions>) {
+    loop {
+        std::thread::sleep(LOOK);
+        match sessions.upgrade() {
+            Some(sessions) if sessions.look() => {}
+            _ => return,
+        }
+    }
+}
+
+fn violation(why: &str) -> Vec<u8> {
+    let mut answer = vec![verdict::VIOLATION];
+    answer.extend_from_slice(why.as_bytes());
+    answer
+}
+
+/// Runs a part of a stream's handler as long as the client wants the stream.
+async fn while_wanted<T>(
+    begun: &Begun,
+    inherited: Inherited,
+    work: impl Future<Output = Result<T, Status>>,
+) -> Option<Result<T, Status>> {
+    let mut work = std::pin::pin!(work);
+    poll_fn(|context| {
+        if !begun
+            .session
+            .with(|mux| mux.is_wanted(begun.stream, context.waker()))
+        {
+            return Poll::Ready(None);
+        }
+        let _entered = inherited.enter();
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(polled) => polled.map(Some),
+            Err(_) => Poll::Ready(Some(Err(panicked()))),
+        }
+    })
+    .await
+}
+
+/// A stream's task: `work` is given the request and says all; how it ends is said here.
+fn task<M: Method, F>(
+    begun: Begun,
+    work: impl FnOnce(Arc<Session>, u64, Request<Streaming<M::Request>>) -> F + Send + 'static,
+) -> Task
+where
+    F: Future<Output = Result<(), Status>> + Send,
+{
+    Box::pin(async move {
+        let deadline = begun.header.deadline();
+        let metadata = begun.header.metadata.clone();
+        let inherited = Inherited::of(&metadata, deadline);
+        let session = Arc::clone(&begun.session);
+        let streaming =
+            Streaming::new::<M::Codec>(Arc::clone(&session), begun.stream, Side::Server);
+        let mut request = Request::new(streaming);
+        request.receive(begun.connection);
+        request.set_header(metadata, deadline);
+        let ended = while_wanted(&begun, inherited, work(session, begun.stream, request)).await;
+        let status = match ended {
+            None => return,
+            Some(Ok(())) => Status::ok(""),
+            Some(Err(status)) => travelling(&status),
+        };
+        begun.session.with(|mux| mux.finish(begun.stream, &status));
+    })
+}
+
+/// The only message of a stream.
+async fn only<M: Method>(
+    request: Request<Streaming<M::Request>>,
+) -> Result<Request<M::Request>, Status> {
+    let mut message = None;
+    let mut rest = None;
+    let request = request.map(|streaming| rest = Some(streaming));
+    if let Some(mut streaming) = rest {
+        message = streaming.message().await?;
+    }
+    let message = message.ok_or_else(|| Status::invalid_argument("there is no request"))?;
+    Ok(request.map(|()| message))
+}
+
+/// Says a response's head and all its messages.
+async fn say<M: Method>(
+    session: &Session,
+    stream: u64,
+    response: Response<impl Stream<Item = Result<M::Response, Status>>>,
+) -> Result<(), Status> {
+    session.with(|mux| mux.send_head(stream, response.metadata()));
+    let messages = response.into_inner();
+    pump::pump::<M::Response, M::Codec>(session, stream, messages)
+        .await
+        .map(drop)
+}
+
+/// Of a method with one request and a stream of responses.
+pub(super) fn server_streaming<M: Method, F, S>(
+    handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static,
+) -> Begin
+where
+    F: Future<Output = Result<Response<S>, Status>> + Send + 'static,
+    S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    Arc::new(move |begun| {
+        let handler = Arc::clone(&handler);
+        task::<M, _>(begun, move |session, stream, request| async move {
+            let response = handler(only::<M>(request).await?).await?;
+            say::<M>(&session, stream, response).await
+        })
+    })
+}
+
+/// Of a method with a stream of requests and one response.
+pub(super) fn client_streaming<M: Method, F>(
+    handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
+) -> Begin
+where
+    F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    Arc::new(move |begun| {
+        let handler = Arc::clone(&handler);
+        task::<M, _>(begun, move |session, stream, request| async move {
+            let response = handler(request).await?;
+            session.with(|mux| mux.send_head(stream, response.metadata()));
+            pump::send::<M::Response, M::Codec>(&session, stream, response.get_ref())
+        })
+    })
+}
+
+/// Of a method with a stream each way.
+pub(super) fn bidirectional<M: Method, F, S>(
+    handler: impl Fn(Request<Streaming<M::Request>>) -> F + Send + Sync + 'static,
+) -> Begin
+where
+    F: Future<Output = Result<Response<S>, Status>> + Send + 'static,
+    S: Stream<Item = Result<M::Response, Status>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    Arc::new(move |begun| {
+        let handler = Arc::clone(&handler);
+        task::<M, _>(begun, move |session, stream, request| async move {
+            let response = handler(request).await?;
+            say::<M>(&session, stream, response).await
+        })
+    })
+}

@@ -1,0 +1,166 @@
+//! How a unary call becomes a call of its handler, and what that says an answer.
+
+use std::future::{poll_fn, Future};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+use std::task::Poll;
+
+use dunlin::{HandlerError, OwnedRequest, OwnedResponder, Responder};
+
+use crate::codec::Codec;
+use crate::context::Inherited;
+use crate::method::{Messages, Method};
+use crate::wire::{self, Asked, Header};
+use crate::{Code, Request, Response, Status};
+
+/// Runs a handler that is no future.
+///
+/// # Errors
+/// What the responder says.
+#[inline]
+pub(super) fn serve<M: Method>(
+    request: &dunlin::Request<'_>,
+    reply: &mut Responder<'_>,
+    handler: impl Fn(&Request<M::Request>, &mut Response<M::Response>) -> Result<(), Status>,
+) -> Result<(), HandlerError> {
+    let (header, bytes) = match wire::read_request(request.payload(), M::CHECK) {
+        Asked::Bare(bytes) => (None, bytes),
+        Asked::With(header, bytes) => (Some(header), bytes),
+        Asked::OtherMethod => return reply.write(&wire::other_method_answer()),
+        Asked::Malformed => {
+            return refuse(reply, &malformed::<M>("it has no header that is known"))
+        }
+    };
+    // Lost when the handler panics.
+    let mut messages = Messages::<M>::take();
+    let asked = &mut messages.request;
+    if let Err(error) = M::Codec::decode_into(asked.receive(request.connection()), bytes) {
+        return refuse(reply, &malformed::<M>(&error.to_string()));
+    }
+    let answer = &mut messages.response;
+    M::Codec::clear(answer.get_mut());
+    answer.metadata_mut().clear();
+    let ended = match header {
+        None => handler(asked, answer),
+        Some(header) => {
+            let _entered = take_header(asked, *header).enter();
+            handler(asked, answer)
+        }
+    };
+    let written = match ended {
+        Ok(()) => write::<M>(reply, answer),
+        Err(status) => refuse(reply, &status),
+    };
+    messages.keep();
+    written
+}
+
+/// Gives the request its header; what the handler's own calls inherit.
+fn take_header<T>(request: &mut Request<T>, header: Header) -> Inherited {
+    let deadline = header.deadline();
+    let inherited = Inherited::of(&header.metadata, deadline);
+    request.set_header(header.metadata, deadline);
+    inherited
+}
+
+#[cold]
+fn malformed<M: Method>(why: &str) -> Status {
+    Status::invalid_argument(format!("a request of {} is malformed: {why}", M::PATH))
+}
+
+/// Answers with a message.
+#[inline]
+fn write<M: Method>(
+    reply: &mut Responder<'_>,
+    response: &Response<M::Response>,
+) -> Result<(), HandlerError> {
+    let message = response.get_ref();
+    let length = M::Codec::encoded_len(message);
+    if response.metadata().is_empty() {
+        let target = reply.in_place(1 + length)?;
+        target[0] = wire::MESSAGE;
+        M::Codec::encode(message, &mut target[1..]);
+        return Ok(());
+    }
+    if let Err(error) = response.metadata().check_length() {
+        return refuse(reply, &Status::internal(error.to_string()));
+    }
+    let before = wire::begin_answer(response.metadata());
+    let target = reply.in_place(before.len() + length)?;
+    let (first, rest) = target.split_at_mut(before.len());
+    first.copy_from_slice(&before);
+    M::Codec::encode(message, rest);
+    Ok(())
+}
+
+/// Answers with a status.
+#[cold]
+fn refuse(reply: &mut Responder<'_>, status: &Status) -> Result<(), HandlerError> {
+    reply.write(&wire::status_answer(&travelling(status)))
+}
+
+/// The status as it travels: an end without a message is an error, and metadata has a limit.
+pub(crate) fn travelling(status: &Status) -> Status {
+    if status.code() == Code::Ok {
+        return Status::internal("the handler ended with an error whose code is OK");
+    }
+    match status.metadata().check_length() {
+        Ok(()) => status.clone(),
+        Err(error) => {
+            let words = format!("{} ({error})", status.message());
+            Status::with_details(status.code(), words, status.details())
+        }
+    }
+}
+
+/// Runs a handler that is a future, and answers.
+pub(super) async fn answer<M, F>(
+    asked: OwnedRequest,
+    responder: OwnedResponder,
+    handler: Arc<impl Fn(Request<M::Request>) -> F + Send + Sync>,
+) where
+    M: Method,
+    F: Future<Output = Result<Response<M::Response>, Status>> + Send,
+{
+    let (header, bytes) = match wire::read_request(asked.payload(), M::CHECK) {
+        Asked::Bare(bytes) => (None, bytes),
+        Asked::With(header, bytes) => (Some(header), bytes),
+        Asked::OtherMethod => return responder.reply(wire::other_method_answer()),
+        Asked::Malformed => {
+            let status = malformed::<M>("it has no header that is known");
+            return responder.reply(wire::status_answer(&status));
+        }
+    };
+    let mut request = Request::new(M::Request::default());
+    if let Err(error) = M::Codec::decode_into(request.receive(asked.connection()), bytes) {
+        return responder.reply(wire::status_answer(&malformed::<M>(&error.to_string())));
+    }
+    let inherited = header.map(|header| take_header(&mut request, *header));
+    // Its bytes count as held until then.
+    drop(asked);
+    let ended = {
+        let mut running = std::pin::pin!(handler(request));
+        poll_fn(|context| {
+            if responder.poll_cancelled(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            let _entered = inherited.map(Inherited::enter);
+            match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
+                Ok(polled) => polled.map(Some),
+                Err(_) => Poll::Ready(Some(Err(panicked()))),
+            }
+        })
+        .await
+    };
+    match ended {
+        // Nobody waits; that the answer is none is nobody's concern.
+        None => drop(responder),
+        Some(Ok(response)) => responder.answer(|reply| write::<M>(reply, &response)),
+        Some(Err(status)) => responder.reply(wire::status_answer(&travelling(&status))),
+    }
+}
+
+#[cold]
+pub(crate) fn panicked() -> Status {
+    Status::internal("the handler panicked")
+}

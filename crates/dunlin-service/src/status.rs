@@ -1,0 +1,227 @@
+//! How a call ended that brought no answer: code, words, details.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use dunlin::{CallError, ConnectError, Execution, HandlerError};
+
+use crate::{Code, MetadataMap};
+
+/// The end of a call: a [`Code`], words for people, and details for programs (bytes that the two sides agree on; with
+/// gRPC's conventions a `google.rpc.Status`).
+#[derive(Clone)]
+pub struct Status(Box<Content>);
+
+/// In a box: what nearly all calls return is small then.
+#[derive(Clone)]
+struct Content {
+    code: Code,
+    message: String,
+    details: Vec<u8>,
+    metadata: MetadataMap,
+    /// What the transport said, on the side where it happened.
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+macro_rules! constructors {
+    ($($name:ident: $code:ident;)*) => {
+        impl Status {
+            $(
+                #[doc = concat!("A status with [`Code::", stringify!($code), "`].")]
+                pub fn $name(message: impl Into<String>) -> Self {
+                    Self::new(Code::$code, message)
+                }
+            )*
+        }
+    };
+}
+
+constructors! {
+    ok: Ok;
+    cancelled: Cancelled;
+    unknown: Unknown;
+    invalid_argument: InvalidArgument;
+    deadline_exceeded: DeadlineExceeded;
+    not_found: NotFound;
+    already_exists: AlreadyExists;
+    permission_denied: PermissionDenied;
+    resource_exhausted: ResourceExhausted;
+    failed_precondition: FailedPrecondition;
+    aborted: Aborted;
+    out_of_range: OutOfRange;
+    unimplemented: Unimplemented;
+    internal: Internal;
+    unavailable: Unavailable;
+    data_loss: DataLoss;
+    unauthenticated: Unauthenticated;
+}
+
+impl Status {
+    /// A status of any code.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self::with_details_and_metadata(code, message, Vec::new(), MetadataMap::new())
+    }
+
+    /// With details for programs.
+    pub fn with_details(
+        code: Code,
+        message: impl Into<String>,
+        details: impl Into<Vec<u8>>,
+    ) -> Self {
+        Self::with_details_and_metadata(code, message, details, MetadataMap::new())
+    }
+
+    /// With metadata, which travels with the end of the call (gRPC's trailers).
+    pub fn with_metadata(code: Code, message: impl Into<String>, metadata: MetadataMap) -> Self {
+        Self::with_details_and_metadata(code, message, Vec::new(), metadata)
+    }
+
+    /// With both.
+    pub fn with_details_and_metadata(
+        code: Code,
+        message: impl Into<String>,
+        details: impl Into<Vec<u8>>,
+        metadata: MetadataMap,
+    ) -> Self {
+        Self(Box::new(Content {
+            code,
+            message: message.into(),
+            details: details.into(),
+            metadata,
+            source: None,
+        }))
+    }
+
+    /// The code.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// Words for people.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Details for programs; empty where there are none.
+    pub fn details(&self) -> &[u8] {
+        &self.0.details
+    }
+
+    /// What travelled with the end of the call.
+    pub fn metadata(&self) -> &MetadataMap {
+        &self.0.metadata
+    }
+
+    /// The same, to change.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        &mut self.0.metadata
+    }
+
+    /// What the transport said, if the status was made of it on this side.
+    pub fn call_error(&self) -> Option<&CallError> {
+        self.0.source.as_deref()?.downcast_ref()
+    }
+
+    /// Whether the server executed the call. What a handler refused it did execute.
+    pub fn execution(&self) -> Execution {
+        match self.call_error() {
+            Some(error) => error.execution(),
+            None if self.0.source.is_some() => Execution::NotExecuted,
+            None => Execution::Executed,
+        }
+    }
+
+    /// Of an error of this side.
+    pub(crate) fn caused(code: Code, source: impl Error + Send + Sync + 'static) -> Self {
+        let mut status = Self::new(code, source.to_string());
+        status.0.source = Some(Arc::new(source));
+        status
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Status");
+        shown
+            .field("code", &self.0.code)
+            .field("message", &self.0.message);
+        if !self.0.details.is_empty() {
+            shown.field("details", &self.0.details);
+        }
+        if !self.0.metadata.is_empty() {
+            shown.field("metadata", &self.0.metadata);
+        }
+        shown.finish()
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code.name(), self.0.message)
+    }
+}
+
+impl Error for Status {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let source: &(dyn Error + 'static) = self.0.source.as_deref()?;
+        Some(source)
+    }
+}
+
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        let code = match &error {
+            CallError::DeadlineExceeded { .. } => Code::DeadlineExceeded,
+            CallError::ConnectionLost { .. }
+            | CallError::PacketLost { .. }
+            | CallError::Connect(_)
+            | CallError::ShuttingDown => Code::Unavailable,
+            CallError::UnknownHandler(_) | CallError::OneSidedUnsupported => Code::Unimplemented,
+            CallError::TooLong { .. }
+            | CallError::TooManyOutstanding { .. }
+            | CallError::NoMemory { .. }
+            | CallError::NoThread { .. }
+            | CallError::Overloaded(_) => Code::ResourceExhausted,
+            CallError::OwnServer | CallError::Forked | CallError::PacketLossFatal => {
+                Code::FailedPrecondition
+            }
+            CallError::Closed => Code::Cancelled,
+            CallError::HandlerPanicked | CallError::Unreadable(_) => Code::Internal,
+            _ => Code::Unknown,
+        };
+        Self::caused(code, error)
+    }
+}
+
+impl From<ConnectError> for Status {
+    fn from(error: ConnectError) -> Self {
+        Self::caused(Code::Unavailable, error)
+    }
+}
+
+impl From<HandlerError> for Status {
+    fn from(error: HandlerError) -> Self {
+        Self::caused(Code::Internal, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_the_transport_says_has_a_code_and_is_kept() {
+        let after = Duration::from_millis(5);
+        let status = Status::from(CallError::DeadlineExceeded { after });
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert_eq!(status.execution(), Execution::Unknown);
+        assert!(status.message().contains("5ms"), "{status}");
+        assert!(status.source().is_some());
+        assert_eq!(
+            Status::not_found("no bird").to_string(),
+            "NOT_FOUND: no bird"
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! What drives a client's streams: a task that pushes what is to be said, pulls what the server has to say, and runs what
+//! says the streams of the user. One for each channel that has streams.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use dunlin::{CallError, CallFuture, Client, Execution, HandlerId, Ready, Reply};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::frame::{prefix, verdict, PULL_PREFIX, PUSH_PREFIX};
+use super::session::Session;
+use crate::tasks::Task;
+use crate::wire::{PULL, PUSH};
+use crate::Status;
+
+/// How long a pull waits at the server, at most; then a push asks whether it is still there.
+const PULL_TIME: Duration = Duration::from_secs(5);
+/// Calls in a row that may fail before the streams do.
+const MOST_FAULTS: u32 = 8;
+
+/// See the module.
+pub(crate) struct Driver {
+    session: Arc<Session>,
+    client: Client,
+    id: u128,
+    pumps: FuturesUnordered<Task>,
+    push: Option<Call>,
+    pushed: u32,
+    /// A push has been answered: the server knows the session.
+    is_known: bool,
+    pull: Option<Call>,
+    pull_until: Instant,
+    heard: u32,
+    faults: u32,
+}
+
+/// One of the two calls.
+struct Call {
+    handler: HandlerId,
+    bytes: Vec<u8>,
+    state: State,
+}
+
+enum State {
+    /// As many calls are out as may be.
+    Waiting(Ready),
+    Out(CallFuture),
+}
+
+impl Call {
+    fn new(client: &Client, handler: HandlerId, bytes: Vec<u8>) -> Self {
+        let state = State::Out(client.call_async(handler, &bytes));
+        Self {
+            handler,
+            bytes,
+            state,
+        }
+    }
+
+    fn poll(
+        &mut self,
+        client: &Client,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Reply, CallError>> {
+        loop {
+            self.state = match &mut self.state {
+                State::Waiting(ready) => match Pin::new(ready).poll(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(permit)) => State::Out(permit.call(self.handler, &self.bytes)),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                },
+                State::Out(call) => match Pin::new(call).poll(context) {
+                    Poll::Ready(Err(CallError::TooManyOutstanding { .. })) => {
+                        State::Waiting(client.ready())
+                    }
+                    polled => return polled,
+                },
+            };
+        }
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(session: Arc<Session>, client: Client, id: u128) -> Self {
+        Self {
+            session,
+            client,
+            id,
+            pumps: FuturesUnordered::new(),
+            push: None,
+            pushed: 0,
+            is_known: false,
+            pull: None,
+            pull_until: Instant::now(),
+            heard: 0,
+            faults: 0,
+        }
+    }
+
+    /// Says what is to be said, if anything; `even_nothing`: to hear whether the server is there.
+    fn push(&mut self, even_nothing: bool) {
+        let chunk = self.session.take_chunk();
+        let chunk = chunk.or_else(|| even_nothing.then(|| vec![0; PUSH_PREFIX]));
+        if let Some(mut chunk) = chunk {
+            self.pushed = self.pushed.wrapping_add(1);
+            chunk[..PUSH_PREFIX].copy_from_slice(&prefix(self.id, self.pushed));
+            self.push = Some(Call::new(&self.client, PUSH, chunk));
+        }
+    }
+
+    fn pull(&mut self, first_deadline: Option<Instant>) {
+        let now = Instant::now();
+        let until = now + PULL_TIME;
+        self.pull_until = first_deadline.map_or(until, |first| first.min(until));
+        let time = self
+            .pull_until
+            .saturating_duration_since(now)
+            .max(Duration::from_millis(1));
+        let bytes = prefix(self.id, self.heard).to_vec();
+        self.pull = Some(Call::new(&self.client.within(time), PULL, bytes));
+    }
+
+    /// A call has failed: whether it is made again.
+    fn try_again(&mut self, error: CallError) -> Result<(), Status> {
+        self.faults += 1;
+        let may_pass = match &error {
+            CallError::ConnectionLost { .. }
+            | CallError::PacketLost { .. }
+            | CallError::NoMemory { .. }
+            | CallError::Overloaded(_)
+            | CallError::Connect(_) => true,
+            // It was answered, and the answer cannot be had.
+            other => other.is_retryable() && other.execution() == Execution::NotExecuted,
+        };
+        match may_pass && self.faults <= MOST_FAULTS {
+            true => Ok(()),
+            false => Err(error.into()),
+        }
+    }
+
+    fn take_push(&mut self, answer: Result<Reply, CallError>) -> Result<(), Status> {
+        match answer {
+            Ok(answer) => {
+                judge(&answer)?;
+                self.push = None;
+                self.faults = 0;
+                self.is_known = true;
+            }
+            Err(error @ CallError::DeadlineExceeded { .. }) => {
+                return Err(Status::unavailable(format!(
+                    "the server does not answer: {error}"
+                )));
+            }
+            Err(error) => {
+                self.try_again(error)?;
+                if let Some(call) = self.push.take() {
+                    self.push = Some(Call::new(&self.client, PUSH, call.bytes));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_pull(&mut self, answer: Result<Reply, CallError>) -> Result<(), Status> {
+        self.pull = None;
+        match answer {
+            Ok(answer) => {
+                judge(&answer)?;
+                let broken = || Status::internal("the server's answer to a pull is malformed");
+                let (prefix, frames) = answer
+                    .split_first_chunk::<PULL_PREFIX>()
+                    .ok_or_else(broken)?;
+                let number = u32::from_le_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
+                self.faults = 0;
+                // One that came again after all was taken before.
+                if number == self.heard.wrapping_add(1) {
+                    self.heard = number;
+                    let taken = self.session.with(|mux| mux.receive(frames, |_, _| {}));
+                    taken.map_err(|violation| {
+                        Status::internal(format!(
+                            "the server broke the rules of streams: {}",
+                            violation.0
+                        ))
+                    })?;
+                }
+            }
+            Err(CallError::DeadlineExceeded { .. }) => {}
+            Err(error) => self.try_again(error)?,
+        }
+        Ok(())
+    }
+
+    /// As long as there is something to do. `Ok(true)`: the session has ended with its last stream.
+    fn work(&mut self, context: &mut Context<'_>) -> Result<bool, Status> {
+        loop {
+            let Some(turn) = self.session.turn(context.waker()) else {
+                return Ok(true);
+            };
+            self.pumps.extend(turn.pumps);
+            while let Poll::Ready(Some(())) = self.pumps.poll_next_unpin(context) {}
+            if self.push.is_none() {
+                self.push(false);
+            }
+            let mut moved = false;
+            if let Some(call) = &mut self.push {
+                if let Poll::Ready(answer) = call.poll(&self.client, context) {
+                    self.take_push(answer)?;
+                    moved = true;
+                }
+            }
+            if self.pull.is_some()
+                && turn
+                    .first_deadline
+                    .is_some_and(|first| first < self.pull_until)
+            {
+                // It would come back too late; the server answers the next as it would have answered this.
+                self.pull = None;
+            }
+            if self.pull.is_none() && self.is_known && turn.streams > 0 {
+                self.pull(turn.first_deadline);
+            }
+            if let Some(call) = &mut self.pull {
+                if let Poll::Ready(answer) = call.poll(&self.client, context) {
+                    let in_vain = matches!(answer, Err(CallError::DeadlineExceeded { .. }));
+                    self.take_pull(answer)?;
+                    if in_vain && self.push.is_none() {
+                        if self.session.end_if_idle() {
+                            return Ok(true);
+                        }
+                        self.push(true);
+                    }
+                    moved = true;
+                }
+            }
+            let is_done = turn.closing && self.push.is_none() && self.session.end_if_idle();
+            if is_done || !moved {
+                return Ok(is_done);
+            }
+        }
+    }
+}
+
+/// What the server says of a push or a pull.
+fn judge(answer: &[u8]) -> Result<(), Status> {
+    match answer.split_first() {
+        Some((&verdict::TAKEN, _)) => Ok(()),
+        Some((&verdict::UNKNOWN_SESSION, _)) => Err(Status::unavailable(
+            "the server does not know the streams any more: it was started anew, or has not heard of this client for long",
+        )),
+        Some((&verdict::TOO_MANY, _)) => Err(Status::resource_exhausted(
+            "the server has streams of as many clients as it may (max_sessions)",
+        )),
+        Some((&verdict::VIOLATION, why)) => {
+            let why = String::from_utf8_lossy(why);
+            Err(Status::internal(format!("the server says that the client broke the rules of streams: {why}")))
+        }
+        _ => Err(Status::internal("the server's answer to a push or a pull is malformed")),
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        match this.work(context) {
+            Ok(false) => Poll::Pending,
+            Ok(true) => Poll::Ready(()),
+            Err(status) => {
+                this.session.end(&status);
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // For streams that it leaves behind: the runtime has ended.
+        let status =
+            Status::unavailable("what drives the channel's streams has ended, with its runtime");
+        self.session.end(&status);
+    }
+}

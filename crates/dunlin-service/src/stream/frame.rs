@@ -1,0 +1,165 @@
+//! The frames of streams, and the two calls that carry them.
+//!
+//! ```text
+//! push:    session u128 | number u32 | frames          answer: verdict u8 (0: taken)
+//! pull:    session u128 | number of the last answer    answer: verdict u8 | number u32 | frames
+//! frame:   kind u8 | stream | length | body            stream and lengths are numbers of seven bits a byte
+//! OPEN     number of the method u16 | check u32 | credit | header of the request
+//! MESSAGE  a message
+//! END      of the client: nothing; of the server: a status
+//! RESET    nothing: the client has given the stream up
+//! CREDIT   bytes
+//! HEAD     metadata, before the server's first message
+//! ```
+
+use crate::varint::{self, Reader};
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Open = 1,
+    Message = 2,
+    End = 3,
+    Reset = 4,
+    Credit = 5,
+    Head = 6,
+}
+
+/// Bytes that a message counts beside its own, so that empty ones are bounded, too.
+pub(crate) const MESSAGE_COST: usize = 64;
+/// Most bytes of a message of a stream; gRPC's limit by default.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// A call takes frames up to about so many bytes.
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+/// What a client may send before the server has given it more: a window of the smallest server.
+pub(crate) const FIRST_CREDIT: usize = 16 << 10;
+/// What a stream holds by default, at either end.
+pub(crate) const WINDOW: usize = 64 << 10;
+/// More credit than this is not believed.
+pub(crate) const MOST_CREDIT: usize = 16 << 20;
+
+/// First byte of answers.
+pub(crate) mod verdict {
+    pub(crate) const TAKEN: u8 = 0;
+    /// The server does not know the session any more: its streams have ended.
+    pub(crate) const UNKNOWN_SESSION: u8 = 1;
+    /// The client has broken the rules; words follow.
+    pub(crate) const VIOLATION: u8 = 2;
+    /// The server has as many sessions as it may.
+    pub(crate) const TOO_MANY: u8 = 3;
+}
+
+/// Before the frames of a push: session and number.
+pub(crate) const PUSH_PREFIX: usize = 20;
+/// Before the frames of an answer to a pull: verdict and number.
+pub(crate) const PULL_PREFIX: usize = 5;
+
+/// Appends a frame.
+pub(crate) fn put(target: &mut Vec<u8>, kind: Kind, stream: u64, body: &[u8]) {
+    target.push(kind as u8);
+    varint::put(target, stream);
+    varint::put_counted(target, body);
+}
+
+/// A frame that a peer wrote.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    /// `None`: a kind of a later version, to be left out.
+    pub(crate) kind: Option<Kind>,
+    pub(crate) stream: u64,
+    pub(crate) body: &'a [u8],
+}
+
+/// The next frame; `None`: what is there is none.
+pub(crate) fn read<'a>(reader: &mut Reader<'a>) -> Option<Frame<'a>> {
+    let kind = match reader.byte()? {
+        1 => Some(Kind::Open),
+        2 => Some(Kind::Message),
+        3 => Some(Kind::End),
+        4 => Some(Kind::Reset),
+        5 => Some(Kind::Credit),
+        6 => Some(Kind::Head),
+        _ => None,
+    };
+    Some(Frame {
+        kind,
+        stream: reader.number()?,
+        body: reader.counted()?,
+    })
+}
+
+/// The session and the number of a push or a pull, and what follows.
+pub(crate) fn read_prefix(bytes: &[u8]) -> Option<(u128, u32, &[u8])> {
+    let (session, rest) = bytes.split_first_chunk::<16>()?;
+    let (number, rest) = rest.split_first_chunk::<4>()?;
+    Some((
+        u128::from_le_bytes(*session),
+        u32::from_le_bytes(*number),
+        rest,
+    ))
+}
+
+/// The same, written.
+pub(crate) fn prefix(session: u128, number: u32) -> [u8; PUSH_PREFIX] {
+    let mut bytes = [0; PUSH_PREFIX];
+    bytes[..16].copy_from_slice(&session.to_le_bytes());
+    bytes[16..].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// What stands in an OPEN.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Open<'a> {
+    pub(crate) method: dunlin::HandlerId,
+    pub(crate) check: u32,
+    pub(crate) credit: usize,
+    pub(crate) header: &'a [u8],
+}
+
+impl<'a> Open<'a> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut body = self.method.to_le_bytes().to_vec();
+        body.extend_from_slice(&self.check.to_le_bytes());
+        varint::put(&mut body, self.credit as u64);
+        body.extend_from_slice(self.header);
+        body
+    }
+
+    pub(crate) fn decode(body: &'a [u8]) -> Option<Self> {
+        let (method, rest) = body.split_first_chunk::<2>()?;
+        let (check, rest) = rest.split_first_chunk::<4>()?;
+        let mut reader = Reader(rest);
+        let credit = usize::try_from(reader.number()?).ok()?;
+        Some(Self {
+            method: u16::from_le_bytes(*method),
+            check: u32::from_le_bytes(*check),
+            credit,
+            header: reader.0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_come_back_and_anything_is_read_without_harm(stream: u64, body: Vec<u8>, any: Vec<u8>) {
+            let mut bytes = Vec::new();
+            put(&mut bytes, Kind::Message, stream, &body);
+            bytes.push(77);
+            let mut reader = Reader(&bytes);
+            let frame = read(&mut reader).unwrap();
+            prop_assert_eq!(frame, Frame { kind: Some(Kind::Message), stream, body: &body });
+            prop_assert_eq!(reader.0, &[77]);
+            let mut reader = Reader(&any);
+            while let Some(frame) = read(&mut reader) {
+                let _ = Open::decode(frame.body);
+            }
+            let _ = read_prefix(&any);
+        }
+    }
+}

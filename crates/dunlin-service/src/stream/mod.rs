@@ -1,0 +1,15 @@
+//! Streams of messages: many of them together in two calls of a channel, each with credit in both directions.
+//!
+//! [`mux`] is a state machine over values: frames in, frames out, who may send how much. A [`session::Session`] is one
+//! side of it with a lock and wakers; [`driver`] makes the client's two calls, `server/sessions.rs` answers them.
+
+pub(crate) mod driver;
+pub(crate) mod frame;
+pub(crate) mod mux;
+#[cfg(test)]
+mod mux_tests;
+pub(crate) mod pump;
+pub(crate) mod session;
+mod streaming;
+
+pub use streaming::{BlockingStreaming, Streaming};

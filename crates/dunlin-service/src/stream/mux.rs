@@ -1,0 +1,456 @@
+//! One side of a session as a state machine: which streams there are, what each may send and has got, and what is to be
+//! said to the other side. It knows no calls, no clock and no lock.
+//!
+//! What it holds is bounded: of each stream, messages that came in by the credit that was given for them, messages that
+//! wait to leave by the credit that was got, and one message more each; everything else that waits to leave is a few
+//! bytes for each stream, because credit is gathered.
+
+use std::collections::{HashMap, VecDeque};
+use std::task::Waker;
+
+use super::frame::{self, Kind, CHUNK_BYTES, MESSAGE_COST, MOST_CREDIT};
+use crate::varint::{self, Reader};
+use crate::wire;
+use crate::{MetadataMap, Status};
+
+/// Which side this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+/// What has come for a stream, in order.
+#[derive(Debug)]
+pub(crate) enum News {
+    Head(MetadataMap),
+    Message(Vec<u8>),
+    /// The last. Of a client that has said all it is a status with the code OK.
+    End(Status),
+}
+
+/// One stream, on one side.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    news: VecDeque<News>,
+    /// Bytes of news, with their costs.
+    held: usize,
+    /// Bytes that the application has taken and that credit was not given back for.
+    taken: usize,
+    /// What the peer may still send; below zero by one message.
+    granted: isize,
+    /// What this side may still send.
+    credit: isize,
+    window: usize,
+    /// It is in the list of those that owe credit.
+    owes: bool,
+    /// The peer says no more.
+    peer_ended: bool,
+    /// This side says no more.
+    ended: bool,
+    /// Nobody here reads: what comes is thrown away.
+    deaf: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    /// The task that serves it, where it is to be stopped.
+    task: Option<Waker>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Mux {
+    side: Side,
+    streams: HashMap<u64, Stream>,
+    /// Frames that wait to leave, in chunks that begin with room for what the call says.
+    chunks: VecDeque<Vec<u8>>,
+    /// Streams that have credit to give.
+    owing: Vec<u64>,
+    next_id: u64,
+    /// Who is to be woken when the lock is given back.
+    pub(super) woken: Vec<Waker>,
+}
+
+/// The peer has broken the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Violation(pub(crate) &'static str);
+
+/// A stream that a client wants.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) stream: u64,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Mux {
+    pub(crate) fn new(side: Side) -> Self {
+        Self {
+            side,
+            streams: HashMap::new(),
+            chunks: VecDeque::new(),
+            owing: Vec::new(),
+            next_id: 1,
+            woken: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(crate) fn contains(&self, stream: u64) -> bool {
+        self.streams.contains_key(&stream)
+    }
+
+    /// Bytes of messages that are held for readers, with their costs.
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.streams.values().map(|stream| stream.held).sum()
+    }
+
+    /// Bytes that wait to leave.
+    #[cfg(test)]
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.chunks.iter().map(Vec::len).sum()
+    }
+
+    fn prefix_bytes(&self) -> usize {
+        match self.side {
+            Side::Client => frame::PUSH_PREFIX,
+            Side::Server => frame::PULL_PREFIX,
+        }
+    }
+
+    fn put(&mut self, kind: Kind, stream: u64, body: &[u8]) {
+        let prefix = self.prefix_bytes();
+        let has_room = |chunk: &Vec<u8>| chunk.len() + body.len() <= CHUNK_BYTES;
+        if !self.chunks.back().is_some_and(has_room) {
+            self.chunks.push_back(vec![0; prefix]);
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            frame::put(chunk, kind, stream, body);
+        }
+    }
+
+    /// Whether anything is to be said.
+    pub(crate) fn has_chunk(&self) -> bool {
+        !self.chunks.is_empty() || !self.owing.is_empty()
+    }
+
+    /// A chunk without frames.
+    pub(crate) fn nothing(&self) -> Vec<u8> {
+        vec![0; self.prefix_bytes()]
+    }
+
+    /// What is to be said next; its first bytes are for the call.
+    pub(crate) fn take_chunk(&mut self) -> Option<Vec<u8>> {
+        for id in std::mem::take(&mut self.owing) {
+            let Some(stream) = self.streams.get_mut(&id) else {
+                continue;
+            };
+            stream.owes = false;
+            let bytes = std::mem::take(&mut stream.taken);
+            stream.granted += bytes as isize;
+            let mut body = Vec::with_capacity(4);
+            varint::put(&mut body, bytes as u64);
+            self.put(Kind::Credit, id, &body);
+        }
+        self.chunks.pop_front()
+    }
+
+    /// A client's new stream: its number. `first`: what it may send at once; `body`: of the OPEN.
+    pub(crate) fn open(&mut self, body: &[u8], first: usize, window: usize) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.streams.insert(id, Stream::new(first, window, window));
+        self.put(Kind::Open, id, body);
+        id
+    }
+
+    /// A server's new stream. `false`: there is one of this number. `granted`: what the client believes to have.
+    pub(crate) fn accept(&mut self, id: u64, credit: usize, granted: usize, window: usize) -> bool {
+        if self.streams.contains_key(&id) {
+            return false;
+        }
+        let mut stream = Stream::new(credit.min(MOST_CREDIT), granted, window);
+        // The rest of the window.
+        stream.taken = window.saturating_sub(granted);
+        if stream.taken > 0 {
+            stream.owes = true;
+            self.owing.push(id);
+        }
+        self.streams.insert(id, stream);
+        true
+    }
+
+    /// A server refuses a stream that it has not accepted.
+    pub(crate) fn refuse(&mut self, id: u64, status: &Status) {
+        let mut body = Vec::new();
+        wire::put_status(&mut body, status);
+        self.put(Kind::End, id, &body);
+    }
+
+    /// Whether a stream may send now; if not, the waker is told when that changes. `None`: it has ended.
+    pub(crate) fn may_send(&mut self, id: u64, waker: &Waker) -> Option<bool> {
+        let stream = self.streams.get_mut(&id).filter(|stream| !stream.ended)?;
+        keep(&mut stream.writer, waker);
+        Some(stream.credit > 0)
+    }
+
+    /// Says a message.
+    pub(crate) fn send(&mut self, id: u64, message: &[u8]) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.credit -= (message.len() + MESSAGE_COST) as isize;
+            self.put(Kind::Message, id, message);
+        }
+    }
+
+    /// A server says what stands before its messages.
+    pub(crate) fn send_head(&mut self, id: u64, metadata: &MetadataMap) {
+        if self.streams.contains_key(&id) {
+            let mut body = Vec::new();
+            metadata.encode(&mut body);
+            self.put(Kind::Head, id, &body);
+        }
+    }
+
+    /// A client has said all.
+    pub(crate) fn half_close(&mut self, id: u64) {
+        if let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.ended) {
+            stream.ended = true;
+            self.put(Kind::End, id, &[]);
+        }
+    }
+
+    /// A server ends a stream.
+    pub(crate) fn finish(&mut self, id: u64, status: &Status) {
+        if let Some(stream) = self.streams.remove(&id) {
+            self.woken.extend(stream.wakers());
+            self.refuse(id, status);
+        }
+    }
+
+    /// A client gives a stream up, or lets one go that has ended.
+    pub(crate) fn release(&mut self, id: u64) {
+        if let Some(stream) = self.streams.remove(&id) {
+            if !stream.peer_ended {
+                self.put(Kind::Reset, id, &[]);
+            }
+            // Of what still waits to leave the server is told by the RESET behind it.
+            self.woken.extend(stream.wakers());
+        }
+    }
+
+    /// A server's handler reads no more.
+    pub(crate) fn stop_reading(&mut self, id: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.deaf = true;
+            stream.news.clear();
+            stream.held = 0;
+        }
+    }
+
+    /// What has come next for a stream; `None`: nothing yet, and the waker is told. A stream that is not there has ended.
+    pub(crate) fn next(&mut self, id: u64, waker: &Waker) -> Option<News> {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Some(News::End(Status::cancelled("the stream has ended")));
+        };
+        let Some(news) = stream.news.pop_front() else {
+            if stream.peer_ended {
+                return Some(News::End(Status::ok("")));
+            }
+            keep(&mut stream.reader, waker);
+            return None;
+        };
+        if let News::Message(message) = &news {
+            let cost = message.len() + MESSAGE_COST;
+            stream.held -= cost;
+            stream.taken += cost;
+            // Half a window at a time, so that credit is not said with each message.
+            if !stream.owes && !stream.peer_ended && 2 * stream.taken >= stream.window {
+                stream.owes = true;
+                self.owing.push(id);
+            }
+        }
+        Some(news)
+    }
+
+    /// Whether the client still wants the stream; if so, the waker is told when it does not.
+    pub(crate) fn is_wanted(&mut self, id: u64, waker: &Waker) -> bool {
+        match self.streams.get_mut(&id) {
+            Some(stream) => {
+                keep(&mut stream.task, waker);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A stream ends here with a status that did not cross.
+    pub(crate) fn end_locally(&mut self, id: u64, status: Status) {
+        let Some(stream) = self
+            .streams
+            .get_mut(&id)
+            .filter(|stream| !stream.peer_ended)
+        else {
+            return;
+        };
+        stream.end(status);
+        self.woken.extend(stream.reader.take());
+        self.woken.extend(stream.writer.take());
+        self.put(Kind::Reset, id, &[]);
+    }
+
+    /// All streams end: the other side is gone.
+    pub(crate) fn end_all(&mut self, status: &Status) {
+        self.chunks.clear();
+        self.owing.clear();
+        for stream in self.streams.values_mut() {
+            if !stream.peer_ended {
+                stream.end(status.clone());
+            }
+            self.woken.extend(stream.reader.take());
+            self.woken.extend(stream.writer.take());
+            self.woken.extend(stream.task.take());
+        }
+        if self.side == Side::Server {
+            self.streams.clear();
+        }
+    }
+
+    /// Takes the frames of a call; says which streams a client wants opened. Each is to be accepted or refused at once.
+    ///
+    /// # Errors
+    /// When they break the rules: the session ends.
+    pub(crate) fn receive(
+        &mut self,
+        frames: &[u8],
+        mut opened: impl FnMut(&mut Self, Opened),
+    ) -> Result<(), Violation> {
+        let mut reader = Reader(frames);
+        while !reader.is_empty() {
+            let frame = frame::read(&mut reader).ok_or(Violation("a frame is malformed"))?;
+            let Some(kind) = frame.kind else {
+                continue;
+            };
+            if kind == Kind::Open {
+                if self.side == Side::Client || self.streams.contains_key(&frame.stream) {
+                    return Err(Violation("a stream is opened twice, or by the server"));
+                }
+                let body = frame.body.to_vec();
+                opened(
+                    self,
+                    Opened {
+                        stream: frame.stream,
+                        body,
+                    },
+                );
+                continue;
+            }
+            self.take_frame(kind, frame.stream, frame.body)?;
+        }
+        Ok(())
+    }
+
+    fn take_frame(&mut self, kind: Kind, id: u64, body: &[u8]) -> Result<(), Violation> {
+        // Of streams that have ended here something may still be on its way.
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        match kind {
+            Kind::Message => {
+                let cost = body.len() + MESSAGE_COST;
+                if stream.granted <= 0 || stream.peer_ended && self.side == Side::Server {
+                    return Err(Violation("a message without credit, or behind the end"));
+                }
+                stream.granted -= cost as isize;
+                if stream.deaf {
+                    // Nobody reads it, and the writer is not to wait for that.
+                    stream.taken += cost;
+                    if !stream.owes && 2 * stream.taken >= stream.window {
+                        stream.owes = true;
+                        self.owing.push(id);
+                    }
+                    return Ok(());
+                }
+                if !stream.peer_ended {
+                    stream.held += cost;
+                    stream.news.push_back(News::Message(body.to_vec()));
+                }
+            }
+            Kind::Credit => {
+                let bytes = Reader(body)
+                    .number()
+                    .and_then(|bytes| usize::try_from(bytes).ok());
+                let bytes = bytes.ok_or(Violation("credit that is no number"))?;
+                let most = MOST_CREDIT as isize;
+                stream.credit = stream.credit.saturating_add_unsigned(bytes).min(most);
+                if stream.credit > 0 {
+                    self.woken.extend(stream.writer.take());
+                }
+                return Ok(());
+            }
+            Kind::Head if self.side == Side::Client => {
+                let metadata = MetadataMap::decode(body).ok_or(Violation("malformed metadata"))?;
+                if !stream.peer_ended {
+                    stream.news.push_back(News::Head(metadata));
+                }
+            }
+            Kind::End if stream.peer_ended => return Ok(()),
+            Kind::End if self.side == Side::Server => stream.peer_ended = true,
+            Kind::End => {
+                let status = wire::read_status(body).ok_or(Violation("a malformed status"))?;
+                stream.end(status);
+                self.woken.extend(stream.writer.take());
+            }
+            Kind::Reset if self.side == Side::Server => {
+                if let Some(stream) = self.streams.remove(&id) {
+                    self.woken.extend(stream.wakers());
+                }
+                return Ok(());
+            }
+            Kind::Open | Kind::Head | Kind::Reset => {
+                return Err(Violation("a frame of the other side"));
+            }
+        }
+        self.woken.extend(stream.reader.take());
+        Ok(())
+    }
+}
+
+impl Stream {
+    fn new(credit: usize, granted: usize, window: usize) -> Self {
+        Self {
+            news: VecDeque::new(),
+            held: 0,
+            taken: 0,
+            granted: granted as isize,
+            credit: credit as isize,
+            window,
+            owes: false,
+            peer_ended: false,
+            ended: false,
+            deaf: false,
+            reader: None,
+            writer: None,
+            task: None,
+        }
+    }
+
+    fn end(&mut self, status: Status) {
+        self.peer_ended = true;
+        self.ended = true;
+        self.news.push_back(News::End(status));
+    }
+
+    fn wakers(self) -> impl Iterator<Item = Waker> {
+        [self.reader, self.writer, self.task].into_iter().flatten()
+    }
+}
+
+/// Keeps a waker, without a copy where it is known.
+fn keep(place: &mut Option<Waker>, waker: &Waker) {
+    match place {
+        Some(known) => known.clone_from(waker),
+        None => *place = Some(waker.clone()),
+    }
+}

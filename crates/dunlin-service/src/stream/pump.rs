@@ -1,0 +1,69 @@
+//! Says what a stream of the user's brings, as far as there is credit.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use futures_core::Stream;
+
+use super::frame::MAX_MESSAGE_BYTES;
+use super::session::Session;
+use crate::codec::Codec;
+use crate::Status;
+
+thread_local! {
+    /// Where messages are encoded, outside of the session's lock.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+/// More of it is given back.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Says one message.
+///
+/// # Errors
+/// When it is too long.
+pub(crate) fn send<T, C: Codec<T>>(session: &Session, id: u64, message: &T) -> Result<(), Status> {
+    let length = C::encoded_len(message);
+    if length > MAX_MESSAGE_BYTES {
+        return Err(Status::resource_exhausted(format!(
+            "a message of {length} bytes: streams take {MAX_MESSAGE_BYTES}"
+        )));
+    }
+    BUFFER.with(|place| {
+        let mut buffer = place.take();
+        buffer.clear();
+        C::append(message, &mut buffer);
+        session.with(|mux| mux.send(id, &buffer));
+        if buffer.capacity() <= KEPT_BYTES {
+            place.replace(buffer);
+        }
+    });
+    Ok(())
+}
+
+/// Says all that `source` brings; ends with it, with its first error, or when nobody wants it any more (`Ok(false)`).
+pub(crate) async fn pump<T, C: Codec<T>>(
+    session: &Session,
+    id: u64,
+    source: impl Stream<Item = Result<T, Status>>,
+) -> Result<bool, Status> {
+    let mut source = std::pin::pin!(source);
+    poll_fn(|context| loop {
+        match session.with(|mux| mux.may_send(id, context.waker())) {
+            None => return Poll::Ready(Ok(false)),
+            Some(false) => return Poll::Pending,
+            Some(true) => {}
+        }
+        match source.as_mut().poll_next(context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(None) => return Poll::Ready(Ok(true)),
+            Poll::Ready(Some(message)) => {
+                let sent = message.and_then(|message| send::<T, C>(session, id, &message));
+                if let Err(status) = sent {
+                    return Poll::Ready(Err(status));
+                }
+            }
+        }
+    })
+    .await
+}

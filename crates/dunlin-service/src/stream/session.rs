@@ -1,0 +1,371 @@
+//! One side of a session with a lock: what streams do to it, and who is told afterwards.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use dunlin::OwnedResponder;
+
+use super::frame::{verdict, PULL_PREFIX};
+use super::mux::{Mux, Opened, Side, Violation};
+use crate::tasks::Task;
+use crate::Status;
+
+/// See the module.
+pub(crate) struct Session(Mutex<Inner>);
+
+struct Inner {
+    mux: Mux,
+    link: Link,
+}
+
+/// What each side has beside the streams.
+enum Link {
+    Client(ClientLink),
+    Server(ServerLink),
+}
+
+/// The client's driver, and what is told to it.
+#[derive(Default)]
+pub(crate) struct ClientLink {
+    driver: Option<Waker>,
+    /// A push is on its way: what is to be said goes with the next.
+    pushing: bool,
+    /// New tasks that say what their streams have to say.
+    pumps: Vec<Task>,
+    deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
+    /// The channel is gone: it ends with its last stream.
+    closing: bool,
+    /// No stream may be opened any more.
+    over: bool,
+}
+
+/// The server's half of the two calls.
+struct ServerLink {
+    /// The pull that waits, and since when.
+    parked: Option<OwnedResponder>,
+    since: Instant,
+    /// The last pull was given up by its client.
+    given_up: bool,
+    /// The last answer to a pull, until the client says that it has it.
+    unacknowledged: Option<Vec<u8>>,
+    answered: u32,
+    /// The last push that was taken.
+    taken: u32,
+    heard: Instant,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+/// What the driver finds.
+pub(crate) struct Turn {
+    pub(crate) pumps: Vec<Task>,
+    pub(crate) streams: usize,
+    pub(crate) closing: bool,
+    pub(crate) first_deadline: Option<Instant>,
+}
+
+impl Session {
+    pub(crate) fn client() -> Self {
+        Self::new(Side::Client, Link::Client(ClientLink::default()))
+    }
+
+    pub(crate) fn server() -> Self {
+        let link = ServerLink {
+            parked: None,
+            since: Instant::now(),
+            given_up: false,
+            unacknowledged: None,
+            answered: 0,
+            taken: 0,
+            heard: Instant::now(),
+        };
+        Self::new(Side::Server, Link::Server(link))
+    }
+
+    fn new(side: Side, link: Link) -> Self {
+        Self(Mutex::new(Inner {
+            mux: Mux::new(side),
+            link,
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something to the streams, and tells who is concerned.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Mux) -> T) -> T {
+        let mut inner = self.lock();
+        let done = act(&mut inner.mux);
+        give_back(inner);
+        done
+    }
+
+    fn with_client<T>(&self, act: impl FnOnce(&mut Mux, &mut ClientLink) -> T) -> Option<T> {
+        let mut inner = self.lock();
+        let Inner { mux, link } = &mut *inner;
+        let done = match link {
+            Link::Client(link) => Some(act(mux, link)),
+            Link::Server(_) => None,
+        };
+        give_back(inner);
+        done
+    }
+
+    /// A client opens a stream; `None`: the session is over.
+    pub(crate) fn open(
+        &self,
+        body: &[u8],
+        (first, window): (usize, usize),
+        until: Option<Instant>,
+        pump: impl FnOnce(u64) -> Option<Task>,
+    ) -> Option<u64> {
+        let opened = self.with_client(|mux, link| {
+            if link.over {
+                return None;
+            }
+            let id = mux.open(body, first, window);
+            if let Some(until) = until {
+                link.deadlines.push(Reverse((until, id)));
+            }
+            link.pumps.extend(pump(id));
+            Some(id)
+        });
+        opened.flatten()
+    }
+
+    /// The driver looks: what is new, whose time is over.
+    pub(crate) fn turn(&self, waker: &Waker) -> Option<Turn> {
+        let mut inner = self.lock();
+        let Inner { mux, link } = &mut *inner;
+        let turn = match link {
+            Link::Client(link) => Some(link.turn(mux, waker)),
+            Link::Server(_) => None,
+        };
+        // The driver itself is awake.
+        let woken = std::mem::take(&mut mux.woken);
+        drop(inner);
+        woken.into_iter().for_each(Waker::wake);
+        turn
+    }
+    /// The driver takes what is to be said, if there is anything.
+    pub(crate) fn take_chunk(&self) -> Option<Vec<u8>> {
+        let mut inner = self.lock();
+        let chunk = inner.mux.take_chunk();
+        if let Link::Client(link) = &mut inner.link {
+            link.pushing = chunk.is_some();
+        }
+        chunk
+    }
+
+    /// The driver ends the session where no stream is left. `false`: there is one.
+    pub(crate) fn end_if_idle(&self) -> bool {
+        let ended = self.with_client(|mux, link| {
+            link.over |= mux.len() == 0 && link.pumps.is_empty() && !mux.has_chunk();
+            link.over
+        });
+        ended.unwrap_or(true)
+    }
+
+    /// The channel is gone.
+    pub(crate) fn close(&self) {
+        let driver = self.with_client(|_, link| {
+            link.closing = true;
+            link.driver.take()
+        });
+        if let Some(driver) = driver.flatten() {
+            driver.wake();
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        match &self.lock().link {
+            Link::Client(link) => link.over,
+            Link::Server(_) => false,
+        }
+    }
+
+    /// All streams end.
+    pub(crate) fn end(&self, status: &Status) {
+        let mut inner = self.lock();
+        let Inner { mux, link } = &mut *inner;
+        mux.end_all(status);
+        let (parked, pumps) = match link {
+            Link::Client(link) => {
+                link.over = true;
+                (None, std::mem::take(&mut link.pumps))
+            }
+            Link::Server(link) => (link.parked.take(), Vec::new()),
+        };
+        give_back(inner);
+        // They hold what is the user's.
+        drop((parked, pumps));
+    }
+}
+
+/// What a server makes of a push.
+pub(crate) enum Pushed {
+    /// It was taken, now or before.
+    Taken,
+    Violation(&'static str),
+}
+
+/// The server's side.
+impl Session {
+    /// Takes a push. Pushes come one after the other; one that comes again was answered, and the answer lost.
+    pub(crate) fn push(
+        &self,
+        number: u32,
+        frames: &[u8],
+        opened: impl FnMut(&mut Mux, Opened),
+    ) -> Pushed {
+        let mut inner = self.lock();
+        let Inner { mux, link } = &mut *inner;
+        let Link::Server(link) = link else {
+            return Pushed::Violation("no server");
+        };
+        link.heard = Instant::now();
+        let pushed = if number == link.taken {
+            Pushed::Taken
+        } else if number == link.taken.wrapping_add(1) {
+            link.taken = number;
+            match mux.receive(frames, opened) {
+                Ok(()) => Pushed::Taken,
+                Err(Violation(why)) => Pushed::Violation(why),
+            }
+        } else {
+            Pushed::Violation("a push was left out")
+        };
+        give_back(inner);
+        pushed
+    }
+
+    /// Answers a pull, or keeps it until there is something to say. `has`: the number of the last answer that the client
+    /// has got.
+    pub(crate) fn pull(&self, has: u32, responder: OwnedResponder) -> Option<&'static str> {
+        let mut inner = self.lock();
+        let Link::Server(link) = &mut inner.link else {
+            return Some("no server");
+        };
+        link.heard = Instant::now();
+        if has == link.answered {
+            link.unacknowledged = None;
+            link.since = link.heard;
+            link.given_up = false;
+            let before = link.parked.replace(responder);
+            give_back(inner);
+            drop(before);
+            return None;
+        }
+        // The answer was lost on its way: once more.
+        let again = link.unacknowledged.clone();
+        match again.filter(|_| has.wrapping_add(1) == link.answered) {
+            Some(answer) => {
+                drop(inner);
+                responder.reply(answer);
+                None
+            }
+            None => {
+                drop(inner);
+                Some("a pull for an answer that there was not")
+            }
+        }
+    }
+
+    /// What the clock asks for: a pull that has waited long is answered with nothing, so that its client sees that the
+    /// server is there, and a server that shuts down does not wait for it; one that was given up is let go. Says how long
+    /// the client has been silent, and whether it gave up its pull; `None`: it waits for news.
+    pub(crate) fn look(&self, longest: Duration) -> Option<(Duration, bool)> {
+        let mut inner = self.lock();
+        let Inner { mux, link } = &mut *inner;
+        let Link::Server(link) = link else {
+            return None;
+        };
+        let mut answer = None;
+        let given_up = link.parked.take_if(|parked| parked.is_cancelled());
+        link.given_up |= given_up.is_some();
+        if link.parked.is_some() && link.since.elapsed() >= longest {
+            answer = link.answer(mux.nothing());
+        }
+        let silent = link
+            .parked
+            .is_none()
+            .then(|| (link.heard.elapsed(), link.given_up));
+        drop(inner);
+        drop(given_up);
+        if let Some((responder, bytes)) = answer {
+            responder.reply(bytes);
+        }
+        silent
+    }
+}
+
+/// Gives the lock back, and then tells those who are concerned: wakers are others' code, and so is a call's answer.
+fn give_back(mut inner: MutexGuard<'_, Inner>) {
+    let Inner { mux, link } = &mut *inner;
+    let mut answer = None;
+    match link {
+        Link::Client(link) => {
+            if !link.pushing && mux.has_chunk() || !link.pumps.is_empty() {
+                mux.woken.extend(link.driver.take());
+            }
+        }
+        Link::Server(link) => {
+            if link.parked.is_some() {
+                answer = mux.take_chunk().and_then(|chunk| link.answer(chunk));
+            }
+        }
+    }
+    let woken = std::mem::take(&mut mux.woken);
+    drop(inner);
+    woken.into_iter().for_each(Waker::wake);
+    if let Some((responder, bytes)) = answer {
+        responder.reply(bytes);
+    }
+}
+
+impl ClientLink {
+    fn turn(&mut self, mux: &mut Mux, waker: &Waker) -> Turn {
+        match &mut self.driver {
+            Some(known) => known.clone_from(waker),
+            None => self.driver = Some(waker.clone()),
+        }
+        let mut first_deadline = None;
+        while let Some(&Reverse((until, id))) = self.deadlines.peek() {
+            let is_there = mux.contains(id);
+            if is_there && until > Instant::now() {
+                first_deadline = Some(until);
+                break;
+            }
+            self.deadlines.pop();
+            if is_there {
+                mux.end_locally(id, Status::deadline_exceeded("the stream's time is over"));
+            }
+        }
+        Turn {
+            pumps: std::mem::take(&mut self.pumps),
+            streams: mux.len(),
+            closing: self.closing,
+            first_deadline,
+        }
+    }
+}
+
+impl ServerLink {
+    fn answer(&mut self, mut chunk: Vec<u8>) -> Option<(OwnedResponder, Vec<u8>)> {
+        let responder = self.parked.take()?;
+        self.answered = self.answered.wrapping_add(1);
+        chunk[0] = verdict::TAKEN;
+        chunk[1..PULL_PREFIX].copy_from_slice(&self.answered.to_le_bytes());
+        self.unacknowledged = Some(chunk.clone());
+        Some((responder, chunk))
+    }
+}

@@ -1,0 +1,152 @@
+//! The reading end of a stream.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+
+use super::mux::{News, Side};
+use super::pump;
+use super::session::Session;
+use crate::codec::{Codec, DecodeError};
+use crate::{Code, MetadataMap, Status};
+
+/// Messages that come one after the other. Dropping it at the client gives the call up and stops its handler; dropping it
+/// at the server throws away what the client still says.
+#[must_use = "dropping it ends the stream"]
+pub struct Streaming<T> {
+    session: Arc<Session>,
+    id: u64,
+    side: Side,
+    decode: fn(&mut T, &[u8]) -> Result<(), DecodeError>,
+    ended: bool,
+    trailers: Option<MetadataMap>,
+}
+
+impl<T> fmt::Debug for Streaming<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streaming")
+            .field("stream", &self.id)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Default> Streaming<T> {
+    pub(crate) fn new<C: Codec<T>>(session: Arc<Session>, id: u64, side: Side) -> Self {
+        Self {
+            session,
+            id,
+            side,
+            decode: C::decode_into,
+            ended: false,
+            trailers: None,
+        }
+    }
+
+    /// The next message; `None`: there are no more.
+    ///
+    /// # Errors
+    /// The status with which the call ended.
+    pub async fn message(&mut self) -> Result<Option<T>, Status> {
+        poll_fn(|context| self.poll_message(context))
+            .await
+            .transpose()
+    }
+
+    /// A client says its only request.
+    pub(crate) fn say<R, C: Codec<R>>(&self, request: &R) -> Result<(), Status> {
+        pump::send::<R, C>(&self.session, self.id, request)?;
+        self.session.with(|mux| mux.half_close(self.id));
+        Ok(())
+    }
+
+    /// Metadata that came with the end, once that has been read.
+    pub fn trailers(&mut self) -> Option<MetadataMap> {
+        self.trailers.take()
+    }
+
+    /// The same for a thread that waits.
+    pub fn blocking(self) -> BlockingStreaming<T> {
+        BlockingStreaming(self)
+    }
+
+    /// What stands before the server's first message; or the end, if it says none.
+    pub(crate) fn poll_head(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<MetadataMap, Status>> {
+        match self.session.with(|mux| mux.next(self.id, context.waker())) {
+            None => Poll::Pending,
+            Some(News::Head(metadata)) => Poll::Ready(Ok(metadata)),
+            Some(News::End(status)) if status.code() != Code::Ok => {
+                self.ended = true;
+                Poll::Ready(Err(status))
+            }
+            Some(_) => {
+                self.ended = true;
+                Poll::Ready(Err(Status::internal(
+                    "the server's stream has no beginning",
+                )))
+            }
+        }
+    }
+
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, Status>>> {
+        while !self.ended {
+            match self.session.with(|mux| mux.next(self.id, context.waker())) {
+                None => return Poll::Pending,
+                Some(News::Head(_)) => {}
+                Some(News::Message(bytes)) => {
+                    let mut message = T::default();
+                    let decoded = (self.decode)(&mut message, &bytes);
+                    let decoded = decoded.map(|()| message);
+                    return Poll::Ready(Some(decoded.map_err(|error| {
+                        self.ended = true;
+                        Status::internal(format!("a message of the stream is malformed: {error}"))
+                    })));
+                }
+                Some(News::End(status)) => {
+                    self.ended = true;
+                    if status.code() != Code::Ok {
+                        return Poll::Ready(Some(Err(status)));
+                    }
+                    self.trailers = Some(status.metadata().clone());
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+impl<T: Default> Stream for Streaming<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_message(context)
+    }
+}
+
+impl<T> Drop for Streaming<T> {
+    fn drop(&mut self) {
+        self.session.with(|mux| match self.side {
+            Side::Client => mux.release(self.id),
+            Side::Server => mux.stop_reading(self.id),
+        });
+    }
+}
+
+/// [`Streaming`] for a thread that waits.
+#[derive(Debug)]
+pub struct BlockingStreaming<T>(Streaming<T>);
+
+impl<T: Default> Iterator for BlockingStreaming<T> {
+    type Item = Result<T, Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        futures_executor::block_on(self.0.message()).transpose()
+    }
+}

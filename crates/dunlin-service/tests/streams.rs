@@ -1,0 +1,462 @@
+//! Streams of all kinds over every preset: order, ends, errors, back-pressure, cancellation, deadlines, many at once.
+
+mod common;
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use common::flow_client::{FlowBlockingClient, FlowClient};
+use common::flow_server::{Flow, FlowServer};
+use common::{until, until_async, Note, PATIENCE};
+use dunlin::{Client, Preset, RunningServer};
+use dunlin_service::{Channel, Code, Request, Response, Server, Status, Streaming};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt};
+
+/// The service, which counts its handlers and what they have made.
+#[derive(Clone, Default)]
+struct Flowing {
+    running: Arc<AtomicUsize>,
+    made: Arc<AtomicUsize>,
+}
+
+struct Guard(Arc<AtomicUsize>);
+
+impl Flowing {
+    fn begin(&self) -> Guard {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        Guard(Arc::clone(&self.running))
+    }
+
+    fn running(&self) -> usize {
+        self.running.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+type Notes = BoxStream<'static, Result<Note, Status>>;
+
+#[dunlin_service::async_trait]
+impl Flow for Flowing {
+    type CountStream = Notes;
+    type ChatStream = Notes;
+    type HangStream = Notes;
+
+    async fn count(&self, request: Request<Note>) -> Result<Response<Notes>, Status> {
+        let guard = self.begin();
+        let made = Arc::clone(&self.made);
+        let asked = request.into_inner();
+        if asked.words == "no" {
+            return Err(Status::not_found("no notes"));
+        }
+        let notes = stream::iter(0..asked.number).map(move |number| {
+            let _running = &guard;
+            made.fetch_add(1, Ordering::SeqCst);
+            match asked.words.as_str() {
+                "panic" if number == 2 => panic!("a bug in a stream"),
+                "fail" if number == 2 => Err(Status::data_loss("the third is lost")),
+                _ => Ok(Note {
+                    number,
+                    payload: asked.payload.clone(),
+                    ..Note::default()
+                }),
+            }
+        });
+        let mut response = Response::new(notes.boxed());
+        response
+            .metadata_mut()
+            .insert("x-count", asked.number.to_string())
+            .unwrap();
+        Ok(response)
+    }
+
+    async fn sum(&self, request: Request<Streaming<Note>>) -> Result<Response<Note>, Status> {
+        let _running = self.begin();
+        let mut notes = request.into_inner();
+        let mut sum = Note::default();
+        let mut count = 0;
+        while let Some(note) = notes.message().await? {
+            sum.number += note.number;
+            count += 1;
+            if note.words == "enough" {
+                return Err(Status::out_of_range("enough"));
+            }
+        }
+        sum.words = count.to_string();
+        Ok(Response::new(sum))
+    }
+
+    async fn chat(&self, request: Request<Streaming<Note>>) -> Result<Response<Notes>, Status> {
+        let guard = self.begin();
+        let made = Arc::clone(&self.made);
+        Ok(Response::new(
+            request
+                .into_inner()
+                .inspect(move |_| {
+                    let _running = &guard;
+                    made.fetch_add(1, Ordering::SeqCst);
+                })
+                .boxed(),
+        ))
+    }
+
+    async fn hang(&self, request: Request<Streaming<Note>>) -> Result<Response<Notes>, Status> {
+        let kept = (self.begin(), request.into_inner());
+        let first = stream::iter([Ok(Note::new("hello"))]);
+        Ok(Response::new(
+            first
+                .chain(stream::pending())
+                .map(move |note| {
+                    let _kept = &kept;
+                    note
+                })
+                .boxed(),
+        ))
+    }
+}
+
+fn start(flowing: &Flowing) -> (RunningServer, String) {
+    let server = Server::builder().add_service(FlowServer::new(flowing.clone()));
+    let running = server.start("dunlin://127.0.0.1:0").unwrap();
+    let address = running.address().to_string();
+    (running, address)
+}
+
+fn note(number: u64, bytes: usize) -> Note {
+    Note {
+        number,
+        payload: vec![number as u8; bytes],
+        ..Note::default()
+    }
+}
+
+/// Notes with numbers from zero on, of many lengths.
+fn notes(count: u64) -> impl Stream<Item = Note> + Send + 'static {
+    stream::iter((0..count).map(|number| note(number, (number as usize * 97) % 3000)))
+}
+
+async fn all_kinds(client: &FlowClient, preset: Preset) {
+    let response = client.count(note(500, 100)).await.unwrap();
+    assert_eq!(response.metadata().get("x-count"), Some("500"), "{preset}");
+    let mut counted = response.into_inner();
+    for number in 0..500 {
+        assert_eq!(
+            counted.message().await.unwrap().unwrap().number,
+            number,
+            "{preset}"
+        );
+    }
+    assert_eq!(counted.message().await.unwrap(), None);
+    assert_eq!(counted.message().await.unwrap(), None, "and again");
+    let sum = client.sum(notes(300)).await.unwrap().into_inner();
+    assert_eq!(
+        (sum.number, sum.words.as_str()),
+        (299 * 300 / 2, "300"),
+        "{preset}"
+    );
+    let back = client.chat(notes(300)).await.unwrap().into_inner();
+    let back: Vec<Note> = back.map(Result::unwrap).collect().await;
+    assert_eq!(back, notes(300).collect::<Vec<_>>().await, "{preset}");
+    // One after the other.
+    let (say, said) = futures_channel::mpsc::unbounded();
+    let mut back = client.chat(said).await.unwrap().into_inner();
+    for number in 0..50 {
+        say.unbounded_send(note(number, 10)).unwrap();
+        assert_eq!(
+            back.message().await.unwrap(),
+            Some(note(number, 10)),
+            "{preset}"
+        );
+    }
+    drop(say);
+    assert_eq!(back.message().await.unwrap(), None);
+    // Empty ones.
+    assert_eq!(client.sum(notes(0)).await.unwrap().get_ref().words, "0");
+    assert_eq!(
+        client
+            .chat(notes(0))
+            .await
+            .unwrap()
+            .into_inner()
+            .count()
+            .await,
+        0
+    );
+    assert_eq!(
+        client
+            .count(note(0, 0))
+            .await
+            .unwrap()
+            .into_inner()
+            .count()
+            .await,
+        0
+    );
+    // Long messages.
+    let mut long = client.count(note(3, 1 << 20)).await.unwrap().into_inner();
+    for _ in 0..3 {
+        assert_eq!(
+            long.message().await.unwrap().unwrap().payload.len(),
+            1 << 20
+        );
+    }
+    assert_eq!(long.message().await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_kinds_work_over_every_preset() {
+    let flowing = Flowing::default();
+    let (_server, address) = start(&flowing);
+    for &preset in Preset::ALL {
+        let client = Client::builder().preset(preset).deadline(PATIENCE);
+        let client = client.connect_async(&address).await.unwrap();
+        let client = FlowClient::new(Channel::from_client(client).await.unwrap());
+        all_kinds(&client, preset).await;
+    }
+    until_async("all handlers have ended", || flowing.running() == 0).await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_status() {
+    let (_server, address) = start(&Flowing::default());
+    let client = FlowClient::connect(&address).await.unwrap();
+    let status = client
+        .count(Note {
+            number: 5,
+            ..Note::new("no")
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::NotFound, "no notes")
+    );
+    for (words, code) in [("fail", Code::DataLoss), ("panic", Code::Internal)] {
+        let response = client
+            .count(Note {
+                number: 5,
+                ..Note::new(words)
+            })
+            .await
+            .unwrap();
+        let mut notes = response.into_inner();
+        for number in 0..2 {
+            assert_eq!(notes.message().await.unwrap().unwrap().number, number);
+        }
+        assert_eq!(notes.message().await.unwrap_err().code(), code);
+        assert_eq!(notes.message().await.unwrap(), None);
+    }
+    // The handler ends before the client has said all, which is without end.
+    let endless = stream::iter(0..).map(|number| Note {
+        number,
+        ..Note::new(if number == 10 { "enough" } else { "" })
+    });
+    let status = client.sum(endless).await.unwrap_err();
+    assert_eq!(status.code(), Code::OutOfRange);
+    let too_long = client.chat(stream::iter([note(0, 5 << 20)])).await;
+    let status = match too_long {
+        Err(status) => status,
+        Ok(response) => response.into_inner().message().await.unwrap_err(),
+    };
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    // The channel goes on.
+    assert_eq!(client.sum(notes(3)).await.unwrap().get_ref().words, "3");
+}
+
+/// A stream of the user's that says how much was taken of it.
+struct Counted(Arc<AtomicUsize>, usize);
+
+impl Stream for Counted {
+    type Item = Note;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Note>> {
+        let number = self.0.fetch_add(1, Ordering::SeqCst);
+        Poll::Ready(Some(note(number as u64, self.1)))
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_read_holds_the_writer_back() {
+    const BYTES: usize = 1000;
+    let flowing = Flowing::default();
+    let (_server, address) = start(&flowing);
+    let channel = Channel::connect(&address)
+        .await
+        .unwrap()
+        .stream_window(32 << 10);
+    let client = FlowClient::new(channel);
+    // The client does not read.
+    let mut unread = client
+        .count(note(1_000_000, BYTES))
+        .await
+        .unwrap()
+        .into_inner();
+    until_async("the server has begun", || {
+        flowing.made.load(Ordering::SeqCst) > 20
+    })
+    .await;
+    let still = |made: &Arc<AtomicUsize>| {
+        let made = Arc::clone(made);
+        async move {
+            let mut before = usize::MAX;
+            loop {
+                let now = made.load(Ordering::SeqCst);
+                if now == before {
+                    return now;
+                }
+                before = now;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    };
+    let made = still(&flowing.made).await;
+    assert!(
+        made <= (32 << 10) / BYTES + 2,
+        "{made} messages were made, which nobody reads"
+    );
+    // As it reads, more is made.
+    for number in 0..1000 {
+        assert_eq!(unread.message().await.unwrap().unwrap().number, number);
+    }
+    drop(unread);
+    until_async("its handler has ended", || flowing.running() == 0).await;
+    // The server does not read.
+    let taken = Arc::<AtomicUsize>::default();
+    let mut hanging = client
+        .hang(Counted(Arc::clone(&taken), BYTES))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(hanging.message().await.unwrap().unwrap().words, "hello");
+    let said = still(&taken).await;
+    assert!(
+        (16..=(64 << 10) / BYTES + 2).contains(&said),
+        "{said} messages were said"
+    );
+    drop(hanging);
+    until_async("its handler has ended", || flowing.running() == 0).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_stream_stops_its_handler() {
+    let flowing = Flowing::default();
+    let (_server, address) = start(&flowing);
+    let client = FlowClient::connect(&address).await.unwrap();
+    // After the first response, by dropping it.
+    let mut hanging = client.hang(stream::pending()).await.unwrap().into_inner();
+    hanging.message().await.unwrap().unwrap();
+    until_async("it runs", || flowing.running() == 1).await;
+    drop(hanging);
+    until_async("it is stopped", || flowing.running() == 0).await;
+    // Before any response.
+    let summing = client.clone();
+    let task = tokio::spawn(async move { summing.sum(stream::pending()).await });
+    until_async("it runs", || flowing.running() == 1).await;
+    task.abort();
+    until_async("it is stopped", || flowing.running() == 0).await;
+    // By its deadline.
+    let mut request = Request::new(stream::pending());
+    request.set_timeout(Duration::from_millis(30));
+    let mut hanging = client.hang(request).await.unwrap().into_inner();
+    hanging.message().await.unwrap().unwrap();
+    assert_eq!(
+        hanging.message().await.unwrap_err().code(),
+        Code::DeadlineExceeded
+    );
+    until_async("it is stopped", || flowing.running() == 0).await;
+    // With its client.
+    let other = FlowClient::connect(&address).await.unwrap();
+    let hanging = other.hang(stream::pending()).await.unwrap();
+    until_async("it runs", || flowing.running() == 1).await;
+    other.clone().blocking();
+    drop((hanging, other));
+    until_async("it is stopped", || flowing.running() == 0).await;
+}
+
+#[test]
+fn a_client_whose_runtime_ends_stops_its_handlers() {
+    let flowing = Flowing::default();
+    let (_server, address) = start(&flowing);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = runtime.block_on(FlowClient::connect(&address)).unwrap();
+    let hanging = runtime.block_on(client.hang(stream::pending())).unwrap();
+    until("it runs", || flowing.running() == 1);
+    drop(runtime);
+    until("it is stopped", || flowing.running() == 0);
+    drop(hanging);
+}
+
+#[tokio::test]
+async fn a_server_that_ends_ends_its_streams() {
+    let flowing = Flowing::default();
+    let (server, address) = start(&flowing);
+    let client = FlowClient::connect(&address).await.unwrap();
+    let mut hanging = client.hang(stream::pending()).await.unwrap().into_inner();
+    hanging.message().await.unwrap().unwrap();
+    tokio::task::spawn_blocking(|| drop(server)).await.unwrap();
+    assert_eq!(
+        hanging.message().await.unwrap_err().code(),
+        Code::Unavailable
+    );
+    until_async("its handler has ended", || flowing.running() == 0).await;
+}
+
+#[test]
+fn threads_that_wait_have_streams_without_a_runtime() {
+    let (_server, address) = start(&Flowing::default());
+    let client = FlowBlockingClient::connect(&address).unwrap();
+    let counted = client.count(note(100, 10)).unwrap().into_inner();
+    let numbers: Vec<u64> = counted.map(|note| note.unwrap().number).collect();
+    assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    let sum = client
+        .sum((0..10).map(|number| note(number, 1)))
+        .unwrap()
+        .into_inner();
+    assert_eq!(sum.number, 45);
+    let back = client
+        .chat((0..10).map(|number| note(number, 1)))
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        back.map(Result::unwrap).collect::<Vec<_>>(),
+        (0..10).map(|n| note(n, 1)).collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_streams_are_open_at_once() {
+    const STREAMS: usize = 10_000;
+    let flowing = Flowing::default();
+    let (_server, address) = start(&flowing);
+    let channel = Channel::connect(&address)
+        .await
+        .unwrap()
+        .stream_window(1 << 10);
+    let client = FlowClient::new(channel);
+    let mut open = Vec::new();
+    for number in 0..STREAMS as u64 {
+        let (say, said) = futures_channel::mpsc::unbounded();
+        say.unbounded_send(note(number, 1)).unwrap();
+        let client = client.clone();
+        open.push((say, tokio::spawn(async move { client.chat(said).await })));
+    }
+    let mut all = Vec::new();
+    for (say, opened) in open {
+        all.push((say, opened.await.unwrap().unwrap().into_inner()));
+    }
+    assert_eq!(flowing.running(), STREAMS);
+    for (number, (say, back)) in (0..).zip(&mut all) {
+        assert_eq!(back.message().await.unwrap(), Some(note(number, 1)));
+        say.unbounded_send(note(number + 1, 2)).unwrap();
+        assert_eq!(back.message().await.unwrap(), Some(note(number + 1, 2)));
+    }
+    drop(all);
+    until_async("all handlers have ended", || flowing.running() == 0).await;
+}
