@@ -42,6 +42,6 @@ pub use placement::{Placement, PlacementError};
 pub use protocol::{Backups, Commit, Log, Protocol, Validate};
 pub use store::{LockError, Store, Stored};
 pub use types::{
-    Address, Key, KeyTooLong, MachineId, Place, TransactionId, Update, Value, Version,
+    Address, Key, KeyTooLong, MachineId, Place, Raised, TransactionId, Update, Value, Version,
     MAX_KEY_BYTES,
 };

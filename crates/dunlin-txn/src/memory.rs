@@ -124,6 +124,7 @@ impl Store for MemoryStore {
             value: item.and_then(|item| self.items[item].value.clone()),
             version: cell.version,
             owner: cell.owner,
+            raised: None,
             place: Place {
                 header: Address(header as u64),
                 item: Address(item.map_or(u64::MAX, |item| item as u64)),

@@ -267,6 +267,7 @@ impl<S: Store> Participant<S> {
         let item = |found: crate::Stored| Item {
             value: found.value,
             version: found.version,
+            raised: found.raised,
             place: found.place,
         };
         Ok(Response::Executed(items.into_iter().map(item).collect()))

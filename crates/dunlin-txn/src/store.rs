@@ -1,5 +1,5 @@
 //! What a participant asks of the table below it.
-use crate::types::{Key, Place, TransactionId, Update, Value, Version};
+use crate::types::{Key, Place, Raised, TransactionId, Update, Value, Version};
 
 /// A key as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct Stored {
     pub version: Version,
     /// Who holds the lock.
     pub owner: Option<TransactionId>,
+    /// What the lock has raised, where it has made room for a key that was absent.
+    pub raised: Option<Raised>,
     /// Where it lies. A key that is absent has a header too, which changes when it is inserted.
     pub place: Place,
 }

@@ -166,6 +166,18 @@ pub struct Place {
     pub capacity: Option<u32>,
 }
 
+/// What a lock of a key that was absent has done to the header that absent keys share: all others who saw one of them
+/// absent find it changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raised {
+    /// The header.
+    pub header: Address,
+    /// Its version before.
+    pub from: Version,
+    /// Its version since.
+    pub to: Version,
+}
+
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {

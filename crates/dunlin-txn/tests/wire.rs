@@ -1,6 +1,6 @@
 //! Bytes of peers: what is encoded comes back, and no bytes do harm.
 use dunlin_txn::wire::{Answer, Body, Item, Request, Response};
-use dunlin_txn::{Address, Key, Place, TransactionId, Update, Value, Version};
+use dunlin_txn::{Address, Key, Place, Raised, TransactionId, Update, Value, Version};
 use proptest::prelude::*;
 
 fn key() -> impl Strategy<Value = Key> {
@@ -61,11 +61,19 @@ fn answer() -> impl Strategy<Value = Answer> {
                 capacity,
             }
         });
-    let item = (value(), version(), place).prop_map(|(value, version, place)| Item {
-        value,
-        version,
-        place,
+    let raised = (any::<u64>(), version(), version()).prop_map(|(header, from, to)| Raised {
+        header: Address(header),
+        from,
+        to,
     });
+    let item = (value(), version(), prop::option::of(raised), place).prop_map(
+        |(value, version, raised, place)| Item {
+            value,
+            version,
+            raised,
+            place,
+        },
+    );
     let response = prop_oneof![
         prop::collection::vec(item, 0..5).prop_map(Response::Executed),
         (any::<u32>(), transaction()).prop_map(|(item, owner)| Response::Locked { item, owner }),

@@ -100,13 +100,14 @@ impl Coordinator {
         locked: bool,
     ) -> Result<(), TransactionError> {
         // A key that was read in an earlier round and is locked now must not have changed in between.
-        if self
-            .seen
-            .get(&key)
-            .is_some_and(|(version, _)| *version != item.version)
-        {
-            return Err(TransactionError::Changed { key });
+        if let Some(((seen, _), accessed)) = self.seen.get(&key).zip(self.accessed.get(&key)) {
+            let found = item.raised.map_or(item.version, |raised| raised.from);
+            if self.raised_by_us(machine, accessed.place.header, *seen) != found {
+                return Err(TransactionError::Changed { key });
+            }
         }
+        self.raised
+            .extend(item.raised.map(|raised| (machine, raised)));
         self.accessed.insert(
             key.clone(),
             Accessed {

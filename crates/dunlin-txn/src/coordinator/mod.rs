@@ -12,7 +12,7 @@ use crate::logic::{Logic, Step, View};
 use crate::mistakes::Mistakes;
 use crate::placement::Placement;
 use crate::protocol::Protocol;
-use crate::types::{Address, Key, MachineId, Place, TransactionId, Update, Value, Version};
+use crate::types::{Address, Key, MachineId, Place, Raised, TransactionId, Update, Value, Version};
 use crate::wire::{Answer, Body, Request};
 use dunlin_store::Header;
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,6 +152,8 @@ pub struct Coordinator {
     /// The machines that may hold locks of this transaction.
     holders: BTreeSet<MachineId>,
     updates: BTreeMap<Key, (Option<Value>, Version)>,
+    /// Headers of absent keys that locks of this transaction have raised.
+    raised: Vec<(MachineId, Raised)>,
     reported: bool,
     /// The logic leaves the next step to [`Coordinator::proceed`].
     waits: bool,
@@ -178,6 +180,7 @@ impl Coordinator {
             accessed: BTreeMap::new(),
             holders: BTreeSet::new(),
             updates: BTreeMap::new(),
+            raised: Vec::new(),
             reported: false,
             waits: false,
             actions: Vec::new(),
@@ -315,6 +318,19 @@ impl Coordinator {
             request: request.clone(),
         });
         self.pending.insert(machine, Pending { request, sent: 1 });
+    }
+
+    /// The version of a header that had this one, if nobody but this transaction has raised it since.
+    fn raised_by_us(&self, machine: MachineId, header: Address, version: Version) -> Version {
+        // In the order of the raises, so one pass follows them all.
+        self.raised.iter().fold(version, |version, (at, raised)| {
+            let ours = *at == machine && raised.header == header && raised.from == version;
+            if ours {
+                raised.to
+            } else {
+                version
+            }
+        })
     }
 
     fn token(&mut self) -> u32 {

@@ -45,8 +45,9 @@ impl Coordinator {
             .iter()
             .filter(|(_, accessed)| !accessed.locked)
         {
-            let version = self.seen[key].0;
-            let header = (accessed.machine, accessed.place.header);
+            let (machine, header) = (accessed.machine, accessed.place.header);
+            let version = self.raised_by_us(machine, header, self.seen[key].0);
+            let header = (machine, header);
             match own.get(&header) {
                 Some(locked) if *locked != version => {
                     return Err(TransactionError::Changed { key: key.clone() });

@@ -220,10 +220,10 @@ impl Transaction {
         driver.proceed(self.id.slot, step);
         let mut ended = None;
         while ended.is_none() {
-            let busy = driver.poll(|_, _, report| {
-                if let Report::Ended(result) = report {
-                    ended = Some(result);
-                }
+            // What was left of the last transaction of this driver may come first.
+            let busy = driver.poll(|_, id, report| match report {
+                Report::Ended(result) if id == self.id => ended = Some(result),
+                _ => {}
             });
             let waits = |c: &crate::Coordinator| c.is_waiting();
             if ended.is_none() && driver.coordinator(self.id.slot).is_some_and(waits) {

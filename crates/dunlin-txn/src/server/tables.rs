@@ -15,7 +15,7 @@ use dunlin_store::{Header, ItemAddress, Layout, StoreError, Table, MAX_OWNER, WR
 use dunlin_verbs::Region;
 
 use crate::store::{LockError, Store, Stored};
-use crate::types::{Address, Key, Place, TransactionId, Update, Value, Version};
+use crate::types::{Address, Key, Place, Raised, TransactionId, Update, Value, Version};
 
 /// Headers of absent keys for each table: inserts and deletes of others disturb one in so many reads of absent keys.
 const ABSENCE_HEADERS: usize = 4096;
@@ -242,6 +242,7 @@ impl<R: Region> TableStore<R> {
                 .then(|| decode_value(&self.buffer.borrow())),
             version: Version(header.version()),
             owner,
+            raised: None,
             place: Place {
                 header: at(address.header),
                 item: at(address.value),
@@ -264,6 +265,7 @@ fn nowhere() -> Stored {
         value: None,
         version: Version(0),
         owner: None,
+        raised: None,
         place: Place {
             header: Address(u64::MAX),
             item: Address(u64::MAX),
@@ -304,6 +306,7 @@ impl<R: Region> Store for TableStore<R> {
                             value: None,
                             version: Version(header.version()),
                             owner: None,
+                            raised: None,
                             place: Place {
                                 header: at,
                                 item: Address(u64::MAX),
@@ -335,7 +338,7 @@ impl<R: Region> Store for TableStore<R> {
             return Err(LockError::Unknown);
         }
         self.buffer.borrow_mut().resize(length, 0);
-        let mut holder = None;
+        let (mut holder, mut raised) = (None, None);
         for _ in 0..LOOKS {
             let locked = match table.try_lock(number, me) {
                 Ok(_) => true,
@@ -346,17 +349,22 @@ impl<R: Region> Store for TableStore<R> {
                     break;
                 }
                 Err(StoreError::Absent(_)) => {
-                    let (_, absence) = absence(table, key);
+                    let (offset, absence) = absence(table, key);
                     // Above all versions at which the key was absent: who saw one must find it changed.
                     let version = |of_place: u64| loop {
                         let before = absence.load(Ordering::SeqCst);
                         let version = Header(before).version().max(of_place) + 1;
-                        let raised = Header::new(version, false).0;
+                        let after = Header::new(version, false).0;
                         let order = Ordering::SeqCst;
                         if absence
-                            .compare_exchange(before, raised, order, order)
+                            .compare_exchange(before, after, order, order)
                             .is_ok()
                         {
+                            raised = Some(Raised {
+                                header: Address((region as u64) << OFFSET_BITS | offset as u64),
+                                from: Version(Header(before).version()),
+                                to: Version(version),
+                            });
                             return version;
                         }
                     };
@@ -371,7 +379,8 @@ impl<R: Region> Store for TableStore<R> {
             if locked {
                 let found = table.read_locked(number, me, &mut self.buffer.borrow_mut());
                 if let Ok(found) = found {
-                    return Ok(self.stored(region, length, found, Some(owner)));
+                    let stored = self.stored(region, length, found, Some(owner));
+                    return Ok(Stored { raised, ..stored });
                 }
             }
         }

@@ -1,14 +1,14 @@
 //! Messages to bytes and back: numbers in little endian, lengths before bytes, counts before lists.
 use super::reader::{Reader, WireError};
 use super::{Answer, Body, Item, Refusal, Request, Response};
-use crate::types::{Address, Key, Place, TransactionId, Update, Value, Version};
+use crate::types::{Address, Key, Place, Raised, TransactionId, Update, Value, Version};
 
 /// The shortest key: table and length.
 const KEY_LEAST: usize = 4;
 /// The shortest change: key, version, flag.
 const UPDATE_LEAST: usize = KEY_LEAST + 8 + 1;
-/// The shortest item: flag, version, two addresses, flag.
-const ITEM_LEAST: usize = 1 + 8 + 16 + 1;
+/// The shortest item: flag, version, flag, two addresses, flag.
+const ITEM_LEAST: usize = 1 + 8 + 1 + 16 + 1;
 
 impl Request {
     /// Appends the request.
@@ -82,6 +82,12 @@ impl Answer {
                 put_list(out, items, |out, item| {
                     put_value(out, item.value.as_ref());
                     out.extend(item.version.0.to_le_bytes());
+                    out.push(u8::from(item.raised.is_some()));
+                    if let Some(Raised { header, from, to }) = item.raised {
+                        [header.0, from.0, to.0]
+                            .iter()
+                            .for_each(|word| out.extend(word.to_le_bytes()));
+                    }
                     out.extend(item.place.header.0.to_le_bytes());
                     out.extend(item.place.item.0.to_le_bytes());
                     out.push(u8::from(item.place.capacity.is_some()));
@@ -231,7 +237,15 @@ fn update(from: &mut Reader<'_>) -> Result<Update, WireError> {
 }
 
 fn item(from: &mut Reader<'_>) -> Result<Item, WireError> {
-    let (value, version) = (value(from)?, version(from)?);
+    let (value, at) = (value(from)?, version(from)?);
+    let raised = match from.flag()? {
+        true => Some(Raised {
+            header: Address(from.u64()?),
+            from: version(from)?,
+            to: version(from)?,
+        }),
+        false => None,
+    };
     let (header, item) = (Address(from.u64()?), Address(from.u64()?));
     let capacity = if from.flag()? {
         Some(from.u32()?)
@@ -240,7 +254,8 @@ fn item(from: &mut Reader<'_>) -> Result<Item, WireError> {
     };
     Ok(Item {
         value,
-        version,
+        version: at,
+        raised,
         place: Place {
             header,
             item,

@@ -8,7 +8,7 @@ mod reader;
 pub(crate) use reader::Reader;
 pub use reader::WireError;
 
-use crate::types::{Key, Place, TransactionId, Update, Value, Version};
+use crate::types::{Key, Place, Raised, TransactionId, Update, Value, Version};
 
 /// The most keys or changes in one request.
 pub const MAX_ITEMS: usize = 4096;
@@ -57,6 +57,8 @@ pub struct Item {
     pub value: Option<Value>,
     /// Its version.
     pub version: Version,
+    /// What its lock has raised.
+    pub raised: Option<Raised>,
     /// Where it lies.
     pub place: Place,
 }
