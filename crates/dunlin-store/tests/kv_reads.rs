@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dunlin_rpc::{Client, Region, RemoteRegion, Server};
+use dunlin::{Client, Region, RemoteRegion, Server};
 use dunlin_store::kv::{Key, KvLayout, KvStore, Lookup, Step};
 
 fn look(region: &RemoteRegion, layout: KvLayout, key: Key<'_>) -> Step {
