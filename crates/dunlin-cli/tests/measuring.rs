@@ -46,6 +46,58 @@ fn demo_works_and_leaves_nothing_running() {
 }
 
 #[test]
+fn the_store_is_measured_under_every_workload() {
+    for workload in [
+        "get", "put", "scan", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f",
+    ] {
+        let arguments = ["perf", "kv", "--workload", workload, "--keys", "1000"];
+        let more = ["--seconds", "0.2", "--outstanding", "8", "--json"];
+        let report = assert_report(&leaves_nothing(&[&arguments[..], &more].concat()));
+        assert_eq!(report["workload"], workload);
+        assert_eq!(report["keys"], 1000);
+    }
+}
+
+/// Beside what is installed; what is not is said, and how to have it.
+#[test]
+fn the_store_is_measured_beside_others() {
+    for (other, workload) in [
+        ("memcached", "ycsb-a"),
+        ("redis", "ycsb-f"),
+        ("redis", "ycsb-e"),
+    ] {
+        let program = if other == "redis" {
+            "redis-server"
+        } else {
+            other
+        };
+        let arguments = ["perf", "kv", "--against", other, "--workload", workload];
+        let more = ["--keys", "1000", "--seconds", "0.2", "--json"];
+        let output = leaves_nothing(&[&arguments[..], &more].concat());
+        if Command::new(program).arg("--version").output().is_err() {
+            let words = failure(&output, 1);
+            assert!(words.contains("apt-get install"), "{words}");
+            continue;
+        }
+        let report = assert_report(&output);
+        assert!(report["against"]
+            .as_str()
+            .is_some_and(|words| words.starts_with(program)));
+        assert!(
+            report["ratio"]["rate"]
+                .as_f64()
+                .is_some_and(|ratio| ratio > 0.0),
+            "{report}"
+        );
+    }
+    let words = failure(
+        &dunlin(&["perf", "kv", "--against", "memcached", "--workload", "scan"]),
+        2,
+    );
+    assert!(words.contains("no scans"), "{words}");
+}
+
+#[test]
 fn calls_are_measured() {
     for more in [&[][..], &["--outstanding", "64"], &["--size", "1048576"]] {
         let arguments = [&["perf", "rpc", "--seconds", "1", "--json"], more].concat();

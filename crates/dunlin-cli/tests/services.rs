@@ -23,6 +23,13 @@ fn keys_are_put_got_scanned_and_deleted() {
     assert_eq!(text(&kv(&["put", "wader", "knot"])), "");
     assert_eq!(text(&kv(&["put", "bird", "Calidris alpina"])), "");
     assert_eq!(text(&kv(&["get", "bird"])), "Calidris alpina\n");
+    // From the server's memory, past its processor.
+    assert_eq!(
+        text(&kv(&["get", "bird", "--one-sided"])),
+        "Calidris alpina\n"
+    );
+    let words = failure(&kv(&["get", "none", "--one-sided"]), 1);
+    assert!(words.contains("no key 'none'"), "{words}");
     assert_eq!(text(&kv(&["scan"])), "bird\tCalidris alpina\nwader\tknot\n");
     assert_eq!(text(&kv(&["scan", "c"])), "wader\tknot\n");
     assert_eq!(
@@ -34,6 +41,43 @@ fn keys_are_put_got_scanned_and_deleted() {
         let words = failure(&kv(&[action, "bird"]), 1);
         assert!(words.contains("no key 'bird'"), "{words}");
     }
+    server.stop();
+}
+
+#[test]
+fn what_the_store_does_not_take_is_said() {
+    let server = Serving::start("kv", &["--memory", "1MiB"]);
+    let kv = ["kv", "--address", server.address()];
+    let put = |key: &str, bytes: usize| {
+        dunlin_with_input(&[&kv[..], &["put", key, "-"]].concat(), vec![b'v'; bytes])
+    };
+    assert_eq!(text(&put("long", 700_000)), "");
+    let words = failure(&put("other", 700_000), 1);
+    assert!(words.contains("the store is full"), "{words}");
+    let get = [&kv[..], &["get", "long", "--one-sided"]].concat();
+    assert_eq!(text(&dunlin(&get)).len(), 700_001);
+    let words = failure(&put(&"k".repeat(1025), 1), 2);
+    assert!(words.contains("at most 1024"), "{words}");
+    server.stop();
+    let words = failure(
+        &dunlin(&["serve", "kv", "--memory", "1MiB", "--keys", "1000000"]),
+        2,
+    );
+    assert!(words.contains("the store needs"), "{words}");
+}
+
+/// More than one answer holds: the client goes on from the last key.
+#[test]
+fn long_scans_take_several_calls() {
+    let server = Serving::start("kv", &[]);
+    let kv = ["kv", "--address", server.address()];
+    for key in ["a", "b", "c", "d"] {
+        let put = [&kv[..], &["put", key, "-"]].concat();
+        assert_eq!(text(&dunlin_with_input(&put, vec![b'v'; 800_000])), "");
+    }
+    let scanned = text(&dunlin(&[&kv[..], &["scan", "b", "--limit", "3"]].concat()));
+    let keys: Vec<&str> = scanned.lines().map(|line| &line[..2]).collect();
+    assert_eq!(keys, ["b\t", "c\t", "d\t"]);
     server.stop();
 }
 

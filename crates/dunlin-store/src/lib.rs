@@ -22,3 +22,8 @@ pub use layout::{
     ItemAddress, Layout, DESCRIPTION_BYTES, KEYS_PER_BUCKET, MAX_BUCKETS, MAX_VALUE_BYTES,
 };
 pub use table::Table;
+
+/// The example of the page, compiled and run with the doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/store.md")]
+struct Page;

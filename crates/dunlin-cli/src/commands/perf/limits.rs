@@ -96,6 +96,7 @@ fn report(survey: &Survey) -> Report {
             size: 64,
         },
         seconds: survey.elapsed.as_secs_f64(),
+        against: None,
         limits: Some(AnyLimits::All(survey.limits())),
         ratio: None,
         pairs: None,
