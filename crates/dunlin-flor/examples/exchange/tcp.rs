@@ -14,12 +14,9 @@ const LIST: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 /// The congestion controls that can be measured here.
 pub(crate) fn controls() -> Vec<String> {
     let available = std::fs::read_to_string(LIST).unwrap_or_default();
-    let has = |name: &&str| available.split_whitespace().any(|one| one == *name);
-    CONTROLS
-        .iter()
-        .filter(has)
-        .map(|name| (*name).to_owned())
-        .collect()
+    let has = |name: &str| available.split_whitespace().any(|one| one == name);
+    let here = CONTROLS.into_iter().filter(|name| has(name));
+    here.map(str::to_owned).collect()
 }
 
 fn none_if_blocked(result: std::io::Result<usize>) -> Result<usize, Failure> {

@@ -133,13 +133,19 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Has the device below wake the thread by what comes from now on.
-    fn request_notify(&self) {
+    /// Has the device below wake the thread by what comes from now on. `false`: somebody is at one of them. Nobody is
+    /// waited for here: a simulated thread may be who is to let go.
+    fn request_notify(&self) -> bool {
         thread::hold(|| {
+            let mut all = true;
             for pair in read(&self.pairs).iter() {
-                pair.engine().request_notify();
+                match pair.free_engine() {
+                    Some(mut engine) => engine.request_notify(),
+                    None => all = false,
+                }
             }
-        });
+            all
+        })
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {
@@ -147,7 +153,7 @@ impl<D: Device> Core<D> {
         let pairs = read(&self.pairs);
         let deadlines = pairs
             .iter()
-            .filter_map(|pair| pair.engine().next_deadline(now_ns));
+            .filter_map(|pair| pair.free_engine()?.next_deadline(now_ns));
         deadlines.min()
     }
 }
@@ -176,12 +182,15 @@ fn run<D: Device>(core: &Core<D>, stop: &AtomicBool) {
             core.naps.store(false, Ordering::SeqCst);
             continue;
         }
-        core.request_notify();
+        let most = match core.request_notify() {
+            true => AT_REST,
+            false => ATTENDED,
+        };
         core.look();
         let now_ns = core.now_ns();
         let rest = match core.next_deadline_ns() {
-            None => AT_REST,
-            Some(next_ns) => Duration::from_nanos(next_ns.saturating_sub(now_ns)).min(AT_REST),
+            None => most,
+            Some(next_ns) => Duration::from_nanos(next_ns.saturating_sub(now_ns)).min(most),
         };
         core.naps.store(true, Ordering::SeqCst);
         if core.calls.load(Ordering::SeqCst) == calls && !stop.load(Ordering::SeqCst) {
