@@ -2,7 +2,7 @@
 //! calls on all of them. Nobody is refused, nothing is lost, and all goes away again.
 //!
 //! `DUNLIN_CROWD` sets the clients, which come at once, each with a thread of its own (50), `DUNLIN_SECONDS` how long calls
-//! go on (1). The figures of docs/roce.md are of
+//! go on (1). The figures of docs/notes/roce.md are of
 //! `DUNLIN_CROWD=1000 DUNLIN_SECONDS=60 cargo test -p dunlin --release --test crowd_udp -- --nocapture`.
 
 mod common;

@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_packet_that_may_be_marked_is_and_its_checksum_is_right() {
-        // 192.168.0.1 to 192.168.0.199, UDP, of RFC 1071's readers: its checksum without the bits is 0xb861.
+        // From 192.168.0.1 to 192.168.0.199, UDP: its checksum is 0xb861, and each mark takes one from it.
         let mut packet = [
             0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8,
             0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
