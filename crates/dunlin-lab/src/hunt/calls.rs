@@ -187,6 +187,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
                         dice: dice_of_thread,
                         log: seen_by,
                         closes_after,
+                        late: 0,
                     };
                     Box::new(move || caller.run())
                 }

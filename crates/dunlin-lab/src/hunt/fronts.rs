@@ -11,7 +11,7 @@ use std::time::Duration;
 use dunlin::{CallError, CallFuture, Client, RemoteRegion, Reply};
 use dunlin_verbs::thread;
 
-use super::caller::{draw_request, judge, Drawn, Load, Log, LATER, NESTED};
+use super::caller::{draw_request, judge, Drawn, Load, Log, LATER, LIVES, NESTED};
 use crate::dice::{bytes_of, Dice};
 
 /// The region that servers grant.
@@ -54,6 +54,9 @@ pub(super) struct Fronts {
     pub(super) log: Arc<Mutex<Log>>,
     /// After so many calls it closes the client, for all.
     pub(super) closes_after: Option<u64>,
+    /// Calls that were not answered within the client's deadline: a server that does not answer at all will not answer
+    /// the next time.
+    pub(super) late: usize,
 }
 
 /// A future that is out.
@@ -76,7 +79,7 @@ impl Fronts {
         let mut cell = Cell::default();
         let mut made = 0;
         let mut out = VecDeque::new();
-        while made < self.load.calls || !out.is_empty() {
+        while (made < self.load.calls || !out.is_empty()) && self.late < LIVES {
             if self.closes_after.is_some_and(|after| made >= after) {
                 self.closes_after = None;
                 self.client.close();
@@ -113,7 +116,9 @@ impl Fronts {
         drawn
     }
 
-    fn judge(&self, drawn: &Drawn, hurried: bool, ended: Result<&[u8], CallError>) {
+    fn judge(&mut self, drawn: &Drawn, hurried: bool, ended: Result<&[u8], CallError>) {
+        let late = matches!(ended, Err(CallError::DeadlineExceeded { .. }));
+        self.late += usize::from(late && !hurried);
         match ended {
             // It had little time, and says so.
             Err(CallError::DeadlineExceeded { .. } | CallError::Expired { .. }) if hurried => {}
@@ -129,7 +134,8 @@ impl Fronts {
         let hurried = self.hurried();
         let client = hurried.as_ref().unwrap_or(&self.client);
         let ended = client.call(drawn.handler, &drawn.payload);
-        self.judge(&drawn, hurried.is_some(), as_bytes(&ended));
+        let hurried = hurried.is_some();
+        self.judge(&drawn, hurried, as_bytes(&ended));
     }
 
     fn send_batch(&mut self, made: &mut u64) {
@@ -147,15 +153,19 @@ impl Fronts {
         }
         match batch.send() {
             Ok(answers) if answers.len() == all.len() => {
+                let hurried = hurried.is_some();
                 for (drawn, ended) in all.iter().zip(&answers) {
-                    self.judge(drawn, hurried.is_some(), as_bytes(ended));
+                    self.judge(drawn, hurried, as_bytes(ended));
                 }
             }
             Ok(answers) => {
                 let what = format!("{} answers to a batch of {count}", answers.len());
                 self.log().wrong.push(what);
             }
-            Err(error) => self.judge(&all[0], hurried.is_some(), Err(error)),
+            Err(error) => {
+                let hurried = hurried.is_some();
+                self.judge(&all[0], hurried, Err(error));
+            }
         }
     }
 

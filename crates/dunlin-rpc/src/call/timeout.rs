@@ -1,8 +1,8 @@
 //! How long a caller waits, as its server hears of it.
 //!
-//! In the handshake a client says how long calls on the connection may take ([`DEFAULT_PARAMETER`]), and nothing more is
-//! said of calls that may take just as long. A call with another deadline, with one below [`SHORT`], or of whose time a
-//! part has gone already is sent to the handler [`TIMED`], with a trailer behind its payload:
+//! In the handshake a client says how long calls on the connection may take ([`DEFAULT_PARAMETER`]), and nothing more
+//! is said of calls that may take just as long. A call with another deadline, with one below [`SHORT`], or of whose
+//! time a part has gone already is sent to the handler [`TIMED`], with a trailer behind its payload:
 //!
 //! ```text
 //! payload | handler u16 | 0 u16 | time left, in microseconds u32 | when that was, by the caller's clock u32
