@@ -73,15 +73,15 @@ impl Call {
     }
 }
 
+/// The future of an answer of some type.
+pub(crate) type Answering<Y> = Pin<Box<dyn Future<Output = Result<Response<Y>, Status>> + Send>>;
+
 /// The handler of a method behind layers.
 pub(crate) fn layered<X, Y, F>(
     layers: &Layers,
     path: &'static str,
     handler: impl Fn(Request<X>) -> F + Send + Sync + 'static,
-) -> impl Fn(Request<X>) -> Pin<Box<dyn Future<Output = Result<Response<Y>, Status>> + Send>>
-       + Send
-       + Sync
-       + 'static
+) -> impl Fn(Request<X>) -> Answering<Y> + Send + Sync + 'static
 where
     X: Send + 'static,
     Y: Send + 'static,

@@ -62,9 +62,12 @@ fn distance(from: &Point, to: &Point) -> i32 {
     (EARTH_METERS * 2.0 * chord.sqrt().atan2((1.0 - chord).sqrt())) as i32
 }
 
+/// What was said at each point.
+type Notes = HashMap<(i32, i32), Vec<RouteNote>>;
+
 #[derive(Default)]
 struct Guide {
-    notes: std::sync::Arc<Mutex<HashMap<(i32, i32), Vec<RouteNote>>>>,
+    notes: std::sync::Arc<Mutex<Notes>>,
 }
 
 #[dunlin_service::async_trait]

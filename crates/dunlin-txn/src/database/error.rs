@@ -20,7 +20,7 @@ pub enum OpenError {
         /// Where.
         address: String,
         /// Why.
-        source: ConnectError,
+        source: Box<ConnectError>,
     },
     /// A machine does not say what it has.
     #[error("{address}: {source}; is it a server of `dunlin serve store`?")]

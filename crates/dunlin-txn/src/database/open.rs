@@ -88,7 +88,7 @@ impl DatabaseBuilder {
             let client = builder.connect(&address);
             let client = client.map_err(|source| OpenError::Connect {
                 address: address.clone(),
-                source,
+                source: Box::new(source),
             })?;
             found.push((ask(&client, &address)?, client, address));
         }
