@@ -9,8 +9,8 @@ use super::target::granted;
 use super::{Engine, Protocol, Shared};
 use crate::packet::{Header, Service};
 use crate::reliable::{Responder, Transmit};
-use crate::socket::{Count, Path, Socket, Source, Train};
-use crate::work::{Bytes, Gone, Send};
+use crate::socket::{Count, Path, Socket, Train};
+use crate::work::{Gone, Send};
 
 /// How long an acknowledgement waits for a packet that it can go out with, in nanoseconds: about what a server takes to
 /// answer a request. It saves one system call in two of a ping-pong.
@@ -91,8 +91,6 @@ impl Engine {
         match &self.protocol {
             Protocol::Reliable { .. } => {
                 more = self.transmit_reliable(shared, now_ns, train);
-                // Before anything is said to have ended: payload is sent from where it is.
-                train.send(&shared.core.socket);
                 self.finish_reliable(shared);
             }
             Protocol::Unreliable { .. } => self.transmit_unreliable(shared, train),
@@ -151,26 +149,23 @@ impl Engine {
                     }
                 },
             };
-            let bytes = range.bytes as usize;
-            if let Some((region, offset)) = &source {
-                let (region, offset) = (region, *offset);
-                let source = Source { region, offset };
-                if train.add_from(socket, &path, &response.header, bytes, source) {
-                    responder.sent();
-                    return true;
-                }
-            }
-            train.add(socket, &path, &response.header, bytes, |place| {
-                let Some((region, offset)) = source else {
-                    return;
-                };
-                let bytes = place.len();
-                let read = region.access(offset, bytes, |memory| memory.read(offset, place));
-                if read.is_none() {
-                    // The registration has ended this moment. The train's buffer has bytes of others.
-                    place.fill(0);
-                }
-            });
+            train.add(
+                socket,
+                &path,
+                &response.header,
+                range.bytes as usize,
+                |place| {
+                    let Some((region, offset)) = source else {
+                        return;
+                    };
+                    let bytes = place.len();
+                    let read = region.access(offset, bytes, |memory| memory.read(offset, place));
+                    if read.is_none() {
+                        // The registration has ended this moment. The train's buffer has bytes of others.
+                        place.fill(0);
+                    }
+                },
+            );
             responder.sent();
             true
         };
@@ -309,16 +304,6 @@ fn add_packet(
     let send = &sends[(transmit.id - ended) as usize];
     let mut gathered = Ok(());
     let bytes = transmit.bytes as usize;
-    if let (Bytes::Piece(piece), Service::Reliable) = (&send.bytes, transmit.header.service) {
-        let source = Source {
-            region: &piece.region,
-            offset: piece.offset + transmit.offset as usize,
-        };
-        let in_force = piece.region.access(source.offset, bytes, |_| ()).is_some();
-        if in_force && train.add_from(socket, path, &transmit.header, bytes, source) {
-            return Ok(());
-        }
-    }
     train.add(socket, path, &transmit.header, bytes, |place| {
         gathered = send.bytes.gather(transmit.offset as usize, place);
     });

@@ -363,25 +363,6 @@ pub fn encode(
     buffer: &mut [u8],
     fill: impl FnOnce(&mut [u8]),
 ) -> Result<usize, PacketError> {
-    let padding = payload_bytes.wrapping_neg() % 4;
-    let behind = payload_bytes.saturating_add(padding);
-    let headers = encode_headers(header, payload_bytes, behind, buffer)?;
-    fill(&mut buffer[headers..headers + payload_bytes]);
-    buffer[headers + payload_bytes..headers + behind].fill(0);
-    Ok(headers + behind)
-}
-
-/// Writes the headers of a packet with `payload_bytes` of payload, of which `behind` bytes are to follow in the buffer, and
-/// says how many bytes the headers take.
-///
-/// # Errors
-/// As for [`encode`].
-pub(crate) fn encode_headers(
-    header: &Header,
-    payload_bytes: usize,
-    behind: usize,
-    buffer: &mut [u8],
-) -> Result<usize, PacketError> {
     let code = header.operation.code();
     if !header.operation.exists_on(&header.service) {
         return Err(PacketError::Transport { code });
@@ -394,7 +375,9 @@ pub(crate) fn encode_headers(
     }
     let headers = header.encoded_bytes();
     let padding = payload_bytes.wrapping_neg() % 4;
-    let needed = headers.saturating_add(behind);
+    let needed = headers
+        .saturating_add(payload_bytes)
+        .saturating_add(padding);
     if needed > buffer.len() {
         return Err(PacketError::Room {
             bytes: buffer.len(),
@@ -425,5 +408,7 @@ pub(crate) fn encode_headers(
         writer.put(&(source_queue_pair % PSN_COUNT).to_be_bytes());
     }
     writer.operation(&header.operation);
-    Ok(headers)
+    fill(&mut buffer[headers..headers + payload_bytes]);
+    buffer[headers + payload_bytes..needed].fill(0);
+    Ok(needed)
 }

@@ -9,7 +9,6 @@ mod icrc;
 mod psn;
 pub mod timer;
 
-pub(crate) use codec::encode_headers;
 pub use codec::{encode, parse, PacketError};
 pub use header::{
     Acknowledgement, AtomicTarget, Header, Operation, Refusal, RemoteRange, Service, Syndrome,

@@ -21,9 +21,6 @@ use crate::sync::{lock, now_ns};
 
 /// System calls for datagrams in one look: whoever looks has other things to do.
 const RECEIVES_PER_LOOK: usize = 4;
-/// The clock is read in one of so many looks in vain: a look takes less than a microsecond, the shortest time that is waited
-/// for is ten.
-const LOOKS_PER_TIME: u32 = 4;
 /// Deadlines seen to in one look.
 const TIMERS_PER_LOOK: usize = 64;
 
@@ -60,7 +57,6 @@ pub(crate) struct Port {
 #[derive(Debug)]
 struct Inbound {
     buffer: ReceiveBuffer,
-    looks: u32,
     /// Queue pairs that got packets of this train, in the order of its runs.
     touched: Vec<Arc<Shared>>,
 }
@@ -80,7 +76,6 @@ impl Port {
             core,
             inbound: Mutex::new(Inbound {
                 buffer: ReceiveBuffer::new(),
-                looks: 0,
                 touched: Vec::new(),
             }),
             polls: AtomicU64::new(0),
@@ -103,13 +98,10 @@ impl Port {
 
     fn look(&self, inbound: &mut Inbound) {
         self.core.socket.send_backlog();
-        inbound.looks = inbound.looks.wrapping_add(1);
-        let mut times = inbound.looks.is_multiple_of(LOOKS_PER_TIME);
         for _ in 0..RECEIVES_PER_LOOK {
             if !self.core.socket.receive(&mut inbound.buffer) {
                 break;
             }
-            times = true;
             let drops = inbound.buffer.take_drops();
             if drops > 0 {
                 let statistics = &self.core.socket.statistics;
@@ -120,7 +112,7 @@ impl Port {
                 break;
             }
         }
-        if times && self.core.timers().next_ns().is_some() {
+        if self.core.timers().next_ns().is_some() {
             self.see_to_timers();
         }
     }
@@ -128,9 +120,7 @@ impl Port {
     /// Hands the packets of a train to their queue pairs, and sends what these answer.
     fn take(&self, inbound: &mut Inbound, train: &mut Train) {
         let now_ns = now_ns();
-        let Inbound {
-            buffer, touched, ..
-        } = inbound;
+        let Inbound { buffer, touched } = inbound;
         let marked = buffer.is_marked();
         let (source, packets) = buffer.train();
         if marked {
@@ -252,11 +242,9 @@ impl Port {
         }
     }
 
-    /// A look by the device's thread, which does not look again soon.
+    /// A look by the device's thread.
     fn look_for_all(&self) {
-        let mut inbound = lock(&self.inbound);
-        inbound.looks = LOOKS_PER_TIME - 1;
-        self.look(&mut inbound);
+        self.look(&mut lock(&self.inbound));
     }
 
     fn polls(&self) -> u64 {

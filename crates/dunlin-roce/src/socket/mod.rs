@@ -2,8 +2,6 @@
 
 // What the C library has and no crate of ours.
 #[allow(unsafe_code)]
-mod gather;
-#[allow(unsafe_code)]
 mod receive;
 #[allow(unsafe_code)]
 mod route;
@@ -14,9 +12,8 @@ pub(crate) use receive::ReceiveBuffer;
 pub(crate) use route::{interface_mtu_bytes, Route};
 pub(crate) use statistics::Statistics;
 pub use statistics::{Count, COUNTS};
-pub(crate) use train::{envelope, Path, Source, Train};
+pub(crate) use train::{envelope, Path, Train};
 
-use gather::Gathered;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -135,39 +132,9 @@ impl Socket {
         sent.map(|_| ())
     }
 
-    /// Sends a train whose payload is not all in the buffer. Without its memory it is lost: when it is sent again, that is
-    /// found out.
-    fn send_gathered(
-        &self,
-        destination: SocketAddr,
-        segment_size: Option<usize>,
-        buffer: &[u8],
-        gathered: &Gathered,
-    ) {
-        if !self.has_backlog() {
-            let sent = gathered.send(self.as_fd(), buffer, destination, segment_size);
-            if !matches!(sent, Some(Err(_))) {
-                return;
-            }
-        }
-        // The other way knows what to do.
-        if let Some(whole) = gathered.copy(buffer) {
-            self.send(destination, segment_size, &whole);
-        }
-    }
-
     /// Sends a train, or keeps it for later when the socket takes no more. Any other failure is a loss, which the
     /// protocol makes good; it is counted.
-    fn send(&self, destination: SocketAddr, segment_size: Option<usize>, contents: &[u8]) {
-        let transmit = &Transmit {
-            destination,
-            ecn: self.ecn,
-            contents,
-            segment_size,
-            // The kernel takes the address that the path was made with: that of its routing table, or the one that the
-            // socket is bound to.
-            src_ip: None,
-        };
+    fn send(&self, transmit: &Transmit<'_>) {
         let blocked = self.has_backlog.load(Ordering::Relaxed);
         if !blocked {
             match self.try_send(transmit) {
