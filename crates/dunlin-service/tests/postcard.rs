@@ -12,12 +12,17 @@ use serde::{Deserialize, Serialize};
 /// A change of a map.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Change {
+    /// No entries.
     #[default]
     Clear,
+    /// An entry.
     Put {
+        /// Its key.
         key: String,
+        /// Its value.
         value: Vec<u16>,
     },
+    /// One entry less.
     Remove(String),
 }
 
@@ -26,6 +31,7 @@ pub enum Change {
 pub enum Applied {
     /// So many entries there are now.
     Done(u32),
+    /// Nothing was changed.
     Refused(String),
 }
 

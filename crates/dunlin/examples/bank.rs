@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     let moved: u64 = moved.into_iter().sum::<Result<u64, DatabaseError>>()?;
     let keys: Vec<u64> = (0..ACCOUNTS).collect();
-    let held: Result<_, DatabaseError> = bank.read(|t| t.get_many(&accounts, &keys))?;
+    let held: Result<_, DatabaseError> = bank.read(|t| t.get_many(&accounts, &keys));
     println!(
         "{moved} transfers; {} in {ACCOUNTS} accounts",
         held?.into_iter().flatten().sum::<i64>()

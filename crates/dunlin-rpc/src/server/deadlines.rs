@@ -198,7 +198,12 @@ mod tests {
         assert!(late.is_over);
         let late = client.of(TIMED, &request(20 * MS, now - 5 * MS)).unwrap();
         assert!(!late.is_over);
-        assert!(client.of(TIMED, &request(0 * MS, now)).unwrap().is_over);
+        assert!(
+            client
+                .of(TIMED, &request(Duration::ZERO, now))
+                .unwrap()
+                .is_over
+        );
     }
 
     proptest! {
