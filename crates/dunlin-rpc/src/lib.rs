@@ -44,7 +44,7 @@ pub use client::{
     ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
-pub use devices::{available, chosen, offered, DeviceReport};
+pub use devices::{available, capability, chosen, offered, DeviceReport};
 #[doc(hidden)]
 pub use doze::simulated_sleeps;
 pub use dunlin_verbs::Memory;
@@ -57,7 +57,7 @@ pub use server::{
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};
-pub use visit::{capabilities_towards, capability, visit_device, DeviceVisitor};
+pub use visit::{capabilities_towards, visit_device, DeviceVisitor};
 
 /// The id of a handler: what a request asks for.
 pub type HandlerId = u16;
