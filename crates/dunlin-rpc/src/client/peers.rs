@@ -147,11 +147,11 @@ impl Peers {
         }
         self.lanes[peer] = Some(lane);
         let queue = &self.queue;
-        let shares = |lane: &Box<dyn Lane>| match (queue, lane.queue()) {
+        let mut queues = self.lanes.iter().flatten().map(|lane| lane.queue());
+        self.together = queues.all(|own| match (queue, own) {
             (Some(first), Some(own)) => Arc::ptr_eq(first, &own),
             _ => false,
-        };
-        self.together = self.lanes.iter().flatten().all(shares);
+        });
         Ok(())
     }
 
