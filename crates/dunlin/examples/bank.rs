@@ -14,6 +14,8 @@ use dunlin::txn::server::{StoreConfig, StoreServer, TableSpec};
 use dunlin::txn::{Database, DatabaseError, Table};
 use dunlin::Server;
 
+type Accounts = Table<u64, i64>;
+
 const ACCOUNTS: u64 = 100;
 
 fn machine(number: u16) -> Result<(), Box<dyn Error>> {
@@ -31,21 +33,15 @@ fn machine(number: u16) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn transfer(
-    bank: &Database,
-    accounts: &Table<u64, i64>,
-    from: u64,
-    to: u64,
-) -> Result<bool, DatabaseError> {
+fn transfer(bank: &Database, accounts: &Accounts, from: u64, to: u64) -> Result<(), DatabaseError> {
     bank.run(|t| {
         let held = t.get_many(accounts, [&from, &to])?;
         let (left, sum) = (held[0].unwrap_or(0) - 10, held[1].unwrap_or(0) + 10);
-        if left < 0 || from == to {
-            return Ok(false);
+        if left >= 0 && from != to {
+            t.put(accounts, &from, &left)?;
+            t.put(accounts, &to, &sum)?;
         }
-        t.put(accounts, &from, &left)?;
-        t.put(accounts, &to, &sum)?;
-        Ok(true)
+        Ok(())
     })
 }
 
@@ -55,47 +51,40 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let (mut machines, mut addresses) = (Vec::new(), Vec::new());
     for number in ["0", "1", "2"] {
-        let mut command = Command::new(std::env::current_exe()?);
-        let mut machine = command
+        let mut machine = Command::new(std::env::current_exe()?);
+        machine
             .arg(number)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+            .stdout(Stdio::piped());
+        let mut machine = machine.spawn()?;
         let mut line = String::new();
         BufReader::new(machine.stdout.take().ok_or("no output")?).read_line(&mut line)?;
         addresses.push(line.trim().to_owned());
         machines.push(machine);
     }
     let bank = Database::open(&addresses)?;
-    let accounts: Table<u64, i64> = bank.table("accounts")?;
+    let accounts: Accounts = bank.table("accounts")?;
     bank.run(|t| (0..ACCOUNTS).try_for_each(|account| t.put(&accounts, &account, &100)))?;
-    let moved: Vec<Result<u64, DatabaseError>> = std::thread::scope(|scope| {
-        let work = |thread: u64| {
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
             let (bank, accounts) = (&bank, &accounts);
             scope.spawn(move || {
-                let pairs = (0..200).map(|n| (n * 7 % ACCOUNTS, (n * 13 + thread) % ACCOUNTS));
-                pairs
-                    .map(|(from, to)| transfer(bank, accounts, from, to).map(u64::from))
-                    .sum()
-            })
-        };
-        let threads: Vec<_> = (0..4).map(work).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a thread of the bank"))
-            .collect()
+                for n in 0..200 {
+                    let (from, to) = (n * 7 % ACCOUNTS, (n * 13 + thread) % ACCOUNTS);
+                    transfer(bank, accounts, from, to).expect("a transfer");
+                }
+            });
+        }
     });
-    let moved: u64 = moved.into_iter().sum::<Result<u64, DatabaseError>>()?;
     let keys: Vec<u64> = (0..ACCOUNTS).collect();
-    let held: Result<_, DatabaseError> = bank.read(|t| t.get_many(&accounts, &keys));
+    let held = bank.read(|t| t.get_many(&accounts, &keys))?;
     println!(
-        "{moved} transfers; {} in {ACCOUNTS} accounts",
-        held?.into_iter().flatten().sum::<i64>()
+        "{} in all accounts",
+        held.into_iter().flatten().sum::<i64>()
     );
-    drop(bank);
-    machines.into_iter().try_for_each(|mut machine| {
+    for mut machine in machines {
         drop(machine.stdin.take());
-        machine.wait().map(drop)
-    })?;
+        machine.wait()?;
+    }
     Ok(())
 }

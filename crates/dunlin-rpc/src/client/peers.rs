@@ -150,12 +150,11 @@ impl Peers {
         }
         self.lanes[peer] = Some(lane);
         let queue = &self.queue;
-        let shares = |lane: &dyn Lane| match (queue, lane.queue()) {
+        let mut queues = self.lanes.iter().flatten().map(|lane| lane.queue());
+        self.together = queues.all(|own| match (queue, own) {
             (Some(first), Some(own)) => Arc::ptr_eq(first, &own),
             _ => false,
-        };
-        let mut lanes = self.lanes.iter().flatten();
-        self.together = lanes.all(|lane| shares(lane.as_ref()));
+        });
         Ok(())
     }
 
