@@ -91,6 +91,8 @@ struct KvReport {
 
 /// Bytes of requests that a socket takes while the other side waits for room for its answers, with a margin.
 const SOCKET_BYTES: u64 = 128 << 10;
+/// Keys that a workload with inserts may add: what its added memory holds of short ones.
+const ADDED_KEYS: u64 = 4 << 20;
 /// The seed of all streams of operations: ours and the others' are the same.
 const SEED: u64 = 42;
 
@@ -158,7 +160,13 @@ impl Args {
             "--memory".to_owned(),
             self.memory().to_string(),
             "--keys".to_owned(),
-            self.keys.to_string(),
+            (u64::from(self.keys)
+                + if self.workload.inserts() {
+                    ADDED_KEYS
+                } else {
+                    0
+                })
+            .to_string(),
         ];
         if let Some((_, server)) = affinity::client_and_server() {
             arguments.extend(["--pin".to_owned(), server.to_string()]);
