@@ -105,7 +105,7 @@ impl<W: Words> Chains<'_, W> {
                 if !self.is_its(key, chunk, lengths) {
                     continue;
                 }
-                if !self.is_inside(chunk, lengths) || !self.is_affordable(main, before, lengths) {
+                if !self.is_affordable(main, before, lengths) {
                     return Ok(Look::Disturbed);
                 }
                 let room = target.room(lengths.value)?;
@@ -262,12 +262,16 @@ impl<W: Words> Chains<'_, W> {
         self.control_word(bucket).store(linked.0, Ordering::Relaxed);
     }
 
+    /// Whether an item is a key's. Its lengths may be any where it is being changed: nothing outside of its chunk is
+    /// looked at.
     #[inline]
     fn is_its(&self, key: &Key<'_>, chunk: Chunk, lengths: Lengths) -> bool {
-        lengths.key == key.bytes.len() && item::has_key(self.words, chunk.offset, key.bytes)
+        lengths.key == key.bytes.len()
+            && self.is_inside(chunk, lengths)
+            && item::has_key(self.words, chunk.offset, key.bytes)
     }
 
-    /// Whether lengths that may be changing keep to their chunk, and to the memory.
+    /// Whether lengths keep to their chunk, and to the memory.
     #[inline]
     fn is_inside(&self, chunk: Chunk, lengths: Lengths) -> bool {
         let most = match chunk.code {
