@@ -108,7 +108,12 @@ impl<W: Words> Chains<'_, W> {
                 if !self.is_affordable(main, before, lengths) {
                     return Ok(Look::Disturbed);
                 }
-                let room = target.room(lengths.value)?;
+                let room = match target.room(lengths.value) {
+                    Ok(room) => room,
+                    // A length that was being changed is no reason to fail.
+                    Err(_) if !self.is_still(main, before) => return Ok(Look::Disturbed),
+                    Err(error) => return Err(error),
+                };
                 let from = chunk.offset + lengths.value_offset();
                 self.words.read(from, &mut room[..lengths.value]);
                 return Ok(Look::Found);
