@@ -47,14 +47,15 @@ impl<R: Region> Table<R> {
         let (layout, memory) = (self.layout(), self.region().memory());
         let bucket = layout.main_bucket(key);
         let line = layout.bucket_offset(bucket);
+        let mut same = 0;
         for slot in 0..KEYS_PER_BUCKET {
-            if memory.atomic_u64(line + slot * 8).load(Ordering::Relaxed) == key {
-                self.prefetch(
-                    layout.item_offset(bucket, slot),
-                    VALUE_OFFSET + layout.value_bytes(),
-                );
-                return;
-            }
+            let known = memory.atomic_u64(line + slot * 8).load(Ordering::Relaxed);
+            same |= u32::from(known == key) << slot;
+        }
+        let slot = same.trailing_zeros() as usize;
+        if slot < KEYS_PER_BUCKET {
+            let bytes = VALUE_OFFSET + layout.value_bytes();
+            self.prefetch(layout.item_offset(bucket, slot), bytes);
         }
     }
 

@@ -305,11 +305,16 @@ impl<R: Region> Table<R> {
             let line = self.line(bucket);
             look(bucket, &line);
             let control = line[KEYS_PER_BUCKET];
+            // All are compared before any is looked at: which one it is is a number and no branch that the processor
+            // would guess wrong, so it goes on with the next key while it waits for this bucket.
+            let mut same = 0;
             for (slot, known) in line.iter().enumerate().take(KEYS_PER_BUCKET) {
-                if *known == key && control & (1 << slot) != 0 {
-                    let item = self.layout.item_offset(bucket, slot);
-                    return Ok(Some(Place { bucket, slot, item }));
-                }
+                same |= u64::from(*known == key) << slot;
+            }
+            let slot = (same & control & OCCUPIED).trailing_zeros() as usize;
+            if slot < KEYS_PER_BUCKET {
+                let item = self.layout.item_offset(bucket, slot);
+                return Ok(Some(Place { bucket, slot, item }));
             }
             match self.layout.next_bucket(control) {
                 Ok(None) => return Ok(None),

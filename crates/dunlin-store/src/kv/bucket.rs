@@ -39,7 +39,8 @@ impl Place {
     /// Whether it may be the place of a key with this tag.
     #[inline]
     pub(crate) fn has_tag(self, tag: u16) -> bool {
-        self.0 != 0 && (self.0 >> TAG_SHIFT) as u16 == tag
+        // Without a branch.
+        (self.0 != 0) & ((self.0 >> TAG_SHIFT) as u16 == tag)
     }
 
     #[inline]

@@ -33,6 +33,22 @@ pub(super) struct Found {
     pub(super) chunk: Chunk,
 }
 
+/// Slots whose bits are set.
+#[derive(Clone, Copy, Debug)]
+struct Candidates(u32);
+
+impl Iterator for Candidates {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let slot = self.0.trailing_zeros() as usize;
+        // Without the lowest; none stays none.
+        self.0 &= self.0.wrapping_sub(1);
+        (slot < PLACES).then_some(slot)
+    }
+}
+
 /// The end of a chain, for a key that is not in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainEnd {
@@ -83,20 +99,21 @@ impl<W: Words> Chains<'_, W> {
     ) -> Result<Look, T::Error> {
         let (tag, mut bucket, mut control) = (key.tag(), main, before);
         loop {
-            for slot in 0..PLACES {
-                let place = self.place(bucket, slot);
-                if !place.has_tag(tag) {
-                    continue;
-                }
-                let chunk = place.chunk();
+            for slot in self.candidates(bucket, tag) {
+                let chunk = self.place(bucket, slot).chunk();
                 let lengths = item::lengths(self.words, chunk.offset);
                 if !self.is_its(key, chunk, lengths) {
                     continue;
                 }
-                if !self.is_inside(chunk, lengths) || !self.is_affordable(main, before, lengths) {
+                if !self.is_affordable(main, before, lengths) {
                     return Ok(Look::Disturbed);
                 }
-                let room = target.room(lengths.value)?;
+                let room = match target.room(lengths.value) {
+                    Ok(room) => room,
+                    // A length that was being changed is no reason to fail.
+                    Err(_) if !self.is_still(main, before) => return Ok(Look::Disturbed),
+                    Err(error) => return Err(error),
+                };
                 let from = chunk.offset + lengths.value_offset();
                 self.words.read(from, &mut room[..lengths.value]);
                 return Ok(Look::Found);
@@ -124,16 +141,24 @@ impl<W: Words> Chains<'_, W> {
     #[inline]
     pub(super) fn prefetch_item(&self, key: &Key<'_>) {
         let (tag, main) = (key.tag(), self.layout.main_bucket(key));
-        for slot in 0..PLACES {
-            let place = self.place(main, slot);
-            if place.has_tag(tag) {
-                let chunk = place.chunk();
-                let bytes = most_bytes(chunk.code).min(MAX_PREFETCHED_BYTES);
-                for at in (0..bytes).step_by(64) {
-                    self.words.prefetch(chunk.offset + at);
-                }
+        for slot in self.candidates(main, tag) {
+            let chunk = self.place(main, slot).chunk();
+            let bytes = most_bytes(chunk.code).min(MAX_PREFETCHED_BYTES);
+            for at in (0..bytes).step_by(64) {
+                self.words.prefetch(chunk.offset + at);
             }
         }
+    }
+
+    /// Places with a tag. All are compared before any is looked at: which one it is is a number then and no branch, which
+    /// the processor would guess wrong, so that it could not go on with the next key while it waits for this bucket.
+    #[inline]
+    fn candidates(&self, bucket: u32, tag: u16) -> Candidates {
+        let mut mask = 0;
+        for slot in 0..PLACES {
+            mask |= u32::from(self.place(bucket, slot).has_tag(tag)) << slot;
+        }
+        Candidates(mask)
     }
 
     /// Where a key stands in its chain, whose lock the caller has, or else how the chain ends.
@@ -141,22 +166,19 @@ impl<W: Words> Chains<'_, W> {
         let tag = key.tag();
         let (mut free, mut bucket) = (None, main);
         loop {
-            for slot in 0..PLACES {
-                let place = self.place(bucket, slot);
-                if place.is_empty() {
-                    free = free.or(Some((bucket, slot)));
-                } else if place.has_tag(tag) {
-                    let chunk = place.chunk();
-                    let lengths = item::lengths(self.words, chunk.offset);
-                    if self.is_its(key, chunk, lengths) {
-                        return Ok(Found {
-                            bucket,
-                            slot,
-                            chunk,
-                        });
-                    }
+            for slot in self.candidates(bucket, tag) {
+                let chunk = self.place(bucket, slot).chunk();
+                let lengths = item::lengths(self.words, chunk.offset);
+                if self.is_its(key, chunk, lengths) {
+                    return Ok(Found {
+                        bucket,
+                        slot,
+                        chunk,
+                    });
                 }
             }
+            let mut empty = (0..PLACES).filter(|slot| self.place(bucket, *slot).is_empty());
+            free = free.or_else(|| empty.next().map(|slot| (bucket, slot)));
             match self.next_bucket(self.control(bucket)) {
                 Some(next) => bucket = next,
                 None => return Err(ChainEnd { free, last: bucket }),
@@ -245,12 +267,16 @@ impl<W: Words> Chains<'_, W> {
         self.control_word(bucket).store(linked.0, Ordering::Relaxed);
     }
 
+    /// Whether an item is a key's. Its lengths may be any where it is being changed: nothing outside of its chunk is
+    /// looked at.
     #[inline]
     fn is_its(&self, key: &Key<'_>, chunk: Chunk, lengths: Lengths) -> bool {
-        lengths.key == key.bytes.len() && item::has_key(self.words, chunk.offset, key.bytes)
+        lengths.key == key.bytes.len()
+            && self.is_inside(chunk, lengths)
+            && item::has_key(self.words, chunk.offset, key.bytes)
     }
 
-    /// Whether lengths that may be changing keep to their chunk, and to the memory.
+    /// Whether lengths keep to their chunk, and to the memory.
     #[inline]
     fn is_inside(&self, chunk: Chunk, lengths: Lengths) -> bool {
         let most = match chunk.code {

@@ -47,13 +47,12 @@ pub(crate) fn lengths(words: &impl Words, offset: usize) -> Lengths {
 #[inline]
 pub(crate) fn has_key(words: &impl Words, offset: usize, key: &[u8]) -> bool {
     let mut at = offset + 8;
-    for chunk in key.chunks(8) {
-        if words.word(at).load(Ordering::Relaxed) != key_word(chunk) {
-            return false;
-        }
+    let mut differs = 0;
+    for word in key_words(key) {
+        differs |= words.word(at).load(Ordering::Relaxed) ^ word;
         at += 8;
     }
-    true
+    differs == 0
 }
 
 /// Writes an item. Readers may be looking at what stood there before: they are told by a version, elsewhere.
@@ -65,17 +64,48 @@ pub(crate) fn write(words: &impl Words, offset: usize, key: &[u8], value: &[u8])
     let word = lengths.word();
     words.word(offset).store(word, Ordering::Relaxed);
     let mut at = offset + 8;
-    for chunk in key.chunks(8) {
-        words.word(at).store(key_word(chunk), Ordering::Relaxed);
+    for word in key_words(key) {
+        words.word(at).store(word, Ordering::Relaxed);
         at += 8;
     }
     words.write(at, value);
 }
 
-/// Up to 8 bytes of a key as the word that they stand in.
+/// A key as the words that it stands in; the last is filled up with zeros.
 #[inline]
-fn key_word(chunk: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    bytes[..chunk.len()].copy_from_slice(chunk);
-    u64::from_ne_bytes(bytes)
+fn key_words(key: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let (whole, rest) = key.as_chunks::<8>();
+    let last = (!rest.is_empty()).then(|| match key.last_chunk::<8>() {
+        // The last eight bytes, without those that stand in the word before: no copy of a length that is not known.
+        Some(last) => (u64::from_le_bytes(*last) >> (64 - rest.len() * 8)).to_le(),
+        None => {
+            let number = rest
+                .iter()
+                .rev()
+                .fold(0, |n, byte| n << 8 | u64::from(*byte));
+            number.to_le()
+        }
+    });
+    whole
+        .iter()
+        .map(|word| u64::from_ne_bytes(*word))
+        .chain(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_its_bytes_and_zeros() {
+        let key: Vec<u8> = (1..=40).collect();
+        for length in 0..=key.len() {
+            let mut bytes = key[..length].to_vec();
+            bytes.resize(length.next_multiple_of(8), 0);
+            let words: Vec<u8> = key_words(&key[..length])
+                .flat_map(u64::to_ne_bytes)
+                .collect();
+            assert_eq!(words, bytes);
+        }
+    }
 }

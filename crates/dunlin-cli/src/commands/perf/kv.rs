@@ -89,8 +89,10 @@ struct KvReport {
     report: Report,
 }
 
-/// Bytes of requests or answers that a socket takes while nobody reads the other direction, with a margin.
-const SOCKET_BYTES: u32 = 128 << 10;
+/// Bytes of requests that a socket takes while the other side waits for room for its answers, with a margin.
+const SOCKET_BYTES: u64 = 128 << 10;
+/// Keys that a workload with inserts may add: what its added memory holds of short ones.
+const ADDED_KEYS: u64 = 4 << 20;
 /// The seed of all streams of operations: ours and the others' are the same.
 const SEED: u64 = 42;
 
@@ -140,10 +142,11 @@ impl Args {
                 "--against memcached: it has no scans; redis has",
             ));
         }
-        let longest = if scans { 100 } else { 1 };
-        if others && self.value_size * longest / 2 * self.outstanding > SOCKET_BYTES * 16 {
-            let words =
-                "--against: less outstanding or shorter values, a socket holds only so much";
+        let out = u64::from(self.value_size) * u64::from(self.outstanding);
+        if others && out > SOCKET_BYTES {
+            let words = format!(
+                "--against: {out} bytes of values outstanding, a socket may hold no more than {SOCKET_BYTES}"
+            );
             return Err(Failure::usage(words));
         }
         if self.memory() > u32::MAX as usize {
@@ -157,7 +160,13 @@ impl Args {
             "--memory".to_owned(),
             self.memory().to_string(),
             "--keys".to_owned(),
-            self.keys.to_string(),
+            (u64::from(self.keys)
+                + if self.workload.inserts() {
+                    ADDED_KEYS
+                } else {
+                    0
+                })
+            .to_string(),
         ];
         if let Some((_, server)) = affinity::client_and_server() {
             arguments.extend(["--pin".to_owned(), server.to_string()]);
@@ -172,6 +181,7 @@ impl Args {
 /// Measures and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     args.check()?;
+    interrupt::listen()?;
     let peer = match args.against {
         Some(Beside::Memcached) => Some(Peer::start(Program::Memcached, args.memory())?),
         Some(Beside::Redis) => Some(Peer::start(Program::Redis, args.memory())?),
@@ -242,7 +252,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn loaded<E: Engine>(args: &Args, engine: E, words: &'static str) -> Result<Load<E>, Failure> {
-    interrupt::listen()?;
     let bar = Bar::new(words);
     let (outstanding, value_bytes) = (args.outstanding as usize, args.value_size as usize);
     let mut load = Load::new(engine, outstanding, value_bytes, args.workload.scans());
