@@ -1,5 +1,4 @@
-//! The conformance suite of verbs on logical queue pairs: over UC and over RC, on `shm`, on `roce` over
-//! loopback, and on `sim`.
+//! The conformance suite of verbs on logical queue pairs: over UC and over RC, on `shm` and on `roce` over loopback.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +6,6 @@ use dunlin_flor::connection::Deployment;
 use dunlin_flor::device::{FlorConfig, FlorDevice};
 use dunlin_roce::{RoceConfig, RoceDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
-use dunlin_sim::{Cluster, HostParameters, NicParameters, SimDevice, SwitchParameters};
 use dunlin_verbs::conformance::Harness;
 
 /// Flor with its own chunks, repetitions and congestion control over UC.
@@ -46,53 +44,6 @@ impl Harness for Roce {
         let below = RoceDevice::open(config).map_err(|error| error.to_string())?;
         FlorDevice::new(below, FlorConfig::new(self.0)).map_err(|error| error.to_string())
     }
-}
-
-/// Two hosts on a switch, in virtual time.
-struct Sim(Deployment);
-
-impl Sim {
-    fn devices(&self) -> Result<(FlorDevice<SimDevice>, FlorDevice<SimDevice>), String> {
-        let host = HostParameters::xeon_e5_v4();
-        let nic = NicParameters::connectx_5();
-        let cluster = Cluster::star(1, 2, &host, &nic, &SwitchParameters::sx6036());
-        let hosts = cluster.hosts();
-        let flor = |at: usize| {
-            let below = cluster.device(hosts[at]);
-            FlorDevice::new(below, FlorConfig::new(self.0)).map_err(|error| error.to_string())
-        };
-        Ok((flor(0)?, flor(1)?))
-    }
-}
-
-impl Harness for Sim {
-    type Device = FlorDevice<SimDevice>;
-
-    fn name(&self) -> String {
-        format!("{:?} on sim", self.0)
-    }
-
-    fn open(&self) -> Result<Self::Device, String> {
-        Ok(self.devices()?.0)
-    }
-
-    fn open_two(&self) -> Result<(Self::Device, Self::Device), String> {
-        self.devices()
-    }
-
-    fn between_processes(&self) -> Result<(), String> {
-        Err("a simulated cluster lives in one process".into())
-    }
-}
-
-mod sim_uc {
-    use super::*;
-    dunlin_verbs::conformance_suite!(Sim(UC));
-}
-
-mod sim_rc {
-    use super::*;
-    dunlin_verbs::conformance_suite!(Sim(RC));
 }
 
 mod shm_uc {

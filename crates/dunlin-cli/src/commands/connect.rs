@@ -14,10 +14,11 @@ use super::Failure;
 /// # Errors
 /// When there is no device of this name on any host.
 pub fn parse_device(name: &str) -> Result<String, &'static str> {
-    match name.split_once(':') {
-        None if matches!(name, "shm" | "ibv" | "roce") => Ok(name.to_owned()),
+    let below = name.strip_prefix("flor-").unwrap_or(name);
+    match below.split_once(':') {
+        None if matches!(below, "shm" | "ibv" | "roce") => Ok(name.to_owned()),
         Some(("ibv", nic)) if !nic.is_empty() => Ok(name.to_owned()),
-        _ => Err("devices are shm, roce, ibv and ibv:NIC (see `dunlin devices`)"),
+        _ => Err("devices are shm, roce, ibv and ibv:NIC (see `dunlin devices`), and flor- in front of one"),
     }
 }
 
@@ -29,7 +30,7 @@ pub struct Options {
     device: Option<String>,
     /// Composition of transport, channel, sharing and admission: auto (chosen from device and load), plain, flock, or a
     /// rival of flock's (qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst,
-    /// scalerpc, or a rival of theirs (rawwrite, selfrpc, erpc, herd)
+    /// scalerpc, a rival of theirs (rawwrite, selfrpc, erpc, herd), or flor
     #[arg(long, default_value = "auto")]
     preset: Preset,
     /// File whose bytes the server must prove to have

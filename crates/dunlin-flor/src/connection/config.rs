@@ -20,13 +20,13 @@ use crate::wire::MAX_SEND_BYTES;
 pub enum LateWrites {
     /// The device drops it: RC, or UC that compares sequence numbers.
     Dropped,
-    /// The device carries it out. Messages of which a part was sent again are delivered as copies, and their memory
-    /// rests for so long; it must be longer than the network keeps a packet.
+    /// The device carries it out. The memory of messages of which a part was sent again rests for so long; it must be
+    /// longer than the network keeps a packet.
     AfterRepair {
         /// The rest.
         quarantine_ns: u64,
     },
-    /// The network also doubles packets, so that any WRITE may come again: all written messages are copied.
+    /// The network also doubles packets, so that any WRITE may come again: that of all written messages rests.
     Always {
         /// The rest.
         quarantine_ns: u64,
