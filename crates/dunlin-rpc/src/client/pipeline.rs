@@ -326,23 +326,21 @@ impl Pipeline {
         self.lane.check()?;
         let mut sink = Callback(answer);
         let mut waiter = Waiter::new(self.wait, self.deadline, &NEVER_CLOSED).of(self.server);
-        if self.lane.outstanding() == 0 {
+        let before = self.lane.outstanding();
+        if before == 0 {
             self.lane.flush(&mut sink)?;
             return Ok(0);
         }
         let mut taken = self.lane.turn(&mut sink, true)?;
         loop {
-            if taken > 0 {
-                return Ok(taken);
-            }
-            let before = self.lane.outstanding();
-            if before == 0 {
-                return Ok(0);
-            }
-            waiter.idle(self.lane.as_mut(), &mut sink)?;
             let answered = before - self.lane.outstanding();
             if answered > 0 {
                 return Ok(answered);
+            }
+            match taken {
+                0 => waiter.idle(self.lane.as_mut(), &mut sink)?,
+                // Words about a call are no answer.
+                _ => waiter.progressed(),
             }
             taken = self.lane.poll(&mut sink)?;
         }
