@@ -11,7 +11,6 @@
 //! ```
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -138,13 +137,8 @@ pub async fn connect_with(
 }
 
 /// Connects on a thread that may wait.
-fn meet(
-    settings: StreamBuilder,
-    address: String,
-) -> impl Future<Output = io::Result<TokioIo<Connection>>> {
-    async move {
-        let met = tokio::task::spawn_blocking(move || settings.connect(&address)).await;
-        let met = met.map_err(io::Error::other)?;
-        Ok(TokioIo::new(Connection(met.map_err(io::Error::other)?)))
-    }
+async fn meet(settings: StreamBuilder, address: String) -> io::Result<TokioIo<Connection>> {
+    let met = tokio::task::spawn_blocking(move || settings.connect(&address)).await;
+    let met = met.map_err(io::Error::other)?;
+    Ok(TokioIo::new(Connection(met.map_err(io::Error::other)?)))
 }

@@ -13,7 +13,7 @@ use common::{until_async, Note, ProbeEcho, ProbeSleep};
 use dunlin_service::layers::Call;
 use dunlin_service::{Channel, Code, Request, Response, Server, Status};
 use tower::retry::Policy;
-use tower::{Service, ServiceBuilder, ServiceExt};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 #[derive(Clone, Default)]
 struct Tested {
@@ -40,7 +40,10 @@ impl Probe for Tested {
         let call = self.calls.fetch_add(1, Ordering::SeqCst) as u64;
         match call < request.get_ref().number {
             true => Err(Status::unavailable("not yet")),
-            false => Ok(Response::new(Note { number: call, ..Note::default() })),
+            false => Ok(Response::new(Note {
+                number: call,
+                ..Note::default()
+            })),
         }
     }
 
@@ -51,19 +54,28 @@ impl Probe for Tested {
     }
 
     async fn look(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
-        Ok(Response::new(Note::new(request.metadata().get("x-user").unwrap_or_default())))
+        Ok(Response::new(Note::new(
+            request.metadata().get("x-user").unwrap_or_default(),
+        )))
     }
 }
 
 /// Lets those in who say a token, and says who they are.
-fn authorize(mut call: Call) -> Result<Call, Status> {
+fn authorize(mut call: Call) -> Result<Call, BoxError> {
     match call.metadata().get("x-token") {
         Some("open") => {
-            let method = call.path().rsplit('/').next().unwrap_or_default().to_owned();
-            call.metadata_mut().insert("x-user", format!("ada at {method}")).unwrap();
+            let method = call
+                .path()
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            call.metadata_mut()
+                .insert("x-user", format!("ada at {method}"))
+                .unwrap();
             Ok(call)
         }
-        _ => Err(Status::unauthenticated("no token")),
+        _ => Err(Status::unauthenticated("no token").into()),
     }
 }
 
@@ -82,11 +94,18 @@ async fn layers_at_the_server_see_every_call_and_may_refuse_it() {
         .concurrency_limit(1)
         .timeout(Duration::from_millis(200))
         .filter(authorize);
-    let server = Server::builder().layer(layers).add_service(ProbeServer::new(tested));
+    let server = Server::builder()
+        .layer(layers)
+        .add_service(ProbeServer::new(tested));
     let server = server.start("dunlin://127.0.0.1:0").unwrap();
-    let client = ProbeClient::connect(server.address().to_string()).await.unwrap();
+    let client = ProbeClient::connect(server.address().to_string())
+        .await
+        .unwrap();
     let status = client.echo(Note::new("hi")).await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::Unauthenticated, "no token"));
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::Unauthenticated, "no token")
+    );
     let echoed = client.echo(with_token(Note::new("hi"))).await.unwrap();
     assert_eq!(echoed.into_inner(), Note::new("hi"));
     let looked = client.look(with_token(Note::new(""))).await.unwrap();
@@ -99,7 +118,10 @@ async fn layers_at_the_server_see_every_call_and_may_refuse_it() {
     assert_eq!(shed.code(), Code::ResourceExhausted, "{shed}");
     let late = first.await.unwrap().unwrap_err();
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
-    until_async("its handler is dropped", || running.load(Ordering::SeqCst) == 0).await;
+    until_async("its handler is dropped", || {
+        running.load(Ordering::SeqCst) == 0
+    })
+    .await;
 }
 
 /// Again, up to so many times, what may pass.
@@ -125,17 +147,27 @@ impl<R: Clone, T> Policy<R, T, Status> for Again {
 async fn layers_at_the_client_stand_before_each_method() {
     let server = Server::builder().add_service(ProbeServer::new(Tested::default()));
     let server = server.start("dunlin://127.0.0.1:0").unwrap();
-    let channel = Channel::connect(&server.address().to_string()).await.unwrap();
+    let channel = Channel::connect(&server.address().to_string())
+        .await
+        .unwrap();
     let mut failing = ServiceBuilder::new()
         .retry(Again(5))
         .service(channel.service::<common::ProbeFail>());
-    let request = Request::new(Note { number: 3, ..Note::default() });
+    let request = Request::new(Note {
+        number: 3,
+        ..Note::default()
+    });
     let response = failing.ready().await.unwrap().call(request).await.unwrap();
     assert_eq!(response.get_ref().number, 3, "the fourth call");
     let mut sleeping = ServiceBuilder::new()
         .timeout(Duration::from_millis(20))
         .service(channel.service::<ProbeSleep>());
-    let late = sleeping.ready().await.unwrap().call(Request::new(Note::default())).await;
+    let late = sleeping
+        .ready()
+        .await
+        .unwrap()
+        .call(Request::new(Note::default()))
+        .await;
     assert!(late.unwrap_err().is::<tower::timeout::error::Elapsed>());
     let echo = channel.service::<ProbeEcho>();
     let echoed = echo.oneshot(Request::new(Note::new("hi"))).await.unwrap();

@@ -29,7 +29,7 @@ use async_echo_server::{AsyncEcho, AsyncEchoServer};
 use inline_echo_client::InlineEchoClient;
 use inline_echo_server::{SyncInlineEcho, SyncInlineEchoServer};
 
-/// Bytes of a message as protobuf.
+/// Text of a message as protobuf.
 const SIZE: usize = 64;
 /// Turns of each way, after one that does not count.
 const TURNS: usize = 5;
@@ -41,16 +41,16 @@ const QUICK: Duration = Duration::from_millis(10);
 const RAW: u16 = 1;
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Bytes {
-    #[prost(bytes = "vec", tag = "1")]
-    bytes: Vec<u8>,
+struct Text {
+    #[prost(string, tag = "1")]
+    words: String,
 }
 
 dunlin_service::service! {
     /// An echo whose handler is a future.
     service AsyncEcho = "compare.AsyncEcho" with Prost {
         /// The same.
-        rpc echo as Echo(Bytes) -> Bytes;
+        rpc echo as Echo(Text) -> Text;
     }
 }
 
@@ -58,7 +58,7 @@ dunlin_service::service! {
     /// An echo on the polling thread.
     service InlineEcho = "compare.InlineEcho" with Prost {
         /// The same.
-        rpc echo as Echo(Bytes) -> Bytes;
+        rpc echo as Echo(Text) -> Text;
     }
 }
 
@@ -67,13 +67,13 @@ struct Echo;
 
 #[dunlin_service::async_trait]
 impl AsyncEcho for Echo {
-    async fn echo(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
+    async fn echo(&self, request: Request<Text>) -> Result<Response<Text>, Status> {
         Ok(Response::new(request.into_inner()))
     }
 }
 
 impl SyncInlineEcho for Echo {
-    fn echo(&self, request: &Request<Bytes>, reply: &mut Response<Bytes>) -> Result<(), Status> {
+    fn echo(&self, request: &Request<Text>, reply: &mut Response<Text>) -> Result<(), Status> {
         reply
             .get_mut()
             .bytes
@@ -82,11 +82,11 @@ impl SyncInlineEcho for Echo {
     }
 }
 
-impl UnaryService<Bytes> for Echo {
-    type Response = Bytes;
-    type Future = Ready<Result<tonic::Response<Bytes>, tonic::Status>>;
+impl UnaryService<Text> for Echo {
+    type Response = Text;
+    type Future = Ready<Result<tonic::Response<Text>, tonic::Status>>;
 
-    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+    fn call(&mut self, request: tonic::Request<Text>) -> Self::Future {
         ready(Ok(tonic::Response::new(request.into_inner())))
     }
 }
@@ -106,7 +106,7 @@ impl tower::Service<http::Request<tonic::body::Body>> for Echo {
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
         Box::pin(async {
-            let codec = ProstCodec::<Bytes, Bytes>::default();
+            let codec = ProstCodec::<Text, Text>::default();
             Ok(Grpc::new(codec).unary(Echo, request).await)
         })
     }
@@ -167,8 +167,8 @@ enum Way {
     Tonic(Channel),
 }
 
-fn message() -> Bytes {
-    Bytes {
+fn message() -> Text {
+    Text {
         bytes: vec![7; SIZE - 2],
     }
 }
@@ -193,7 +193,7 @@ async fn calls(way: Way, until: Instant) -> Result<Vec<Duration>, Failure> {
             (Way::Tonic(_), Some(grpc)) => {
                 grpc.ready().await?;
                 let path = http::uri::PathAndQuery::from_static("/compare.Echo/Echo");
-                let codec = ProstCodec::<Bytes, Bytes>::default();
+                let codec = ProstCodec::<Text, Text>::default();
                 let answer = grpc
                     .unary(tonic::Request::new(message()), path, codec)
                     .await?;
@@ -320,7 +320,15 @@ async fn compare(lasts: Duration) -> Result<(), Failure> {
         &[typed, stream, tcp] => {
             let [typed, stream, tcp] = [typed, stream, tcp].map(str::to_owned);
             let unix = unix.clone();
-            measure(Addresses { typed, stream, tcp, unix }, lasts)
+            measure(
+                Addresses {
+                    typed,
+                    stream,
+                    tcp,
+                    unix,
+                },
+                lasts,
+            )
             .await
         }
         _ => Err("the server did not start".into()),

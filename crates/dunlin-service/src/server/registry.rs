@@ -9,8 +9,8 @@ use dunlin::{HandlerId, ServerBuilder};
 use futures_core::Stream;
 
 use super::sessions::{self, Begin};
-use crate::layers::{layered, Layers};
 use super::unary;
+use crate::layers::{layered, Layers};
 use crate::method::{Kind, Method};
 use crate::tasks::Tasks;
 use crate::{Request, Response, Status, Streaming};
@@ -176,9 +176,7 @@ impl Registry {
 }
 
 /// Adds a handler that is a future.
-fn call<M: Method, F>(
-    handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static,
-) -> AddCall
+fn call<M: Method, F>(handler: impl Fn(Request<M::Request>) -> F + Send + Sync + 'static) -> AddCall
 where
     F: Future<Output = Result<Response<M::Response>, Status>> + Send + 'static,
 {
