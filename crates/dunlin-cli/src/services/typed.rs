@@ -47,10 +47,7 @@ struct Echo;
 
 impl SyncMeasure for Echo {
     fn echo(&self, request: &Request<Text>, reply: &mut Response<Text>) -> Result<(), Status> {
-        reply
-            .get_mut()
-            .bytes
-            .extend_from_slice(&request.get_ref().bytes);
+        reply.get_mut().words.push_str(&request.get_ref().words);
         Ok(())
     }
 }

@@ -74,10 +74,7 @@ impl AsyncEcho for Echo {
 
 impl SyncInlineEcho for Echo {
     fn echo(&self, request: &Request<Text>, reply: &mut Response<Text>) -> Result<(), Status> {
-        reply
-            .get_mut()
-            .bytes
-            .extend_from_slice(&request.get_ref().bytes);
+        reply.get_mut().words.push_str(&request.get_ref().words);
         Ok(())
     }
 }
@@ -169,7 +166,7 @@ enum Way {
 
 fn message() -> Text {
     Text {
-        bytes: vec![7; SIZE - 2],
+        words: "w".repeat(SIZE - 2),
     }
 }
 
