@@ -180,9 +180,6 @@ async fn calls(way: Way, until: Instant) -> Result<Vec<Duration>, Failure> {
     let raw = vec![7; SIZE];
     loop {
         let start = Instant::now();
-        if start >= until {
-            return Ok(took);
-        }
         let right = match (&way, &mut grpc) {
             (Way::Raw(client), _) => client.call_async(RAW, &raw).await?[..] == raw,
             (Way::Async(client), _) => client.echo(message()).await?.into_inner() == message(),
@@ -202,6 +199,9 @@ async fn calls(way: Way, until: Instant) -> Result<Vec<Duration>, Failure> {
             return Err("another answer".into());
         }
         took.push(start.elapsed());
+        if Instant::now() >= until {
+            return Ok(took);
+        }
     }
 }
 
