@@ -73,15 +73,16 @@ impl Call {
     }
 }
 
-/// The future of an answer of some type.
-pub(crate) type Answering<Y> = Pin<Box<dyn Future<Output = Result<Response<Y>, Status>> + Send>>;
+/// The future of a handler's response.
+pub(crate) type ResponseFuture<Y> =
+    Pin<Box<dyn Future<Output = Result<Response<Y>, Status>> + Send>>;
 
 /// The handler of a method behind layers.
 pub(crate) fn layered<X, Y, F>(
     layers: &Layers,
     path: &'static str,
     handler: impl Fn(Request<X>) -> F + Send + Sync + 'static,
-) -> impl Fn(Request<X>) -> Answering<Y> + Send + Sync + 'static
+) -> impl Fn(Request<X>) -> ResponseFuture<Y> + Send + Sync + 'static
 where
     X: Send + 'static,
     Y: Send + 'static,

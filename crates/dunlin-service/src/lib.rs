@@ -10,6 +10,8 @@ mod code;
 pub mod codec;
 mod context;
 mod directory;
+#[cfg(feature = "health")]
+pub mod health;
 pub mod layers;
 mod macros;
 mod metadata;

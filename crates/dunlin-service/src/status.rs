@@ -20,6 +20,8 @@ struct Content {
     message: String,
     details: Vec<u8>,
     metadata: MetadataMap,
+    /// It came from the server.
+    answered: bool,
     /// What the transport said, on the side where it happened.
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -89,6 +91,7 @@ impl Status {
             message: message.into(),
             details: details.into(),
             metadata,
+            answered: false,
             source: None,
         }))
     }
@@ -123,13 +126,21 @@ impl Status {
         self.0.source.as_deref()?.downcast_ref()
     }
 
-    /// Whether the server executed the call. What a handler refused it did execute.
+    /// Whether the server executed the call, as far as this side knows: what the server itself answered it did execute.
     pub fn execution(&self) -> Execution {
-        match self.call_error() {
-            Some(error) => error.execution(),
-            None if self.0.source.is_some() => Execution::NotExecuted,
-            None => Execution::Executed,
+        match (self.call_error(), &self.0.source) {
+            (Some(error), _) => error.execution(),
+            // There was no connection.
+            (None, Some(_)) => Execution::NotExecuted,
+            (None, None) if self.0.answered => Execution::Executed,
+            (None, None) => Execution::Unknown,
         }
+    }
+
+    /// It came from the server.
+    pub(crate) fn answered(mut self) -> Self {
+        self.0.answered = true;
+        self
     }
 
     /// Of an error of this side.

@@ -174,9 +174,7 @@ pub(crate) fn read_status(bytes: &[u8]) -> Option<Status> {
     let message = String::from_utf8_lossy(reader.counted()?).into_owned();
     let details = reader.counted()?.to_vec();
     let metadata = MetadataMap::decode(reader.0)?;
-    Some(Status::with_details_and_metadata(
-        code, message, details, metadata,
-    ))
+    Some(Status::with_details_and_metadata(code, message, details, metadata).answered())
 }
 
 /// What an answer is.

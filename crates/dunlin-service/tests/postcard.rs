@@ -1,6 +1,6 @@
 //! Services of plain Rust types, without protobuf: whatever serde can do, in all four ways.
 
-#![allow(unreachable_pub)]
+#![allow(missing_docs, unreachable_pub)]
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use common::{until_async, Note, ProbeEcho, ProbeSleep};
 use dunlin_service::layers::Call;
 use dunlin_service::{Channel, Code, Request, Response, Server, Status};
 use tower::retry::Policy;
-use tower::{Service, ServiceBuilder, ServiceExt};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 #[derive(Clone, Default)]
 struct Tested {
@@ -61,7 +61,7 @@ impl Probe for Tested {
 }
 
 /// Lets those in who say a token, and says who they are.
-fn authorize(mut call: Call) -> Result<Call, Status> {
+fn authorize(mut call: Call) -> Result<Call, BoxError> {
     match call.metadata().get("x-token") {
         Some("open") => {
             let method = call
@@ -75,7 +75,7 @@ fn authorize(mut call: Call) -> Result<Call, Status> {
                 .unwrap();
             Ok(call)
         }
-        _ => Err(Status::unauthenticated("no token")),
+        _ => Err(Status::unauthenticated("no token").into()),
     }
 }
 
@@ -92,7 +92,6 @@ async fn layers_at_the_server_see_every_call_and_may_refuse_it() {
     let layers = ServiceBuilder::new()
         .load_shed()
         .concurrency_limit(1)
-        .timeout(Duration::from_millis(200))
         .filter(authorize);
     let server = Server::builder()
         .layer(layers)
@@ -110,13 +109,32 @@ async fn layers_at_the_server_see_every_call_and_may_refuse_it() {
     assert_eq!(echoed.into_inner(), Note::new("hi"));
     let looked = client.look(with_token(Note::new(""))).await.unwrap();
     assert_eq!(looked.get_ref().words, "ada at Look");
-    // One at a time, and not for long.
+    // One at a time.
     let first = client.clone();
     let first = tokio::spawn(async move { first.sleep(with_token(Note::default())).await });
     until_async("the first sleeps", || running.load(Ordering::SeqCst) == 1).await;
     let shed = client.sleep(with_token(Note::default())).await.unwrap_err();
     assert_eq!(shed.code(), Code::ResourceExhausted, "{shed}");
-    let late = first.await.unwrap().unwrap_err();
+    first.abort();
+    until_async("its handler is dropped", || {
+        running.load(Ordering::SeqCst) == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_layer_that_ends_a_call_drops_its_handler() {
+    let tested = Tested::default();
+    let running = Arc::clone(&tested.running);
+    let timeout = ServiceBuilder::new().timeout(Duration::from_millis(20));
+    let server = Server::builder()
+        .layer(timeout)
+        .add_service(ProbeServer::new(tested));
+    let server = server.start("dunlin://127.0.0.1:0").unwrap();
+    let client = ProbeClient::connect(server.address().to_string())
+        .await
+        .unwrap();
+    let late = client.sleep(Note::default()).await.unwrap_err();
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
     until_async("its handler is dropped", || {
         running.load(Ordering::SeqCst) == 0

@@ -9,21 +9,21 @@ use measure_server::{SyncMeasure, SyncMeasureServer};
 
 /// A message of one field.
 #[derive(Clone, PartialEq, Message)]
-pub struct Bytes {
-    /// Any bytes.
-    #[prost(bytes = "vec", tag = "1")]
-    pub bytes: Vec<u8>,
+pub struct Text {
+    /// Any words. A field of words is decoded into memory that is there; prost makes new memory for one of bytes.
+    #[prost(string, tag = "1")]
+    pub words: String,
 }
 
-impl Bytes {
+impl Text {
     /// A message of so many bytes as protobuf. The length of the field stands before it, in one byte to four.
     pub fn of_encoded_len(length: usize) -> Self {
         let mut message = Self::default();
         let over = |message: &Self| message.encoded_len().saturating_sub(length);
-        message.bytes.resize(length.saturating_sub(2), 7);
+        message.words = "w".repeat(length.saturating_sub(2));
         while over(&message) > 0 {
-            let shorter = message.bytes.len() - over(&message);
-            message.bytes.truncate(shorter);
+            let shorter = message.words.len() - over(&message);
+            message.words.truncate(shorter);
         }
         message
     }
@@ -39,18 +39,15 @@ dunlin_service::service! {
     /// For measuring.
     pub service Measure = "dunlin.Measure" with Prost {
         /// The same message.
-        rpc echo as Echo(Bytes) -> Bytes;
+        rpc echo as Echo(Text) -> Text;
     }
 }
 
 struct Echo;
 
 impl SyncMeasure for Echo {
-    fn echo(&self, request: &Request<Bytes>, reply: &mut Response<Bytes>) -> Result<(), Status> {
-        reply
-            .get_mut()
-            .bytes
-            .extend_from_slice(&request.get_ref().bytes);
+    fn echo(&self, request: &Request<Text>, reply: &mut Response<Text>) -> Result<(), Status> {
+        reply.get_mut().words.push_str(&request.get_ref().words);
         Ok(())
     }
 }
@@ -71,7 +68,7 @@ mod tests {
     #[test]
     fn messages_have_the_length_that_was_asked_for() {
         for length in [4, 64, 129, 131, 4096, 1 << 20] {
-            assert_eq!(Bytes::of_encoded_len(length).encoded_len(), length);
+            assert_eq!(Text::of_encoded_len(length).encoded_len(), length);
         }
     }
 }

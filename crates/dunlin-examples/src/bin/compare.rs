@@ -29,7 +29,7 @@ use async_echo_server::{AsyncEcho, AsyncEchoServer};
 use inline_echo_client::InlineEchoClient;
 use inline_echo_server::{SyncInlineEcho, SyncInlineEchoServer};
 
-/// Bytes of a message as protobuf.
+/// Text of a message as protobuf.
 const SIZE: usize = 64;
 /// Turns of each way, after one that does not count.
 const TURNS: usize = 5;
@@ -41,16 +41,16 @@ const QUICK: Duration = Duration::from_millis(10);
 const RAW: u16 = 1;
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Bytes {
-    #[prost(bytes = "vec", tag = "1")]
-    bytes: Vec<u8>,
+struct Text {
+    #[prost(string, tag = "1")]
+    words: String,
 }
 
 dunlin_service::service! {
     /// An echo whose handler is a future.
     service AsyncEcho = "compare.AsyncEcho" with Prost {
         /// The same.
-        rpc echo as Echo(Bytes) -> Bytes;
+        rpc echo as Echo(Text) -> Text;
     }
 }
 
@@ -58,7 +58,7 @@ dunlin_service::service! {
     /// An echo on the polling thread.
     service InlineEcho = "compare.InlineEcho" with Prost {
         /// The same.
-        rpc echo as Echo(Bytes) -> Bytes;
+        rpc echo as Echo(Text) -> Text;
     }
 }
 
@@ -67,26 +67,23 @@ struct Echo;
 
 #[dunlin_service::async_trait]
 impl AsyncEcho for Echo {
-    async fn echo(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
+    async fn echo(&self, request: Request<Text>) -> Result<Response<Text>, Status> {
         Ok(Response::new(request.into_inner()))
     }
 }
 
 impl SyncInlineEcho for Echo {
-    fn echo(&self, request: &Request<Bytes>, reply: &mut Response<Bytes>) -> Result<(), Status> {
-        reply
-            .get_mut()
-            .bytes
-            .extend_from_slice(&request.get_ref().bytes);
+    fn echo(&self, request: &Request<Text>, reply: &mut Response<Text>) -> Result<(), Status> {
+        reply.get_mut().words.push_str(&request.get_ref().words);
         Ok(())
     }
 }
 
-impl UnaryService<Bytes> for Echo {
-    type Response = Bytes;
-    type Future = Ready<Result<tonic::Response<Bytes>, tonic::Status>>;
+impl UnaryService<Text> for Echo {
+    type Response = Text;
+    type Future = Ready<Result<tonic::Response<Text>, tonic::Status>>;
 
-    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+    fn call(&mut self, request: tonic::Request<Text>) -> Self::Future {
         ready(Ok(tonic::Response::new(request.into_inner())))
     }
 }
@@ -106,7 +103,7 @@ impl tower::Service<http::Request<tonic::body::Body>> for Echo {
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
         Box::pin(async {
-            let codec = ProstCodec::<Bytes, Bytes>::default();
+            let codec = ProstCodec::<Text, Text>::default();
             Ok(Grpc::new(codec).unary(Echo, request).await)
         })
     }
@@ -167,9 +164,9 @@ enum Way {
     Tonic(Channel),
 }
 
-fn message() -> Bytes {
-    Bytes {
-        bytes: vec![7; SIZE - 2],
+fn message() -> Text {
+    Text {
+        words: "w".repeat(SIZE - 2),
     }
 }
 
@@ -183,9 +180,6 @@ async fn calls(way: Way, until: Instant) -> Result<Vec<Duration>, Failure> {
     let raw = vec![7; SIZE];
     loop {
         let start = Instant::now();
-        if start >= until {
-            return Ok(took);
-        }
         let right = match (&way, &mut grpc) {
             (Way::Raw(client), _) => client.call_async(RAW, &raw).await?[..] == raw,
             (Way::Async(client), _) => client.echo(message()).await?.into_inner() == message(),
@@ -193,7 +187,7 @@ async fn calls(way: Way, until: Instant) -> Result<Vec<Duration>, Failure> {
             (Way::Tonic(_), Some(grpc)) => {
                 grpc.ready().await?;
                 let path = http::uri::PathAndQuery::from_static("/compare.Echo/Echo");
-                let codec = ProstCodec::<Bytes, Bytes>::default();
+                let codec = ProstCodec::<Text, Text>::default();
                 let answer = grpc
                     .unary(tonic::Request::new(message()), path, codec)
                     .await?;
@@ -205,6 +199,9 @@ async fn calls(way: Way, until: Instant) -> Result<Vec<Duration>, Failure> {
             return Err("another answer".into());
         }
         took.push(start.elapsed());
+        if Instant::now() >= until {
+            return Ok(took);
+        }
     }
 }
 

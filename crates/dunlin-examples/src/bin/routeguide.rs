@@ -6,7 +6,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_examples::routeguide::route_guide_client::RouteGuideClient;
 use dunlin_examples::routeguide::route_guide_server::{RouteGuide, RouteGuideServer};
@@ -62,12 +62,12 @@ fn distance(from: &Point, to: &Point) -> i32 {
     (EARTH_METERS * 2.0 * chord.sqrt().atan2((1.0 - chord).sqrt())) as i32
 }
 
-/// What was said at each point.
+/// What was left at each latitude and longitude.
 type Notes = HashMap<(i32, i32), Vec<RouteNote>>;
 
 #[derive(Default)]
 struct Guide {
-    notes: std::sync::Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<Notes>>,
 }
 
 #[dunlin_service::async_trait]
@@ -116,7 +116,7 @@ impl RouteGuide for Guide {
         &self,
         request: Request<Streaming<RouteNote>>,
     ) -> Result<Response<Self::RouteChatStream>, Status> {
-        let notes = std::sync::Arc::clone(&self.notes);
+        let notes = Arc::clone(&self.notes);
         let answers = request.into_inner().flat_map(move |note| match note {
             Err(status) => stream::iter(vec![Err(status)]),
             Ok(note) => {

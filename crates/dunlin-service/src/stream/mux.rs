@@ -14,7 +14,7 @@ use crate::wire;
 use crate::{MetadataMap, Status};
 
 /// Which side this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     Client,
     Server,

@@ -23,12 +23,6 @@ struct Pair {
     accepted: Vec<u64>,
 }
 
-impl std::hash::Hash for Side {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (*self as u8).hash(state);
-    }
-}
-
 /// A message that says its number.
 fn message(number: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![number as u8; 8 + length];
@@ -205,7 +199,7 @@ fn who_sends_without_credit_breaks_the_rules() {
         if taken.is_err() {
             assert!(matches!(taken, Err(Violation(_))));
             assert!(
-                (WINDOW / 1072..=WINDOW / 1072 + 1).contains(&(number as usize)),
+                (FIRST_CREDIT / 1072..=FIRST_CREDIT / 1072 + 1).contains(&(number as usize)),
                 "{number}"
             );
             return;

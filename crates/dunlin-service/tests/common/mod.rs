@@ -1,5 +1,5 @@
 //! What the tests of services share: a service of protobuf messages, and how they wait.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::time::{Duration, Instant};
 

@@ -14,12 +14,12 @@ use crate::output;
 use crate::report::{Report, Setting};
 use crate::services::child::ServerProcess;
 use crate::services::typed::measure_client::MeasureBlockingClient;
-use crate::services::typed::{Bytes, MeasureEcho};
+use crate::services::typed::{MeasureEcho, Text};
 
 /// Measure calls of a typed service between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Protobuf messages with one field of bytes, whose encoded length is --size, are echoed: client and server each\n\
+Protobuf messages with one field of text, whose encoded length is --size, are echoed: client and server each\n\
 decode and encode one for each call. The rest is as with `dunlin perf rpc`, so that the two can be compared.\n\n\
 Examples:\n  \
   dunlin perf typed                              round trip of 64 bytes, a client that blocks\n  \
@@ -108,7 +108,7 @@ struct Typed {
     channel: Channel,
     client: MeasureBlockingClient,
     shape: Shape,
-    message: Bytes,
+    message: Text,
     pipeline: Option<Pipeline>,
 }
 
@@ -118,7 +118,7 @@ impl Typed {
             channel: channel.clone(),
             client: MeasureBlockingClient::new(channel.clone()),
             shape,
-            message: Bytes::of_encoded_len(shape.size),
+            message: Text::of_encoded_len(shape.size),
             pipeline: None,
         }
     }
@@ -161,8 +161,7 @@ impl Load for Typed {
     fn wait(&mut self, mut take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure> {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
         let waited = pipeline.wait(|tag, answer| {
-            let length =
-                answer.and_then(|answer| answer.with::<MeasureEcho, _>(Bytes::encoded_len));
+            let length = answer.and_then(|answer| answer.with::<MeasureEcho, _>(Text::encoded_len));
             take(tag, length.ok());
         });
         waited.map(drop).map_err(Failure::new)

@@ -1,0 +1,158 @@
+//! The health service of gRPC (`grpc.health.v1.Health`): which services of a server serve, asked once or watched.
+//!
+//! ```
+//! use dunlin_service::health::{health_reporter, ServingStatus};
+//! use dunlin_service::Server;
+//!
+//! let (reporter, service) = health_reporter();
+//! let server = Server::builder().add_service(service).start("dunlin://127.0.0.1:0")?;
+//! reporter.set("helloworld.Greeter", ServingStatus::NotServing);
+//! # Ok::<(), dunlin::ServeError>(())
+//! ```
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use futures_core::Stream;
+
+use crate::codec::Prost;
+use crate::{Request, Response, Status};
+
+/// Which service is asked for; the empty name is the server as a whole.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HealthCheckRequest {
+    /// Its name, such as `helloworld.Greeter`.
+    #[prost(string, tag = "1")]
+    pub service: String,
+}
+
+/// How it is.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HealthCheckResponse {
+    /// See [`ServingStatus`].
+    #[prost(enumeration = "ServingStatus", tag = "1")]
+    pub status: i32,
+}
+
+/// Whether a service serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum ServingStatus {
+    /// Nobody has said.
+    Unknown = 0,
+    /// It does.
+    Serving = 1,
+    /// It does not.
+    NotServing = 2,
+    /// There is no such service; for those who watch it, because it may come.
+    ServiceUnknown = 3,
+}
+
+crate::service! {
+    /// Which services serve.
+    pub service Health = "grpc.health.v1.Health" with Prost {
+        /// How a service is now; `NotFound` when there is none of this name.
+        rpc check as Check(HealthCheckRequest) -> HealthCheckResponse;
+        /// How a service is, now and with each change.
+        rpc watch as Watch(HealthCheckRequest) -> stream HealthCheckResponse;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    services: HashMap<String, ServingStatus>,
+    watching: Vec<Waker>,
+}
+
+/// Says how services are. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct HealthReporter(Arc<Mutex<Known>>);
+
+/// A reporter, and the service that tells what it says. The server as a whole serves from the beginning.
+pub fn health_reporter() -> (HealthReporter, health_server::HealthServer<HealthReporter>) {
+    let reporter = HealthReporter::default();
+    reporter.set("", ServingStatus::Serving);
+    let service = health_server::HealthServer::new(reporter.clone());
+    (reporter, service)
+}
+
+impl HealthReporter {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how a service is.
+    pub fn set(&self, service: impl Into<String>, status: ServingStatus) {
+        let mut known = self.lock();
+        known.services.insert(service.into(), status);
+        let watching = std::mem::take(&mut known.watching);
+        drop(known);
+        watching.into_iter().for_each(Waker::wake);
+    }
+
+    /// How a service is, if it is known.
+    pub fn get(&self, service: &str) -> Option<ServingStatus> {
+        self.lock().services.get(service).copied()
+    }
+}
+
+/// How a service is, with each change.
+#[derive(Debug)]
+pub struct Watching {
+    reporter: HealthReporter,
+    service: String,
+    said: Option<ServingStatus>,
+}
+
+impl Stream for Watching {
+    type Item = Result<HealthCheckResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let mut known = this.reporter.lock();
+        let status = known.services.get(&this.service).copied();
+        let status = status.unwrap_or(ServingStatus::ServiceUnknown);
+        if this.said.replace(status) != Some(status) {
+            let status = status.into();
+            return Poll::Ready(Some(Ok(HealthCheckResponse { status })));
+        }
+        if !known
+            .watching
+            .iter()
+            .any(|waker| waker.will_wake(context.waker()))
+        {
+            known.watching.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+#[async_trait::async_trait]
+impl health_server::Health for HealthReporter {
+    type WatchStream = Watching;
+
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        let service = &request.get_ref().service;
+        let status = self.get(service);
+        let status = status.ok_or_else(|| Status::not_found(format!("no service '{service}'")))?;
+        Ok(Response::new(HealthCheckResponse {
+            status: status.into(),
+        }))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Watching>, Status> {
+        Ok(Response::new(Watching {
+            reporter: self.clone(),
+            service: request.into_inner().service,
+            said: None,
+        }))
+    }
+}
