@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dunlin_bootstrap::{look_up, Address, BootstrapError, Capability};
+use dunlin_bootstrap::{look_up, Address, BootstrapError, Capability, HostId, Reach};
 use dunlin_ibv::{IbvConfig, IbvDevice};
 use dunlin_roce::{RoceConfig, RoceDevice};
 use dunlin_shm::{ShmConfig, ShmDevice};
@@ -14,7 +14,6 @@ use dunlin_verbs::process::PerProcess;
 use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 
 use crate::fabric::{DeviceFabric, Fabric, Fabrics};
-use crate::visit::capability;
 
 /// How long a name is looked up where no other time is set.
 pub(crate) const LOOK_UP: Duration = Duration::from_secs(5);
@@ -244,6 +243,21 @@ pub(crate) fn towards(address: &Address, timeout: Duration) -> Result<Route, Boo
         Err(error @ BootstrapError::Timeout { .. }) => Err(error),
         Err(_) => Ok(Route::default()),
     }
+}
+
+/// What a process offers to its peers with a device: its name, and whom it reaches.
+///
+/// # Errors
+/// When this host cannot be told from others.
+pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Capability> {
+    let device = attributes.name.clone();
+    // Shared memory reaches the processes of this host.
+    let reach = match device.as_str() {
+        "shm" => Reach::SameHost(HostId::of_this_process()?),
+        _ if attributes.speaks_roce => Reach::RoceV2,
+        _ => Reach::Network,
+    };
+    Ok(Capability { device, reach })
 }
 
 /// What this process can offer to a peer over `fabrics`.

@@ -41,7 +41,7 @@ pub use client::{
     ConnectionInfo, Peers, Permit, Pipeline, Ready, RemoteRegion, Reply, RequestBuffer,
 };
 pub use config::{ChannelConfig, DatagramBatches, PacketLoss, WaitMode};
-pub use devices::{available, chosen, offered, DeviceReport};
+pub use devices::{available, capability, chosen, offered, DeviceReport};
 pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
@@ -52,7 +52,7 @@ pub use server::{
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};
-pub use visit::{capabilities_towards, capability, visit_device, DeviceVisitor};
+pub use visit::{capabilities_towards, visit_device, DeviceVisitor};
 
 /// The id of a handler: what a request asks for.
 pub type HandlerId = u16;

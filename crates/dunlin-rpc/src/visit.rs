@@ -1,9 +1,9 @@
 //! Devices for what is no RPC: streams and rings meet over the same handshake, and choose from the same list.
 
-use dunlin_bootstrap::{Address, Capability, HostId, Reach};
-use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
+use dunlin_bootstrap::{Address, Capability};
+use dunlin_verbs::{Device, VerbsError};
 
-use crate::devices::{self, Route};
+use crate::devices::{self, capability, Route};
 
 /// Something to do with a device whose type is known only when it is chosen.
 pub trait DeviceVisitor {
@@ -41,21 +41,6 @@ pub fn visit_device<V: DeviceVisitor>(
             why: format!("there is no device `{name}`; see `dunlin devices`"),
         }),
     }
-}
-
-/// What a process offers to its peers with a device: its name, and whom it reaches.
-///
-/// # Errors
-/// When this host cannot be told from others.
-pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Capability> {
-    let device = attributes.name.clone();
-    // Shared memory reaches the processes of this host.
-    let reach = match device.as_str() {
-        "shm" => Reach::SameHost(HostId::of_this_process()?),
-        _ if attributes.speaks_roce => Reach::RoceV2,
-        _ => Reach::Network,
-    };
-    Ok(Capability { device, reach })
 }
 
 /// What a process offers with all its devices, in whatever order they place WRITEs; of several NICs the one that leads
