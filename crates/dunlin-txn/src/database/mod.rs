@@ -251,7 +251,7 @@ impl Database {
                 let peers = Peers::reachable(machines.iter().map(|machine| &machine.client));
                 let peers = peers.map_err(|error| OpenError::Connect {
                     address: "one of the database's".to_owned(),
-                    source: error,
+                    source: Box::new(error),
                 })?;
                 let machine =
                     |machine: &RemoteMachine| (machine.incarnation, machine.regions.clone());
