@@ -28,7 +28,7 @@ pub enum OpenError {
         /// Where.
         address: String,
         /// Why.
-        source: CallError,
+        source: Box<CallError>,
     },
     /// What it says is not understood.
     #[error("{address} describes itself in a way that this version does not know: {why}")]
@@ -57,7 +57,7 @@ pub enum OpenError {
         /// Where.
         address: String,
         /// Why not.
-        source: CallError,
+        source: Box<CallError>,
     },
     /// The system has no random numbers.
     #[error("no random number for a coordinator: {0}")]

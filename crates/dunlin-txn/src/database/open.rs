@@ -152,6 +152,7 @@ fn ask(client: &Client, address: &str) -> Result<Catalogue, OpenError> {
             }
             Err(source) => {
                 let address = address.to_owned();
+                let source = Box::new(source);
                 return Err(OpenError::Ask { address, source });
             }
         }
@@ -201,7 +202,7 @@ fn attach(
     machine.regions = attached.map_err(|source| OpenError::OneSided {
         protocol: protocol.name,
         address: machine.address.clone(),
-        source,
+        source: Box::new(source),
     })?;
     Ok(())
 }

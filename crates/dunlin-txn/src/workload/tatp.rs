@@ -164,10 +164,10 @@ impl Workload for Tatp {
                         typed(SPECIAL_FACILITY, s, kind),
                         row(FACILITY_BYTES, active),
                     ));
-                    for (start, begins) in STARTS.into_iter().enumerate() {
+                    for (start, hour) in STARTS.iter().enumerate() {
                         // None to three of them.
                         if has(s << 2 | kind, 3, start as u64 + 1) {
-                            let end = begins + 8;
+                            let end = hour + 8;
                             rows.push((forwarding(s, kind, start), row(FORWARDING_BYTES, end)));
                         }
                     }
