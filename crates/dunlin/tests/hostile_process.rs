@@ -282,5 +282,6 @@ presets! {
     selfrpc: Preset::SelfRpc,
     erpc: Preset::Erpc,
     herd: Preset::Herd,
+    flor: Preset::Flor,
     auto: Preset::Auto,
 }

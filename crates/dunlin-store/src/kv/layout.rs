@@ -94,7 +94,7 @@ impl KvLayout {
         longest_value: usize,
         seed: u64,
     ) -> Result<Self, KvError> {
-        let keys = (memory / item_bytes.max(32)).max(1) as u64;
+        let keys = (memory / item_bytes.max(1)).max(1) as u64;
         let without_items = Self::new(keys, 1, longest_value, seed)?;
         let needed = without_items.bytes();
         let items = (memory + BLOCK_BYTES).checked_sub(needed);
