@@ -27,7 +27,9 @@ fn connect(preset: Preset, server: &LocalServer) -> Client {
 #[test]
 fn long_messages_come_in_pieces() {
     let server = serve(Server::unbound());
-    for &preset in Preset::ALL {
+    // A server on one device alone does not offer Flor over it.
+    let presets = Preset::ALL.iter().filter(|preset| **preset != Preset::Flor);
+    for &preset in presets {
         let client = connect(preset, &server);
         for bytes in [MOST - 1, MOST, MOST + 1, 10 * MOST, (1 << 20) + 5] {
             let payload: Vec<u8> = (0..bytes).map(|at| (at * at / 7) as u8).collect();

@@ -409,6 +409,7 @@ fn a_failed_queue_pair_is_replaced_by_a_backup() {
 fn without_a_backup_everything_is_reported() {
     let config = Config {
         paths: 1,
+        connected_paths: 1,
         ..Config::DEFAULT
     };
     let mut alone = Connection::new(config, modules(1 << 20, 32 << 10)).unwrap();

@@ -277,7 +277,7 @@ impl Cell {
             .as_ref()
             .filter(|written| found[..written.len()] != written[..])
             .map(|_| "what it read is not what it wrote".to_owned());
-        let bytes = bytes_of(number, dice.next(), length);
+        let bytes = bytes_of(number, dice.next() >> 32, length);
         match waits {
             true => region.write(at + 8, &bytes)?,
             false => block_on(region.write_async(at + 8, &bytes)).map(drop)?,

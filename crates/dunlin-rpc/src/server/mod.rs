@@ -431,16 +431,8 @@ impl ServerBuilder {
         let name = device.attributes().name.clone();
         let setup = self.setup();
         let identity = setup.identity;
-        let mut services = Vec::with_capacity(2);
-        let attributes = device.attributes();
-        if !devices::is_flor(attributes) {
-            // A device without what Flor needs has no clients of it.
-            if let Ok(flor) = devices::flor_over(&device) {
-                let name = flor.attributes().name.clone();
-                services.push((name, DeviceFabric(flor).serve(setup.clone())?));
-            }
-        }
-        services.insert(0, (name, DeviceFabric(device).serve(setup)?));
+        // Flor over it would be a device of its own: who wants it serves on that.
+        let services = vec![(name, DeviceFabric(device).serve(setup)?)];
         Ok(LocalServer::new(LocalAcceptor::new(identity, services)))
     }
 
