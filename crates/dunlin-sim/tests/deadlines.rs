@@ -289,16 +289,6 @@ fn all(presets: &[Preset]) {
 }
 
 #[test]
-fn twenty_milliseconds_hold_over_rings() {
-    all(&[
-        Preset::Plain,
-        Preset::Flock,
-        Preset::Auto,
-        Preset::Spinlock2,
-    ]);
-}
-
-#[test]
 fn twenty_milliseconds_hold_over_pools() {
     all(&[Preset::ScaleRpc, Preset::RawWrite, Preset::SelfRpc]);
 }
