@@ -33,7 +33,7 @@ const NOBODY: TransactionId = TransactionId {
     sequence: 1,
 };
 
-/// The shape of a table: what [`TableStore`] and its clients agree on.
+/// The shape of a table: what a table and its clients agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSpec {
     /// The number by which keys name it.
