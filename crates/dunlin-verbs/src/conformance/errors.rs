@@ -106,6 +106,12 @@ pub fn to_error_flushes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     link.local.queue_pair.to_error();
     flushed(stage, &mut link, 2);
     flushed(stage, &mut link, 3);
+    // What was on the wire before may still arrive. A round trip behind it on the same path leaves nothing there.
+    let mut behind = stage.link(RC);
+    stage.peer.receive(behind.remote, 8, &[]);
+    behind.local.post(4, PLAIN, &[]);
+    stage.done(&mut behind, 4);
+    stage.arrived(&mut behind, 8);
     // A RECEIVE that comes now must not be consumed by what was flushed: the peer's own flush finds it.
     stage.peer.receive(link.remote, 9, &[]);
     stage.peer.to_error(link.remote);
