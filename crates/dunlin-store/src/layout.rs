@@ -142,7 +142,8 @@ impl Layout {
         bucket.checked_sub(self.main)
     }
 
-    pub(crate) fn main_buckets(&self) -> u32 {
+    /// Main buckets: each begins a chain.
+    pub fn main_buckets(&self) -> u32 {
         self.main
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{fence, Ordering};
 use dunlin_verbs::Region;
 
 use crate::header::{Header, WRITER};
-use crate::layout::{ItemAddress, KEY_OFFSET, VALUE_OFFSET};
+use crate::layout::{ItemAddress, KEYS_PER_BUCKET, KEY_OFFSET, VALUE_OFFSET};
 use crate::table::{busy, check_owner, pause, Place, ATTEMPTS, CONTROL};
 use crate::{StoreError, Table};
 
@@ -122,6 +122,37 @@ impl<R: Region> Table<R> {
         self.memory().write(place.item + VALUE_OFFSET, value);
         self.word(place.item).store(header.0, Ordering::Release);
         Ok(true)
+    }
+
+    /// Shows all items of a main bucket's chain that have a value: key, header and value, locked or not. What another
+    /// thread changes meanwhile may be torn, so the caller sees to it that none does.
+    pub fn items_of(
+        &self,
+        main: u32,
+        mut show: impl FnMut(u64, Header, &[u8]),
+    ) -> Result<(), StoreError> {
+        let mut value = vec![0; self.layout().value_bytes()];
+        let mut bucket = main;
+        for _ in 0..=self.layout().overflow_buckets() {
+            let control = self
+                .word(self.layout().bucket_offset(bucket) + CONTROL)
+                .load(Ordering::Acquire);
+            for slot in (0..KEYS_PER_BUCKET).filter(|slot| control >> slot & 1 != 0) {
+                let item = self.layout().item_offset(bucket, slot);
+                let place = Place { bucket, slot, item };
+                let header = self.header(place);
+                if header.is_present() {
+                    self.memory().read(item + VALUE_OFFSET, &mut value);
+                    show(self.key(place), header, &value);
+                }
+            }
+            match self.layout().next_bucket(control) {
+                Ok(None) => return Ok(()),
+                Ok(Some(next)) => bucket = next,
+                Err(_) => break,
+            }
+        }
+        Err(StoreError::Damaged { bucket: main })
     }
 
     /// A locked item without a value for a key that is not there, whose chain the caller has locked.

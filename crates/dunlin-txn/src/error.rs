@@ -27,6 +27,10 @@ pub enum TransactionError {
         /// The key.
         key: Key,
     },
+    /// The epoch ended before it had committed: a machine was replaced, or a coordinator had left locks. Nothing of the
+    /// transaction is or will be visible.
+    #[error("aborted: the membership changed; try again")]
+    Superseded,
     /// The transaction's own logic decided so.
     #[error("aborted by the transaction itself")]
     Itself,

@@ -16,6 +16,8 @@ pub struct MemoryStore {
     index: HashMap<Key, usize>,
     items: Vec<Item>,
     items_max: usize,
+    /// While it learns, what has changed, with the last version of each.
+    learned: Option<HashMap<Key, Version>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +43,7 @@ impl MemoryStore {
             index: HashMap::new(),
             items: Vec::new(),
             items_max,
+            learned: None,
         }
     }
 
@@ -179,6 +182,57 @@ impl Store for MemoryStore {
                 let (item, header) = (self.item(&update.key)?, self.header_of(&update.key));
                 self.items[item].value = update.value.clone();
                 self.headers[header].version = update.version;
+            }
+            if let Some(learned) = &mut self.learned {
+                learned.insert(update.key.clone(), update.version);
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, learns: bool) {
+        self.learned = learns.then(HashMap::new);
+    }
+
+    fn chunk(
+        &self,
+        cursor: u64,
+        bytes: usize,
+        wanted: &dyn Fn(&Key) -> bool,
+    ) -> (Vec<Update>, Option<u64>) {
+        // Items have no numbers that mean the same elsewhere, so their order is that of the keys.
+        let keys: BTreeMap<&Key, usize> = self.index.iter().map(|(key, at)| (key, *at)).collect();
+        let (mut items, mut taken) = (Vec::new(), 0);
+        let mut next = cursor;
+        for (key, at) in keys.iter().skip(cursor as usize) {
+            if taken > bytes {
+                return (items, Some(next));
+            }
+            next += 1;
+            if wanted(key) {
+                let value = self.items[*at].value.clone();
+                taken += 32 + value.as_ref().map_or(0, |value| value.len());
+                items.push(Update {
+                    key: (*key).clone(),
+                    value,
+                    version: self.headers[self.header_of(key)].version,
+                });
+            }
+        }
+        (items, None)
+    }
+
+    fn adopt(&mut self, items: &[Update]) -> Result<(), LockError> {
+        for update in items {
+            let Some(learned) = &self.learned else {
+                return Ok(());
+            };
+            let known = learned.get(&update.key);
+            if known.is_none_or(|version| *version < update.version) {
+                let (item, header) = (self.item(&update.key)?, self.header_of(&update.key));
+                self.items[item].value = update.value.clone();
+                let version = &mut self.headers[header].version;
+                *version = update.version.max(*version);
             }
         }
         Ok(())

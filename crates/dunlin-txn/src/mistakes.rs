@@ -24,6 +24,30 @@ pub enum Mistake {
     WriteRepeated,
     /// One-sided commit releases the lock first and writes the item then.
     HeaderBeforeItem,
+    /// A machine answers coordinators of epochs that are over.
+    OldEpochServed,
+    /// A machine says what was decided and goes on to serve.
+    SealLeftOut,
+    /// What was decided before an epoch is not executed in it.
+    DecidedForgotten,
+    /// A transaction counts as decided where all machines have its record, not where one has.
+    RecordWantedEverywhere,
+    /// What was decided is executed again where it was executed.
+    InstalledTwice,
+    /// Locks stay when an epoch ends.
+    LocksKept,
+    /// An epoch serves when one machine has installed, not when all have.
+    ServedEarly,
+    /// A record has the keys of its machine alone.
+    RecordsOfParts,
+    /// A coordinator whose epoch ended after it had logged takes the transaction for aborted.
+    OutcomeAssumed,
+    /// A machine serves without a lease.
+    LeaseIgnored,
+    /// A machine that comes is whole before it has copied anything.
+    CopyLeftOut,
+    /// A machine is left out that has a lease.
+    AbsenceNotAwaited,
 }
 
 /// The mistake that is switched in, if any. Ordinarily there is none.

@@ -1,4 +1,5 @@
 //! What a participant asks of the table below it.
+use crate::membership::Epoch;
 use crate::types::{Key, Place, Raised, TransactionId, Update, Value, Version};
 
 /// A key as it was found.
@@ -61,4 +62,23 @@ pub trait Store {
 
     /// The participant has forgotten a slot of a coordinator that holds no lock: what is kept for it may go.
     fn forget(&mut self, _coordinator: u64, _slot: u16) {}
+
+    /// An epoch begins, in which another machine may have been the primary before: versions of keys that are absent must
+    /// be above those that it gave.
+    fn new_epoch(&mut self, _epoch: Epoch) {}
+
+    /// From now on, or no longer, what is changed is remembered, so that [`Store::adopt`] brings back nothing older.
+    fn learn(&mut self, learns: bool);
+
+    /// Some items from the cursor on, about so many bytes of them, of those keys that are wanted, and where to go on. A
+    /// cursor means the same at all machines of a database. No item is between two changes.
+    fn chunk(
+        &self,
+        cursor: u64,
+        bytes: usize,
+        wanted: &dyn Fn(&Key) -> bool,
+    ) -> (Vec<Update>, Option<u64>);
+
+    /// Stores items of another machine's, while this one learns: those that were not changed here since it began to.
+    fn adopt(&mut self, items: &[Update]) -> Result<(), LockError>;
 }

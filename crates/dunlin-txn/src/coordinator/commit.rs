@@ -1,6 +1,7 @@
 //! Log, backups and commit: from here on the transaction cannot be taken back.
 use super::{Accessed, Action, Coordinator, OneSided, Phase};
 use crate::error::TransactionError;
+use crate::membership::Epoch;
 use crate::mistakes::Mistake;
 use crate::protocol::{Backups, Commit, Log};
 use crate::types::{Address, Key, MachineId, Update, Value};
@@ -27,7 +28,14 @@ impl Coordinator {
                     let primary = config.placement.primary(key);
                     bodies.entry(primary).or_default().0.push(self.update(key));
                 }
-                Log::Backups => {}
+                Log::Backups => {
+                    // A shard that has lost its backups has a log all the same.
+                    let alone = config.placement.backups(key).is_empty();
+                    if alone && config.epoch != Epoch::FIXED {
+                        let primary = config.placement.primary(key);
+                        bodies.entry(primary).or_default().0.push(self.update(key));
+                    }
+                }
             }
             if config.protocol.backups == Backups::WithLog {
                 for backup in config.placement.backups(key) {
@@ -53,7 +61,14 @@ impl Coordinator {
     }
 
     fn replicate(&mut self, bodies: BTreeMap<MachineId, (Vec<Update>, Vec<Update>)>) {
-        for (machine, (append, apply)) in bodies {
+        let whole =
+            self.config.epoch != Epoch::FIXED && !self.config.mistakes.has(Mistake::RecordsOfParts);
+        for (machine, (mut append, apply)) in bodies {
+            if whole {
+                // What is logged anywhere is the whole transaction: one record is enough to finish it.
+                let others = self.updates.keys().map(|key| self.update(key));
+                append = others.filter(|update| !apply.contains(update)).collect();
+            }
             self.send(machine, Body::Replicate { append, apply });
         }
         self.advance_when_answered();

@@ -5,15 +5,17 @@
 //! most one request of each, so an answer that is late or comes twice is known by its step.
 mod commit;
 mod execute;
+mod inquire;
 mod validate;
 
 use crate::error::{Committed, TransactionError};
 use crate::logic::{Logic, Step, View};
+use crate::membership::Epoch;
 use crate::mistakes::Mistakes;
 use crate::placement::Placement;
 use crate::protocol::Protocol;
 use crate::types::{Address, Key, MachineId, Place, Raised, TransactionId, Update, Value, Version};
-use crate::wire::{Answer, Body, Request};
+use crate::wire::{Answer, Body, Refusal, Request, Response};
 use dunlin_store::Header;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +29,8 @@ pub struct Config {
     pub placement: Placement,
     /// Where the coordinator logs, if its protocol does so.
     pub log_replicas: Vec<MachineId>,
+    /// The epoch of the placement; machines of another refuse what this coordinator asks.
+    pub epoch: Epoch,
     /// How often a request is sent before the machine counts as unavailable.
     pub attempts: u32,
     /// Deliberate mistakes.
@@ -89,6 +93,8 @@ pub enum Event {
         /// The operation.
         token: u32,
     },
+    /// The coordinator's epoch is over.
+    Superseded,
     /// The answer to the request of this step takes too long, and the request may have been lost.
     Overdue {
         /// Who does not answer.
@@ -106,6 +112,8 @@ enum Phase {
     Backups,
     Commit,
     Release,
+    /// The epoch ended when the transaction was being logged: machines of a later one know what became of it.
+    Inquire,
     Finished,
 }
 
@@ -195,6 +203,11 @@ impl Coordinator {
         self.id
     }
 
+    /// The epoch that it began in.
+    pub fn epoch(&self) -> Epoch {
+        self.config.epoch
+    }
+
     /// Whether nothing is out any more, so that the slot is free for the next transaction.
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
@@ -202,8 +215,10 @@ impl Coordinator {
 
     /// Whether the decision to commit has been sent out, so that the transaction's changes may be visible.
     pub fn is_decided(&self) -> bool {
-        matches!(self.phase, Phase::Log | Phase::Backups | Phase::Commit)
-            || (self.phase == Phase::Finished && !self.updates.is_empty())
+        matches!(
+            self.phase,
+            Phase::Log | Phase::Backups | Phase::Commit | Phase::Inquire
+        ) || (self.phase == Phase::Finished && !self.updates.is_empty())
     }
 
     /// Whether the logic has left the next step to [`Coordinator::proceed`].
@@ -256,6 +271,7 @@ impl Coordinator {
                 None => {}
             },
             Event::Overdue { machine, step } => self.overdue(machine, step),
+            Event::Superseded => self.superseded(),
         }
         std::mem::take(&mut self.actions)
     }
@@ -265,7 +281,11 @@ impl Coordinator {
         if !expected || !self.pending.contains_key(&machine) {
             return;
         }
+        if answer.response == Response::Refused(Refusal::Epoch) {
+            return self.refused(machine);
+        }
         match self.phase {
+            Phase::Inquire => self.inquired(machine, answer.response),
             Phase::Execute => self.executed(machine, answer.response),
             Phase::Validate => self.validated(machine, answer.response),
             _ => self.done(machine, answer.response),
@@ -275,6 +295,9 @@ impl Coordinator {
     fn overdue(&mut self, machine: MachineId, step: u16) {
         if step != self.step {
             return;
+        }
+        if self.phase == Phase::Inquire {
+            return self.inquire_of_next(machine);
         }
         let Some(pending) = self.pending.get_mut(&machine) else {
             return;
@@ -376,7 +399,7 @@ impl Coordinator {
             Phase::Backups => self.commit(),
             Phase::Commit => self.finish(),
             Phase::Release => self.phase = Phase::Finished,
-            Phase::Finished => {}
+            Phase::Inquire | Phase::Finished => {}
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::driver::local::{LocalWire, Machines};
 use crate::driver::remote::RemoteWire;
 use crate::driver::wire::Wire;
 use crate::driver::{Driver, TRANSACTIONS};
+use crate::membership::Epoch;
 use crate::memory::MemoryStore;
 use crate::participant::Participant;
 use crate::placement::Placement;
@@ -272,6 +273,7 @@ impl Database {
                 Log::Coordinator => replicas.collect(),
                 _ => Vec::new(),
             },
+            epoch: Epoch::FIXED,
             attempts: ATTEMPTS,
             mistakes: crate::Mistakes::NONE,
         };

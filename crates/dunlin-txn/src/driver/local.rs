@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::wire::{Arrival, Tag, Wire};
+use crate::membership::Epoch;
 use crate::memory::MemoryStore;
 use crate::participant::Participant;
 use crate::types::{Address, MachineId, Value};
@@ -41,7 +42,9 @@ impl LocalWire {
 
 impl Wire for LocalWire {
     fn send(&mut self, machine: MachineId, request: &Request, tag: Tag) {
-        let answer = self.at(machine, |participant| participant.handle(request));
+        let answer = self.at(machine, |participant| {
+            participant.handle(request, Epoch::FIXED)
+        });
         self.arrived.push(match answer {
             Some(answer) => Arrival::Answer(machine, answer),
             None => Arrival::Lost(machine, tag),

@@ -11,6 +11,7 @@ use dunlin_rpc::{
 };
 use dunlin_store::StoreError;
 
+use crate::membership::Epoch;
 use crate::participant::Participant;
 use crate::placement::{Placement, PlacementError};
 use crate::types::{Key, MachineId, Value};
@@ -263,7 +264,7 @@ fn transact(service: &Service, incarnation: u64, payload: &[u8]) -> Result<Vec<u
             let mut participant = service[share]
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            participant.handle(&request)
+            participant.handle(&request, Epoch::FIXED)
         }
         false => Answer {
             transaction: request.transaction,

@@ -9,11 +9,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin_store::{Header, ItemAddress, Layout, StoreError, Table, MAX_OWNER, WRITER};
 use dunlin_verbs::Region;
 
+use crate::membership::Epoch;
 use crate::store::{LockError, Store, Stored};
 use crate::types::{Address, Key, Place, Raised, TransactionId, Update, Value, Version};
 
@@ -23,6 +24,10 @@ const ABSENCE_HEADERS: usize = 4096;
 pub(crate) const LENGTH_BYTES: usize = 4;
 /// Bits of an address that are an offset.
 const OFFSET_BITS: u32 = 48;
+/// Versions that absent keys can be given within an epoch, as a power of two.
+const CHANGES_BITS: u32 = 28;
+/// Items of a chunk that is copied, about.
+const ITEMS_OF_CHUNK: usize = 10_000;
 /// Looks at an item that a thread of this process is changing, before it counts as locked.
 const LOOKS: usize = 64;
 
@@ -102,6 +107,8 @@ pub(crate) struct Tables<R: Region> {
     tables: Vec<OneTable<R>>,
     /// By the number of the owner in headers: whose lock that is.
     owners: Box<[Mutex<TransactionId>]>,
+    /// While the machine copies what others have: keys that have gone since, with the versions that took them away.
+    gone: Mutex<Option<HashMap<Key, Version>>>,
 }
 
 #[derive(Debug)]
@@ -127,7 +134,12 @@ impl<R: Region> Tables<R> {
         Ok(Tables {
             tables: tables.collect::<Result<_, _>>()?,
             owners: (0..MAX_OWNER).map(|_| Mutex::new(NOBODY)).collect(),
+            gone: Mutex::default(),
         })
+    }
+
+    fn gone(&self) -> MutexGuard<'_, Option<HashMap<Key, Version>>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn owner(&self, number: u16) -> Option<TransactionId> {
@@ -427,11 +439,82 @@ impl<R: Region> Store for TableStore<R> {
             if value.is_none() {
                 // So that the versions of the key go on from here when this copy is the primary's.
                 raise(absence(table, &update.key).1, update.version.0);
+                if let Some(gone) = self.tables.gone().as_mut() {
+                    gone.insert(update.key.clone(), update.version);
+                }
             }
             let applied = table.apply(number, value, update.version.0);
             applied.map_err(|_| LockError::Full)?;
         }
         Ok(())
+    }
+
+    fn new_epoch(&mut self, epoch: Epoch) {
+        // The machine that was the primary may have given absent keys versions that no copy knows.
+        let version = (epoch.0 << CHANGES_BITS).min(Version::MAX.0 / 2);
+        for one in &self.tables.tables {
+            let from = absence_offset(one.table.layout());
+            for header in 0..ABSENCE_HEADERS {
+                let memory = one.table.region().memory();
+                raise(memory.atomic_u64(from + 8 * header), version);
+            }
+        }
+    }
+
+    fn learn(&mut self, learns: bool) {
+        let mut gone = self.tables.gone();
+        if gone.is_some() != learns {
+            *gone = learns.then(HashMap::new);
+        }
+    }
+
+    fn chunk(
+        &self,
+        cursor: u64,
+        bytes: usize,
+        wanted: &dyn Fn(&Key) -> bool,
+    ) -> (Vec<Update>, Option<u64>) {
+        let (mut items, mut taken) = (Vec::new(), 0);
+        let (first, mut bucket) = ((cursor >> 32) as usize, cursor as u32);
+        for (number, one) in self.tables.tables.iter().enumerate().skip(first) {
+            while bucket < one.table.layout().main_buckets() {
+                if taken > bytes || items.len() > ITEMS_OF_CHUNK {
+                    return (items, Some((number as u64) << 32 | u64::from(bucket)));
+                }
+                // A chain that is damaged has nothing that could be copied.
+                let _ = one.table.items_of(bucket, |key, header, place| {
+                    let key = Key::number(one.id, key);
+                    if wanted(&key) {
+                        taken += 32 + place.len();
+                        items.push(Update {
+                            key,
+                            value: Some(decode_value(place)),
+                            version: Version(header.version()),
+                        });
+                    }
+                });
+                taken += 1;
+                bucket += 1;
+            }
+            bucket = 0;
+        }
+        (items, None)
+    }
+
+    fn adopt(&mut self, items: &[Update]) -> Result<(), LockError> {
+        let left: Vec<Update> = {
+            let gone = self.tables.gone();
+            let is_gone = |item: &Update| {
+                let known = gone.as_ref().and_then(|gone| gone.get(&item.key));
+                known.is_some_and(|version| *version >= item.version)
+            };
+            items
+                .iter()
+                .filter(|item| !is_gone(item))
+                .cloned()
+                .collect()
+        };
+        self.apply(&left)
     }
 
     fn forget(&mut self, coordinator: u64, slot: u16) {

@@ -1,12 +1,12 @@
 //! Messages to bytes and back: numbers in little endian, lengths before bytes, counts before lists.
 use super::reader::{Reader, WireError};
-use super::{Answer, Body, Item, Refusal, Request, Response};
+use super::{Answer, Body, Fate, Item, Refusal, Request, Response};
 use crate::types::{Address, Key, Place, Raised, TransactionId, Update, Value, Version};
 
 /// The shortest key: table and length.
 const KEY_LEAST: usize = 4;
 /// The shortest change: key, version, flag.
-const UPDATE_LEAST: usize = KEY_LEAST + 8 + 1;
+pub(crate) const UPDATE_LEAST: usize = KEY_LEAST + 8 + 1;
 /// The shortest item: flag, version, flag, two addresses, flag.
 const ITEM_LEAST: usize = 1 + 8 + 1 + 16 + 1;
 
@@ -40,6 +40,7 @@ impl Request {
                 put_list(out, updates, put_update);
             }
             Body::Release => out.push(4),
+            Body::Outcome => out.push(5),
         }
     }
 
@@ -61,6 +62,7 @@ impl Request {
             },
             3 => Body::Commit(from.list(UPDATE_LEAST, update)?),
             4 => Body::Release,
+            5 => Body::Outcome,
             other => return Err(WireError::Kind(other)),
         };
         from.end()?;
@@ -105,6 +107,14 @@ impl Answer {
                 out.extend(item.to_le_bytes());
             }
             Response::Done => out.push(4),
+            Response::Outcome(fate) => {
+                out.push(6);
+                out.push(match fate {
+                    Fate::Committed => 0,
+                    Fate::Aborted => 1,
+                    Fate::Undecided => 2,
+                });
+            }
             Response::Refused(refusal) => {
                 out.push(5);
                 out.push(match refusal {
@@ -114,6 +124,7 @@ impl Answer {
                     Refusal::TooManySlots => 3,
                     Refusal::Unknown => 4,
                     Refusal::Restarted => 5,
+                    Refusal::Epoch => 6,
                 });
             }
         }
@@ -139,6 +150,13 @@ impl Answer {
                 3 => Refusal::TooManySlots,
                 4 => Refusal::Unknown,
                 5 => Refusal::Restarted,
+                6 => Refusal::Epoch,
+                other => return Err(WireError::Kind(other)),
+            }),
+            6 => Response::Outcome(match from.u8()? {
+                0 => Fate::Committed,
+                1 => Fate::Aborted,
+                2 => Fate::Undecided,
                 other => return Err(WireError::Kind(other)),
             }),
             other => return Err(WireError::Kind(other)),
@@ -152,7 +170,7 @@ impl Answer {
     }
 }
 
-fn put_list<T>(out: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
+pub(crate) fn put_list<T>(out: &mut Vec<u8>, list: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
     // A coordinator refuses a transaction of more items than `MAX_ITEMS`.
     out.extend((list.len() as u32).to_le_bytes());
     list.iter().for_each(|item| put(out, item));
@@ -163,7 +181,7 @@ fn put_name(out: &mut Vec<u8>, transaction: TransactionId, step: u16) {
     out.extend(step.to_le_bytes());
 }
 
-fn put_transaction(out: &mut Vec<u8>, transaction: TransactionId) {
+pub(crate) fn put_transaction(out: &mut Vec<u8>, transaction: TransactionId) {
     out.extend(transaction.coordinator.to_le_bytes());
     out.extend(transaction.slot.to_le_bytes());
     out.extend(transaction.sequence.to_le_bytes());
@@ -185,7 +203,7 @@ fn put_value(out: &mut Vec<u8>, value: Option<&Value>) {
     }
 }
 
-fn put_update(out: &mut Vec<u8>, update: &Update) {
+pub(crate) fn put_update(out: &mut Vec<u8>, update: &Update) {
     put_key(out, &update.key);
     out.extend(update.version.0.to_le_bytes());
     put_value(out, update.value.as_ref());
@@ -199,7 +217,7 @@ fn name(from: &mut Reader<'_>) -> Result<(TransactionId, u16), WireError> {
     }
 }
 
-fn transaction_id(from: &mut Reader<'_>) -> Result<TransactionId, WireError> {
+pub(crate) fn transaction_id(from: &mut Reader<'_>) -> Result<TransactionId, WireError> {
     let (coordinator, slot, sequence) = (from.u64()?, from.u16()?, from.u64()?);
     if sequence == 0 {
         return Err(WireError::Zero);
@@ -227,7 +245,7 @@ fn value(from: &mut Reader<'_>) -> Result<Option<Value>, WireError> {
     Ok(Some(from.bytes(length as usize)?.into()))
 }
 
-fn update(from: &mut Reader<'_>) -> Result<Update, WireError> {
+pub(crate) fn update(from: &mut Reader<'_>) -> Result<Update, WireError> {
     let (key, version) = (from.key()?, version(from)?);
     Ok(Update {
         key,

@@ -2,7 +2,7 @@
 //!
 //! Bytes of a peer are read once, from front to back. Counts are held against the bytes that are left before anything is
 //! allocated for them, so no message makes its reader take more memory than some times its own length.
-mod codec;
+pub(crate) mod codec;
 mod reader;
 
 pub(crate) use reader::Reader;
@@ -48,6 +48,19 @@ pub enum Body {
     Commit(Vec<Update>),
     /// Release all locks of the transaction.
     Release,
+    /// Say what has become of the transaction, whose epoch is over. Answered by a machine of any later epoch.
+    Outcome,
+}
+
+/// What has become of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// All of its changes are there.
+    Committed,
+    /// None is, and none will be.
+    Aborted,
+    /// This machine does not know, or not yet.
+    Undecided,
 }
 
 /// A key as a participant found it.
@@ -75,7 +88,7 @@ pub struct Answer {
 }
 
 /// What a participant has done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Response {
     /// The items in the order of the request: first the write set, which is locked, then the read set.
     Executed(Vec<Item>),
@@ -94,7 +107,10 @@ pub enum Response {
         item: u32,
     },
     /// It is done.
+    #[default]
     Done,
+    /// What has become of the transaction.
+    Outcome(Fate),
     /// Nothing was done.
     Refused(Refusal),
 }
@@ -118,6 +134,10 @@ pub enum Refusal {
     #[error("no table of this machine takes the key, or a value of this length")]
     Unknown,
     /// The machine has lost its memory since the coordinator asked what it has.
-    #[error("the machine was started anew and has lost its tables; recovery is not built")]
+    #[error("the machine was started anew and has lost its tables, and nobody replaces it")]
     Restarted,
+    /// The machine is not of the coordinator's epoch: the membership has changed, or is changing, or the machine has no
+    /// lease.
+    #[error("the machine does not serve the epoch of the coordinator; ask for the membership and try again")]
+    Epoch,
 }

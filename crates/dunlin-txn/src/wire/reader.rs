@@ -14,7 +14,7 @@ pub enum WireError {
     #[error("{0} is no kind of message")]
     Kind(u8),
     /// A count above the limit or above what the bytes could hold.
-    #[error("a count of {0} is more than {max} or than the message holds", max = super::MAX_ITEMS)]
+    #[error("a count of {0} is more than the limit or than the message holds")]
     Count(u32),
     /// A flag that is neither 0 nor 1.
     #[error("a flag is {0}")]
@@ -83,15 +83,25 @@ impl<'a> Reader<'a> {
         Ok(Key::new(table, self.bytes(usize::from(length))?)?)
     }
 
-    /// So many items of at least `least` bytes each.
+    /// So many items of at least `least` bytes each, as a request of a coordinator may have.
     pub(crate) fn list<T>(
         &mut self,
         least: usize,
         item: impl Fn(&mut Self) -> Result<T, WireError>,
     ) -> Result<Vec<T>, WireError> {
+        self.list_of(super::MAX_ITEMS, least, item)
+    }
+
+    /// At most `most` items of at least `least` bytes each.
+    pub(crate) fn list_of<T>(
+        &mut self,
+        most: usize,
+        least: usize,
+        item: impl Fn(&mut Self) -> Result<T, WireError>,
+    ) -> Result<Vec<T>, WireError> {
         let count = self.u32()?;
         let fits = self.rest.len() / least;
-        if count as usize > super::MAX_ITEMS.min(fits) {
+        if count as usize > most.min(fits) {
             return Err(WireError::Count(count));
         }
         (0..count).map(|_| item(self)).collect()

@@ -75,6 +75,7 @@ impl Cluster {
             protocol,
             placement,
             log_replicas,
+            epoch: dunlin_txn::membership::Epoch::FIXED,
             attempts: 8,
             mistakes,
         };
@@ -161,7 +162,8 @@ impl Cluster {
                 let mut bytes = Vec::new();
                 request.encode(&mut bytes);
                 let request = Request::decode(&bytes).unwrap();
-                let answer = self.machines[usize::from(machine.0)].handle(&request);
+                let answer = self.machines[usize::from(machine.0)]
+                    .handle(&request, dunlin_txn::membership::Epoch::FIXED);
                 let mut bytes = Vec::new();
                 answer.encode(&mut bytes);
                 let answer = Answer::decode(&bytes).unwrap();

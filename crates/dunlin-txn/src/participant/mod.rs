@@ -2,10 +2,18 @@
 //!
 //! It remembers of each slot of a coordinator the last step and its answer. The same step again is answered from memory
 //! and an earlier one is refused, so requests may be lost, repeated and late without being executed twice.
+//!
+//! Where machines replace each other ([`crate::membership`]) it is of one epoch at a time; [`epochs`] has what it does
+//! between two.
+mod epochs;
+
+use crate::membership::Epoch;
 use crate::mistakes::{Mistake, Mistakes};
 use crate::store::{LockError, Store};
 use crate::types::{Key, TransactionId, Update, Version};
-use crate::wire::{Answer, Body, Item, Refusal, Request, Response};
+use crate::wire::{Answer, Body, Fate, Item, Refusal, Request, Response};
+pub use epochs::OtherEpoch;
+use epochs::Standing;
 use std::collections::HashMap;
 
 /// Answers requests of coordinators over a store.
@@ -16,10 +24,11 @@ pub struct Participant<S> {
     slots_max: usize,
     requests: u64,
     mistakes: Mistakes,
+    standing: Standing,
 }
 
 /// What is remembered of a coordinator's slot: its last transaction here.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Slot {
     /// When it was used last, in requests of the participant.
     used: u64,
@@ -30,6 +39,10 @@ struct Slot {
     locked: Vec<Key>,
     /// Its record of the log. The next transaction of the slot begins when this one is everywhere, so one is enough.
     record: Vec<Update>,
+    /// The keys of the record that this machine has applied as a backup.
+    applied: Vec<Key>,
+    /// Its changes have been installed here: nothing of it is left to be done.
+    installed: bool,
 }
 
 impl<S: Store> Participant<S> {
@@ -44,6 +57,7 @@ impl<S: Store> Participant<S> {
             slots_max,
             requests: 0,
             mistakes: Mistakes::NONE,
+            standing: Standing::fixed(),
         }
     }
 
@@ -63,26 +77,21 @@ impl<S: Store> Participant<S> {
         &mut self.store
     }
 
-    /// The log: the last logged changes of each slot, with the transaction that made them.
-    pub fn log(&self) -> impl Iterator<Item = (TransactionId, &[Update])> {
-        self.slots
-            .iter()
-            .filter(|(_, slot)| !slot.record.is_empty())
-            .map(|(&(coordinator, number), slot)| {
-                let sequence = slot.sequence;
-                (
-                    TransactionId {
-                        coordinator,
-                        slot: number,
-                        sequence,
-                    },
-                    &slot.record[..],
-                )
-            })
+    /// Answers a request of a coordinator that is of this epoch.
+    pub fn handle(&mut self, request: &Request, epoch: Epoch) -> Answer {
+        let response = match request.body {
+            Body::Outcome => Response::Outcome(self.fate(request.transaction, epoch)),
+            _ if !self.serves(epoch) => Response::Refused(Refusal::Epoch),
+            _ => return self.handle_step(request),
+        };
+        Answer {
+            transaction: request.transaction,
+            step: request.step,
+            response,
+        }
     }
 
-    /// Answers a request.
-    pub fn handle(&mut self, request: &Request) -> Answer {
+    fn handle_step(&mut self, request: &Request) -> Answer {
         let TransactionId {
             coordinator,
             slot,
@@ -118,13 +127,13 @@ impl<S: Store> Participant<S> {
         let fresh = || Slot {
             used,
             sequence,
-            step: 0,
-            answer: Response::Done,
-            locked: Vec::new(),
-            record: Vec::new(),
+            ..Slot::default()
         };
         let Some(slot) = self.slots.get(&name) else {
-            if self.slots.len() >= self.slots_max && !self.forget_some() {
+            // What was done with a slot is not forgotten within an epoch that could be recovered.
+            let full = self.slots.len() >= self.slots_max;
+            if full && (self.standing.recovers() || !self.forget_some()) {
+                self.standing.crowded = true;
                 return Err(Response::Refused(Refusal::TooManySlots));
             }
             return Ok(fresh());
@@ -208,18 +217,21 @@ impl<S: Store> Participant<S> {
                     Err(LockError::Unknown) => return Response::Refused(Refusal::Unknown),
                     Err(_) => return Response::Refused(Refusal::Full),
                 }
-                slot.record.extend_from_slice(append);
+                self.record(slot, append, apply);
                 Response::Done
             }
             Body::Commit(updates) => {
                 self.commit(transaction, updates);
                 self.release(transaction, slot);
+                slot.installed = true;
                 Response::Done
             }
             Body::Release => {
                 self.release(transaction, slot);
                 Response::Done
             }
+            // Answered before it comes to the slot.
+            Body::Outcome => Response::Outcome(Fate::Undecided),
         }
     }
 

@@ -1,0 +1,78 @@
+//! The epoch of the coordinator is over: nothing that it asks is done any more. Before it had logged anything, the
+//! transaction has had no effect, and its locks are gone with the epoch. After it, those who began the next epoch have
+//! decided, and tell.
+use super::{Coordinator, Phase};
+use crate::error::TransactionError;
+use crate::mistakes::Mistake;
+use crate::types::MachineId;
+use crate::wire::{Body, Fate, Response};
+
+impl Coordinator {
+    /// A machine is not of this epoch, or has no lease. The epoch may not be over for others, which hold locks.
+    pub(super) fn refused(&mut self, machine: MachineId) {
+        match self.phase {
+            Phase::Execute | Phase::Validate => {
+                self.holders.remove(&machine);
+                self.fail(TransactionError::Superseded);
+            }
+            Phase::Release => {
+                self.pending.remove(&machine);
+                self.advance_when_answered();
+            }
+            _ => self.superseded(),
+        }
+    }
+
+    /// The epoch is over.
+    pub(super) fn superseded(&mut self) {
+        match self.phase {
+            Phase::Execute | Phase::Validate => {
+                self.report(Err(TransactionError::Superseded));
+                self.enter(Phase::Finished);
+            }
+            // Who reads alone has nothing to log, and is over when it is validated.
+            Phase::Log | Phase::Backups | Phase::Commit if self.updates.is_empty() => {
+                self.pending.clear();
+                self.finish();
+            }
+            Phase::Log | Phase::Backups | Phase::Commit => {
+                if self.config.mistakes.has(Mistake::OutcomeAssumed) {
+                    return self.over(Fate::Aborted);
+                }
+                self.enter(Phase::Inquire);
+                let first = MachineId((self.id.coordinator % self.machines()) as u16);
+                self.send(first, Body::Outcome);
+            }
+            Phase::Release => self.enter(Phase::Finished),
+            Phase::Inquire | Phase::Finished => {}
+        }
+    }
+
+    pub(super) fn inquire_of_next(&mut self, machine: MachineId) {
+        if self.pending.remove(&machine).is_some() {
+            let next = (u64::from(machine.0) + 1) % self.machines();
+            self.send(MachineId(next as u16), Body::Outcome);
+        }
+    }
+
+    /// Who does not know is not asked again at once: its answer is overdue at some time.
+    pub(super) fn inquired(&mut self, machine: MachineId, response: Response) {
+        if let Response::Outcome(fate @ (Fate::Committed | Fate::Aborted)) = response {
+            self.pending.remove(&machine);
+            self.over(fate);
+        }
+    }
+
+    fn over(&mut self, fate: Fate) {
+        self.enter(Phase::Finished);
+        if fate == Fate::Committed {
+            return self.finish();
+        }
+        self.updates.clear();
+        self.report(Err(TransactionError::Superseded));
+    }
+
+    fn machines(&self) -> u64 {
+        self.config.placement.shards() as u64
+    }
+}

@@ -1,0 +1,278 @@
+//! The membership of machines that are processes of one host, in a directory: for tests, for trying it out, and for
+//! databases that shall survive the end of a process and not of a host.
+//!
+//! No file is locked, so nobody waits for a process that was stopped. A configuration is a file of its own, named by its
+//! revision, and made by `link`, which fails where there is one. A machine is a file with the end of its lease by
+//! `CLOCK_MONOTONIC`, which all processes of a host have in common. To leave a machine out, its file is renamed *first*,
+//! and the end of its lease is awaited *then*: a renewal that writes after the renaming finds no file of that name, and
+//! one before it is seen.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::time::{clock_gettime, ClockId};
+
+use super::{Configuration, Membership, MembershipError, Observed, Registration};
+use crate::types::MachineId;
+use crate::wire::{Reader, WireError};
+
+/// Bytes of a machine's file before its address: the end of its lease, and whether it is whole.
+const HEAD: usize = 8 + 1;
+/// The longest file that is read: of a configuration of thousands of machines.
+const LONGEST: u64 = 1 << 20;
+
+/// A membership in a directory.
+#[derive(Debug)]
+pub struct FileMembership {
+    directory: PathBuf,
+    /// The file of this machine, once it has one.
+    mine: Option<File>,
+}
+
+impl FileMembership {
+    /// The membership in this directory, which is made where it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn open(directory: impl Into<PathBuf>) -> Result<Self, MembershipError> {
+        let directory = directory.into();
+        fs::create_dir_all(&directory).map_err(|e| error(&directory, &e))?;
+        Ok(Self {
+            directory,
+            mine: None,
+        })
+    }
+
+    fn machine_file(&self, machine: MachineId, incarnation: u64) -> PathBuf {
+        let name = format!("machine-{}-{incarnation:016x}", machine.0);
+        self.directory.join(name)
+    }
+
+    /// Says that the lease lasts until then. The name must be there after it.
+    fn renew(&mut self, registration: &Registration, until: u64) -> io::Result<()> {
+        let path = self.machine_file(registration.machine, registration.incarnation);
+        let mut head = until.to_le_bytes().to_vec();
+        head.push(u8::from(registration.whole));
+        match &self.mine {
+            Some(file) => file.write_all_at(&head, 0)?,
+            None => {
+                let temporary = self.temporary(registration.incarnation);
+                let mut all = head;
+                all.extend(registration.address.as_bytes());
+                fs::write(&temporary, &all)?;
+                // It is there whole or not at all, and never a second time.
+                fs::hard_link(&temporary, &path)?;
+                fs::remove_file(&temporary)?;
+                self.mine = Some(OpenOptions::new().write(true).open(&path)?);
+            }
+        }
+        fs::metadata(&path).map(drop)
+    }
+
+    fn temporary(&self, name: u64) -> PathBuf {
+        let process = std::process::id();
+        self.directory.join(format!("new-{process}-{name:016x}"))
+    }
+
+    fn observe(&self) -> io::Result<Observed> {
+        let mut observed = Observed::default();
+        let now = now();
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            let Some(name) = name.as_deref() else {
+                continue;
+            };
+            let Some((machine, incarnation)) = machine_of(name) else {
+                continue;
+            };
+            // It may have gone since it was listed.
+            let Ok((until, whole, address)) = read(&path).map(|bytes| machine_in(&bytes)) else {
+                continue;
+            };
+            if until > now {
+                observed.alive.push(Registration {
+                    machine,
+                    incarnation,
+                    address,
+                    whole,
+                });
+            }
+        }
+        observed
+            .alive
+            .sort_by_key(|one| (one.machine, one.incarnation));
+        // After the leases: what is left out in it has none, or a lease that ends before it serves.
+        observed.configuration = self.configuration()?;
+        Ok(observed)
+    }
+
+    fn configuration(&self) -> io::Result<Option<(u64, Configuration)>> {
+        let mut last = None;
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name();
+            let revision = name.to_string_lossy();
+            let revision = revision.strip_prefix("configuration-");
+            let revision = revision.and_then(|revision| revision.parse::<u64>().ok());
+            last = last.max(revision);
+        }
+        let Some(revision) = last else {
+            return Ok(None);
+        };
+        let bytes = read(&self.configuration_file(revision))?;
+        let decoded = Configuration::decode(&bytes).map_err(io::Error::other)?;
+        Ok(Some((revision, decoded)))
+    }
+
+    fn configuration_file(&self, revision: u64) -> PathBuf {
+        self.directory.join(format!("configuration-{revision}"))
+    }
+
+    /// Takes the name of a machine's file away, and returns when its lease is over.
+    fn leave_out(&self, machine: MachineId, incarnation: u64) -> io::Result<()> {
+        let path = self.machine_file(machine, incarnation);
+        let name = format!("gone-{}-{incarnation:016x}", machine.0);
+        let gone = self.directory.join(name);
+        match fs::rename(&path, &gone) {
+            // Another has taken it away, and may not have waited.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+        match read(&gone) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(bytes) => {
+                let (until, ..) = machine_in(&bytes);
+                std::thread::sleep(Duration::from_nanos(until.saturating_sub(now())));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Membership for FileMembership {
+    fn beat(
+        &mut self,
+        registration: &Registration,
+        lease: Duration,
+    ) -> Result<Observed, MembershipError> {
+        let until = now().saturating_add(lease.as_nanos() as u64);
+        let path = self.machine_file(registration.machine, registration.incarnation);
+        self.renew(registration, until)
+            .map_err(|e| error(&path, &e))?;
+        self.observe().map_err(|e| error(&self.directory, &e))
+    }
+
+    fn replace(
+        &mut self,
+        revision: u64,
+        next: &Configuration,
+        absent: &[(MachineId, u64)],
+    ) -> Result<bool, MembershipError> {
+        let replace = || {
+            for (machine, incarnation) in absent {
+                self.leave_out(*machine, *incarnation)?;
+            }
+            if self.configuration()?.map_or(0, |(now, _)| now) != revision {
+                return Ok(false);
+            }
+            let temporary = self.temporary(next.epoch.0);
+            fs::write(&temporary, next.encode())?;
+            let linked = fs::hard_link(&temporary, self.configuration_file(revision + 1));
+            fs::remove_file(&temporary)?;
+            match linked {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+                other => other.map(|()| true),
+            }
+        };
+        replace().map_err(|e: io::Error| error(&self.directory, &e))
+    }
+}
+
+fn error(path: &Path, error: &io::Error) -> MembershipError {
+    MembershipError(format!("{}: {error}", path.display()))
+}
+
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn machine_of(name: &str) -> Option<(MachineId, u64)> {
+    let (number, incarnation) = name.strip_prefix("machine-")?.split_once('-')?;
+    let incarnation = u64::from_str_radix(incarnation, 16).ok()?;
+    Some((MachineId(number.parse().ok()?), incarnation))
+}
+
+/// What is in a machine's file; one that is cut has no lease.
+fn machine_in(bytes: &[u8]) -> (u64, bool, String) {
+    let head = || -> Result<(u64, bool), WireError> {
+        let mut from = Reader::new(bytes);
+        Ok((from.u64()?, from.flag()?))
+    };
+    let (until, whole) = head().unwrap_or((0, false));
+    let address = bytes.get(HEAD..).unwrap_or_default();
+    (until, whole, String::from_utf8_lossy(address).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::plan;
+
+    fn registration(machine: u16) -> Registration {
+        Registration {
+            machine: MachineId(machine),
+            incarnation: 7 + u64::from(machine),
+            address: format!("dunlin://host:{machine}"),
+            whole: true,
+        }
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let process = std::process::id();
+        std::env::temp_dir().join(format!("dunlin-membership-{name}-{process}"))
+    }
+
+    #[test]
+    fn one_of_two_proposals_wins_and_who_is_left_out_finds_that_its_lease_is_gone() {
+        let path = directory("wins");
+        let mut one = FileMembership::open(&path).unwrap();
+        let mut two = FileMembership::open(&path).unwrap();
+        let lease = Duration::from_millis(300);
+        one.beat(&registration(0), lease).unwrap();
+        let observed = two.beat(&registration(1), lease).unwrap();
+        assert_eq!(observed.alive, [registration(0), registration(1)]);
+        assert_eq!(observed.configuration, None);
+        let first = plan::first(&observed, 3, MachineId(0), 2, 2).unwrap();
+        assert!(one.replace(0, &first.next, &[]).unwrap());
+        assert!(!two.replace(0, &first.next, &[]).unwrap());
+
+        // Its lease is awaited, and it gets no other.
+        let observed = one.beat(&registration(0), lease).unwrap();
+        let without = Observed {
+            alive: vec![registration(0)],
+            ..observed
+        };
+        let next = plan::next(&without, MachineId(0), false).unwrap();
+        assert_eq!(next.absent, [(MachineId(1), 8)]);
+        two.beat(&registration(1), lease).unwrap();
+        let until = now() + lease.as_nanos() as u64 / 2;
+        assert!(one.replace(1, &next.next, &next.absent).unwrap());
+        assert!(now() > until, "the lease was not awaited");
+        assert!(two.beat(&registration(1), lease).is_err());
+        let observed = one.beat(&registration(0), lease).unwrap();
+        assert_eq!(observed.configuration, Some((2, next.next)));
+        assert_eq!(observed.alive, [registration(0)]);
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,176 @@
+//! What machines ask of each other when an epoch begins, and while one of them copies what the others have.
+
+use super::{Epoch, Record};
+use crate::types::{MachineId, TransactionId, Update};
+use crate::wire::codec::{
+    put_list, put_transaction, put_update, transaction_id, update, UPDATE_LEAST,
+};
+use crate::wire::{Reader, WireError};
+
+/// Records of one message, and changes: what a machine can have in its slots is below it.
+const LIST_MAX: usize = 1 << 17;
+
+/// A request of one machine to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerRequest {
+    /// Be of this epoch, serve no more, and say which transactions were decided since `base` began to serve.
+    Seal {
+        /// The epoch that begins.
+        epoch: Epoch,
+        /// The last one that served.
+        base: Epoch,
+    },
+    /// These transactions have committed, and no others that were under way.
+    Install {
+        /// The epoch that begins.
+        epoch: Epoch,
+        /// All that were decided.
+        records: Vec<Record>,
+    },
+    /// All machines of the epoch have installed: serve.
+    Serve {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Say what there is from this place on of the shards whose primary you are.
+    Copy {
+        /// The epoch of both.
+        epoch: Epoch,
+        /// Who copies.
+        machine: MachineId,
+        /// Where to go on; 0 at first.
+        cursor: u64,
+    },
+}
+
+/// The answer to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerAnswer {
+    /// Sealed; what was decided.
+    Report(Vec<Record>),
+    /// It is done.
+    Done,
+    /// What there is, and where to go on.
+    Chunk(Vec<Update>, Option<u64>),
+    /// The machine is of another epoch, or cannot do it.
+    No,
+}
+
+impl PeerRequest {
+    /// The epoch that it is about.
+    pub fn epoch(&self) -> Epoch {
+        match self {
+            PeerRequest::Seal { epoch, .. }
+            | PeerRequest::Install { epoch, .. }
+            | PeerRequest::Serve { epoch }
+            | PeerRequest::Copy { epoch, .. } => *epoch,
+        }
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.epoch().0.to_le_bytes());
+        match self {
+            PeerRequest::Seal { base, .. } => {
+                out.push(0);
+                out.extend(base.0.to_le_bytes());
+            }
+            PeerRequest::Install { records, .. } => {
+                out.push(1);
+                put_list(out, records, put_record);
+            }
+            PeerRequest::Serve { .. } => out.push(2),
+            PeerRequest::Copy {
+                machine, cursor, ..
+            } => {
+                out.push(3);
+                out.extend(machine.0.to_le_bytes());
+                out.extend(cursor.to_le_bytes());
+            }
+        }
+    }
+
+    /// Reads a request, which must be all of the bytes.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn decode(bytes: &[u8]) -> Result<PeerRequest, WireError> {
+        let mut from = Reader::new(bytes);
+        let epoch = Epoch(from.u64()?);
+        let request = match from.u8()? {
+            0 => PeerRequest::Seal {
+                epoch,
+                base: Epoch(from.u64()?),
+            },
+            1 => PeerRequest::Install {
+                epoch,
+                records: records(&mut from)?,
+            },
+            2 => PeerRequest::Serve { epoch },
+            3 => PeerRequest::Copy {
+                epoch,
+                machine: MachineId(from.u16()?),
+                cursor: from.u64()?,
+            },
+            other => return Err(WireError::Kind(other)),
+        };
+        from.end()?;
+        Ok(request)
+    }
+}
+
+impl PeerAnswer {
+    /// Appends the answer.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            PeerAnswer::Report(records) => {
+                out.push(0);
+                put_list(out, records, put_record);
+            }
+            PeerAnswer::Done => out.push(1),
+            PeerAnswer::Chunk(items, next) => {
+                out.push(2);
+                put_list(out, items, put_update);
+                out.push(u8::from(next.is_some()));
+                out.extend(next.iter().flat_map(|next| next.to_le_bytes()));
+            }
+            PeerAnswer::No => out.push(3),
+        }
+    }
+
+    /// Reads an answer, which must be all of the bytes.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn decode(bytes: &[u8]) -> Result<PeerAnswer, WireError> {
+        let mut from = Reader::new(bytes);
+        let answer = match from.u8()? {
+            0 => PeerAnswer::Report(records(&mut from)?),
+            1 => PeerAnswer::Done,
+            2 => {
+                let items = from.list_of(LIST_MAX, UPDATE_LEAST, update)?;
+                let next = match from.flag()? {
+                    true => Some(from.u64()?),
+                    false => None,
+                };
+                PeerAnswer::Chunk(items, next)
+            }
+            3 => PeerAnswer::No,
+            other => return Err(WireError::Kind(other)),
+        };
+        from.end()?;
+        Ok(answer)
+    }
+}
+
+fn put_record(out: &mut Vec<u8>, (transaction, updates): &Record) {
+    put_transaction(out, *transaction);
+    put_list(out, updates, put_update);
+}
+
+fn records(from: &mut Reader<'_>) -> Result<Vec<Record>, WireError> {
+    from.list_of(LIST_MAX, 8 + 2 + 8 + 4, |from| {
+        let transaction: TransactionId = transaction_id(from)?;
+        Ok((transaction, from.list(UPDATE_LEAST, update)?))
+    })
+}

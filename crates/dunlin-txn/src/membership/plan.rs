@@ -1,0 +1,95 @@
+//! Which configuration should follow: a function of the one that is, and of who is alive.
+
+use super::{Configuration, Epoch, Member, Observed, Registration, Role};
+use crate::types::MachineId;
+
+/// A configuration to be proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// The revision that it would replace.
+    pub revision: u64,
+    /// What would be.
+    pub next: Configuration,
+    /// Who must have no lease.
+    pub absent: Vec<(MachineId, u64)>,
+}
+
+/// The first configuration of a database, as soon as all of its machines are there with what was loaded.
+pub fn first(
+    observed: &Observed,
+    database: u64,
+    manager: MachineId,
+    machines: u16,
+    replicas: u16,
+) -> Option<Proposal> {
+    let member = |number: u16| {
+        let is = |one: &&Registration| one.machine == MachineId(number) && one.whole;
+        let found = observed.alive.iter().find(is)?;
+        Some(Member {
+            incarnation: found.incarnation,
+            address: found.address.clone(),
+            role: Role::Whole,
+        })
+    };
+    let members: Option<Vec<Member>> = (0..machines).map(member).collect();
+    Some(Proposal {
+        revision: 0,
+        next: Configuration {
+            database,
+            epoch: Epoch::FIRST,
+            base: Epoch::FIXED,
+            serving: true,
+            manager,
+            replicas,
+            members: members?,
+        },
+        absent: Vec::new(),
+    })
+}
+
+/// The configuration that should follow, if another should: without machines that have no lease, with those that have
+/// come, and with `anew` also where all machines stay. A shard keeps a whole copy, or nothing changes.
+pub fn next(observed: &Observed, manager: MachineId, anew: bool) -> Option<Proposal> {
+    let (revision, now) = observed.configuration.as_ref()?;
+    let mut next = now.clone();
+    let mut absent = Vec::new();
+    for (number, member) in next.members.iter_mut().enumerate() {
+        let machine = MachineId(number as u16);
+        if member.role != Role::Out && !observed.is_alive(machine, member.incarnation) {
+            member.role = Role::Out;
+            absent.push((machine, member.incarnation));
+        }
+    }
+    let mut changed = !absent.is_empty() || (anew && now.serving);
+    // Who comes waits until the epoch serves: a recovery that begins again and again ends never.
+    for registration in observed.alive.iter().filter(|_| now.serving) {
+        let Some(member) = next.members.get_mut(usize::from(registration.machine.0)) else {
+            continue;
+        };
+        let same = member.incarnation == registration.incarnation;
+        if member.role == Role::Learner && same && registration.whole {
+            member.role = Role::Whole;
+            changed = true;
+        } else if member.role == Role::Out && !same {
+            *member = Member {
+                incarnation: registration.incarnation,
+                address: registration.address.clone(),
+                role: Role::Learner,
+            };
+            changed = true;
+        }
+    }
+    next.epoch = now.epoch.next();
+    next.base = match now.serving {
+        true => now.epoch,
+        false => now.base,
+    };
+    next.serving = false;
+    next.manager = manager;
+    let possible = changed && next.placement().is_ok();
+    possible.then_some(Proposal {
+        revision: *revision,
+        next,
+        absent,
+    })
+}

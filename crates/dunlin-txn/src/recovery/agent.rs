@@ -1,0 +1,338 @@
+//! The agent of a machine.
+
+use std::time::Duration;
+
+use super::copying::Copying;
+use super::epoch::Beginning;
+use super::suspicion::Suspicion;
+use super::Local;
+use crate::membership::peer::{PeerAnswer, PeerRequest};
+use crate::membership::plan::{self, Proposal};
+use crate::membership::{Configuration, Epoch, Observed, Registration, Role};
+use crate::mistakes::{Mistake, Mistakes};
+use crate::types::MachineId;
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// A machine that has not renewed its lease for so long may be replaced.
+    pub lease: Duration,
+    /// So much earlier a machine stops to serve by its own clock: what clocks may differ by within a lease.
+    pub margin: Duration,
+    /// A coordinator that holds locks and takes no step for so long is taken for dead.
+    pub patience: Duration,
+    /// A question to another machine goes again after so long.
+    pub again: Duration,
+}
+
+/// What is to be done. None of it needs to succeed: it is said again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Propose a configuration to the membership.
+    Replace(Proposal),
+    /// Ask a machine, in this life of it, and tell [`Agent::answered`].
+    Ask {
+        /// Whom.
+        machine: MachineId,
+        /// Which life of it.
+        incarnation: u64,
+        /// Where it is.
+        address: String,
+        /// What.
+        request: PeerRequest,
+    },
+}
+
+/// How a machine stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It is a member, or waits to become one.
+    Well,
+    /// Others have gone on without it: this life of it is over.
+    Fenced,
+}
+
+/// Keeps one life of a machine a member. Times are from any start that all calls have in common.
+#[derive(Debug)]
+pub struct Agent {
+    me: Registration,
+    /// The random number of the database that this machine would begin.
+    database: u64,
+    machines: u16,
+    replicas: u16,
+    timing: Timing,
+    observed: Observed,
+    lease_until: Duration,
+    known_once: bool,
+    loaded: bool,
+    beginning: Option<Beginning>,
+    copying: Option<Copying>,
+    suspicion: Suspicion,
+    /// Something should change, and nobody has done it yet.
+    wanted_since: Option<(Epoch, Duration)>,
+    mistakes: Mistakes,
+}
+
+impl Agent {
+    /// The agent of this life of a machine, one of `machines`; whole where it has loaded what the database begins with.
+    pub fn new(
+        me: Registration,
+        machines: u16,
+        replicas: u16,
+        timing: Timing,
+        database: u64,
+    ) -> Agent {
+        Agent {
+            loaded: me.whole,
+            me,
+            database,
+            machines,
+            replicas,
+            timing,
+            observed: Observed::default(),
+            lease_until: Duration::ZERO,
+            known_once: false,
+            beginning: None,
+            copying: None,
+            suspicion: Suspicion::default(),
+            wanted_since: None,
+            mistakes: Mistakes::NONE,
+        }
+    }
+
+    /// Makes mistakes from now on.
+    #[cfg(feature = "mistakes")]
+    pub fn make(&mut self, mistakes: Mistakes) {
+        self.mistakes = mistakes;
+    }
+
+    /// What the machine says of itself.
+    pub fn registration(&self) -> &Registration {
+        &self.me
+    }
+
+    /// The configuration that it knows.
+    pub fn configuration(&self) -> Option<&Configuration> {
+        self.observed.configuration.as_ref().map(|(_, now)| now)
+    }
+
+    /// Until when it may serve.
+    pub fn lease_until(&self) -> Duration {
+        match self.mistakes.has(Mistake::LeaseIgnored) {
+            true => Duration::MAX,
+            false => self.lease_until,
+        }
+    }
+
+    /// Takes what the membership said when the lease was asked for at `asked`.
+    pub fn observed(&mut self, asked: Duration, observed: Observed) -> Condition {
+        let older = |(revision, _): &(u64, Configuration)| {
+            let known = self.observed.configuration.as_ref();
+            known.is_some_and(|(known, _)| revision < known)
+        };
+        if observed.configuration.as_ref().is_some_and(older) {
+            return Condition::Well;
+        }
+        self.observed = observed;
+        let Some(now) = self.configuration() else {
+            return Condition::Well;
+        };
+        let mine = now.member(self.me.machine);
+        let mine = mine.filter(|mine| mine.incarnation == self.me.incarnation);
+        let role = mine.map(|mine| mine.role);
+        self.known_once |= role.is_some();
+        if role.is_some_and(|role| role != Role::Out) {
+            // The membership gave the lease before it said that this is a member, so who leaves it out has to wait.
+            let until = asked + self.timing.lease.saturating_sub(self.timing.margin);
+            self.lease_until = self.lease_until.max(until);
+            return Condition::Well;
+        }
+        // What was loaded is not what there is, where the others have begun without it.
+        match self.known_once || self.loaded {
+            true => Condition::Fenced,
+            false => Condition::Well,
+        }
+    }
+
+    /// What is to be done now.
+    pub fn poll(&mut self, now: Duration, local: &mut dyn Local) -> Vec<Order> {
+        let mut orders = Vec::new();
+        let Some((_, configuration)) = self.observed.configuration.clone() else {
+            let (me, machines, replicas) = (self.me.machine, self.machines, self.replicas);
+            let first = plan::first(&self.observed, self.database, me, machines, replicas);
+            orders.extend(first.map(Order::Replace));
+            return orders;
+        };
+        let mine = configuration.member(self.me.machine);
+        let Some(mine) = mine.filter(|mine| mine.incarnation == self.me.incarnation) else {
+            return orders;
+        };
+        if configuration.serving && mine.role != Role::Out {
+            self.serve(&configuration, mine.role, local);
+        }
+        self.begin(&configuration, now, local, &mut orders);
+        self.copy(&configuration, now, local, &mut orders);
+        self.change(&configuration, now, local, &mut orders);
+        orders
+    }
+
+    fn serve(&mut self, of: &Configuration, role: Role, local: &mut dyn Local) {
+        if local.standing() != (of.epoch, true) {
+            let _ = local.serve(of);
+            self.suspicion.forget();
+        }
+        let mine = role == Role::Learner && !self.me.whole;
+        if role == Role::Whole {
+            local.learned();
+        } else if mine && self.copying.as_ref().is_none_or(|c| c.epoch() != of.epoch) {
+            self.copying = Some(Copying::new(of, self.me.machine));
+        }
+    }
+
+    /// Goes on with the beginning of an epoch, where this machine manages it.
+    fn begin(
+        &mut self,
+        of: &Configuration,
+        now: Duration,
+        local: &mut dyn Local,
+        orders: &mut Vec<Order>,
+    ) {
+        if of.serving || of.manager != self.me.machine {
+            self.beginning = None;
+            return;
+        }
+        if self.beginning.as_ref().is_none_or(|b| b.epoch != of.epoch) {
+            self.beginning = Some(Beginning::new(of, self.mistakes));
+        }
+        // What the machine asks itself is answered at once, and may be followed by the next question.
+        while let Some(beginning) = &mut self.beginning {
+            let asks = beginning.asks(now, self.timing.again);
+            if asks.is_empty() {
+                break;
+            }
+            for (machine, request) in asks {
+                self.ask(of, machine, request, local, orders);
+            }
+        }
+        if self.beginning.as_ref().is_some_and(Beginning::is_installed) {
+            let revision = self.observed.configuration.as_ref().map_or(0, |(r, _)| *r);
+            let mut next = of.clone();
+            next.serving = true;
+            orders.push(Order::Replace(Proposal {
+                revision,
+                next,
+                absent: Vec::new(),
+            }));
+        }
+    }
+
+    fn copy(
+        &mut self,
+        of: &Configuration,
+        now: Duration,
+        local: &mut dyn Local,
+        orders: &mut Vec<Order>,
+    ) {
+        let Some(copying) = &mut self.copying else {
+            return;
+        };
+        if copying.is_over() || self.mistakes.has(Mistake::CopyLeftOut) {
+            self.copying = None;
+            self.me.whole = true;
+        } else if of.serving && of.epoch == copying.epoch() {
+            for (machine, request) in copying.asks(now, self.timing.again) {
+                self.ask(of, machine, request, local, orders);
+            }
+        }
+    }
+
+    /// Proposes what should follow. The first of the machines does so at once, the others each a while later.
+    fn change(
+        &mut self,
+        of: &Configuration,
+        now: Duration,
+        local: &mut dyn Local,
+        orders: &mut Vec<Order>,
+    ) {
+        let serves = local.standing() == (of.epoch, true);
+        let stuck = serves
+            && self
+                .suspicion
+                .look(local.holders(), now, self.timing.patience);
+        let anew = stuck || (serves && local.is_crowded());
+        let mut proposal = plan::next(&self.observed, self.me.machine, anew);
+        if self.mistakes.has(Mistake::AbsenceNotAwaited) {
+            proposal = proposal.map(|proposal| Proposal {
+                absent: Vec::new(),
+                ..proposal
+            });
+        }
+        let Some(proposal) = proposal else {
+            self.wanted_since = None;
+            return;
+        };
+        let whole = of.present().filter(|(machine, member)| {
+            member.role == Role::Whole && self.observed.is_alive(*machine, member.incarnation)
+        });
+        let Some(rank) = whole.map(|(m, _)| m).position(|m| m == self.me.machine) else {
+            return;
+        };
+        let since = match self.wanted_since {
+            Some((epoch, since)) if epoch == of.epoch => since,
+            _ => now,
+        };
+        self.wanted_since = Some((of.epoch, since));
+        if now >= since + self.timing.again * rank as u32 {
+            orders.push(Order::Replace(proposal));
+        }
+    }
+
+    fn ask(
+        &mut self,
+        of: &Configuration,
+        machine: MachineId,
+        request: PeerRequest,
+        local: &mut dyn Local,
+        orders: &mut Vec<Order>,
+    ) {
+        let Some(member) = of.member(machine) else {
+            return;
+        };
+        if machine == self.me.machine {
+            let answer = self.answer(local, &request);
+            self.answered(machine, &request, answer, local);
+        } else {
+            orders.push(Order::Ask {
+                machine,
+                incarnation: member.incarnation,
+                address: member.address.clone(),
+                request,
+            });
+        }
+    }
+
+    /// Takes an answer to what was asked.
+    pub fn answered(
+        &mut self,
+        from: MachineId,
+        request: &PeerRequest,
+        answer: PeerAnswer,
+        local: &mut dyn Local,
+    ) {
+        if let PeerRequest::Copy { epoch, cursor, .. } = request {
+            let items = self
+                .copying
+                .as_mut()
+                .and_then(|copying| copying.answered(from, (*epoch, *cursor), answer));
+            if items.is_some_and(|items| !local.adopt(&items)) {
+                // Without room it cannot become whole, and begins again with the next epoch.
+                self.copying = None;
+            }
+            return;
+        }
+        let beginning = self.beginning.as_mut();
+        if let Some(beginning) = beginning.filter(|b| b.epoch == request.epoch()) {
+            beginning.answered(from, answer);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a machine does to stay a member, and to begin the next epoch: state machines without a clock or a device.
+//!
+//! An [`Agent`] is told what its membership says and how late it is, and says what is to be done: propose a
+//! configuration, ask another machine. It reaches what its own machine stores by [`Local`].
+
+mod agent;
+mod copying;
+mod epoch;
+mod suspicion;
+
+pub use agent::{Agent, Condition, Order, Timing};
+
+use crate::membership::peer::{PeerAnswer, PeerRequest};
+use crate::membership::{Configuration, Epoch, Record};
+use crate::participant::OtherEpoch;
+use crate::types::{MachineId, TransactionId, Update};
+
+/// Bytes of a chunk that one machine copies from another.
+pub const CHUNK_BYTES: usize = 256 * 1024;
+
+/// A machine's own participants, all of them.
+pub trait Local {
+    /// As [`crate::Participant::seal`].
+    ///
+    /// # Errors
+    /// As there.
+    fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<Vec<Record>, OtherEpoch>;
+    /// As [`crate::Participant::install`].
+    ///
+    /// # Errors
+    /// As there.
+    fn install(
+        &mut self,
+        epoch: Epoch,
+        records: &[Record],
+        of: &Configuration,
+    ) -> Result<(), OtherEpoch>;
+    /// As [`crate::Participant::serve`].
+    ///
+    /// # Errors
+    /// As there.
+    fn serve(&mut self, of: &Configuration) -> Result<(), OtherEpoch>;
+    /// The epoch, and whether coordinators of it are answered.
+    fn standing(&self) -> (Epoch, bool);
+    /// As [`crate::Participant::holders`].
+    fn holders(&self) -> Vec<(TransactionId, u16)>;
+    /// As [`crate::Participant::is_crowded`].
+    fn is_crowded(&self) -> bool;
+    /// Items from a cursor on that `machine` should have and whose primary this one is.
+    fn chunk(
+        &self,
+        cursor: u64,
+        machine: MachineId,
+        of: &Configuration,
+    ) -> (Vec<Update>, Option<u64>);
+    /// Stores what was copied. Whether there was room.
+    fn adopt(&mut self, items: &[Update]) -> bool;
+    /// The machine has all that it should have.
+    fn learned(&mut self);
+}
+
+impl Agent {
+    /// Answers another machine, or this one itself.
+    pub fn answer(&self, local: &mut dyn Local, request: &PeerRequest) -> PeerAnswer {
+        let epoch = request.epoch();
+        // What an epoch is, its members know from the membership.
+        let of = self.configuration().filter(|of| of.epoch == epoch);
+        let done = |result: Result<(), OtherEpoch>| match result {
+            Ok(()) => PeerAnswer::Done,
+            Err(OtherEpoch) => PeerAnswer::No,
+        };
+        match (request, of) {
+            (PeerRequest::Seal { epoch, base }, _) => match local.seal(*epoch, *base) {
+                Ok(records) => PeerAnswer::Report(records),
+                Err(OtherEpoch) => PeerAnswer::No,
+            },
+            (PeerRequest::Install { records, .. }, Some(of)) => {
+                done(local.install(epoch, records, of))
+            }
+            (PeerRequest::Serve { .. }, Some(of)) => done(local.serve(of)),
+            (
+                PeerRequest::Copy {
+                    machine, cursor, ..
+                },
+                Some(of),
+            ) if local.standing() == (epoch, true) => {
+                let (items, next) = local.chunk(*cursor, *machine, of);
+                PeerAnswer::Chunk(items, next)
+            }
+            _ => PeerAnswer::No,
+        }
+    }
+}

@@ -1,0 +1,709 @@
+//! A cluster in virtual time whose machines crash, are stopped, are cut off and come back, and whose coordinators die.
+use crate::machine::{Machine, LEASE, MACHINES};
+use crate::membership::Register;
+use dunlin_txn::checker::{History, Violation};
+use dunlin_txn::membership::peer::{PeerAnswer, PeerRequest};
+use dunlin_txn::membership::plan::Proposal;
+use dunlin_txn::membership::{Configuration, Epoch, Observed, Registration, Role};
+use dunlin_txn::recovery::{Condition, Order};
+use dunlin_txn::wire::{Answer, Body, Refusal, Request, Response};
+use dunlin_txn::workload::{SmallBank, Workload};
+use dunlin_txn::{
+    Action, Address, Committed, Config, Coordinator, Event, Key, MachineId, Mistakes, Protocol,
+    Store, TransactionError, TransactionId, Version,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CLIENTS: u64 = 4;
+const SLOTS: u16 = 3;
+const TRANSACTIONS: usize = 300;
+/// Between two renewals of a lease.
+const BEAT: u64 = LEASE / 5;
+/// No fault begins later; all that were begun are over soon after.
+const FAULTS_UNTIL: u64 = 30_000;
+/// All is well again long before.
+const END: u64 = 400_000;
+
+type Life = (u16, u64);
+
+enum Happening {
+    Start(u64, u16),
+    Request(MachineId, Epoch, Request),
+    /// After the machine has looked at its lease.
+    Execute(Life, Epoch, Request),
+    Event(TransactionId, Event),
+    Read(TransactionId, Life, Address, u32),
+    Beat(Life),
+    AtMembership(Registration, Duration),
+    Observed(Life, Duration, Observed),
+    Replace(u16, Proposal),
+    Peer(Life, Life, PeerRequest),
+    PeerAnswer(Life, u16, PeerRequest, PeerAnswer),
+    Look(u64),
+    View(u64, Configuration),
+    Fault,
+    Return(u16),
+    Heal,
+}
+
+/// Who sends and receives: machines by number, then clients, then the membership.
+type Node = u64;
+const MEMBERSHIP: Node = 1000;
+fn client_node(client: u64) -> Node {
+    100 + client
+}
+
+#[derive(Default)]
+pub(crate) struct Run {
+    pub(crate) history: History,
+    pub(crate) violations: Vec<Violation>,
+    /// What is wrong beside the history.
+    pub(crate) wrong: Option<String>,
+    pub(crate) aborted: usize,
+    pub(crate) superseded: usize,
+    pub(crate) settled: usize,
+    pub(crate) epochs: u64,
+    pub(crate) faults: usize,
+    pub(crate) locks_of_dead: usize,
+}
+
+pub(crate) struct Cluster {
+    random: fastrand::Rng,
+    now: u64,
+    order: u64,
+    queue: BTreeMap<(u64, u64), Happening>,
+    register: Register,
+    machines: Vec<Machine>,
+    lives: u64,
+    /// Pairs that do not reach each other.
+    cut: BTreeSet<(Node, Node)>,
+    views: Vec<Arc<Config>>,
+    incarnations: Vec<Vec<u64>>,
+    running: BTreeMap<(u64, u16), Coordinator>,
+    /// The versions that were acknowledged when a transaction began.
+    began: BTreeMap<TransactionId, BTreeMap<Key, Version>>,
+    acknowledged: BTreeMap<Key, Version>,
+    dead: Option<u64>,
+    protocol: Protocol,
+    mistakes: Mistakes,
+    headers: usize,
+    left: usize,
+    sequence: u64,
+    run: Run,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        seed: u64,
+        protocol: Protocol,
+        mistakes: Mistakes,
+        headers: usize,
+        load: &dyn Workload,
+    ) -> Cluster {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let machines = (0..MACHINES).map(|n| {
+            let drift = (random.i64(-40..40), random.u64(0..1_000_000));
+            Machine::new(n, u64::from(n) + 1, (headers, mistakes), Some(load), drift)
+        });
+        let machines: Vec<Machine> = machines.collect();
+        let mut cluster = Cluster {
+            random,
+            now: 0,
+            order: 0,
+            queue: BTreeMap::new(),
+            register: Register::default(),
+            machines,
+            lives: 100,
+            cut: BTreeSet::new(),
+            views: Vec::new(),
+            incarnations: Vec::new(),
+            running: BTreeMap::new(),
+            began: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
+            dead: None,
+            protocol,
+            mistakes,
+            headers,
+            left: TRANSACTIONS,
+            sequence: 0,
+            run: Run::default(),
+        };
+        cluster.run.history.initial = load.load().collect();
+        cluster
+    }
+
+    fn later(&mut self, delay: u64, happening: Happening) {
+        self.order += 1;
+        self.queue.insert((self.now + delay, self.order), happening);
+    }
+
+    fn delay(&mut self) -> u64 {
+        let tail = self.random.u8(..) < 8;
+        self.random.u64(1..if tail { 2000 } else { 40 })
+    }
+
+    /// A message on its way; nothing where it is lost.
+    fn send(&mut self, from: Node, to: Node, happening: Happening) {
+        let lost = self.random.u8(..) < 6 || self.is_cut(from, to);
+        let delay = self.delay();
+        if !lost {
+            self.later(delay, happening);
+        }
+    }
+
+    fn is_cut(&self, one: Node, other: Node) -> bool {
+        self.cut.contains(&(one.min(other), one.max(other)))
+    }
+
+    fn at(&self, (number, incarnation): Life) -> Option<usize> {
+        let machine = &self.machines[usize::from(number)];
+        (machine.alive && machine.incarnation == incarnation).then_some(usize::from(number))
+    }
+
+    /// Runs until all is well again, and judges what has happened.
+    pub(crate) fn run(mut self, load: &mut dyn Workload) -> Run {
+        for n in 0..MACHINES {
+            let incarnation = self.machines[usize::from(n)].incarnation;
+            self.later(u64::from(n), Happening::Beat((n, incarnation)));
+        }
+        for client in 0..CLIENTS {
+            self.later(100, Happening::Look(client));
+        }
+        let first = self.random.u64(1000..8000);
+        self.later(first, Happening::Fault);
+        while let Some(((now, _), happening)) = self.queue.pop_first() {
+            self.now = now;
+            self.happen(happening, load);
+            if now > FAULTS_UNTIL && self.order % 64 == 0 && self.is_well() {
+                break;
+            }
+            if now > END {
+                self.run.wrong = Some(self.why_not_well());
+                break;
+            }
+        }
+        self.judge();
+        self.run
+    }
+
+    fn stable(&self) -> Option<&Configuration> {
+        let (_, now) = self.register.now.as_ref()?;
+        let whole = now.members.iter().all(|member| member.role == Role::Whole);
+        let served = |machine: &Machine| {
+            let participant = &machine.local.participant;
+            machine.alive && (participant.epoch(), participant.is_serving()) == (now.epoch, true)
+        };
+        (now.serving && whole && self.machines.iter().all(served)).then_some(now)
+    }
+
+    fn is_well(&self) -> bool {
+        let over = self.left == 0
+            && self
+                .running
+                .keys()
+                .all(|(client, _)| self.dead == Some(*client));
+        let locks = self.machines.iter().any(|machine| {
+            let store = machine.local.participant.store();
+            store.owners().next().is_some()
+        });
+        over && !locks && self.stable().is_some()
+    }
+
+    fn why_not_well(&self) -> String {
+        let machines: Vec<String> = self
+            .machines
+            .iter()
+            .map(|machine| {
+                let participant = &machine.local.participant;
+                let (epoch, serving) = (participant.epoch(), participant.is_serving());
+                let locks: Vec<_> = participant.store().owners().collect();
+                format!("{epoch} {serving} {locks:?}")
+            })
+            .collect();
+        let running: Vec<_> = self.running.keys().collect();
+        let register = &self.register.now;
+        format!(
+            "no end: {register:?} {machines:?} running {running:?} left {}",
+            self.left
+        )
+    }
+
+    fn happen(&mut self, happening: Happening, load: &mut dyn Workload) {
+        match happening {
+            Happening::Start(client, slot) => self.start(client, slot, load),
+            Happening::Request(to, epoch, request) => {
+                let number = usize::from(to.0);
+                if self.postponed(number, |_| Happening::Request(to, epoch, request.clone())) {
+                    return;
+                }
+                let machine = &self.machines[number];
+                let asks = request.body == Body::Outcome;
+                let life = (to.0, machine.incarnation);
+                if !asks && !machine.has_lease(self.now) {
+                    let response = Response::Refused(Refusal::Epoch);
+                    return self.reply(to, &request, response);
+                }
+                // It may be stopped after it has looked at its lease.
+                let delay = match self.random.u16(..) < 100 {
+                    true => self.stop(number),
+                    false => 0,
+                };
+                self.later(delay, Happening::Execute(life, epoch, request));
+            }
+            Happening::Execute(life, epoch, request) => {
+                if let Some(number) = self.at(life) {
+                    let mut bytes = Vec::new();
+                    request.encode(&mut bytes);
+                    let request = Request::decode(&bytes).unwrap();
+                    let participant = &mut self.machines[number].local.participant;
+                    let answer = participant.handle(&request, epoch);
+                    self.reply(MachineId(life.0), &request, answer.response);
+                }
+            }
+            Happening::Event(id, event) => self.event(id, event),
+            Happening::Read(id, life, address, token) => {
+                // Nobody at the machine has a part in it.
+                let event = match self.at(life) {
+                    Some(number) => {
+                        let store = self.machines[number].local.participant.store();
+                        let word = store.header_at(address).unwrap().0;
+                        Event::Header { token, word }
+                    }
+                    None => Event::Failed { token },
+                };
+                let delay = self.delay();
+                self.later(delay, Happening::Event(id, event));
+            }
+            Happening::Beat(life) => self.beat(life),
+            Happening::AtMembership(me, asked) => {
+                let life = (me.machine.0, me.incarnation);
+                let observed = self.register.beat(me, self.now, LEASE);
+                let observed = Happening::Observed(life, asked, observed);
+                self.send(MEMBERSHIP, u64::from(life.0), observed);
+            }
+            Happening::Observed(life, asked, observed) => {
+                let again = |o: &Observed| Happening::Observed(life, asked, o.clone());
+                let Some(number) = self.at(life) else { return };
+                if self.postponed(number, |_| again(&observed)) {
+                    return;
+                }
+                match self.machines[number].agent.observed(asked, observed) {
+                    Condition::Well => self.poll(number),
+                    Condition::Fenced => self.restart(life.0),
+                }
+            }
+            Happening::Replace(from, proposal) => {
+                if self.register.replace(proposal, self.now) {
+                    // It hears of it soon.
+                    let incarnation = self.machines[usize::from(from)].incarnation;
+                    self.later(50, Happening::Beat((from, incarnation)));
+                }
+            }
+            Happening::Peer(from, to, request) => {
+                let Some(number) = self.at(to) else { return };
+                if self.postponed(number, |_| Happening::Peer(from, to, request.clone())) {
+                    return;
+                }
+                let mut bytes = Vec::new();
+                request.encode(&mut bytes);
+                let request = PeerRequest::decode(&bytes).unwrap();
+                let machine = &mut self.machines[number];
+                let answer = machine.agent.answer(&mut machine.local, &request);
+                let mut bytes = Vec::new();
+                answer.encode(&mut bytes);
+                let answer = PeerAnswer::decode(&bytes).unwrap();
+                let back = Happening::PeerAnswer(from, to.0, request, answer);
+                self.send(u64::from(to.0), u64::from(from.0), back);
+            }
+            Happening::PeerAnswer(to, from, request, answer) => {
+                let Some(number) = self.at(to) else { return };
+                let again =
+                    |a: &PeerAnswer| Happening::PeerAnswer(to, from, request.clone(), a.clone());
+                if self.postponed(number, |_| again(&answer)) {
+                    return;
+                }
+                let machine = &mut self.machines[number];
+                let local = &mut machine.local;
+                machine
+                    .agent
+                    .answered(MachineId(from), &request, answer, local);
+                self.poll(number);
+            }
+            Happening::Look(client) => self.look(client),
+            Happening::View(client, of) => self.view(client, &of),
+            Happening::Fault => self.fault(),
+            Happening::Return(number) => self.restart(number),
+            Happening::Heal => self.cut.clear(),
+        }
+    }
+
+    /// Whether the machine is stopped: then it happens later. What happens to a dead machine happens not at all.
+    fn postponed(&mut self, number: usize, again: impl FnOnce(&Self) -> Happening) -> bool {
+        if !self.machines[number].alive {
+            return true;
+        }
+        let until = self.machines[number].paused_until;
+        if until <= self.now {
+            return false;
+        }
+        let again = again(self);
+        self.later(until - self.now, again);
+        true
+    }
+
+    fn stop(&mut self, number: usize) -> u64 {
+        if self.now > FAULTS_UNTIL {
+            return 0;
+        }
+        let pause = self.random.u64(10..3 * LEASE);
+        self.machines[number].paused_until = self.now + pause;
+        pause
+    }
+
+    fn beat(&mut self, life: Life) {
+        let Some(number) = self.at(life) else { return };
+        if self.postponed(number, |_| Happening::Beat(life)) {
+            return;
+        }
+        let machine = &self.machines[number];
+        let (me, asked) = (
+            machine.agent.registration().clone(),
+            machine.clock(self.now),
+        );
+        self.send(
+            u64::from(life.0),
+            MEMBERSHIP,
+            Happening::AtMembership(me, asked),
+        );
+        self.poll(number);
+        self.later(BEAT, Happening::Beat(life));
+    }
+
+    fn poll(&mut self, number: usize) {
+        let machine = &mut self.machines[number];
+        let clock = machine.clock(self.now);
+        let from = (number as u16, machine.incarnation);
+        for order in machine.agent.poll(clock, &mut machine.local) {
+            match order {
+                Order::Replace(proposal) => {
+                    let proposal = Happening::Replace(from.0, proposal);
+                    self.send(number as u64, MEMBERSHIP, proposal);
+                }
+                Order::Ask {
+                    machine,
+                    incarnation,
+                    request,
+                    ..
+                } => {
+                    let to = (machine.0, incarnation);
+                    let peer = Happening::Peer(from, to, request);
+                    self.send(number as u64, u64::from(machine.0), peer);
+                }
+            }
+        }
+    }
+
+    /// Another life of a machine, without any memory of the last.
+    fn restart(&mut self, number: u16) {
+        self.lives += 1;
+        let at = usize::from(number);
+        let drift = self.machines[at].drift();
+        let shape = (self.headers, self.mistakes);
+        self.machines[at] = Machine::new(number, self.lives, shape, None, drift);
+        self.later(1, Happening::Beat((number, self.lives)));
+    }
+
+    fn fault(&mut self) {
+        if self.now > FAULTS_UNTIL {
+            return;
+        }
+        let next = self.random.u64(500..9000);
+        self.later(next, Happening::Fault);
+        self.run.faults += 1;
+        let number = self.random.u16(0..MACHINES);
+        match self.random.u8(0..6) {
+            0 | 1 if self.may_die(number) => {
+                self.machines[usize::from(number)].alive = false;
+                let back = self.random.u64(1..4 * LEASE);
+                self.later(back, Happening::Return(number));
+            }
+            0..=2 => drop(self.stop(usize::from(number))),
+            3 | 4 => {
+                // From all, from the membership, or from one other machine.
+                let others: Vec<Node> = match self.random.u8(0..3) {
+                    0 => (0..4)
+                        .map(client_node)
+                        .chain([MEMBERSHIP, 0, 1, 2])
+                        .collect(),
+                    1 => vec![MEMBERSHIP],
+                    _ => vec![u64::from((number + 1) % MACHINES)],
+                };
+                let me = u64::from(number);
+                self.cut.extend(
+                    others
+                        .into_iter()
+                        .map(|other| (me.min(other), me.max(other))),
+                );
+                let heal = self.random.u64(100..3 * LEASE);
+                self.later(heal, Happening::Heal);
+            }
+            _ if self.dead.is_none() => self.dead = Some(self.random.u64(0..CLIENTS)),
+            _ => {}
+        }
+    }
+
+    /// Whether another machine has all that there is: what is only in memory is gone with the last.
+    fn may_die(&self, number: u16) -> bool {
+        let Some((_, now)) = &self.register.now else {
+            return false;
+        };
+        let whole = now.present().filter(|(machine, member)| {
+            let machine = &self.machines[usize::from(machine.0)];
+            member.role == Role::Whole && machine.alive && machine.incarnation == member.incarnation
+        });
+        let whole: Vec<MachineId> = whole.map(|(machine, _)| machine).collect();
+        self.machines[usize::from(number)].alive && whole.iter().any(|machine| machine.0 != number)
+    }
+
+    /// A client asks some machine what the membership is.
+    fn look(&mut self, client: u64) {
+        let number = self.random.usize(0..usize::from(MACHINES));
+        let machine = &self.machines[number];
+        let known = machine.agent.configuration().filter(|of| of.serving);
+        let awake = machine.alive && machine.paused_until <= self.now;
+        let node = client_node(client);
+        if let Some(of) = known.filter(|_| awake).cloned() {
+            self.send(number as u64, node, Happening::View(client, of));
+        }
+        self.later(300, Happening::Look(client));
+    }
+
+    fn view(&mut self, client: u64, of: &Configuration) {
+        let config = Config {
+            protocol: self.protocol,
+            placement: of.placement().unwrap(),
+            log_replicas: of.log_replicas(client),
+            epoch: of.epoch,
+            attempts: 8,
+            mistakes: self.mistakes,
+        };
+        let incarnations = of.members.iter().map(|member| member.incarnation).collect();
+        let at = client as usize;
+        // Clients first look in their order.
+        if self.views.len() <= at {
+            if self.views.len() == at {
+                self.views.push(Arc::new(config));
+                self.incarnations.push(incarnations);
+                (0..SLOTS).for_each(|slot| self.later(1, Happening::Start(client, slot)));
+            }
+            return;
+        }
+        if self.views[at].epoch >= of.epoch {
+            return;
+        }
+        self.views[at] = Arc::new(config);
+        self.incarnations[at] = incarnations;
+        for slot in 0..SLOTS {
+            let running = self.running.get(&(client, slot));
+            if let Some(id) = running.map(Coordinator::id) {
+                self.later(1, Happening::Event(id, Event::Superseded));
+            }
+        }
+    }
+
+    fn start(&mut self, client: u64, slot: u16, load: &mut dyn Workload) {
+        if self.left == 0 || self.dead == Some(client) {
+            return;
+        }
+        // Some are left for the time after the last fault.
+        if self.left < TRANSACTIONS / 6 && self.now < FAULTS_UNTIL {
+            return self.later(1000, Happening::Start(client, slot));
+        }
+        self.left -= 1;
+        self.sequence += 1;
+        let id = TransactionId {
+            coordinator: client,
+            slot,
+            sequence: self.sequence,
+        };
+        let logic = load.next(&mut self.random);
+        let config = Arc::clone(&self.views[client as usize]);
+        let (coordinator, actions) = Coordinator::begin(id, config, logic);
+        self.running.insert((client, slot), coordinator);
+        self.began.insert(id, self.acknowledged.clone());
+        self.act(id, actions);
+    }
+
+    fn reply(&mut self, from: MachineId, request: &Request, response: Response) {
+        let answer = Answer {
+            transaction: request.transaction,
+            step: request.step,
+            response,
+        };
+        let mut bytes = Vec::new();
+        answer.encode(&mut bytes);
+        let answer = Answer::decode(&bytes).unwrap();
+        let event = Happening::Event(request.transaction, Event::Answer(from, answer));
+        let node = client_node(request.transaction.coordinator);
+        self.send(u64::from(from.0), node, event);
+    }
+
+    fn event(&mut self, id: TransactionId, event: Event) {
+        if self.dead == Some(id.coordinator) {
+            return;
+        }
+        let running = self.running.get_mut(&(id.coordinator, id.slot));
+        let Some(coordinator) = running.filter(|c| c.id() == id) else {
+            return;
+        };
+        let actions = coordinator.handle(event);
+        self.act(id, actions);
+    }
+
+    fn act(&mut self, id: TransactionId, actions: Vec<Action>) {
+        let name = (id.coordinator, id.slot);
+        let client = id.coordinator as usize;
+        let node = client_node(id.coordinator);
+        let epoch = self.running[&name].epoch();
+        for action in actions {
+            match action {
+                Action::Send { machine, request } => {
+                    let step = request.step;
+                    let overdue = 300 + self.random.u64(0..300);
+                    let event = Event::Overdue { machine, step };
+                    self.later(overdue, Happening::Event(id, event));
+                    let to = u64::from(machine.0);
+                    if self.random.u8(..) < 12 {
+                        let late = self.random.u64(1..3000);
+                        self.later(late, Happening::Request(machine, epoch, request.clone()));
+                    }
+                    self.send(node, to, Happening::Request(machine, epoch, request));
+                }
+                Action::Read {
+                    machine,
+                    address,
+                    token,
+                } => {
+                    let known = self.incarnations[client][usize::from(machine.0)];
+                    let life = (machine.0, known);
+                    if self.is_cut(node, u64::from(machine.0)) {
+                        self.later(800, Happening::Event(id, Event::Failed { token }));
+                    } else {
+                        let delay = self.delay();
+                        self.later(delay, Happening::Read(id, life, address, token));
+                    }
+                }
+                Action::Write { .. } => unreachable!("no protocol here WRITEs"),
+                Action::Report(result) => self.report(id, result),
+            }
+        }
+        let ended = |c: &Coordinator| c.id() == id && c.is_finished();
+        if self.running.get(&name).is_some_and(ended) {
+            let coordinator = self.running.remove(&name).unwrap();
+            if self.run.history.unknown.remove(&id).is_some() {
+                self.run.settled += 1;
+                if coordinator.is_decided() {
+                    self.committed(id, coordinator.footprint());
+                }
+            }
+            let well = self.run.history.committed.contains_key(&id);
+            let pause = self.random.u64(1..if well { 300 } else { 2000 });
+            self.later(pause, Happening::Start(id.coordinator, id.slot));
+        }
+    }
+
+    fn report(&mut self, id: TransactionId, result: Result<Committed, TransactionError>) {
+        match result {
+            Ok(committed) => self.committed(id, committed),
+            Err(TransactionError::Unknown { .. }) => {
+                let footprint = self.running[&(id.coordinator, id.slot)].footprint();
+                self.run.history.unknown.insert(id, footprint);
+            }
+            Err(TransactionError::Superseded) => self.run.superseded += 1,
+            Err(_) => self.run.aborted += 1,
+        }
+    }
+
+    /// Whoever began after a change was acknowledged must have seen it.
+    fn committed(&mut self, id: TransactionId, committed: Committed) {
+        let before = &self.began[&id];
+        for (key, version, _) in &committed.reads {
+            if before.get(key).is_some_and(|known| known > version) {
+                let now = self.now;
+                let words = format!("{id} read {key} at {version:?}, {before:?}, at {now}");
+                self.run.wrong.get_or_insert(words);
+            }
+        }
+        for update in &committed.writes {
+            let known = self.acknowledged.entry(update.key.clone()).or_default();
+            *known = update.version.max(*known);
+        }
+        self.run.history.committed.insert(id, committed);
+    }
+
+    fn judge(&mut self) {
+        for coordinator in self.running.values() {
+            let id = coordinator.id();
+            if coordinator.is_decided() && !self.run.history.committed.contains_key(&id) {
+                self.run.history.unknown.insert(id, coordinator.footprint());
+            }
+        }
+        self.run.epochs = self.register.now.as_ref().map_or(0, |(_, of)| of.epoch.0);
+        self.run.locks_of_dead = usize::from(self.dead.is_some());
+        self.run.violations = self.run.history.check();
+        let Some(of) = self.stable().cloned() else {
+            return;
+        };
+        let placement = of.placement().unwrap();
+        let mut expected = self.run.history.initial.clone();
+        let mut made: BTreeMap<Key, (Version, Option<dunlin_txn::Value>)> = BTreeMap::new();
+        for committed in self.run.history.committed.values() {
+            for update in &committed.writes {
+                let last = made.entry(update.key.clone()).or_default();
+                if update.version > last.0 {
+                    *last = (update.version, update.value.clone());
+                }
+            }
+        }
+        let mut keys: BTreeSet<Key> = expected.keys().chain(made.keys()).cloned().collect();
+        for machine in &self.machines {
+            keys.extend(machine.local.participant.store().contents().into_keys());
+        }
+        let (mut money, mut known) = (0, 0);
+        for key in &keys {
+            let primary = usize::from(placement.primary(key).0);
+            let found = self.machines[primary].local.participant.store().read(key);
+            for machine in &self.machines {
+                let copy = machine.local.participant.store().read(key);
+                if copy.value != found.value {
+                    let words = format!("copies of {key} differ: {found:?} {copy:?}");
+                    self.run.wrong.get_or_insert(words);
+                }
+            }
+            if let Some((version, value)) = made.get(key) {
+                match value {
+                    Some(value) => expected.insert(key.clone(), value.clone()),
+                    None => expected.remove(key),
+                };
+                if found.version < *version {
+                    let words = format!("an acknowledged change of {key} is lost: {found:?}");
+                    self.run.wrong.get_or_insert(words);
+                }
+            }
+            money += found
+                .value
+                .as_ref()
+                .and_then(SmallBank::balance)
+                .unwrap_or(0);
+            let value = expected.get(key);
+            known += value.and_then(SmallBank::balance).unwrap_or(0);
+        }
+        // Of transactions whose coordinator died the history does not know the end.
+        if self.dead.is_none() && money != known {
+            let words = format!("{money} instead of {known} of money");
+            self.run.wrong.get_or_insert(words);
+        }
+    }
+}

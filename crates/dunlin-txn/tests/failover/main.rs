@@ -1,0 +1,104 @@
+//! Machines crash, are stopped, cut off and come back, and coordinators die, in virtual time and by seeds: what was
+//! acknowledged stays, histories are serializable, all machines come back and no lock stays; and deliberate mistakes are
+//! found. `DUNLIN_TXN_SEEDS` says how many seeds, `DUNLIN_TXN_SEED` with which to begin.
+mod cluster;
+mod machine;
+mod membership;
+
+use cluster::{Cluster, Run};
+use dunlin_txn::workload::{Random, SmallBank, Workload};
+use dunlin_txn::{Mistake, Mistakes, Protocol};
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect(name))
+}
+
+fn one(seed: u64, protocol: Protocol, mistakes: Mistakes) -> Run {
+    // Every other run has fewer headers than keys.
+    let headers = if seed % 4 < 2 { 7 } else { 4096 };
+    let mut load: Box<dyn Workload> = if seed % 2 == 0 {
+        Box::new(Random::new(16))
+    } else {
+        Box::new(SmallBank::new(8))
+    };
+    Cluster::new(seed, protocol, mistakes, headers, &*load).run(&mut *load)
+}
+
+fn seeds(protocol: Protocol) {
+    let (first, count) = (number("DUNLIN_TXN_SEED", 0), number("DUNLIN_TXN_SEEDS", 60));
+    let (mut committed, mut aborted, mut superseded, mut settled) = (0, 0, 0, 0);
+    let (mut epochs, mut faults) = (0, 0);
+    for seed in first..first + count {
+        let run = one(seed, protocol, Mistakes::NONE);
+        let again = format!(
+            "{}, DUNLIN_TXN_SEED={seed} DUNLIN_TXN_SEEDS=1",
+            protocol.name
+        );
+        assert!(run.violations.is_empty(), "{again}: {}", run.violations[0]);
+        assert_eq!(run.wrong, None, "{again}");
+        committed += run.history.committed.len();
+        aborted += run.aborted;
+        superseded += run.superseded;
+        settled += run.settled;
+        epochs += run.epochs;
+        faults += run.faults;
+    }
+    println!(
+        "{}: {faults} faults, {epochs} epochs; {committed} committed, {aborted} aborted, \
+         {superseded} ended with their epoch, {settled} unknown for a while",
+        protocol.name
+    );
+    assert!(count < 20 || (committed > 0 && aborted > 0 && superseded > 0 && settled > 0));
+}
+
+#[test]
+fn fasst_bears_failures() {
+    seeds(Protocol::FASST);
+}
+
+#[test]
+fn flocktx_bears_failures() {
+    seeds(Protocol::FLOCKTX);
+}
+
+#[test]
+fn scaletx_o_bears_failures() {
+    seeds(Protocol::SCALETX_O);
+}
+
+fn found(mistake: Mistake, protocol: Protocol) {
+    let is_found = |seed: &u64| {
+        let run = one(*seed, protocol, Mistakes::of(mistake));
+        run.wrong.is_some() || !run.violations.is_empty()
+    };
+    let found = (0..1000).find(is_found);
+    assert!(
+        found.is_some(),
+        "{mistake:?} in {} was not found",
+        protocol.name
+    );
+}
+
+macro_rules! mistakes {
+    ($($name:ident: $mistake:ident in $protocol:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            found(Mistake::$mistake, Protocol::$protocol);
+        }
+    )*};
+}
+
+mistakes! {
+    old_epoch_served_is_found: OldEpochServed in FLOCKTX;
+    seal_left_out_is_found: SealLeftOut in FLOCKTX;
+    decided_forgotten_is_found: DecidedForgotten in FASST;
+    record_wanted_everywhere_is_found: RecordWantedEverywhere in FASST;
+    installed_twice_is_found: InstalledTwice in FLOCKTX;
+    locks_kept_is_found: LocksKept in SCALETX_O;
+    served_early_is_found: ServedEarly in FLOCKTX;
+    records_of_parts_is_found: RecordsOfParts in SCALETX_O;
+    outcome_assumed_is_found: OutcomeAssumed in FLOCKTX;
+    lease_ignored_is_found: LeaseIgnored in FASST;
+    copy_left_out_is_found: CopyLeftOut in FLOCKTX;
+    absence_not_awaited_is_found: AbsenceNotAwaited in FASST;
+}
