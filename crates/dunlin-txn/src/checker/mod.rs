@@ -98,32 +98,34 @@ impl History {
         violations
     }
 
-    /// The committed transactions, and those of unknown outcome whose changes these have read.
+    /// The committed transactions, and those of unknown outcome whose changes these have read. Keys that share a header
+    /// share its versions, so a change may be read at a later version than its own.
     fn included(&self) -> BTreeMap<TransactionId, &Committed> {
         let mut included: BTreeMap<_, _> = self.committed.iter().map(|(id, t)| (*id, t)).collect();
-        let mut made: BTreeMap<(&Key, Version), Vec<TransactionId>> = BTreeMap::new();
+        let mut last: BTreeMap<&Key, BTreeSet<Version>> = BTreeMap::new();
+        for update in self.committed.values().flat_map(|t| &t.writes) {
+            last.entry(&update.key).or_default().insert(update.version);
+        }
+        let mut made: BTreeMap<&Key, Vec<(Version, &Option<Value>, TransactionId)>> =
+            BTreeMap::new();
         for (id, transaction) in &self.unknown {
             for update in &transaction.writes {
-                made.entry((&update.key, update.version))
-                    .or_default()
-                    .push(*id);
+                let change = (update.version, &update.value, *id);
+                made.entry(&update.key).or_default().push(change);
             }
         }
         let mut readers: Vec<&Committed> = self.committed.values().collect();
         let mut found = BTreeSet::new();
         while let Some(reader) = readers.pop() {
             for (key, version, value) in &reader.reads {
-                for id in made.get(&(key, *version)).into_iter().flatten() {
-                    let unknown = &self.unknown[id];
-                    let wrote = |u: &&crate::Update| u.key == *key && u.version == *version;
-                    let same = unknown
-                        .writes
-                        .iter()
-                        .find(wrote)
-                        .is_some_and(|u| u.value == *value);
-                    if same && found.insert(*id) {
-                        included.insert(*id, unknown);
-                        readers.push(unknown);
+                let known = last
+                    .get(key)
+                    .and_then(|of| of.range(..=*version).next_back());
+                for (made, written, id) in made.get(key).into_iter().flatten() {
+                    let is_last = made <= version && known.is_none_or(|known| made > known);
+                    if is_last && *written == value && found.insert(*id) {
+                        included.insert(*id, &self.unknown[id]);
+                        readers.push(&self.unknown[id]);
                     }
                 }
             }

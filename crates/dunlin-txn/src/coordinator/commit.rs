@@ -78,7 +78,12 @@ impl Coordinator {
         self.enter(Phase::Commit);
         let lost = self.config.mistakes.has(Mistake::PartOfCommitLost);
         for (number, machine) in std::mem::take(&mut self.holders).into_iter().enumerate() {
-            let updates = self.updates_at(machine);
+            let updates = match self.config.epoch {
+                Epoch::FIXED => self.updates_at(machine),
+                // A machine that has installed its part can tell the others theirs, when all that logged it are gone. What
+                // it holds no lock of it leaves out.
+                _ => self.updates.keys().map(|key| self.update(key)).collect(),
+            };
             if lost && number > 0 {
                 self.send(machine, Body::Commit(Vec::new()));
             } else if self.config.protocol.commit == Commit::Write && self.fits(machine, &updates) {

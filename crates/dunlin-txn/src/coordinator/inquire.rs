@@ -19,7 +19,8 @@ impl Coordinator {
                 self.pending.remove(&machine);
                 self.advance_when_answered();
             }
-            _ => self.superseded(),
+            // It is asked again: either it has a lease then, or the coordinator hears that the epoch is over.
+            _ => {}
         }
     }
 
@@ -57,9 +58,19 @@ impl Coordinator {
 
     /// Who does not know is not asked again at once: its answer is overdue at some time.
     pub(super) fn inquired(&mut self, machine: MachineId, response: Response) {
-        if let Response::Outcome(fate @ (Fate::Committed | Fate::Aborted)) = response {
-            self.pending.remove(&machine);
-            self.over(fate);
+        match response {
+            Response::Outcome(fate @ (Fate::Committed | Fate::Aborted)) => {
+                self.pending.remove(&machine);
+                self.over(fate);
+            }
+            Response::Outcome(Fate::Forgotten) => {
+                self.forgotten.insert(machine);
+                if self.forgotten.len() as u64 == self.machines() {
+                    self.report(Err(TransactionError::Unknown { machine }));
+                    self.enter(Phase::Finished);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -163,6 +163,8 @@ pub struct Coordinator {
     /// Headers of absent keys that locks of this transaction have raised.
     raised: Vec<(MachineId, Raised)>,
     reported: bool,
+    /// Machines that do not know any more what became of it.
+    forgotten: BTreeSet<MachineId>,
     /// The logic leaves the next step to [`Coordinator::proceed`].
     waits: bool,
     actions: Vec<Action>,
@@ -190,6 +192,7 @@ impl Coordinator {
             updates: BTreeMap::new(),
             raised: Vec::new(),
             reported: false,
+            forgotten: BTreeSet::new(),
             waits: false,
             actions: Vec::new(),
         };
@@ -211,6 +214,11 @@ impl Coordinator {
     /// Whether nothing is out any more, so that the slot is free for the next transaction.
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
+    }
+
+    /// Whether it is finished without anybody knowing what became of it: all machines of its epoch are gone.
+    pub fn is_lost(&self) -> bool {
+        self.forgotten.len() == self.config.placement.shards() && self.is_finished()
     }
 
     /// Whether the decision to commit has been sent out, so that the transaction's changes may be visible.

@@ -241,6 +241,7 @@ impl<S: Store> Participant<S> {
         match outcomes.find(|(of, _)| *of == epoch) {
             Some((_, committed)) if committed.contains(&id) => Fate::Committed,
             Some(_) => Fate::Aborted,
+            None if epoch < self.standing.served && self.standing.serving => Fate::Forgotten,
             None => Fate::Undecided,
         }
     }

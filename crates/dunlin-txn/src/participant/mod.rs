@@ -223,6 +223,9 @@ impl<S: Store> Participant<S> {
             Body::Commit(updates) => {
                 self.commit(transaction, updates);
                 self.release(transaction, slot);
+                if slot.record.is_empty() && self.standing.recovers() {
+                    self.record(slot, updates, &[]);
+                }
                 slot.installed = true;
                 Response::Done
             }

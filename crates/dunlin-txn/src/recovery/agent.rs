@@ -61,9 +61,11 @@ pub struct Agent {
     machines: u16,
     replicas: u16,
     timing: Timing,
-    observed: Observed,
+    pub(super) observed: Observed,
     lease_until: Duration,
     known_once: bool,
+    /// The last epoch that others have begun with it.
+    pub(super) sealed: Epoch,
     loaded: bool,
     beginning: Option<Beginning>,
     copying: Option<Copying>,
@@ -92,6 +94,7 @@ impl Agent {
             observed: Observed::default(),
             lease_until: Duration::ZERO,
             known_once: false,
+            sealed: Epoch::FIXED,
             beginning: None,
             copying: None,
             suspicion: Suspicion::default(),
@@ -148,7 +151,11 @@ impl Agent {
             return Condition::Well;
         }
         // What was loaded is not what there is, where the others have begun without it.
-        match self.known_once || self.loaded {
+        let was_member = self.known_once || self.loaded || self.sealed > Epoch::FIXED;
+        let is_later = self
+            .configuration()
+            .is_some_and(|of| of.epoch >= self.sealed);
+        match was_member && is_later {
             true => Condition::Fenced,
             false => Condition::Well,
         }

@@ -61,17 +61,21 @@ pub trait Local {
 
 impl Agent {
     /// Answers another machine, or this one itself.
-    pub fn answer(&self, local: &mut dyn Local, request: &PeerRequest) -> PeerAnswer {
+    pub fn answer(&mut self, local: &mut dyn Local, request: &PeerRequest) -> PeerAnswer {
         let epoch = request.epoch();
         // What an epoch is, its members know from the membership.
-        let of = self.configuration().filter(|of| of.epoch == epoch);
+        let of = self.observed.configuration.as_ref().map(|(_, of)| of);
+        let of = of.filter(|of| of.epoch == epoch);
         let done = |result: Result<(), OtherEpoch>| match result {
             Ok(()) => PeerAnswer::Done,
             Err(OtherEpoch) => PeerAnswer::No,
         };
         match (request, of) {
             (PeerRequest::Seal { epoch, base }, _) => match local.seal(*epoch, *base) {
-                Ok(records) => PeerAnswer::Report(records),
+                Ok(records) => {
+                    self.sealed = *epoch;
+                    PeerAnswer::Report(records)
+                }
                 Err(OtherEpoch) => PeerAnswer::No,
             },
             (PeerRequest::Install { records, .. }, Some(of)) => {

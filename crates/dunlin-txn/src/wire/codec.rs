@@ -113,6 +113,7 @@ impl Answer {
                     Fate::Committed => 0,
                     Fate::Aborted => 1,
                     Fate::Undecided => 2,
+                    Fate::Forgotten => 3,
                 });
             }
             Response::Refused(refusal) => {
@@ -157,6 +158,7 @@ impl Answer {
                 0 => Fate::Committed,
                 1 => Fate::Aborted,
                 2 => Fate::Undecided,
+                3 => Fate::Forgotten,
                 other => return Err(WireError::Kind(other)),
             }),
             other => return Err(WireError::Kind(other)),

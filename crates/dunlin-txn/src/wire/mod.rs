@@ -59,8 +59,10 @@ pub enum Fate {
     Committed,
     /// None is, and none will be.
     Aborted,
-    /// This machine does not know, or not yet.
+    /// That is not decided yet.
     Undecided,
+    /// This machine has come since, or it is too long ago.
+    Forgotten,
 }
 
 /// A key as a participant found it.

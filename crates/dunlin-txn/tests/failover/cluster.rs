@@ -354,7 +354,7 @@ impl Cluster {
     }
 
     fn stop(&mut self, number: usize) -> u64 {
-        if self.now > FAULTS_UNTIL {
+        if self.now > FAULTS_UNTIL || !self.may_fail(number) {
             return 0;
         }
         let pause = self.random.u64(10..3 * LEASE);
@@ -424,12 +424,14 @@ impl Cluster {
         self.run.faults += 1;
         let number = self.random.u16(0..MACHINES);
         match self.random.u8(0..6) {
-            0 | 1 if self.may_die(number) => {
+            _ if !self.machines[usize::from(number)].alive
+                || !self.may_fail(usize::from(number)) => {}
+            0 | 1 => {
                 self.machines[usize::from(number)].alive = false;
                 let back = self.random.u64(1..4 * LEASE);
                 self.later(back, Happening::Return(number));
             }
-            0..=2 => drop(self.stop(usize::from(number))),
+            2 => drop(self.stop(usize::from(number))),
             3 | 4 => {
                 // From all, from the membership, or from one other machine.
                 let others: Vec<Node> = match self.random.u8(0..3) {
@@ -454,17 +456,27 @@ impl Cluster {
         }
     }
 
-    /// Whether another machine has all that there is: what is only in memory is gone with the last.
-    fn may_die(&self, number: u16) -> bool {
+    /// Whether it may fail: another machine that has all that there is does not. What is only in memory is gone with the
+    /// last that has it.
+    fn may_fail(&self, number: usize) -> bool {
         let Some((_, now)) = &self.register.now else {
             return false;
         };
-        let whole = now.present().filter(|(machine, member)| {
-            let machine = &self.machines[usize::from(machine.0)];
-            member.role == Role::Whole && machine.alive && machine.incarnation == member.incarnation
-        });
-        let whole: Vec<MachineId> = whole.map(|(machine, _)| machine).collect();
-        self.machines[usize::from(number)].alive && whole.iter().any(|machine| machine.0 != number)
+        let is_sound = |(id, member): (MachineId, &dunlin_txn::membership::Member)| {
+            let at = u64::from(id.0);
+            let machine = &self.machines[usize::from(id.0)];
+            member.role == Role::Whole
+                && usize::from(id.0) != number
+                && machine.alive
+                && machine.incarnation == member.incarnation
+                && machine.paused_until <= self.now
+                && self.register.has_lease((id, member.incarnation), self.now)
+                && !self
+                    .cut
+                    .iter()
+                    .any(|(one, other)| *one == at || *other == at)
+        };
+        now.present().any(is_sound)
     }
 
     /// A client asks some machine what the membership is.
@@ -602,7 +614,8 @@ impl Cluster {
         let ended = |c: &Coordinator| c.id() == id && c.is_finished();
         if self.running.get(&name).is_some_and(ended) {
             let coordinator = self.running.remove(&name).unwrap();
-            if self.run.history.unknown.remove(&id).is_some() {
+            let is_lost = coordinator.is_lost();
+            if !is_lost && self.run.history.unknown.remove(&id).is_some() {
                 self.run.settled += 1;
                 if coordinator.is_decided() {
                     self.committed(id, coordinator.footprint());

@@ -21,9 +21,15 @@ impl Register {
         }
     }
 
+    pub(crate) fn has_lease(&self, life: (MachineId, u64), now: u64) -> bool {
+        self.leases
+            .get(&life)
+            .is_some_and(|(_, until)| *until > now)
+    }
+
     pub(crate) fn replace(&mut self, proposal: Proposal, now: u64) -> bool {
         let revision = self.now.as_ref().map_or(0, |(revision, _)| *revision);
-        let alive = |name| self.leases.get(name).is_some_and(|(_, until)| *until > now);
+        let alive = |life: &(MachineId, u64)| self.has_lease(*life, now);
         if revision != proposal.revision || proposal.absent.iter().any(alive) {
             return false;
         }
