@@ -101,6 +101,7 @@ impl Seen {
                 self.history.unknown.insert(id, Committed::default());
             }
             Report::Ended(Err(_)) => self.aborted += 1,
+            Report::Undone => drop(self.history.unknown.remove(&id)),
         }
     }
 }

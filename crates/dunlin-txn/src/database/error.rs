@@ -59,6 +59,17 @@ pub enum OpenError {
         /// Why not.
         source: Box<CallError>,
     },
+    /// No machine serves: more of them are gone than there are copies, or the membership does not answer.
+    #[error("none of {} serves after {within:?}", addresses.join(", "))]
+    NotServed {
+        /// How long that was tried.
+        within: Duration,
+        /// The machines.
+        addresses: Vec<String>,
+    },
+    /// A protocol that WRITEs one-sided, where machines replace each other.
+    #[error("the protocol '{0}' WRITEs one-sided, and a late WRITE could not be kept out of a later epoch: take scaletx-o")]
+    LateWrites(&'static str),
     /// The system has no random numbers.
     #[error("no random number for a coordinator: {0}")]
     Random(String),

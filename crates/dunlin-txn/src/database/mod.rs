@@ -5,6 +5,7 @@ mod finisher;
 mod open;
 mod table;
 mod transaction;
+mod view;
 
 pub use error::{DatabaseError, OpenError};
 pub use finisher::Outcome;
@@ -15,21 +16,18 @@ pub use transaction::{ReadTransaction, Transaction};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_rpc::{Client, Peers, RemoteRegion};
-
 use crate::coordinator::Config;
 use crate::driver::local::{LocalWire, Machines};
-use crate::driver::remote::RemoteWire;
-use crate::driver::wire::Wire;
+use crate::driver::wire::{Source, Wire};
 use crate::driver::{Driver, TRANSACTIONS};
 use crate::membership::Epoch;
 use crate::memory::MemoryStore;
 use crate::participant::Participant;
 use crate::placement::Placement;
-use crate::protocol::{Log, Protocol};
-use crate::server::TableSpec;
+use crate::protocol::Protocol;
 use crate::types::{MachineId, TransactionId};
 use finisher::Finisher;
+use view::Remote;
 
 /// Headers of a database in one process: so many keys can be locked at once.
 const LOCAL_HEADERS: usize = 1 << 16;
@@ -55,7 +53,6 @@ pub struct Database {
 struct Inner {
     cluster: Cluster,
     protocol: Protocol,
-    placement: Placement,
     idle: Mutex<Vec<Driver>>,
     finisher: Finisher,
 }
@@ -66,18 +63,7 @@ enum Cluster {
         machines: Machines,
         tables: Mutex<Vec<String>>,
     },
-    Remote {
-        machines: Vec<RemoteMachine>,
-        tables: Vec<TableSpec>,
-    },
-}
-
-#[derive(Debug)]
-struct RemoteMachine {
-    client: Client,
-    address: String,
-    incarnation: u64,
-    regions: Vec<RemoteRegion>,
+    Remote(Arc<Remote>),
 }
 
 impl Database {
@@ -105,15 +91,14 @@ impl Database {
             machines: Arc::new([Mutex::new(participant)]),
             tables: Mutex::default(),
         };
-        Self::new(cluster, Protocol::SCALETX_O, placement)
+        Self::new(cluster, Protocol::SCALETX_O)
     }
 
-    fn new(cluster: Cluster, protocol: Protocol, placement: Placement) -> Self {
+    fn new(cluster: Cluster, protocol: Protocol) -> Self {
         Self {
             inner: Arc::new(Inner {
                 cluster,
                 protocol,
-                placement,
                 idle: Mutex::default(),
                 finisher: Finisher::default(),
             }),
@@ -136,9 +121,17 @@ impl Database {
     }
 
     /// What the connections use, and why: of the first machine; none in one process.
-    pub fn connection(&self) -> Option<&dunlin_rpc::ConnectionInfo> {
+    pub fn connection(&self) -> Option<dunlin_rpc::ConnectionInfo> {
         match &self.inner.cluster {
-            Cluster::Remote { machines, .. } => Some(machines.first()?.client.info()),
+            Cluster::Remote(remote) => Some(remote.view().machines.first()?.client.info().clone()),
+            Cluster::Local { .. } => None,
+        }
+    }
+
+    /// Who is a member, as far as this client knows: where machines replace each other.
+    pub fn configuration(&self) -> Option<crate::membership::Configuration> {
+        match &self.inner.cluster {
+            Cluster::Remote(remote) => remote.view().configuration.clone(),
             Cluster::Local { .. } => None,
         }
     }
@@ -161,7 +154,8 @@ impl Database {
                 });
                 Ok(Table::new(id as u16, name, None))
             }
-            Cluster::Remote { tables, .. } => {
+            Cluster::Remote(remote) => {
+                let tables = &remote.tables;
                 let found = tables.iter().find(|spec| spec.name == name);
                 let spec = found.ok_or_else(|| DatabaseError::NoTable {
                     name: name.to_owned(),
@@ -200,7 +194,10 @@ impl Database {
                 (Some(error), _) => error,
             };
             let waited = pause.mul_f64(0.5 + random.f64() / 2.0);
-            if !failed.is_retryable() || began.elapsed() + waited >= self.deadline {
+            // Where machines replace each other one that does not answer is replaced soon.
+            let waits = matches!(failed, DatabaseError::Unavailable { .. })
+                && self.configuration().is_some();
+            if !(failed.is_retryable() || waits) || began.elapsed() + waited >= self.deadline {
                 return Err(E::from(failed.after(attempts, began.elapsed())));
             }
             std::thread::sleep(waited);
@@ -246,53 +243,53 @@ impl Database {
     pub fn driver(&self, transactions: u16) -> Result<Driver, DatabaseError> {
         let coordinator = getrandom::u64().map_err(|error| OpenError::Random(error.to_string()))?;
         let inner = &self.inner;
-        let wire: Box<dyn Wire> = match &inner.cluster {
-            Cluster::Local { machines, .. } => Box::new(LocalWire::new(machines)),
-            Cluster::Remote { machines, .. } => {
-                let peers = Peers::reachable(machines.iter().map(|machine| &machine.client));
-                let peers = peers.map_err(|error| OpenError::Connect {
-                    address: "one of the database's".to_owned(),
-                    source: Box::new(error),
-                })?;
-                let machine =
-                    |machine: &RemoteMachine| (machine.incarnation, machine.regions.clone());
-                Box::new(RemoteWire::new(
-                    peers,
-                    machines.iter().map(machine).collect(),
-                ))
+        let (way, source) = match &inner.cluster {
+            Cluster::Local { machines, .. } => {
+                // One machine is a placement.
+                let placement =
+                    Placement::round(1, 1).unwrap_or_else(|_| unreachable!("one shard"));
+                let config = Config {
+                    protocol: inner.protocol,
+                    log_replicas: Vec::new(),
+                    placement,
+                    epoch: Epoch::FIXED,
+                    attempts: ATTEMPTS,
+                    mistakes: crate::Mistakes::NONE,
+                };
+                let wire: Box<dyn Wire> = Box::new(LocalWire::new(machines));
+                ((wire, Arc::new(config)), None)
+            }
+            Cluster::Remote(remote) => {
+                let way = remote
+                    .way(coordinator)
+                    .map_err(|error| OpenError::Connect {
+                        address: "one of the database's".to_owned(),
+                        source: Box::new(error),
+                    })?;
+                let source: Arc<dyn Source> = Arc::<Remote>::clone(remote);
+                let changes = remote.view().configuration.is_some();
+                (way, changes.then_some(source))
             }
         };
-        let machines = inner.placement.shards() as u64;
-        // Two copies of the log, as long as there are two machines.
-        let replicas =
-            (0..machines.min(2)).map(|n| MachineId(((coordinator + n) % machines) as u16));
-        let config = Config {
-            protocol: inner.protocol,
-            placement: inner.placement.clone(),
-            log_replicas: match inner.protocol.log {
-                Log::Coordinator => replicas.collect(),
-                _ => Vec::new(),
-            },
-            epoch: Epoch::FIXED,
-            attempts: ATTEMPTS,
-            mistakes: crate::Mistakes::NONE,
-        };
-        Ok(Driver::new(
-            wire,
-            Arc::new(config),
-            coordinator,
-            transactions,
-        ))
+        Ok(Driver::new(way, source, coordinator, transactions))
     }
 
     fn address(&self, machine: MachineId) -> &str {
         match &self.inner.cluster {
-            Cluster::Remote { machines, .. } => machines
-                .get(usize::from(machine.0))
-                .map_or("", |machine| &machine.address),
+            Cluster::Remote(remote) => {
+                let address = remote.addresses.get(usize::from(machine.0));
+                address.map_or("", String::as_str)
+            }
             Cluster::Local { .. } => "",
         }
     }
+}
+
+/// Two copies of a coordinator's log, as long as there are two machines.
+fn log_replicas(coordinator: u64, placement: &Placement) -> Vec<MachineId> {
+    let machines = placement.shards() as u64;
+    let replica = |n| MachineId(((coordinator + n) % machines) as u16);
+    (0..machines.min(2)).map(replica).collect()
 }
 
 impl Inner {

@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use dunlin_rpc::{Client, ClientBuilder, Preset};
 
-use super::{Cluster, Database, OpenError, RemoteMachine, DEADLINE};
+use super::view::{view_of, Remote, RemoteMachine, View};
+use super::{Cluster, Database, OpenError, DEADLINE};
 use crate::placement::Placement;
 use crate::protocol::{Commit, Protocol, Validate};
 use crate::server::catalogue::{region_name, Catalogue};
 use crate::server::CATALOGUE;
+use crate::types::MachineId;
 
 /// How long a machine that is being started may take to say what it has.
 const OPENING: Duration = Duration::from_secs(10);
@@ -82,17 +84,29 @@ impl DatabaseBuilder {
             }
         };
         let mut found: Vec<(Catalogue, Client, String)> = Vec::new();
+        let mut unreached = None;
+        let mut given = Vec::new();
         for address in addresses {
             let address = address.as_ref().to_owned();
+            given.push(address.clone());
             let builder = self.client.clone().connect_timeout(CONNECTING);
-            let client = builder.connect(&address);
-            let client = client.map_err(|source| OpenError::Connect {
+            let asked = builder.connect(&address);
+            let asked = asked.map_err(|source| OpenError::Connect {
                 address: address.clone(),
                 source: Box::new(source),
-            })?;
-            found.push((ask(&client, &address)?, client, address));
+            });
+            match asked.and_then(|client| Ok((ask(&client, &address)?, client))) {
+                Ok((catalogue, client)) => found.push((catalogue, client, address)),
+                Err(error) => drop(unreached.get_or_insert(error)),
+            }
         }
         found.sort_by_key(|(catalogue, ..)| catalogue.machine);
+        let replicated = found.iter().any(|(catalogue, ..)| catalogue.replicated);
+        match unreached {
+            Some(error) if !replicated => return Err(error),
+            _ if replicated => return self.open_replicated(named, found, given),
+            _ => {}
+        }
         check(&found)?;
         let Some((first, ..)) = found.first() else {
             return Err(OpenError::NoAddress);
@@ -104,40 +118,89 @@ impl DatabaseBuilder {
                 why: error.to_string(),
             })?;
         let mut machines = Vec::new();
-        for (catalogue, client, address) in found {
+        for (number, (catalogue, client, address)) in found.into_iter().enumerate() {
             machines.push(RemoteMachine {
+                id: MachineId(number as u16),
                 client,
                 address,
                 incarnation: catalogue.incarnation,
                 regions: Vec::new(),
             });
         }
+        let attach_all = |machines: &mut Vec<RemoteMachine>, protocol: Protocol| {
+            let mut each = machines.iter_mut();
+            each.try_for_each(|machine| attach(machine, &tables, protocol))
+        };
         let protocol = match named {
             Some(protocol) => {
                 if uses_memory(protocol) {
-                    for machine in &mut machines {
-                        attach(machine, &tables, protocol)?;
-                    }
+                    attach_all(&mut machines, protocol)?;
                 }
                 protocol
             }
-            None => {
-                let protocol = Protocol::AUTO_ONE_SIDED;
-                let attached = machines
-                    .iter_mut()
-                    .try_for_each(|machine| attach(machine, &tables, protocol));
-                match attached {
-                    Ok(()) => protocol,
-                    Err(_) => Protocol::AUTO_MESSAGES,
+            None => match attach_all(&mut machines, Protocol::AUTO_ONE_SIDED) {
+                Ok(()) => Protocol::AUTO_ONE_SIDED,
+                Err(_) => Protocol::AUTO_MESSAGES,
+            },
+        };
+        let addresses = machines.iter().map(|m| m.address.clone()).collect();
+        let view = View {
+            configuration: None,
+            placement,
+            machines,
+        };
+        let remote = Remote::new((protocol, tables), (addresses, self.client), view);
+        Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
+    }
+
+    /// Opens a database whose machines replace each other: any of them that serves says who the others are.
+    fn open_replicated(
+        self,
+        named: Option<Protocol>,
+        found: Vec<(Catalogue, Client, String)>,
+        given: Vec<String>,
+    ) -> Result<Database, OpenError> {
+        let until = Instant::now() + OPENING;
+        let (told, tables) = loop {
+            // The epoch that a machine serves may have ended since it was asked.
+            let asked = found.iter().filter_map(|(_, client, address)| {
+                let catalogue = ask(client, address).ok()?;
+                Some((catalogue.configuration?, catalogue.tables))
+            });
+            match asked.max_by_key(|(of, _)| of.epoch) {
+                Some(told) => break told,
+                None if Instant::now() > until => {
+                    return Err(OpenError::NotServed {
+                        within: OPENING,
+                        addresses: given,
+                    });
                 }
+                None => std::thread::sleep(PAUSE),
             }
         };
-        let cluster = Cluster::Remote { machines, tables };
-        Ok(Database::new(cluster, protocol, placement).within(self.deadline))
+        let client = self.client.clone().connect_timeout(CONNECTING);
+        let with = |protocol| view_of(told.clone(), &client, protocol, &tables);
+        let (view, protocol) = match named {
+            Some(protocol) if protocol.commit == Commit::Write => {
+                return Err(OpenError::LateWrites(protocol.name));
+            }
+            Some(protocol) => (with(protocol)?, protocol),
+            None => match with(Protocol::AUTO_ONE_SIDED) {
+                Ok(view) => (view, Protocol::AUTO_ONE_SIDED),
+                Err(OpenError::OneSided { .. }) => {
+                    let protocol = Protocol::AUTO_MESSAGES;
+                    (with(protocol)?, protocol)
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        let addresses = told.members.iter().map(|m| m.address.clone()).collect();
+        let remote = Remote::new((protocol, tables), (addresses, client), view);
+        Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
     }
 }
 
-fn uses_memory(protocol: Protocol) -> bool {
+pub(super) fn uses_memory(protocol: Protocol) -> bool {
     protocol.validate == Validate::Read || protocol.commit == Commit::Write
 }
 
@@ -189,7 +252,7 @@ fn check(found: &[(Catalogue, Client, String)]) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn attach(
+pub(super) fn attach(
     machine: &mut RemoteMachine,
     tables: &[crate::server::TableSpec],
     protocol: Protocol,

@@ -278,13 +278,13 @@ impl Transaction {
     fn explain(&self, error: TransactionError) -> DatabaseError {
         let address = |machine: MachineId| self.database.address(machine).to_owned();
         match error {
-            by @ (TransactionError::Locked { .. } | TransactionError::Changed { .. }) => {
-                DatabaseError::Aborted {
-                    by,
-                    attempts: 1,
-                    within: self.began.elapsed(),
-                }
-            }
+            by @ (TransactionError::Locked { .. }
+            | TransactionError::Changed { .. }
+            | TransactionError::Superseded) => DatabaseError::Aborted {
+                by,
+                attempts: 1,
+                within: self.began.elapsed(),
+            },
             TransactionError::Unknown { machine } => DatabaseError::UnknownOutcome {
                 transaction: self.id,
                 machine,

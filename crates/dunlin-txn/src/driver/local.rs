@@ -41,10 +41,8 @@ impl LocalWire {
 }
 
 impl Wire for LocalWire {
-    fn send(&mut self, machine: MachineId, request: &Request, tag: Tag) {
-        let answer = self.at(machine, |participant| {
-            participant.handle(request, Epoch::FIXED)
-        });
+    fn send(&mut self, machine: MachineId, request: &Request, epoch: Epoch, tag: Tag) {
+        let answer = self.at(machine, |participant| participant.handle(request, epoch));
         self.arrived.push(match answer {
             Some(answer) => Arrival::Answer(machine, answer),
             None => Arrival::Lost(machine, tag),

@@ -17,7 +17,7 @@ use crate::coordinator::{Action, Config, Coordinator, Event};
 use crate::error::{Committed, TransactionError};
 use crate::logic::{Logic, Step};
 use crate::types::{MachineId, TransactionId};
-use wire::{Arrival, Kind, Tag, Wire};
+use wire::{Arrival, Kind, Source, Tag, Way, Wire};
 
 /// Transactions that a thread runs at once if nothing else is said (FaSST §4, FLOCK §8.5.2).
 pub const TRANSACTIONS: u16 = 20;
@@ -38,6 +38,8 @@ pub enum Report {
     Ended(Result<Committed, TransactionError>),
     /// It has committed after all, whose outcome was unknown.
     Settled(Committed),
+    /// It has had no effect after all, whose outcome was unknown.
+    Undone,
 }
 
 /// A transaction of a driver, from its beginning to its end.
@@ -65,6 +67,8 @@ struct Sent {
 pub struct Driver {
     wire: Box<dyn Wire>,
     config: Arc<Config>,
+    /// Where the membership changes.
+    source: Option<Arc<dyn Source>>,
     coordinator: u64,
     slots: Vec<Option<Running>>,
     free: Vec<u16>,
@@ -78,8 +82,8 @@ pub struct Driver {
 impl Driver {
     /// A driver of at most so many transactions at once, under a number that no other coordinator has or has had.
     pub(crate) fn new(
-        wire: Box<dyn Wire>,
-        config: Arc<Config>,
+        (wire, config): Way,
+        source: Option<Arc<dyn Source>>,
         coordinator: u64,
         transactions: u16,
     ) -> Driver {
@@ -87,6 +91,7 @@ impl Driver {
         Driver {
             wire,
             config,
+            source,
             coordinator,
             slots: (0..transactions).map(|_| None).collect(),
             free: (0..transactions).rev().collect(),
@@ -156,6 +161,7 @@ impl Driver {
     /// come; where nothing has, let the thread [`Driver::rest`].
     pub fn poll(&mut self, mut report: impl FnMut(u64, TransactionId, Report)) -> bool {
         let now = thread::now();
+        self.follow(now);
         let mut arrived = std::mem::take(&mut self.arrived);
         self.wire.poll(now, &mut arrived);
         let busy = !arrived.is_empty();
@@ -171,6 +177,29 @@ impl Driver {
             report(name, id, what);
         }
         busy
+    }
+
+    /// Goes over to a later epoch when there is one. What is under way is of an earlier one, and ends.
+    fn follow(&mut self, now: Instant) {
+        let newer = self.source.as_ref();
+        let newer = newer.and_then(|source| source.newer(self.config.epoch, self.coordinator));
+        let Some((wire, config)) = newer else {
+            return;
+        };
+        (self.wire, self.config) = (wire, config);
+        for slot in 0..self.slots.len() as u16 {
+            if let Some(running) = &mut self.slots[usize::from(slot)] {
+                running.sent.clear();
+                let actions = running.coordinator.handle(Event::Superseded);
+                self.act(slot, actions, now);
+            }
+        }
+    }
+
+    fn suspect(&self) {
+        if let Some(source) = &self.source {
+            source.suspect();
+        }
     }
 
     /// After a poll in vain: gives way to threads that have something to do.
@@ -216,6 +245,7 @@ impl Driver {
 
     /// The request did not arrive, or its answer did not: it goes again after a pause.
     fn lost(&mut self, machine: MachineId, tag: Tag, now: Instant) {
+        self.suspect();
         let slot = self.slot_of(tag);
         let place = self.slots.get_mut(usize::from(slot));
         let Some(running) = place.and_then(Option::as_mut) else {
@@ -235,6 +265,9 @@ impl Driver {
                 let Some(at) = running.sent.iter().position(|sent| sent.due <= now) else {
                     break;
                 };
+                if let Some(source) = &self.source {
+                    source.suspect();
+                }
                 let Sent { machine, step, .. } = running.sent[at];
                 let pause = running.sent.swap_remove(at).pause;
                 let actions = running.coordinator.handle(Event::Overdue { machine, step });
@@ -252,6 +285,7 @@ impl Driver {
             return;
         };
         let id = running.coordinator.id();
+        let epoch = running.coordinator.epoch();
         for action in actions {
             match action {
                 Action::Send { machine, request } => {
@@ -264,7 +298,7 @@ impl Driver {
                         pause: LOST_PAUSE,
                     });
                     let tag = Tag::new(Kind::Request, id, u32::from(request.step));
-                    self.wire.send(machine, &request, tag);
+                    self.wire.send(machine, &request, epoch, tag);
                 }
                 Action::Read {
                     machine,
@@ -285,14 +319,22 @@ impl Driver {
                 }
                 Action::Report(result) => {
                     running.unknown = matches!(result, Err(TransactionError::Unknown { .. }));
+                    if let (Err(TransactionError::Superseded), Some(source)) =
+                        (&result, &self.source)
+                    {
+                        source.suspect();
+                    }
                     let report = Report::Ended(result);
                     self.reports.push((running.name, id, report));
                 }
             }
         }
         if running.coordinator.is_finished() {
-            if running.unknown {
-                let report = Report::Settled(running.coordinator.footprint());
+            if running.unknown && !running.coordinator.is_lost() {
+                let report = match running.coordinator.is_decided() {
+                    true => Report::Settled(running.coordinator.footprint()),
+                    false => Report::Undone,
+                };
                 self.reports.push((running.name, id, report));
             }
             self.slots[usize::from(slot)] = None;

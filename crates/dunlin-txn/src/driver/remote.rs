@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use dunlin_rpc::{CallError, Peers, RemoteRegion};
 
 use super::wire::{Arrival, Kind, Tag, Wire};
+use crate::membership::Epoch;
 use crate::server::tables::{encode_value, place_of};
 use crate::server::TRANSACT;
 use crate::types::{Address, MachineId, Value};
@@ -23,6 +24,7 @@ const LATE: Duration = Duration::from_millis(500);
 /// A machine as this thread reaches it.
 #[derive(Debug)]
 struct Machine {
+    id: MachineId,
     incarnation: u64,
     /// By the number of the table in the catalogue; none where the protocol does not need them.
     regions: Vec<RemoteRegion>,
@@ -66,12 +68,18 @@ struct Writes {
 #[derive(Debug)]
 pub(crate) struct RemoteWire {
     peers: Peers,
+    /// By the number of the peer.
     machines: Vec<Machine>,
     writes: HashMap<Tag, Writes>,
     /// One-sided operations that have failed, and when they cannot land any more.
     late: Vec<(Instant, Tag)>,
     /// What came with the last poll of the peers.
     came: Vec<Came>,
+    /// What was for machines that there are not.
+    lost: Vec<(MachineId, Tag)>,
+    /// The number of a database whose machines replace each other: with the epoch it names what requests are for. Of others
+    /// the incarnation of each machine does.
+    database: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -83,9 +91,14 @@ enum Came {
 }
 
 impl RemoteWire {
-    /// The machines by number, each with its incarnation and the regions of its tables.
-    pub(crate) fn new(peers: Peers, machines: Vec<(u64, Vec<RemoteRegion>)>) -> RemoteWire {
-        let machine = |(incarnation, regions)| Machine {
+    /// The machines in the order of the peers, each with its incarnation and the regions of its tables.
+    pub(crate) fn new(
+        peers: Peers,
+        database: Option<u64>,
+        machines: Vec<(MachineId, u64, Vec<RemoteRegion>)>,
+    ) -> RemoteWire {
+        let machine = |(id, incarnation, regions)| Machine {
+            id,
             incarnation,
             regions,
             waiting: VecDeque::new(),
@@ -97,13 +110,21 @@ impl RemoteWire {
             writes: HashMap::new(),
             late: Vec::new(),
             came: Vec::new(),
+            lost: Vec::new(),
+            database,
         }
     }
 
+    /// A machine that is not a member gets nothing, and what was to go there is lost.
     fn want(&mut self, machine: MachineId, operation: Operation) {
-        if let Some(machine) = self.machines.get_mut(usize::from(machine.0)) {
-            machine.waiting.push_back(operation);
+        match self.peer(machine) {
+            Some(peer) => self.machines[peer].waiting.push_back(operation),
+            None => self.lost.push((machine, operation.tag())),
         }
+    }
+
+    fn peer(&self, machine: MachineId) -> Option<usize> {
+        self.machines.iter().position(|one| one.id == machine)
     }
 
     /// Submits what waits for a machine, as far as there is room.
@@ -180,7 +201,7 @@ impl RemoteWire {
             trouble.why = why.to_owned();
         }
         match tag.kind() {
-            Kind::Request => arrived.push(Arrival::Lost(MachineId(number as u16), tag)),
+            Kind::Request => arrived.push(Arrival::Lost(self.machines[number].id, tag)),
             Kind::Read => arrived.push(Arrival::Failed(tag)),
             Kind::Write => self.wrote(number, tag, false, now, arrived),
         }
@@ -214,10 +235,8 @@ impl RemoteWire {
             writes.left = then.len();
             for (address, header) in then {
                 let word = header.0.to_ne_bytes().to_vec();
-                self.want(
-                    MachineId(number as u16),
-                    Operation::Write(tag, address, word),
-                );
+                let write = Operation::Write(tag, address, word);
+                self.machines[number].waiting.push_back(write);
             }
         }
     }
@@ -234,14 +253,17 @@ fn nowhere() -> CallError {
 }
 
 impl Wire for RemoteWire {
-    fn send(&mut self, machine: MachineId, request: &Request, tag: Tag) {
-        let Some(target) = self.machines.get_mut(usize::from(machine.0)) else {
-            return;
+    fn send(&mut self, machine: MachineId, request: &Request, epoch: Epoch, tag: Tag) {
+        let fence = match self.database {
+            Some(database) => database.wrapping_add(epoch.0),
+            None => self
+                .peer(machine)
+                .map_or(0, |peer| self.machines[peer].incarnation),
         };
         let mut bytes = Vec::with_capacity(160);
-        bytes.extend(target.incarnation.to_le_bytes());
+        bytes.extend(fence.to_le_bytes());
         request.encode(&mut bytes);
-        target.waiting.push_back(Operation::Call(tag, bytes));
+        self.want(machine, Operation::Call(tag, bytes));
     }
 
     fn read(&mut self, machine: MachineId, address: Address, tag: Tag) {
@@ -264,7 +286,8 @@ impl Wire for RemoteWire {
             self.want(machine, Operation::Write(tag, address, bytes));
             left += 1;
         }
-        let in_order = self.peers.keeps_order(usize::from(machine.0)) || left == 0;
+        let peer = self.peer(machine);
+        let in_order = left == 0 || peer.is_none_or(|peer| self.peers.keeps_order(peer));
         let mut then = headers;
         if in_order {
             for (address, header) in then.drain(..) {
@@ -282,6 +305,12 @@ impl Wire for RemoteWire {
     }
 
     fn poll(&mut self, now: Instant, arrived: &mut Vec<Arrival>) {
+        for (machine, tag) in self.lost.drain(..) {
+            arrived.push(match tag.kind() {
+                Kind::Request => Arrival::Lost(machine, tag),
+                Kind::Read | Kind::Write => Arrival::Failed(tag),
+            });
+        }
         for number in 0..self.machines.len() {
             self.submit(number, now, arrived);
         }
@@ -306,7 +335,7 @@ impl Wire for RemoteWire {
             match one {
                 Came::Answer(peer, answer) => {
                     self.machines[peer].trouble = None;
-                    arrived.push(Arrival::Answer(MachineId(peer as u16), answer));
+                    arrived.push(Arrival::Answer(self.machines[peer].id, answer));
                 }
                 Came::Word(tag, word) => arrived.push(Arrival::Word(tag, word)),
                 Came::Done(peer, tag) => self.wrote(peer, tag, true, now, arrived),
@@ -330,7 +359,7 @@ impl Wire for RemoteWire {
     }
 
     fn trouble(&self, machine: MachineId) -> Option<(Instant, String)> {
-        let machine = self.machines.get(usize::from(machine.0))?;
+        let machine = self.machines.get(self.peer(machine)?)?;
         let trouble = machine.trouble.as_ref()?;
         Some((trouble.since, trouble.why.clone()))
     }

@@ -1,8 +1,11 @@
 //! What carries a coordinator's actions to machines, and what comes back.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
+use crate::coordinator::Config;
+use crate::membership::Epoch;
 use crate::types::{Address, MachineId, TransactionId, Value};
 use crate::wire::{Answer, Request};
 use dunlin_store::Header;
@@ -67,8 +70,8 @@ pub(crate) enum Arrival {
 
 /// The way to the machines. It does not wait: what cannot go now goes with a later poll.
 pub(crate) trait Wire: Send + fmt::Debug {
-    /// Sends a request.
-    fn send(&mut self, machine: MachineId, request: &Request, tag: Tag);
+    /// Sends a request of this epoch.
+    fn send(&mut self, machine: MachineId, request: &Request, epoch: Epoch, tag: Tag);
     /// READs the header at an address.
     fn read(&mut self, machine: MachineId, address: Address, tag: Tag);
     /// WRITEs items, then headers.
@@ -85,4 +88,15 @@ pub(crate) trait Wire: Send + fmt::Debug {
     fn rest(&mut self);
     /// Why a machine did not answer last, and since when, where that is known.
     fn trouble(&self, machine: MachineId) -> Option<(Instant, String)>;
+}
+
+/// What a driver works with: a way to the machines, and what it knows of them.
+pub(crate) type Way = (Box<dyn Wire>, Arc<Config>);
+
+/// Knows the membership.
+pub(crate) trait Source: Send + Sync + fmt::Debug {
+    /// The way of a later epoch than this one, when there is one.
+    fn newer(&self, than: Epoch, coordinator: u64) -> Option<Way>;
+    /// Something did not go well: it may have changed.
+    fn suspect(&self);
 }

@@ -78,7 +78,11 @@ impl FileMembership {
     }
 
     fn observe(&self) -> io::Result<Observed> {
-        let mut observed = Observed::default();
+        // Before the leases: a member that seems to have none then has none.
+        let mut observed = Observed {
+            configuration: self.configuration()?,
+            alive: Vec::new(),
+        };
         let now = now();
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
@@ -105,8 +109,6 @@ impl FileMembership {
         observed
             .alive
             .sort_by_key(|one| (one.machine, one.incarnation));
-        // After the leases: what is left out in it has none, or a lease that ends before it serves.
-        observed.configuration = self.configuration()?;
         Ok(observed)
     }
 
@@ -162,7 +164,14 @@ impl Membership for FileMembership {
         let until = now().saturating_add(lease.as_nanos() as u64);
         let path = self.machine_file(registration.machine, registration.incarnation);
         self.renew(registration, until)
-            .map_err(|e| error(&path, &e))?;
+            .map_err(|e| MembershipError {
+                is_final: e.kind() == io::ErrorKind::NotFound,
+                ..error(&path, &e)
+            })?;
+        self.observe().map_err(|e| error(&self.directory, &e))
+    }
+
+    fn look(&mut self) -> Result<Observed, MembershipError> {
         self.observe().map_err(|e| error(&self.directory, &e))
     }
 
@@ -193,7 +202,10 @@ impl Membership for FileMembership {
 }
 
 fn error(path: &Path, error: &io::Error) -> MembershipError {
-    MembershipError(format!("{}: {error}", path.display()))
+    MembershipError {
+        why: format!("{}: {error}", path.display()),
+        is_final: false,
+    }
 }
 
 fn now() -> u64 {

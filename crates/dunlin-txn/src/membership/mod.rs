@@ -114,8 +114,13 @@ impl Observed {
 
 /// Why a membership did not answer.
 #[derive(Debug, thiserror::Error)]
-#[error("the membership does not answer: {0}")]
-pub struct MembershipError(pub String);
+#[error("membership: {why}")]
+pub struct MembershipError {
+    /// What happened.
+    pub why: String,
+    /// The lease is gone for good: this life of the machine cannot go on.
+    pub is_final: bool,
+}
 
 /// Keeps the configuration and the leases. It decides alone, so it must be linearizable: a store that a majority of
 /// machines agrees on, or one place.
@@ -130,6 +135,12 @@ pub trait Membership: Send + fmt::Debug {
         registration: &Registration,
         lease: Duration,
     ) -> Result<Observed, MembershipError>;
+
+    /// What is so, without a lease.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn look(&mut self) -> Result<Observed, MembershipError>;
 
     /// Puts a configuration in the place of the one of this revision (0: there was none), if it is still that one and
     /// none of these lives of machines has a lease; both are judged at the same moment. Whether it did.

@@ -1,9 +1,10 @@
 //! What a machine is and has, as it tells clients.
 
+use crate::membership::Configuration;
 use crate::server::tables::TableSpec;
 use crate::wire::{Reader, WireError};
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The shortest table: number, rows, bytes of values, length of the name.
 const TABLE_LEAST: usize = 2 + 8 + 4 + 2;
 
@@ -16,6 +17,10 @@ pub(crate) struct Catalogue {
     pub(crate) machines: u16,
     pub(crate) replicas: u16,
     pub(crate) tables: Vec<TableSpec>,
+    /// Machines replace each other.
+    pub(crate) replicated: bool,
+    /// The configuration that this one serves.
+    pub(crate) configuration: Option<Configuration>,
 }
 
 /// The name of a table's region. That of another incarnation is not found.
@@ -41,6 +46,11 @@ impl Catalogue {
             out.extend((name.len() as u16).to_le_bytes());
             out.extend(name);
         }
+        out.push(u8::from(self.replicated));
+        out.push(u8::from(self.configuration.is_some()));
+        if let Some(configuration) = &self.configuration {
+            out.extend(configuration.encode());
+        }
         out
     }
 
@@ -63,13 +73,22 @@ impl Catalogue {
                 value_bytes,
             })
         })?;
-        from.end()?;
+        let replicated = from.flag()?;
+        let configuration = match from.flag()? {
+            true => Some(Configuration::decode(from.rest())?),
+            false => {
+                from.end()?;
+                None
+            }
+        };
         Ok(Catalogue {
             incarnation,
             machine,
             machines,
             replicas,
             tables,
+            replicated,
+            configuration,
         })
     }
 }
@@ -77,6 +96,8 @@ impl Catalogue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::membership::{Epoch, Member, Role};
+    use crate::types::MachineId;
 
     #[test]
     fn a_catalogue_round_trips_and_cut_ones_are_refused() {
@@ -89,6 +110,20 @@ mod tests {
                 TableSpec::new(0, "savings", 1000, 8),
                 TableSpec::new(7, "", 1, 1),
             ],
+            replicated: true,
+            configuration: Some(Configuration {
+                database: 5,
+                epoch: Epoch(7),
+                base: Epoch(4),
+                serving: true,
+                manager: MachineId(2),
+                replicas: 2,
+                members: vec![Member {
+                    incarnation: 9,
+                    address: "dunlin://a:1".to_owned(),
+                    role: Role::Learner,
+                }],
+            }),
         };
         let bytes = catalogue.encode();
         assert_eq!(Catalogue::decode(&bytes), Ok(catalogue));

@@ -2,21 +2,28 @@
 //! coordinators reach both.
 
 pub(crate) mod catalogue;
+mod member;
 pub(crate) mod tables;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use dunlin_rpc::{
-    HandlerError, HandlerId, Region, RegisteredRegion, RunningServer, ServeError, ServerBuilder,
+    Client, ClientBuilder, HandlerError, HandlerId, Region, RunningServer, ServeError,
+    ServerBuilder,
 };
 use dunlin_store::StoreError;
 
-use crate::membership::Epoch;
+use crate::membership::peer::{PeerAnswer, PeerRequest};
+use crate::membership::{Configuration, Epoch, Membership, MembershipError, Registration};
 use crate::participant::Participant;
 use crate::placement::{Placement, PlacementError};
+use crate::recovery::{Agent, Timing};
 use crate::types::{Key, MachineId, Value};
-use crate::wire::{Answer, Refusal, Request, Response};
+use crate::wire::{Answer, Body, Refusal, Request, Response};
 use catalogue::Catalogue;
+use member::{Member, Participants};
 pub use tables::TableSpec;
 use tables::{TableStore, Tables};
 
@@ -25,6 +32,9 @@ use tables::{TableStore, Tables};
 pub const TRANSACT: HandlerId = 40;
 /// The handler that says what the machine is and has.
 pub const CATALOGUE: HandlerId = 41;
+/// The handler by which machines that replace each other ask each other: the incarnation that is meant (8 bytes), then a
+/// [`PeerRequest`]; the answer is a [`crate::membership::peer::PeerAnswer`].
+pub const PEER: HandlerId = 42;
 
 /// Participants of a machine, each for its share of coordinators: polling threads wait for each other less.
 const PARTICIPANTS: usize = 4;
@@ -94,9 +104,55 @@ pub enum StoreServerError {
     /// The system has no random numbers.
     #[error("no random number for the machine's incarnation: {0}")]
     Random(String),
+    /// Clients that write tables themselves cannot be kept from it when their epoch is over.
+    #[error("one-sided WRITEs and machines that replace each other: a late WRITE could not be kept out; choose one")]
+    OneSided,
+    /// The membership does not answer.
+    #[error(transparent)]
+    Membership(#[from] MembershipError),
 }
 
-type Service = Vec<Mutex<Participant<TableStore<RegisteredRegion>>>>;
+/// What the handlers share, once the tables are made.
+#[derive(Debug)]
+struct Service {
+    participants: Arc<Participants>,
+    /// Where machines replace each other.
+    member: Option<Arc<Member>>,
+}
+
+/// How machines of a database replace each other.
+#[derive(Debug)]
+pub struct Replicated {
+    /// Who decides who is a member.
+    pub membership: Box<dyn Membership>,
+    /// How long a machine may be silent before others go on without it.
+    pub lease: Duration,
+    /// How machines reach each other.
+    pub client: ClientBuilder,
+}
+
+impl Replicated {
+    /// Two seconds: shorter ones are lost where a machine is stopped for a moment.
+    pub const LEASE: Duration = Duration::from_secs(2);
+
+    /// By this membership.
+    pub fn new(membership: impl Membership + 'static) -> Self {
+        Self {
+            membership: Box::new(membership),
+            lease: Self::LEASE,
+            client: Client::builder(),
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            lease: self.lease,
+            margin: self.lease / 10,
+            patience: self.lease,
+            again: self.lease / 20,
+        }
+    }
+}
 
 /// A machine that serves.
 #[derive(Debug)]
@@ -106,6 +162,23 @@ pub struct StoreServer {
     machine: MachineId,
     placement: Placement,
     tables: Vec<TableSpec>,
+    agent: Option<Running>,
+}
+
+/// The agent of a machine, which ends with it: others go on without the machine when its lease is over.
+#[derive(Debug)]
+struct Running {
+    member: Arc<Member>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.member.end();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl StoreServer {
@@ -114,8 +187,95 @@ impl StoreServer {
     /// # Errors
     /// When the configuration contradicts itself, the server does not start, or there is no memory for the tables.
     pub fn serve(builder: ServerBuilder, config: StoreConfig) -> Result<Self, StoreServerError> {
+        let (server, participants) = Self::start(builder, config, None)?;
+        let _ = server.service.set(Service {
+            participants: Arc::new(participants),
+            member: None,
+        });
+        Ok(server)
+    }
+
+    /// As [`StoreServer::serve`] for a machine that others replace when it is gone, and that joins them when it comes.
+    /// `initial` is what the database begins with, the same at all machines; a machine that comes later has it from the
+    /// others. It serves when all machines were there once.
+    ///
+    /// When others have gone on without it ([`StoreServer::is_fenced`]), what it has is worth nothing any more: drop it and
+    /// begin anew.
+    ///
+    /// # Errors
+    /// As for [`StoreServer::serve`], and when the membership does not answer.
+    pub fn serve_replicated<I: Iterator<Item = (Key, Value)>>(
+        builder: ServerBuilder,
+        config: StoreConfig,
+        mut replicated: Replicated,
+        initial: impl FnOnce() -> I,
+    ) -> Result<Self, StoreServerError> {
+        if config.one_sided_writes {
+            return Err(StoreServerError::OneSided);
+        }
+        let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
+        let (incarnation, database) = (random()?, random()?);
+        let (machines, replicas) = (config.machines, config.replicas);
+        // Before there is a configuration nobody has anything that this machine could copy.
+        let is_first = replicated.membership.look()?.configuration.is_none();
+        let (mut server, participants) = Self::start(builder, config, Some(incarnation))?;
+        let participants = participants.into_iter().map(|participant| {
+            let participant = participant.into_inner();
+            let participant = participant.unwrap_or_else(PoisonError::into_inner);
+            Mutex::new(participant.recovering(is_first))
+        });
+        let participants: Participants = participants.collect();
+        if is_first {
+            load(&participants, server.machine, &server.placement, initial())?;
+        }
+        let me = Registration {
+            machine: server.machine,
+            incarnation,
+            address: server.server.address().to_string(),
+            whole: is_first,
+        };
+        let agent = Agent::new(me, machines, replicas, replicated.timing(), database);
+        let participants = Arc::new(participants);
+        let (member, inbox) = Member::new(agent, Arc::clone(&participants));
+        let _ = server.service.set(Service {
+            participants,
+            member: Some(Arc::clone(&member)),
+        });
+        let running = Arc::clone(&member);
+        let lease = replicated.lease;
+        let client = replicated.client.connect_timeout(lease).deadline(lease);
+        let membership = replicated.membership;
+        let agent = std::thread::Builder::new().name("dunlin-member".into());
+        let agent = agent.spawn(move || running.run(membership, (&inbox, &client), lease));
+        let thread = agent.map_err(|error| ServeError::Setting(error.to_string()))?;
+        server.agent = Some(Running {
+            member,
+            thread: Some(thread),
+        });
+        Ok(server)
+    }
+
+    /// Whether others have gone on without this life of the machine, so that it serves nobody any more. Without a
+    /// membership that changes it never is.
+    pub fn is_fenced(&self) -> bool {
+        self.agent
+            .as_ref()
+            .is_some_and(|agent| agent.member.is_ended())
+    }
+
+    /// The configuration that this machine serves now, where machines replace each other.
+    pub fn configuration(&self) -> Option<Configuration> {
+        self.agent.as_ref()?.member.serving()
+    }
+
+    fn start(
+        builder: ServerBuilder,
+        config: StoreConfig,
+        incarnation: Option<u64>,
+    ) -> Result<(Self, Participants), StoreServerError> {
         let placement = check(&config)?;
-        let incarnation = getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()))?;
+        let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
+        let incarnation = incarnation.map_or_else(random, Ok)?;
         let mut regions = Vec::new();
         for spec in &config.tables {
             let layout = spec.layout().map_err(|source| StoreServerError::Table {
@@ -135,6 +295,8 @@ impl StoreServer {
             machines: config.machines,
             replicas: config.replicas,
             tables: config.tables.clone(),
+            replicated: false,
+            configuration: None,
         };
         let service: Arc<OnceLock<Service>> = Arc::default();
         let builder = regions.iter().fold(builder, ServerBuilder::region);
@@ -153,14 +315,16 @@ impl StoreServer {
             let most = store.owners_max();
             Mutex::new(Participant::new(store, most))
         });
-        let _ = service.set(participants.collect());
-        Ok(Self {
+        let participants = participants.collect();
+        let server = Self {
             server,
             service,
             machine: MachineId(config.machine),
             placement,
             tables: config.tables,
-        })
+            agent: None,
+        };
+        Ok((server, participants))
     }
 
     /// The server below: its address, its figures.
@@ -179,35 +343,48 @@ impl StoreServer {
     /// # Errors
     /// When a table does not take a key or is full.
     pub fn load(&self, items: impl Iterator<Item = (Key, Value)>) -> Result<u64, StoreServerError> {
-        let Some(first) = self.service.get().and_then(|service| service.first()) else {
-            return Ok(0);
-        };
-        let mut participant = first.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut loaded = 0;
-        for (key, value) in items {
-            let primary = self.placement.primary(&key) == self.machine;
-            if !primary && !self.placement.backups(&key).contains(&self.machine) {
-                continue;
-            }
-            let put = participant.store_mut().load(&key, &value);
-            put.map_err(|source| StoreServerError::Table {
-                name: format!("number {}", key.table()),
-                source,
-            })?;
-            loaded += 1;
+        match self.service.get() {
+            Some(service) => load(&service.participants, self.machine, &self.placement, items),
+            None => Ok(0),
         }
-        Ok(loaded)
     }
 
-    /// The server below, which goes on.
+    /// The server below, which goes on. A machine that others replace is none any more.
     pub fn into_server(self) -> RunningServer {
         self.server
     }
 
     /// Ends it; `false` when some answers could not be delivered.
     pub fn shutdown(self) -> bool {
+        drop(self.agent);
         self.server.shutdown()
     }
+}
+
+fn load(
+    participants: &Participants,
+    machine: MachineId,
+    placement: &Placement,
+    items: impl Iterator<Item = (Key, Value)>,
+) -> Result<u64, StoreServerError> {
+    let Some(first) = participants.first() else {
+        return Ok(0);
+    };
+    let mut participant = first.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut loaded = 0;
+    for (key, value) in items {
+        let primary = placement.primary(&key) == machine;
+        if !primary && !placement.backups(&key).contains(&machine) {
+            continue;
+        }
+        let put = participant.store_mut().load(&key, &value);
+        put.map_err(|source| StoreServerError::Table {
+            name: format!("number {}", key.table()),
+            source,
+        })?;
+        loaded += 1;
+    }
+    Ok(loaded)
 }
 
 fn check(config: &StoreConfig) -> Result<Placement, StoreServerError> {
@@ -236,15 +413,25 @@ fn on(
     catalogue: &Catalogue,
 ) -> ServerBuilder {
     let (ready, incarnation) = (Arc::clone(service), catalogue.incarnation);
-    let (known, described) = (Arc::clone(service), catalogue.encode());
+    let (known, described) = (Arc::clone(service), catalogue.clone());
+    let asked = Arc::clone(service);
     builder
         .handle(TRANSACT, move |request, reply| {
             let service = ready.get().ok_or_else(not_ready)?;
             reply.write(&transact(service, incarnation, request.payload())?)
         })
         .handle(CATALOGUE, move |_, reply| {
-            known.get().ok_or_else(not_ready)?;
-            reply.write(&described)
+            let service = known.get().ok_or_else(not_ready)?;
+            let mut described = described.clone();
+            if let Some(member) = &service.member {
+                described.replicated = true;
+                described.configuration = member.serving();
+            }
+            reply.write(&described.encode())
+        })
+        .handle(PEER, move |request, reply| {
+            let service = asked.get().ok_or_else(not_ready)?;
+            reply.write(&peer(service, request.payload())?)
         })
 }
 
@@ -252,27 +439,60 @@ fn not_ready() -> HandlerError {
     HandlerError::new(NOT_READY, "the tables are being made: try again")
 }
 
+fn malformed(error: &dyn std::fmt::Display) -> HandlerError {
+    HandlerError::new(MALFORMED, error.to_string())
+}
+
+/// The first eight bytes, and what follows them.
+fn split(payload: &[u8]) -> Result<(u64, &[u8]), HandlerError> {
+    let split = payload.split_first_chunk::<8>();
+    let (first, rest) = split.ok_or_else(|| malformed(&"fewer than 8 bytes"))?;
+    Ok((u64::from_le_bytes(*first), rest))
+}
+
 fn transact(service: &Service, incarnation: u64, payload: &[u8]) -> Result<Vec<u8>, HandlerError> {
-    let malformed = |error: &dyn std::fmt::Display| HandlerError::new(MALFORMED, error.to_string());
-    let (meant, request) = payload
-        .split_first_chunk::<8>()
-        .ok_or_else(|| malformed(&"no incarnation"))?;
+    let (fence, request) = split(payload)?;
     let request = Request::decode(request).map_err(|error| malformed(&error))?;
-    let answer = match u64::from_le_bytes(*meant) == incarnation {
-        true => {
-            let share = request.transaction.coordinator as usize % service.len();
-            let mut participant = service[share]
+    let refused = match &service.member {
+        None if fence != incarnation => Some(Refusal::Restarted),
+        // What has become of a transaction is so whoever asks.
+        Some(member) if request.body != Body::Outcome && !member.has_lease() => {
+            Some(Refusal::Epoch)
+        }
+        _ => None,
+    };
+    let epoch = match &service.member {
+        None => Epoch::FIXED,
+        Some(member) => member.epoch_of(fence),
+    };
+    let answer = match refused {
+        None => {
+            let participants = &service.participants;
+            let share = (request.transaction.coordinator % participants.len() as u64) as usize;
+            let mut participant = participants[share]
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            participant.handle(&request, Epoch::FIXED)
+            participant.handle(&request, epoch)
         }
-        false => Answer {
+        Some(refusal) => Answer {
             transaction: request.transaction,
             step: request.step,
-            response: Response::Refused(Refusal::Restarted),
+            response: Response::Refused(refusal),
         },
     };
     let mut bytes = Vec::with_capacity(128);
+    answer.encode(&mut bytes);
+    Ok(bytes)
+}
+
+fn peer(service: &Service, payload: &[u8]) -> Result<Vec<u8>, HandlerError> {
+    let (incarnation, request) = split(payload)?;
+    let request = PeerRequest::decode(request).map_err(|error| malformed(&error))?;
+    let answer = match &service.member {
+        Some(member) => member.answer(incarnation, &request),
+        None => PeerAnswer::No,
+    };
+    let mut bytes = Vec::new();
     answer.encode(&mut bytes);
     Ok(bytes)
 }

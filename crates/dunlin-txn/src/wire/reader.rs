@@ -107,6 +107,11 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| item(self)).collect()
     }
 
+    /// All that is left.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(crate) fn end(self) -> Result<(), WireError> {
         match self.rest.len() {
             0 => Ok(()),

@@ -713,8 +713,8 @@ impl Cluster {
             let value = expected.get(key);
             known += value.and_then(SmallBank::balance).unwrap_or(0);
         }
-        // Of transactions whose coordinator died the history does not know the end.
-        if self.dead.is_none() && money != known {
+        // Of transactions whose coordinator died, or whose machines are all gone, the history does not know the end.
+        if self.run.history.unknown.is_empty() && money != known {
             let words = format!("{money} instead of {known} of money");
             self.run.wrong.get_or_insert(words);
         }

@@ -274,7 +274,7 @@ impl Tally {
                 self.last_error.get_or_insert_with(|| error.to_string());
             }
             // It was counted as an error.
-            Report::Settled(_) => {}
+            Report::Settled(_) | Report::Undone => {}
         }
     }
 }

@@ -1,0 +1,229 @@
+//! The machines of a database as they are now: who is a member, and how each is reached.
+//!
+//! Where machines replace each other a thread asks them for the membership: now and then, and often while something does
+//! not go well. Drivers go over to what it has found.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use dunlin_rpc::{Client, ClientBuilder, ConnectError, Peers, RemoteRegion};
+
+use super::open::{attach, uses_memory};
+use super::{OpenError, ATTEMPTS};
+use crate::coordinator::Config;
+use crate::driver::remote::RemoteWire;
+use crate::driver::wire::{Source, Way};
+use crate::membership::{Configuration, Epoch};
+use crate::placement::Placement;
+use crate::protocol::{Log, Protocol};
+use crate::server::catalogue::Catalogue;
+use crate::server::{TableSpec, CATALOGUE};
+use crate::types::MachineId;
+
+/// Between two questions, while all is well and while it is not.
+const CALM: Duration = Duration::from_millis(200);
+const SUSPICIOUS: Duration = Duration::from_millis(5);
+/// How long a machine may take to answer: one that was stopped never does, and others are waiting to be asked.
+const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+
+/// A machine as clients reach it.
+#[derive(Clone, Debug)]
+pub(super) struct RemoteMachine {
+    pub(super) id: MachineId,
+    pub(super) client: Client,
+    pub(super) address: String,
+    pub(super) incarnation: u64,
+    pub(super) regions: Vec<RemoteRegion>,
+}
+
+/// The machines of one epoch.
+#[derive(Debug)]
+pub(super) struct View {
+    /// None where nobody is replaced.
+    pub(super) configuration: Option<Configuration>,
+    pub(super) placement: Placement,
+    pub(super) machines: Vec<RemoteMachine>,
+}
+
+impl View {
+    pub(super) fn epoch(&self) -> Epoch {
+        let configuration = self.configuration.as_ref();
+        configuration.map_or(Epoch::FIXED, |of| of.epoch)
+    }
+}
+
+/// Machines behind the RPC.
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub(super) protocol: Protocol,
+    pub(super) tables: Vec<TableSpec>,
+    /// By the number of the machine, as far as they are known.
+    pub(super) addresses: Vec<String>,
+    pub(super) client: ClientBuilder,
+    view: Mutex<Arc<View>>,
+    epoch: AtomicU64,
+    suspicious: AtomicBool,
+}
+
+impl Remote {
+    pub(super) fn new(
+        (protocol, tables): (Protocol, Vec<TableSpec>),
+        (addresses, client): (Vec<String>, ClientBuilder),
+        view: View,
+    ) -> Arc<Remote> {
+        let is_replicated = view.configuration.is_some();
+        let remote = Arc::new(Remote {
+            protocol,
+            tables,
+            addresses,
+            client,
+            epoch: AtomicU64::new(view.epoch().0),
+            view: Mutex::new(Arc::new(view)),
+            suspicious: AtomicBool::new(false),
+        });
+        if is_replicated {
+            let weak = Arc::downgrade(&remote);
+            let thread = std::thread::Builder::new().name("dunlin-members".into());
+            if let Err(error) = thread.spawn(move || watch(&weak)) {
+                tracing::warn!(%error, "the membership is not followed");
+            }
+        }
+        remote
+    }
+
+    pub(super) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A way to the machines for a coordinator of this number.
+    pub(super) fn way(&self, coordinator: u64) -> Result<Way, ConnectError> {
+        let view = self.view();
+        let peers = Peers::reachable(view.machines.iter().map(|machine| &machine.client))?;
+        let machine =
+            |machine: &RemoteMachine| (machine.id, machine.incarnation, machine.regions.clone());
+        let database = view.configuration.as_ref().map(|of| of.database);
+        let machines = view.machines.iter().map(machine).collect();
+        let log_replicas = match (self.protocol.log, &view.configuration) {
+            (Log::Coordinator, Some(of)) => of.log_replicas(coordinator),
+            (Log::Coordinator, None) => super::log_replicas(coordinator, &view.placement),
+            _ => Vec::new(),
+        };
+        let config = Config {
+            protocol: self.protocol,
+            placement: view.placement.clone(),
+            log_replicas,
+            epoch: view.epoch(),
+            attempts: ATTEMPTS,
+            mistakes: crate::Mistakes::NONE,
+        };
+        let wire = RemoteWire::new(peers, database, machines);
+        Ok((Box::new(wire), Arc::new(config)))
+    }
+
+    /// Goes over to a configuration that a machine has told, when all of its members are reached.
+    fn follow(&self, of: Configuration) -> Result<(), OpenError> {
+        let view = view_of(of, &self.client, self.protocol, &self.tables)?;
+        let epoch = view.epoch();
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+        self.epoch.store(epoch.0, Ordering::Release);
+        self.suspicious.store(false, Ordering::Release);
+        tracing::info!(%epoch, "the membership has changed");
+        Ok(())
+    }
+}
+
+/// Connects to all members of a configuration.
+pub(super) fn view_of(
+    of: Configuration,
+    client: &ClientBuilder,
+    protocol: Protocol,
+    tables: &[TableSpec],
+) -> Result<View, OpenError> {
+    let placement = of.placement().map_err(|error| OpenError::Description {
+        address: String::new(),
+        why: error.to_string(),
+    })?;
+    let mut machines = Vec::new();
+    for (id, member) in of.present() {
+        let address = member.address.clone();
+        let connected = client.clone().connect(&address);
+        let mut machine = RemoteMachine {
+            id,
+            client: connected.map_err(|source| OpenError::Connect {
+                address: address.clone(),
+                source: Box::new(source),
+            })?,
+            address,
+            incarnation: member.incarnation,
+            regions: Vec::new(),
+        };
+        if uses_memory(protocol) {
+            attach(&mut machine, tables, protocol)?;
+        }
+        machines.push(machine);
+    }
+    Ok(View {
+        configuration: Some(of),
+        placement,
+        machines,
+    })
+}
+
+impl Source for Remote {
+    fn newer(&self, than: Epoch, coordinator: u64) -> Option<Way> {
+        if self.epoch.load(Ordering::Acquire) <= than.0 {
+            return None;
+        }
+        self.way(coordinator).ok()
+    }
+
+    fn suspect(&self) {
+        self.suspicious.store(true, Ordering::Release);
+    }
+}
+
+/// Asks machines for the membership until the database is gone.
+fn watch(remote: &Weak<Remote>) {
+    let mut clients: HashMap<String, Client> = HashMap::new();
+    let mut turn = 0;
+    let mut waited = Duration::ZERO;
+    loop {
+        std::thread::sleep(SUSPICIOUS);
+        waited += SUSPICIOUS;
+        let Some(remote) = remote.upgrade() else {
+            return;
+        };
+        if waited < CALM && !remote.suspicious.load(Ordering::Acquire) {
+            continue;
+        }
+        waited = Duration::ZERO;
+        if remote.addresses.is_empty() {
+            return;
+        }
+        let address = &remote.addresses[turn % remote.addresses.len()];
+        let known = match clients.remove(address) {
+            Some(client) => Ok(client),
+            None => {
+                let client = remote.client.clone().connect_timeout(ANSWER_WITHIN);
+                client.connect(address)
+            }
+        };
+        let told = known.ok().and_then(|client| {
+            let answer = client.call_within(ANSWER_WITHIN, CATALOGUE, &[]).ok()?;
+            let told = Catalogue::decode(&answer).ok()?.configuration;
+            clients.insert(address.clone(), client);
+            told
+        });
+        let Some(told) = told else {
+            turn += 1;
+            continue;
+        };
+        if told.epoch.0 > remote.epoch.load(Ordering::Acquire) {
+            if let Err(error) = remote.follow(told) {
+                tracing::debug!(%error, "a member is not reached");
+            }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! A machine of a membership that changes: its participants, its lease, and the thread that renews it and does what
+//! [`Agent`] says.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin_rpc::{Client, ClientBuilder, RegisteredRegion};
+
+use super::tables::TableStore;
+use super::PEER;
+use crate::membership::peer::{PeerAnswer, PeerRequest};
+use crate::membership::{Configuration, Epoch, Membership, Record};
+use crate::participant::{OtherEpoch, Participant};
+use crate::recovery::{Agent, Condition, Local, Order, CHUNK_BYTES};
+use crate::store::Store;
+use crate::types::{Key, MachineId, TransactionId, Update};
+
+/// Parts of a lease: how often it is renewed, and how often the agent looks at what is under way.
+const BEATS: u32 = 5;
+const LOOKS: u32 = 40;
+/// Notes that wait for the agent.
+const WAITING: usize = 64;
+
+pub(super) type Participants = Vec<Mutex<Participant<TableStore<RegisteredRegion>>>>;
+
+/// What the agent's thread is told.
+#[derive(Debug)]
+pub(super) enum Note {
+    /// Another machine has answered.
+    Answer(MachineId, PeerRequest, PeerAnswer),
+    /// The membership has changed.
+    Changed,
+    /// The server ends.
+    End,
+}
+
+/// A member, as the handlers and the thread see it.
+#[derive(Debug)]
+pub(super) struct Member {
+    me: MachineId,
+    participants: Arc<Participants>,
+    agent: Mutex<Agent>,
+    start: Instant,
+    /// In nanoseconds since the start.
+    lease_until: AtomicU64,
+    /// The number of the database, once it has begun.
+    database: AtomicU64,
+    ended: AtomicBool,
+    notes: SyncSender<Note>,
+}
+
+impl Member {
+    pub(super) fn new(
+        agent: Agent,
+        participants: Arc<Participants>,
+    ) -> (Arc<Member>, Receiver<Note>) {
+        let (notes, inbox) = std::sync::mpsc::sync_channel(WAITING);
+        let member = Member {
+            me: agent.registration().machine,
+            participants,
+            agent: Mutex::new(agent),
+            start: Instant::now(),
+            lease_until: AtomicU64::new(0),
+            database: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            notes,
+        };
+        (Arc::new(member), inbox)
+    }
+
+    fn agent(&self) -> MutexGuard<'_, Agent> {
+        self.agent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it may answer coordinators now.
+    pub(super) fn has_lease(&self) -> bool {
+        self.start.elapsed() < Duration::from_nanos(self.lease_until.load(Ordering::Acquire))
+    }
+
+    /// The epoch that a request names.
+    pub(super) fn epoch_of(&self, fence: u64) -> Epoch {
+        Epoch(fence.wrapping_sub(self.database.load(Ordering::Acquire)))
+    }
+
+    /// The configuration that this machine serves, if it does.
+    pub(super) fn serving(&self) -> Option<Configuration> {
+        let known = self.agent().configuration().cloned()?;
+        let serves = Own(self).standing() == (known.epoch, true);
+        (serves && known.serving && self.has_lease()).then_some(known)
+    }
+
+    /// Whether this life of the machine is over.
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Answers another machine, which means this life of this one.
+    pub(super) fn answer(&self, incarnation: u64, request: &PeerRequest) -> PeerAnswer {
+        let mut agent = self.agent();
+        if agent.registration().incarnation != incarnation || self.is_ended() {
+            return PeerAnswer::No;
+        }
+        let known = agent.configuration().map_or(Epoch::FIXED, |of| of.epoch);
+        let answer = agent.answer(&mut Own(self), request);
+        if known < request.epoch() {
+            // Where there is no room the agent looks soon anyway.
+            let _ = self.notes.try_send(Note::Changed);
+        }
+        answer
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.lease_until.store(0, Ordering::Release);
+        let _ = self.notes.try_send(Note::End);
+    }
+
+    /// Renews the lease and does what is to be done, until the server ends or others have gone on without it.
+    pub(super) fn run(
+        self: &Arc<Self>,
+        mut membership: Box<dyn Membership>,
+        (inbox, client): (&Receiver<Note>, &ClientBuilder),
+        lease: Duration,
+    ) {
+        let asking = Asking::default();
+        let mut beat_at = Duration::ZERO;
+        while !self.is_ended() {
+            let now = self.start.elapsed();
+            if now >= beat_at {
+                beat_at = now + lease / BEATS;
+                if !self.beat(membership.as_mut(), lease) {
+                    return self.end();
+                }
+            }
+            let orders = self.agent().poll(self.start.elapsed(), &mut Own(self));
+            for order in orders {
+                match order {
+                    Order::Ask {
+                        machine,
+                        incarnation,
+                        address,
+                        request,
+                    } => asking.ask(self, client, (machine, incarnation, address), request),
+                    Order::Replace(proposal) => {
+                        let (next, absent) = (&proposal.next, &proposal.absent);
+                        match membership.replace(proposal.revision, next, absent) {
+                            Ok(true) => {
+                                tracing::info!(machine = %self.me, epoch = %next.epoch, serving = next.serving, "membership");
+                                beat_at = Duration::ZERO;
+                                if next.serving {
+                                    self.tell(next, &asking, client);
+                                }
+                            }
+                            Ok(false) => beat_at = Duration::ZERO,
+                            Err(error) => tracing::warn!(machine = %self.me, %error, "membership"),
+                        }
+                    }
+                }
+            }
+            if beat_at == Duration::ZERO {
+                continue;
+            }
+            match inbox.recv_timeout(lease / LOOKS) {
+                Ok(Note::Answer(machine, request, answer)) => {
+                    let mut agent = self.agent();
+                    agent.answered(machine, &request, answer, &mut Own(self));
+                }
+                Ok(Note::Changed) => beat_at = Duration::ZERO,
+                Ok(Note::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Whether the machine may go on.
+    fn beat(&self, membership: &mut dyn Membership, lease: Duration) -> bool {
+        let me = self.agent().registration().clone();
+        let asked = self.start.elapsed();
+        let observed = match membership.beat(&me, lease) {
+            Ok(observed) => observed,
+            Err(error) => {
+                tracing::warn!(machine = %self.me, %error, "no lease");
+                // One that is gone for good is found by others too: they go on, and this machine does not.
+                return !error.is_final;
+            }
+        };
+        let mut agent = self.agent();
+        let condition = agent.observed(asked, observed);
+        let until = agent.lease_until().as_nanos();
+        let until = u64::try_from(until).unwrap_or(u64::MAX);
+        self.lease_until.store(until, Ordering::Release);
+        if let Some(of) = agent.configuration() {
+            self.database.store(of.database, Ordering::Release);
+        }
+        condition == Condition::Well
+    }
+
+    /// Tells the others that the epoch serves, which they would see for themselves a little later.
+    fn tell(self: &Arc<Self>, of: &Configuration, asking: &Asking, client: &ClientBuilder) {
+        let epoch = of.epoch;
+        for (machine, member) in of.present().filter(|(machine, _)| *machine != self.me) {
+            let whom = (machine, member.incarnation, member.address.clone());
+            asking.ask(self, client, whom, PeerRequest::Serve { epoch });
+        }
+    }
+}
+
+/// Connections to other machines, and who is being asked: each at most once for one thing, by a thread of its own, since
+/// one that was stopped answers nobody.
+#[derive(Clone, Debug, Default)]
+struct Asking {
+    clients: Arc<Mutex<HashMap<(MachineId, u64), Client>>>,
+    asked: Arc<Mutex<Vec<(MachineId, u64, PeerRequest)>>>,
+}
+
+impl Asking {
+    fn ask(
+        &self,
+        member: &Arc<Member>,
+        client: &ClientBuilder,
+        (machine, incarnation, address): (MachineId, u64, String),
+        request: PeerRequest,
+    ) {
+        let question = (machine, incarnation, request);
+        {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if asked.contains(&question) {
+                return;
+            }
+            asked.push(question.clone());
+        }
+        let (asking, member, client) = (self.clone(), Arc::clone(member), client.clone());
+        let ask = move || {
+            let (machine, incarnation, request) = question.clone();
+            let answer = asking.call(&client, (machine, incarnation, &address), &request);
+            let mut asked = asking.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.retain(|other| *other != question);
+            drop(asked);
+            if let Some(answer) = answer {
+                let _ = member.notes.send(Note::Answer(machine, request, answer));
+            }
+        };
+        // Without a thread it is asked again later.
+        let _ = std::thread::Builder::new()
+            .name("dunlin-ask".into())
+            .spawn(ask);
+    }
+
+    fn call(
+        &self,
+        client: &ClientBuilder,
+        (machine, incarnation, address): (MachineId, u64, &str),
+        request: &PeerRequest,
+    ) -> Option<PeerAnswer> {
+        let clients = || self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = clients().get(&(machine, incarnation)).cloned();
+        let client = match known {
+            Some(client) => client,
+            None => {
+                let made = client.clone().connect(address).ok()?;
+                clients().insert((machine, incarnation), made.clone());
+                made
+            }
+        };
+        let mut bytes = incarnation.to_le_bytes().to_vec();
+        request.encode(&mut bytes);
+        match client.call(PEER, &bytes) {
+            Ok(answer) => PeerAnswer::decode(&answer).ok(),
+            Err(error) => {
+                tracing::debug!(%machine, %error, "no answer");
+                clients().remove(&(machine, incarnation));
+                None
+            }
+        }
+    }
+}
+
+type Guard<'a> = MutexGuard<'a, Participant<TableStore<RegisteredRegion>>>;
+
+/// The machine's participants as one.
+struct Own<'a>(&'a Member);
+
+impl Own<'_> {
+    fn each(&self) -> impl Iterator<Item = Guard<'_>> {
+        let participants: &Participants = &self.0.participants;
+        let each = participants.iter();
+        each.map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Local for Own<'_> {
+    fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<Vec<Record>, OtherEpoch> {
+        let mut records = Vec::new();
+        for mut participant in self.each() {
+            records.append(&mut participant.seal(epoch, base)?);
+        }
+        Ok(records)
+    }
+
+    fn install(
+        &mut self,
+        epoch: Epoch,
+        records: &[Record],
+        of: &Configuration,
+    ) -> Result<(), OtherEpoch> {
+        let placement = of.placement().map_err(|_| OtherEpoch)?;
+        let me = self.0.me;
+        let keeps =
+            |key: &Key| placement.primary(key) == me || placement.backups(key).contains(&me);
+        let shares = self.0.participants.len() as u64;
+        for (share, mut participant) in self.each().enumerate() {
+            let mine = |(id, _): &&Record| id.coordinator % shares == share as u64;
+            let mine: Vec<Record> = records.iter().filter(mine).cloned().collect();
+            participant.install(epoch, &mine, keeps)?;
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, of: &Configuration) -> Result<(), OtherEpoch> {
+        let serve = |mut one: Guard<'_>| one.serve(of.epoch);
+        self.each().try_for_each(serve)
+    }
+
+    fn standing(&self) -> (Epoch, bool) {
+        // All of them, since each is told by itself.
+        let standing = self.each().map(|one| (one.epoch(), one.is_serving()));
+        standing.min().unwrap_or_default()
+    }
+
+    fn holders(&self) -> Vec<(TransactionId, u16)> {
+        self.each().flat_map(|one| one.holders()).collect()
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.each().any(|one| one.is_crowded())
+    }
+
+    fn chunk(
+        &self,
+        cursor: u64,
+        machine: MachineId,
+        of: &Configuration,
+    ) -> (Vec<Update>, Option<u64>) {
+        let Ok(placement) = of.placement() else {
+            return (Vec::new(), None);
+        };
+        let me = self.0.me;
+        let wanted =
+            |key: &Key| placement.primary(key) == me && placement.backups(key).contains(&machine);
+        // All of them, so that nothing changes meanwhile.
+        let all: Vec<_> = self.each().collect();
+        match all.first() {
+            Some(one) => one.store().chunk(cursor, CHUNK_BYTES, &wanted),
+            None => (Vec::new(), None),
+        }
+    }
+
+    fn adopt(&mut self, items: &[Update]) -> bool {
+        let mut all: Vec<_> = self.each().collect();
+        all.first_mut().is_some_and(|one| one.adopt(items).is_ok())
+    }
+
+    fn learned(&mut self) {
+        if let Some(mut one) = self.each().next() {
+            one.store_mut().learn(false);
+        }
+    }
+}

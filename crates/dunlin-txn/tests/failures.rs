@@ -1,0 +1,317 @@
+//! Three machines that replace each other, as processes, under load: one is killed or stopped, again and again, and so is
+//! a client with its locks. No money is made, no acknowledged change is lost, and service goes on. `DUNLIN_TXN_ROUNDS` says
+//! how many rounds; each prints for how long no transaction committed.
+#[path = "../../dunlin-shm/tests/common/process.rs"]
+mod process;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use dunlin_rpc::Server;
+use dunlin_txn::membership::file::FileMembership;
+use dunlin_txn::membership::Role;
+use dunlin_txn::server::{Replicated, StoreConfig, StoreServer, TableSpec};
+use dunlin_txn::{Database, DatabaseError, Key, Outcome, Table, Value};
+use process::{listen, role, say, Other};
+use rustix::process::{kill_process, Pid, Signal};
+
+const LEASE: Duration = Duration::from_secs(1);
+/// No step takes so long; a hang does.
+const BOUND: Duration = Duration::from_secs(40);
+const MACHINES: u16 = 3;
+const ACCOUNTS: u64 = 40;
+const CLIENTS: u64 = 3;
+const HELD: i64 = 1000;
+
+/// A machine, in a process of its own: `MACHINE PORT DIRECTORY`. When it is fenced it begins anew.
+fn machine(argument: &str) {
+    let parts: Vec<&str> = argument.split(' ').collect();
+    let number: u16 = parts[0].parse().unwrap();
+    std::thread::spawn(|| {
+        while listen().is_some() {}
+        std::process::exit(0);
+    });
+    loop {
+        let config = StoreConfig {
+            machine: number,
+            machines: MACHINES,
+            replicas: 3,
+            tables: vec![
+                TableSpec::new(0, "accounts", 100, 8),
+                TableSpec::new(1, "counters", 100, 8),
+            ],
+            one_sided_writes: false,
+        };
+        let mut replicated = Replicated::new(FileMembership::open(parts[2]).unwrap());
+        replicated.lease = LEASE;
+        replicated.client = replicated.client.device("shm");
+        let bound = Server::bind(&format!("dunlin://127.0.0.1:{}", parts[1]));
+        let initial = || {
+            let value = |amount: i64| Value::from(amount.to_le_bytes().to_vec());
+            (0..ACCOUNTS).map(move |key| (Key::number(0, key), value(HELD)))
+        };
+        let builder = bound.unwrap().device("shm");
+        match StoreServer::serve_replicated(builder, config, replicated, initial) {
+            Ok(store) => {
+                say("serving");
+                while !store.is_fenced() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                eprintln!("machine {number} begins anew");
+                drop(store);
+            }
+            // The address may be in use for a moment.
+            Err(error) => {
+                eprintln!("machine {number}: {error}");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+}
+
+/// A client that takes a lock and does nothing more.
+fn holder(argument: &str) {
+    let database = Database::open(argument.split(' ')).unwrap();
+    let accounts: Table<u64, i64> = database.table("accounts").unwrap();
+    loop {
+        let mut t = database.begin().unwrap();
+        if t.get_for_update(&accounts, &7).is_ok() {
+            say("locked");
+            while listen().is_some() {}
+            return;
+        }
+    }
+}
+
+struct Cluster {
+    test: &'static str,
+    directory: PathBuf,
+    ports: Vec<u16>,
+    machines: Vec<Other>,
+}
+
+impl Cluster {
+    fn start(test: &'static str) -> Cluster {
+        let directory = std::env::temp_dir().join(format!("dunlin-{test}-{}", std::process::id()));
+        let free: Vec<TcpListener> = (0..MACHINES)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let ports = free.iter().map(|l| l.local_addr().unwrap().port());
+        let ports: Vec<u16> = ports.collect();
+        drop(free);
+        let mut cluster = Cluster {
+            test,
+            directory,
+            ports,
+            machines: Vec::new(),
+        };
+        for number in 0..MACHINES {
+            let machine = cluster.machine(number);
+            cluster.machines.push(machine);
+        }
+        cluster.machines.iter_mut().for_each(|m| drop(m.hear()));
+        cluster
+    }
+
+    fn machine(&self, number: u16) -> Other {
+        let (port, directory) = (self.ports[usize::from(number)], self.directory.display());
+        Other::start(
+            self.test,
+            "machine",
+            &format!("{number} {port} {directory}"),
+        )
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let address = |port: &u16| format!("dunlin://127.0.0.1:{port}");
+        self.ports.iter().map(address).collect()
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        let id = Pid::from_child(&self.machines[number].child);
+        kill_process(id, signal).unwrap();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.machines.clear();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What a client of the load saw.
+#[derive(Default)]
+struct Seen {
+    acknowledged: i64,
+    unknown: i64,
+    others: Vec<String>,
+    /// When a transaction committed.
+    at: Vec<Instant>,
+}
+
+/// Moves money, and counts in the same transaction how often.
+fn load(database: &Database, client: u64, over: &AtomicBool) -> Seen {
+    let accounts: Table<u64, i64> = database.table("accounts").unwrap();
+    let counters: Table<u64, i64> = database.table("counters").unwrap();
+    let mut random = fastrand::Rng::with_seed(client);
+    let mut seen = Seen::default();
+    while !over.load(Ordering::Relaxed) {
+        let (from, to) = (random.u64(0..ACCOUNTS), random.u64(0..ACCOUNTS));
+        let moved: Result<(), DatabaseError> = database.run(|t| {
+            let left = t.get(&accounts, &from)?.unwrap_or(0) - 1;
+            t.put(&accounts, &from, &left)?;
+            let sum = t.get(&accounts, &to)?.unwrap_or(0) + 1;
+            t.put(&accounts, &to, &sum)?;
+            let count = t.get(&counters, &client)?.unwrap_or(0) + 1;
+            t.put(&counters, &client, &count)
+        });
+        match moved {
+            Ok(()) => {
+                seen.acknowledged += 1;
+                seen.at.push(Instant::now());
+            }
+            Err(DatabaseError::UnknownOutcome { transaction, .. }) => {
+                match database.outcome(transaction, LEASE * 5) {
+                    Outcome::Committed => seen.acknowledged += 1,
+                    _ => seen.unknown += 1,
+                }
+            }
+            Err(error) => seen.others.push(error.to_string()),
+        }
+    }
+    seen
+}
+
+/// The load ends also when a step fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < BOUND, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether all machines are whole members, as the clients know.
+fn is_whole(database: &Database) -> bool {
+    let known = database.configuration().unwrap();
+    known
+        .members
+        .iter()
+        .all(|member| member.role == Role::Whole)
+}
+
+#[test]
+fn machines_and_clients_that_fail_lose_nothing() {
+    match role() {
+        Some((role, argument)) if role == "machine" => return machine(&argument),
+        Some((_, argument)) => return holder(&argument),
+        None => {}
+    }
+    let rounds: usize = std::env::var("DUNLIN_TXN_ROUNDS").map_or(4, |n| n.parse().unwrap());
+    let test = "machines_and_clients_that_fail_lose_nothing";
+    let mut cluster = Cluster::start(test);
+    let database = Database::builder().device("shm").open(cluster.addresses());
+    let database = database.unwrap().within(LEASE * 10);
+    let over = AtomicBool::new(false);
+    let mut began = Vec::new();
+    let seen: Vec<Seen> = std::thread::scope(|scope| {
+        let (database, over) = (&database, &over);
+        let _ends = Ends(over);
+        let run = |client| scope.spawn(move || load(database, client, over));
+        let clients: Vec<_> = (0..CLIENTS).map(run).collect();
+        for round in 0..rounds {
+            std::thread::sleep(LEASE / 4);
+            let before = database.configuration().unwrap().epoch;
+            let number = round / 4 % usize::from(MACHINES);
+            let what = ["killed", "stopped", "holder killed", "killed twice"][round % 4];
+            began.push((Instant::now(), what));
+            match what {
+                "killed" => {
+                    cluster.machines[number].kill();
+                    cluster.machines[number] = cluster.machine(number as u16);
+                }
+                "stopped" => {
+                    cluster.signal(number, Signal::STOP);
+                    until("nobody goes on", || {
+                        database.configuration().unwrap().epoch > before
+                    });
+                    cluster.signal(number, Signal::CONT);
+                }
+                "holder killed" => {
+                    let addresses = cluster.addresses().join(" ");
+                    let mut holder = Other::start(test, "holder", &addresses);
+                    assert_eq!(holder.hear(), "locked");
+                    holder.kill();
+                    until("the locks stay", || {
+                        database.configuration().unwrap().epoch > before
+                    });
+                }
+                // Again while the others still copy to it.
+                _ => {
+                    for _ in 0..2 {
+                        cluster.machines[number].kill();
+                        cluster.machines[number] = cluster.machine(number as u16);
+                        std::thread::sleep(LEASE / 2);
+                    }
+                }
+            }
+            until("an epoch without it", || {
+                database.configuration().unwrap().epoch > before
+            });
+            until("it does not come back", || is_whole(database));
+        }
+        std::thread::sleep(LEASE / 4);
+        over.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|c| c.join().unwrap()).collect()
+    });
+    let accounts: Table<u64, i64> = database.table("accounts").unwrap();
+    let counters: Table<u64, i64> = database.table("counters").unwrap();
+    let keys: Vec<u64> = (0..ACCOUNTS).collect();
+    let held: Result<_, DatabaseError> = database.read(|t| t.get_many(&accounts, &keys));
+    let held: i64 = held.unwrap().into_iter().map(Option::unwrap).sum();
+    assert_eq!(held, ACCOUNTS as i64 * HELD);
+    let mut all: Vec<Instant> = Vec::new();
+    for (client, seen) in seen.into_iter().enumerate() {
+        let count: Result<Option<i64>, DatabaseError> =
+            database.read(|t| t.get(&counters, &(client as u64)));
+        let count = count.unwrap().unwrap_or(0);
+        let (least, most) = (seen.acknowledged, seen.acknowledged + seen.unknown);
+        println!("client {client}: {least} acknowledged, {most} at most, {count} there");
+        assert!(
+            (least..=most).contains(&count),
+            "{least} to {most}: {count}"
+        );
+        assert_eq!(seen.others, [String::new(); 0], "a transaction gave up");
+        assert!(least > 0);
+        all.extend(seen.at);
+    }
+    all.sort_unstable();
+    let epoch = database.configuration().unwrap().epoch;
+    println!("{} transactions, {epoch}", all.len());
+    for (number, (at, what)) in began.iter().enumerate() {
+        let next = began.get(number + 1).map(|(at, _)| *at);
+        let within: Vec<Instant> = all
+            .iter()
+            .copied()
+            .filter(|one| one >= at && next.is_none_or(|next| *one < next))
+            .collect();
+        let mut last = *at;
+        let mut longest = Duration::ZERO;
+        for one in within {
+            longest = longest.max(one - last);
+            last = one;
+        }
+        println!("round {number}, {what}: without service for {longest:?}");
+    }
+}
