@@ -203,12 +203,10 @@ impl Store for MemoryStore {
         // Items have no numbers that mean the same elsewhere, so their order is that of the keys.
         let keys: BTreeMap<&Key, usize> = self.index.iter().map(|(key, at)| (key, *at)).collect();
         let (mut items, mut taken) = (Vec::new(), 0);
-        let mut next = cursor;
-        for (key, at) in keys.iter().skip(cursor as usize) {
+        for (next, (key, at)) in (cursor..).zip(keys.iter().skip(cursor as usize)) {
             if taken > bytes {
                 return (items, Some(next));
             }
-            next += 1;
             if wanted(key) {
                 let value = self.items[*at].value.clone();
                 taken += 32 + value.as_ref().map_or(0, |value| value.len());

@@ -89,6 +89,9 @@ impl fmt::Display for Violation {
     }
 }
 
+/// A change that may have been made: its version and value, and by whom.
+type Change<'a> = (Version, &'a Option<Value>, TransactionId);
+
 impl History {
     /// The violations that are found; none where the history is serializable. At most one cycle is shown.
     pub fn check(&self) -> Vec<Violation> {
@@ -106,8 +109,7 @@ impl History {
         for update in self.committed.values().flat_map(|t| &t.writes) {
             last.entry(&update.key).or_default().insert(update.version);
         }
-        let mut made: BTreeMap<&Key, Vec<(Version, &Option<Value>, TransactionId)>> =
-            BTreeMap::new();
+        let mut made: BTreeMap<&Key, Vec<Change<'_>>> = BTreeMap::new();
         for (id, transaction) in &self.unknown {
             for update in &transaction.writes {
                 let change = (update.version, &update.value, *id);
