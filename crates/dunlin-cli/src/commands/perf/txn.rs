@@ -153,7 +153,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         tallies.collect::<Result<Vec<_>, _>>()
     })?;
     bar.finish_and_clear();
-    let info = database.connection().cloned();
+    let info = database.connection();
     drop(database);
     servers.into_iter().try_for_each(ServerProcess::stop)?;
     let mut sum = Tally::default();
