@@ -1,4 +1,7 @@
 //! A cluster in virtual time whose machines crash, are stopped, are cut off and come back, and whose coordinators die.
+mod faults;
+mod judge;
+
 use crate::machine::{Machine, LEASE, MACHINES};
 use crate::membership::Register;
 use dunlin_txn::checker::{History, Violation};
@@ -188,48 +191,6 @@ impl Cluster {
         self.run
     }
 
-    fn stable(&self) -> Option<&Configuration> {
-        let (_, now) = self.register.now.as_ref()?;
-        let whole = now.members.iter().all(|member| member.role == Role::Whole);
-        let served = |machine: &Machine| {
-            let participant = &machine.local.participant;
-            machine.alive && (participant.epoch(), participant.is_serving()) == (now.epoch, true)
-        };
-        (now.serving && whole && self.machines.iter().all(served)).then_some(now)
-    }
-
-    fn is_well(&self) -> bool {
-        let over = self.left == 0
-            && self
-                .running
-                .keys()
-                .all(|(client, _)| self.dead == Some(*client));
-        let locks = self.machines.iter().any(|machine| {
-            let store = machine.local.participant.store();
-            store.owners().next().is_some()
-        });
-        over && !locks && self.stable().is_some()
-    }
-
-    fn why_not_well(&self) -> String {
-        let machines: Vec<String> = self
-            .machines
-            .iter()
-            .map(|machine| {
-                let participant = &machine.local.participant;
-                let (epoch, serving) = (participant.epoch(), participant.is_serving());
-                let locks: Vec<_> = participant.store().owners().collect();
-                format!("{epoch} {serving} {locks:?}")
-            })
-            .collect();
-        let running: Vec<_> = self.running.keys().collect();
-        let register = &self.register.now;
-        format!(
-            "no end: {register:?} {machines:?} running {running:?} left {}",
-            self.left
-        )
-    }
-
     fn happen(&mut self, happening: Happening, load: &mut dyn Workload) {
         match happening {
             Happening::Start(client, slot) => self.start(client, slot, load),
@@ -353,15 +314,6 @@ impl Cluster {
         true
     }
 
-    fn stop(&mut self, number: usize) -> u64 {
-        if self.now > FAULTS_UNTIL || !self.may_fail(number) {
-            return 0;
-        }
-        let pause = self.random.u64(10..3 * LEASE);
-        self.machines[number].paused_until = self.now + pause;
-        pause
-    }
-
     fn beat(&mut self, life: Life) {
         let Some(number) = self.at(life) else { return };
         if self.postponed(number, |_| Happening::Beat(life)) {
@@ -413,70 +365,6 @@ impl Cluster {
         let shape = (self.headers, self.mistakes);
         self.machines[at] = Machine::new(number, self.lives, shape, None, drift);
         self.later(1, Happening::Beat((number, self.lives)));
-    }
-
-    fn fault(&mut self) {
-        if self.now > FAULTS_UNTIL {
-            return;
-        }
-        let next = self.random.u64(500..9000);
-        self.later(next, Happening::Fault);
-        self.run.faults += 1;
-        let number = self.random.u16(0..MACHINES);
-        match self.random.u8(0..6) {
-            _ if !self.machines[usize::from(number)].alive
-                || !self.may_fail(usize::from(number)) => {}
-            0 | 1 => {
-                self.machines[usize::from(number)].alive = false;
-                let back = self.random.u64(1..4 * LEASE);
-                self.later(back, Happening::Return(number));
-            }
-            2 => drop(self.stop(usize::from(number))),
-            3 | 4 => {
-                // From all, from the membership, or from one other machine.
-                let others: Vec<Node> = match self.random.u8(0..3) {
-                    0 => (0..4)
-                        .map(client_node)
-                        .chain([MEMBERSHIP, 0, 1, 2])
-                        .collect(),
-                    1 => vec![MEMBERSHIP],
-                    _ => vec![u64::from((number + 1) % MACHINES)],
-                };
-                let me = u64::from(number);
-                self.cut.extend(
-                    others
-                        .into_iter()
-                        .map(|other| (me.min(other), me.max(other))),
-                );
-                let heal = self.random.u64(100..3 * LEASE);
-                self.later(heal, Happening::Heal);
-            }
-            _ if self.dead.is_none() => self.dead = Some(self.random.u64(0..CLIENTS)),
-            _ => {}
-        }
-    }
-
-    /// Whether it may fail: another machine that has all that there is does not. What is only in memory is gone with the
-    /// last that has it.
-    fn may_fail(&self, number: usize) -> bool {
-        let Some((_, now)) = &self.register.now else {
-            return false;
-        };
-        let is_sound = |(id, member): (MachineId, &dunlin_txn::membership::Member)| {
-            let at = u64::from(id.0);
-            let machine = &self.machines[usize::from(id.0)];
-            member.role == Role::Whole
-                && usize::from(id.0) != number
-                && machine.alive
-                && machine.incarnation == member.incarnation
-                && machine.paused_until <= self.now
-                && self.register.has_lease((id, member.incarnation), self.now)
-                && !self
-                    .cut
-                    .iter()
-                    .any(|(one, other)| *one == at || *other == at)
-        };
-        now.present().any(is_sound)
     }
 
     /// A client asks some machine what the membership is.
@@ -636,87 +524,6 @@ impl Cluster {
             }
             Err(TransactionError::Superseded) => self.run.superseded += 1,
             Err(_) => self.run.aborted += 1,
-        }
-    }
-
-    /// Whoever began after a change was acknowledged must have seen it.
-    fn committed(&mut self, id: TransactionId, committed: Committed) {
-        let before = &self.began[&id];
-        for (key, version, _) in &committed.reads {
-            if before.get(key).is_some_and(|known| known > version) {
-                let now = self.now;
-                let words = format!("{id} read {key} at {version:?}, {before:?}, at {now}");
-                self.run.wrong.get_or_insert(words);
-            }
-        }
-        for update in &committed.writes {
-            let known = self.acknowledged.entry(update.key.clone()).or_default();
-            *known = update.version.max(*known);
-        }
-        self.run.history.committed.insert(id, committed);
-    }
-
-    fn judge(&mut self) {
-        for coordinator in self.running.values() {
-            let id = coordinator.id();
-            if coordinator.is_decided() && !self.run.history.committed.contains_key(&id) {
-                self.run.history.unknown.insert(id, coordinator.footprint());
-            }
-        }
-        self.run.epochs = self.register.now.as_ref().map_or(0, |(_, of)| of.epoch.0);
-        self.run.locks_of_dead = usize::from(self.dead.is_some());
-        self.run.violations = self.run.history.check();
-        let Some(of) = self.stable().cloned() else {
-            return;
-        };
-        let placement = of.placement().unwrap();
-        let mut expected = self.run.history.initial.clone();
-        let mut made: BTreeMap<Key, (Version, Option<dunlin_txn::Value>)> = BTreeMap::new();
-        for committed in self.run.history.committed.values() {
-            for update in &committed.writes {
-                let last = made.entry(update.key.clone()).or_default();
-                if update.version > last.0 {
-                    *last = (update.version, update.value.clone());
-                }
-            }
-        }
-        let mut keys: BTreeSet<Key> = expected.keys().chain(made.keys()).cloned().collect();
-        for machine in &self.machines {
-            keys.extend(machine.local.participant.store().contents().into_keys());
-        }
-        let (mut money, mut known) = (0, 0);
-        for key in &keys {
-            let primary = usize::from(placement.primary(key).0);
-            let found = self.machines[primary].local.participant.store().read(key);
-            for machine in &self.machines {
-                let copy = machine.local.participant.store().read(key);
-                if copy.value != found.value {
-                    let words = format!("copies of {key} differ: {found:?} {copy:?}");
-                    self.run.wrong.get_or_insert(words);
-                }
-            }
-            if let Some((version, value)) = made.get(key) {
-                match value {
-                    Some(value) => expected.insert(key.clone(), value.clone()),
-                    None => expected.remove(key),
-                };
-                if found.version < *version {
-                    let words = format!("an acknowledged change of {key} is lost: {found:?}");
-                    self.run.wrong.get_or_insert(words);
-                }
-            }
-            money += found
-                .value
-                .as_ref()
-                .and_then(SmallBank::balance)
-                .unwrap_or(0);
-            let value = expected.get(key);
-            known += value.and_then(SmallBank::balance).unwrap_or(0);
-        }
-        // Of transactions whose coordinator died, or whose machines are all gone, the history does not know the end.
-        if self.run.history.unknown.is_empty() && money != known {
-            let words = format!("{money} instead of {known} of money");
-            self.run.wrong.get_or_insert(words);
         }
     }
 }
