@@ -96,9 +96,6 @@ mistakes! {
     installed_twice_is_found: InstalledTwice in FLOCKTX;
     locks_kept_is_found: LocksKept in SCALETX_O;
     served_early_is_found: ServedEarly in FLOCKTX;
-    records_of_parts_is_found: RecordsOfParts in SCALETX_O;
     outcome_assumed_is_found: OutcomeAssumed in FLOCKTX;
-    lease_ignored_is_found: LeaseIgnored in FASST;
     copy_left_out_is_found: CopyLeftOut in FLOCKTX;
-    absence_not_awaited_is_found: AbsenceNotAwaited in FASST;
 }
