@@ -23,6 +23,8 @@ pub const XATTR_VALUE_BYTES: usize = 64 << 10;
 pub const XATTR_BYTES: usize = 256 << 10;
 /// Longest file: its extents are counted in 32 bits.
 pub const FILE_BYTES: u64 = EXTENT_BYTES * (u32::MAX as u64);
+/// Most changes that one session has out at once: each has its answer kept.
+pub const SLOTS: u16 = 256;
 /// Most links of one file.
 pub const LINKS: u32 = 65_000;
 

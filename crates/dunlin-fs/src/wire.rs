@@ -30,7 +30,8 @@ pub mod data {
 }
 
 /// What changes nothing.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Ask<'a> {
     /// Attributes.
     GetAttr { ino: Ino },
@@ -39,7 +40,11 @@ pub enum Ask<'a> {
     /// Target of a symbolic link.
     ReadLink { ino: Ino },
     /// Names behind `after`, about `bytes` of them.
-    ReadDir { ino: Ino, after: &'a [u8], bytes: u32 },
+    ReadDir {
+        ino: Ino,
+        after: &'a [u8],
+        bytes: u32,
+    },
     /// An extended attribute.
     GetXattr { ino: Ino, name: &'a [u8] },
     /// Their names.
@@ -53,6 +58,7 @@ pub enum Ask<'a> {
 }
 
 /// What changes something, or a lease.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Change<'a> {
     /// A file of any kind; `lease` asks for the right to write it with it.
@@ -79,7 +85,11 @@ pub enum Change<'a> {
         flags: u32,
     },
     /// One more name.
-    Link { ino: Ino, parent: Ino, name: &'a [u8] },
+    Link {
+        ino: Ino,
+        parent: Ino,
+        name: &'a [u8],
+    },
     /// Attributes; `None` leaves one as it is.
     SetAttr {
         ino: Ino,
