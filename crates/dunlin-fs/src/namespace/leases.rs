@@ -47,6 +47,8 @@ impl Namespace {
         }
         let unheard = write && !mine && !self.unheard.is_empty();
         if !holders.is_empty() || unheard {
+            // Two readers who both want to write would wait for each other: who waits reads no more.
+            lease.readers.remove(&session);
             if lease.writer.is_none() && lease.readers.is_empty() {
                 self.leases.remove(&ino);
             }

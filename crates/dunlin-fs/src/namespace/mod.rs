@@ -169,21 +169,32 @@ impl Namespace {
             }
         }
         self.sequence += 1;
-        let outcome = match change {
-            Change::Lease { ino, write } => match self.lease(session, *ino, *write) {
-                Ok(Ok(attr)) => Ok(Answer::Attr(attr)),
-                Ok(Err(waits)) => return Done::Waits(waits),
-                Err(refused) => Err(refused),
-            },
-            other => self.apply(session, other, now),
-        };
+        if let Change::Lease { ino, write } = *change {
+            return self.change_lease(session, ino, write);
+        }
+        let outcome = self.apply(session, change, now);
         let answer = encode(&outcome);
-        if outcome.is_ok() {
+        // A lease that is given back twice is given back.
+        if outcome.is_ok() && !matches!(change, Change::Release { .. }) {
             self.remember(session, slot, sequence, &answer);
         }
         Done::Answered {
             answer,
             rests_on: self.sequence,
+        }
+    }
+
+    /// A lease to read is in no record: it rests on the file alone. One that is asked for twice is given twice.
+    fn change_lease(&mut self, session: SessionId, ino: Ino, write: bool) -> Done {
+        let outcome = match self.lease(session, ino, write) {
+            Ok(Ok(attr)) => Ok(Answer::Attr(attr)),
+            Ok(Err(waits)) => return Done::Waits(waits),
+            Err(refused) => Err(refused),
+        };
+        let known = self.nodes.get(&ino).filter(|_| !write);
+        Done::Answered {
+            answer: encode(&outcome),
+            rests_on: known.map_or(self.sequence, |node| node.changed),
         }
     }
 

@@ -173,11 +173,27 @@ impl Namespace {
         Ok(pairs)
     }
 
+    /// Nothing was copied, nor will be: the new places are free.
+    pub fn cancel_move(&mut self, pairs: &[(Extent, Extent)]) {
+        self.sequence += 1;
+        self.abandon_move(pairs.iter().map(|(_, to)| *to));
+    }
+
     fn abandon_move(&mut self, places: impl Iterator<Item = Extent>) {
         for extent in places {
             if self.space.is_reserved(extent, MOVER) {
                 self.space.give(extent, &mut self.records);
                 self.space.free(extent);
+            }
+        }
+    }
+
+    /// A copy that may still be under way, or came to nothing: its places are kept from use until their server starts anew.
+    pub fn spoil_move(&mut self, pairs: &[(Extent, Extent)]) {
+        self.sequence += 1;
+        for (_, to) in pairs {
+            if self.space.is_reserved(*to, MOVER) {
+                self.space.quarantine(*to, MOVER, &mut self.records);
             }
         }
     }
