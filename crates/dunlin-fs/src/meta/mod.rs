@@ -83,11 +83,20 @@ impl MetaServer {
         &self.running
     }
 
+    /// The server below and the threads beside it, which end when they are dropped: after the server.
+    pub fn split(self) -> (RunningServer, MetaThreads) {
+        (self.running, MetaThreads(self._keeper))
+    }
+
     /// Ends it; whether all answers were delivered.
     pub fn shutdown(self) -> bool {
         self.running.shutdown()
     }
 }
+
+/// The threads of a metadata server.
+#[derive(Debug)]
+pub struct MetaThreads(#[allow(dead_code, reason = "it is there to be dropped")] Keeper);
 
 /// Serves the file system of a store, on what `server` says.
 ///
