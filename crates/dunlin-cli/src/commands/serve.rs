@@ -79,7 +79,7 @@ pub struct Args {
     #[command(flatten)]
     store: store::Options,
     #[command(flatten)]
-    fs: fs::Options,
+    fs: fs::FileServerOptions,
     /// End when standard input closes
     #[arg(long, hide = true)]
     with_parent: bool,

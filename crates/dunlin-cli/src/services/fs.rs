@@ -22,7 +22,7 @@ pub enum Kept {
 
 /// What they keep, and where.
 #[derive(Debug, clap::Args)]
-pub struct Options {
+pub struct FileServerOptions {
     /// With `meta`: folder of the journal; made where it is not there
     #[arg(long, value_name = "FOLDER")]
     store: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct Options {
     durability: Kept,
 }
 
-impl Options {
+impl FileServerOptions {
     fn durability(&self) -> Durability {
         match self.durability {
             Kept::Power => Durability::Power,
@@ -58,7 +58,7 @@ impl Options {
 /// When there is no store, it is damaged, or the server cannot be started.
 pub fn serve_meta(
     server: ServerBuilder,
-    options: &Options,
+    options: &FileServerOptions,
     secret: Option<Secret>,
 ) -> Result<(RunningServer, MetaThreads), Failure> {
     let Some(store) = &options.store else {
@@ -83,7 +83,7 @@ pub fn serve_meta(
 ///
 /// # Errors
 /// When there is no file, it is another's, or the server cannot be started.
-pub fn serve_data(server: ServerBuilder, options: &Options) -> Result<RunningServer, Failure> {
+pub fn serve_data(server: ServerBuilder, options: &FileServerOptions) -> Result<RunningServer, Failure> {
     let Some(file) = &options.file else {
         return Err(Failure::usage("serve data needs --file FILE"));
     };
