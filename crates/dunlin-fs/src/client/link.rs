@@ -12,6 +12,8 @@ use crate::wire::{data, encode, region_name, Answer, Ask, Flush};
 
 /// Between two tries at a data server that is not there.
 const TRY_EVERY: Duration = Duration::from_millis(20);
+/// One-sided operations of few threads: a lane for each, and nobody waits for another.
+const DATA_PRESET: Preset = Preset::Plain;
 /// Of one operation on a region; then it is tried again.
 const OPERATION_WITHIN: Duration = Duration::from_secs(5);
 /// Of a sync, which ends on the disk.
@@ -95,7 +97,7 @@ impl Links {
         let Some(about) = servers.into_iter().nth(usize::from(server)) else {
             return Err(Errno::IO.into());
         };
-        let client = match self.options.connect(&about.address, Preset::Auto) {
+        let client = match self.options.connect(&about.address, DATA_PRESET) {
             Ok(client) => client,
             Err(error) => return Ok(Err(error)),
         };
