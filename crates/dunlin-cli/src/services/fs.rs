@@ -83,7 +83,10 @@ pub fn serve_meta(
 ///
 /// # Errors
 /// When there is no file, it is another's, or the server cannot be started.
-pub fn serve_data(server: ServerBuilder, options: &FileServerOptions) -> Result<RunningServer, Failure> {
+pub fn serve_data(
+    server: ServerBuilder,
+    options: &FileServerOptions,
+) -> Result<RunningServer, Failure> {
     let Some(file) = &options.file else {
         return Err(Failure::usage("serve data needs --file FILE"));
     };

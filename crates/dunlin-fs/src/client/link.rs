@@ -12,8 +12,6 @@ use crate::wire::{data, encode, region_name, Answer, Ask, Flush};
 
 /// Between two tries at a data server that is not there.
 const TRY_EVERY: Duration = Duration::from_millis(20);
-/// One-sided operations of few threads: a lane for each, and nobody waits for another.
-const DATA_PRESET: Preset = Preset::Plain;
 /// Of one operation on a region; then it is tried again.
 const OPERATION_WITHIN: Duration = Duration::from_secs(5);
 /// Of a sync, which ends on the disk.
@@ -88,6 +86,13 @@ impl Links {
         }
     }
 
+    /// One connection for all threads: each registers the whole region at the server anew, and a device has a limit for
+    /// the bytes that are registered.
+    fn connect(&self, address: &str) -> Result<Client, FsError> {
+        let builder = self.options.builder().preset(Preset::Flock).lanes(1);
+        Ok(builder.connect(address)?)
+    }
+
     /// Attaches the region that the metadata server names; the inner error may pass.
     fn attach(&self, meta: &MetaClient, server: u16) -> Result<Result<Link, FsError>, FsError> {
         let servers = match meta.ask(&Ask::Servers)? {
@@ -97,7 +102,7 @@ impl Links {
         let Some(about) = servers.into_iter().nth(usize::from(server)) else {
             return Err(Errno::IO.into());
         };
-        let client = match self.options.connect(&about.address, DATA_PRESET) {
+        let client = match self.connect(&about.address) {
             Ok(client) => client,
             Err(error) => return Ok(Err(error)),
         };

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin::{CallError, Client, Preset, Secret};
+use dunlin::{CallError, Client, ClientBuilder, Preset, Secret};
 use serde::de::DeserializeOwned;
 
 use super::FsError;
@@ -32,12 +32,13 @@ impl Default for FsOptions {
 }
 
 impl FsOptions {
-    pub(super) fn connect(&self, address: &str, preset: Preset) -> Result<Client, FsError> {
-        let mut builder = Client::builder().preset(preset).deadline(CALL_WITHIN);
-        if let Some(secret) = &self.secret {
-            builder = builder.secret(secret.clone());
+    /// A client's settings.
+    pub(super) fn builder(&self) -> ClientBuilder {
+        let builder = Client::builder().preset(self.preset).deadline(CALL_WITHIN);
+        match &self.secret {
+            Some(secret) => builder.secret(secret.clone()),
+            None => builder,
         }
-        Ok(builder.connect(address)?)
     }
 }
 
@@ -74,7 +75,7 @@ impl MetaClient {
     /// # Errors
     /// See [`FsError`].
     pub fn connect(address: &str, options: &FsOptions) -> Result<(Self, Welcome), FsError> {
-        let client = options.connect(address, options.preset)?;
+        let client = options.builder().connect(address)?;
         let meta = Self {
             client,
             address: address.to_owned(),
