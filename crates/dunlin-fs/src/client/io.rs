@@ -113,15 +113,14 @@ impl FileSystem {
             return self.acquire(ino, state, right);
         }
         let mut from = 0;
-        while attr.extents > 0 {
+        let mut more = attr.extents > 0;
+        while more {
             let Answer::Map { map, end } = self.meta().ask(&Ask::Map { ino, from })? else {
                 return Err(Errno::IO.into());
             };
             from = map.last().map_or(u32::MAX, |(index, _)| index + 1);
             state.map.extend(map);
-            if end || from == u32::MAX {
-                break;
-            }
+            more = !end && from != u32::MAX;
         }
         Ok(())
     }

@@ -138,8 +138,11 @@ impl FileSystem {
     /// The first of all; the others are tried all the same.
     pub fn sync_all(&self) -> Result<(), FsError> {
         let known: Vec<Ino> = self.files().known.keys().copied().collect();
-        let synced = known.into_iter().map(|ino| self.sync(ino));
-        synced.fold(Ok(()), |all, one| all.and(one))
+        let mut all = Ok(());
+        for ino in known {
+            all = all.and(self.sync(ino));
+        }
+        all
     }
 }
 

@@ -45,6 +45,9 @@ pub enum StoreError {
     Absent(PathBuf),
 }
 
+/// A key and its value.
+type Pair = (Vec<u8>, Vec<u8>);
+
 pub(crate) struct Store {
     path: PathBuf,
     database: Database,
@@ -73,7 +76,7 @@ impl Store {
         })
     }
 
-    pub(crate) fn load(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+    pub(crate) fn load(&self) -> Result<Vec<Pair>, StoreError> {
         let pair = |guard: fjall::Guard| guard.into_inner();
         let pairs = self.records.iter().map(pair);
         let owned = pairs.map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec())));
