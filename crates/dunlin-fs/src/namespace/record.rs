@@ -6,7 +6,7 @@
 //! | `c` | a bound above all inode numbers that were given |
 //! | `d` directory, name | inode |
 //! | `e` extent | who holds it, where that is no file |
-//! | `i` inode | what [`Inode`] holds |
+//! | `i` inode | kind, permissions, owner, size, times, target, extended attributes |
 //! | `l` inode | the session that may write it |
 //! | `m` inode, extent of the file | extent |
 //! | `r` session, slot | number of its last change, answer |
