@@ -18,6 +18,8 @@ pub mod kv_load;
 pub mod lab;
 pub mod limits;
 pub mod log;
+#[cfg(feature = "mount")]
+mod mount;
 pub mod output;
 pub mod patience;
 pub mod peer;

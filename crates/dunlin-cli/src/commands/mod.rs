@@ -5,8 +5,11 @@ pub mod connect;
 pub mod demo;
 pub mod devices;
 pub mod doctor;
+pub mod fsck;
 pub mod kv;
 pub mod lab;
+#[cfg(feature = "mount")]
+pub mod mount;
 mod payload;
 pub mod perf;
 pub mod serve;
@@ -54,6 +57,11 @@ pub enum Command {
     Call(call::Args),
     /// Use the key-value service
     Kv(kv::Args),
+    /// Mount the file system of a metadata server
+    #[cfg(feature = "mount")]
+    Mount(mount::Args),
+    /// Check the store of a metadata server
+    Fsck(fsck::Args),
     /// Watch a running server
     Top(top::Args),
     /// Measure
@@ -76,6 +84,9 @@ impl Command {
             Self::Serve(args) => serve::run(&args),
             Self::Call(args) => call::run(&args),
             Self::Kv(args) => kv::run(&args),
+            #[cfg(feature = "mount")]
+            Self::Mount(args) => mount::run(&args),
+            Self::Fsck(args) => fsck::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Perf(command) => command.run(),

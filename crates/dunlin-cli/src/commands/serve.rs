@@ -9,7 +9,7 @@ use dunlin::{Address, RunningServer, Secret, Server, WaitMode};
 
 use super::{connect, Failure};
 use crate::input::parse_bytes;
-use crate::services::{echo, kv, metrics::MetricsPort, store, typed};
+use crate::services::{echo, fs, kv, metrics::MetricsPort, store, typed};
 use crate::{affinity, input, interrupt, output};
 
 /// Which service.
@@ -21,6 +21,10 @@ pub enum Service {
     Echo,
     /// One machine of a database with transactions, for `dunlin perf txn` and programs
     Store,
+    /// Metadata of a file system, for `dunlin mount` and `dunlin perf meta`
+    Meta,
+    /// Data of a file system: memory over a file, which clients read and write by themselves
+    Data,
 }
 
 /// Run a service
@@ -33,6 +37,8 @@ Examples:\n  \
   dunlin serve store --table accounts:10000:8            a database of one machine\n  \
   dunlin serve store --machine 1 --machines 3 --load smallbank --listen dunlin://127.0.0.1:7401\n  \
   dunlin serve kv --memory 4GiB --keys 10000000          room for ten million keys, where it is to be had\n  \
+  dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501\n  \
+  dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501\n  \
   dunlin serve kv --secret-file key                      clients must have the same file\n  \
   dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus")]
 pub struct Args {
@@ -72,6 +78,8 @@ pub struct Args {
     secret_file: Option<PathBuf>,
     #[command(flatten)]
     store: store::Options,
+    #[command(flatten)]
+    fs: fs::FileServerOptions,
     /// End when standard input closes
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -113,9 +121,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.spin {
         server = server.wait(WaitMode::Spin);
     }
-    if let Some(file) = &args.secret_file {
-        server = server.secret(read_secret(file)?);
+    let secret = args.secret_file.as_ref().map(read_secret).transpose()?;
+    if let Some(secret) = &secret {
+        server = server.secret(secret.clone());
     }
+    // Of the metadata server; they end after it.
+    let mut threads = None;
     let server = match args.service {
         Service::Kv => {
             let (memory, keys) = (args.memory as usize, args.keys);
@@ -123,6 +134,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         Service::Echo => typed::on(echo::on(server))?.serve()?,
         Service::Store => store::serve(server, &args.store)?,
+        Service::Meta => {
+            let (server, beside) = fs::serve_meta(server, &args.fs, secret)?;
+            threads = Some(beside);
+            server
+        }
+        Service::Data => fs::serve_data(server, &args.fs)?,
     };
     let metrics = args
         .metrics
@@ -143,7 +160,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             statistics.requests, statistics.accepted
         ));
     }
-    finish(server)
+    let finished = finish(server);
+    drop(threads);
+    finished
 }
 
 fn wait_for_parent() {

@@ -2,6 +2,7 @@
 
 pub mod child;
 pub mod echo;
+pub mod fs;
 pub mod kv;
 pub mod metrics;
 pub mod store;

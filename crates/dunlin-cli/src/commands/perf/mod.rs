@@ -4,6 +4,7 @@ mod crowd;
 pub mod kv;
 pub mod limits;
 mod load;
+pub mod meta;
 pub mod ring;
 pub mod rpc;
 pub mod txn;
@@ -25,6 +26,8 @@ pub enum Command {
     Txn(txn::Args),
     /// GETs, PUTs and scans of the key-value store, beside memcached or Redis
     Kv(kv::Args),
+    /// Files made, looked up, listed and removed: a file system's metadata server
+    Meta(meta::Args),
     /// Calls of a typed service between two processes
     Typed(typed::Args),
     /// Work requests between two processes: perftest's tests
@@ -47,6 +50,7 @@ impl Command {
             Self::Rpc(args) => rpc::run(&args),
             Self::Txn(args) => txn::run(&args),
             Self::Kv(args) => kv::run(&args),
+            Self::Meta(args) => meta::run(&args),
             Self::Typed(args) => typed::run(&args),
             Self::Verbs(args) => verbs::run(&args),
             Self::Ring(args) => ring::run(&args),

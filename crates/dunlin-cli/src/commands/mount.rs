@@ -1,0 +1,81 @@
+//! `dunlin mount`: the file system of a metadata server in a folder, by FUSE.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dunlin::{Address, Preset};
+use dunlin_fs::{FileSystem, FsOptions};
+use fuser::{Config, MountOption, SessionACL};
+
+use super::perf::parse_seconds;
+use super::serve::read_secret;
+use super::Failure;
+use crate::mount::Mounted;
+use crate::output;
+
+/// Mount the file system of a metadata server
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+It needs root and /dev/fuse, but neither libfuse nor fusermount. Ctrl-C unmounts, after everything is synced.\n\n\
+Examples:\n  \
+  dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501 &\n  \
+  dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501 &\n  \
+  dunlin mount dunlin://127.0.0.1:7400 /mnt\n  \
+  dunlin mount dunlin://127.0.0.1:7400 /mnt --cache 0    each stat asks the server: for several clients")]
+pub struct Args {
+    /// The metadata server
+    address: Address,
+    /// The folder
+    folder: PathBuf,
+    /// How long the kernel may keep names and attributes, in seconds
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    cache: f64,
+    /// How long an operation is tried while a server does not answer, in seconds
+    #[arg(long, default_value = "30", value_parser = parse_seconds, value_name = "SECONDS")]
+    patience: Duration,
+    /// How metadata calls cross
+    #[arg(long, default_value = "auto")]
+    preset: Preset,
+    /// Threads that take the kernel's requests
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: u8,
+    /// File whose bytes the servers must prove to have
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+}
+
+/// Mounts, until Ctrl-C or `umount`.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let cache = Duration::try_from_secs_f64(args.cache)
+        .map_err(|_| Failure::usage("--cache: seconds, 0 or more"))?;
+    let options = FsOptions {
+        preset: args.preset,
+        patience: args.patience,
+        secret: args.secret_file.as_ref().map(read_secret).transpose()?,
+    };
+    let system = FileSystem::connect_with(&args.address.to_string(), &options)
+        .map_err(|error| Failure::new(error).help("is `dunlin serve meta` running there?"))?;
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(format!("dunlin:{}", args.address)),
+        MountOption::Subtype("dunlin".into()),
+        MountOption::DefaultPermissions,
+        MountOption::Suid,
+        MountOption::Dev,
+    ];
+    config.acl = SessionACL::All;
+    config.n_threads = Some(usize::from(args.threads));
+    config.clone_fd = args.threads > 1;
+    let mounted = Mounted::new(system, cache);
+    let mut session = fuser::Session::new(mounted, &args.folder, &config).map_err(|error| {
+        Failure::new(format!("{}: {error}", args.folder.display()))
+            .help("it needs root, /dev/fuse and a folder that is there")
+    })?;
+    let mut unmounter = session.unmount_callable();
+    ctrlc::set_handler(move || {
+        let _ = unmounter.unmount();
+    })
+    .map_err(Failure::new)?;
+    output::print(format_args!("mounted on {}", args.folder.display()))?;
+    session.run().map_err(Failure::new)
+}

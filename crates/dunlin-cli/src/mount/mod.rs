@@ -1,0 +1,411 @@
+//! The file system as the kernel sees it, by FUSE: each request is one operation of the client.
+
+mod convert;
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use dunlin_fs::client::Mode;
+use dunlin_fs::types::{Ino, EXTENT_BYTES, NAME_BYTES, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use dunlin_fs::{FileSystem, FsError};
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+
+use convert::{attr_of, errno_of, kind_of, nanoseconds};
+
+/// Bytes of one read or write of the kernel.
+const STEP_BYTES: u32 = 1 << 20;
+/// A number is never used again, so one generation is enough.
+const GENERATION: Generation = Generation(0);
+
+type Entries = Arc<Vec<(Vec<u8>, Ino, u32)>>;
+
+/// A mounted file system.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    system: FileSystem,
+    /// How long the kernel may keep names and attributes.
+    cache: Duration,
+    /// Directories that are open, as they were when they were opened.
+    directories: Mutex<HashMap<u64, Entries>>,
+    next: AtomicU64,
+}
+
+impl Mounted {
+    /// Over a client.
+    pub(crate) fn new(system: FileSystem, cache: Duration) -> Self {
+        Self {
+            system,
+            cache,
+            directories: Mutex::default(),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    fn directories(&self) -> MutexGuard<'_, HashMap<u64, Entries>> {
+        let directories = self.directories.lock();
+        directories.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entry(&self, made: Result<dunlin_fs::types::Attr, FsError>, reply: ReplyEntry) {
+        match made {
+            Ok(attr) => reply.entry(&self.cache, &attr_of(&attr), GENERATION),
+            Err(error) => reply.error(errno_of(&error)),
+        }
+    }
+
+    fn make(
+        &self,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        mode: u32,
+        (rdev, target): (u32, &[u8]),
+        reply: ReplyEntry,
+    ) {
+        let mode = mode_of(request, mode);
+        let made = self
+            .system
+            .make(parent.0, name.as_bytes(), mode, rdev, target);
+        self.entry(made, reply);
+    }
+}
+
+fn mode_of(request: &Request, mode: u32) -> Mode {
+    Mode {
+        mode,
+        uid: request.uid(),
+        gid: request.gid(),
+    }
+}
+
+fn done(outcome: Result<(), FsError>, reply: ReplyEmpty) {
+    match outcome {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno_of(&error)),
+    }
+}
+
+impl Filesystem for Mounted {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // The kernel takes what it can.
+        let _ = config.set_max_write(STEP_BYTES);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(self.system.lookup(parent.0, name.as_bytes()), reply);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.system.attributes(ino.0) {
+            Ok(attr) => reply.attr(&self.cache, &attr_of(&attr)),
+            Err(error) => reply.error(errno_of(&error)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let set = dunlin_fs::client::SetAttributes {
+            mode,
+            uid,
+            gid,
+            size,
+            atime: atime.map(nanoseconds),
+            mtime: mtime.map(nanoseconds),
+        };
+        match self.system.set_attributes(ino.0, &set) {
+            Ok(attr) => reply.attr(&self.cache, &attr_of(&attr)),
+            Err(error) => reply.error(errno_of(&error)),
+        }
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.system.read_link(ino.0) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno_of(&error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let mode = match mode & S_IFMT {
+            0 => mode | S_IFREG,
+            _ => mode,
+        };
+        self.make(request, (parent, name), mode, (rdev, &[]), reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let mode = mode & !S_IFMT | S_IFDIR;
+        self.make(request, (parent, name), mode, (0, &[]), reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(self.system.unlink(parent.0, name.as_bytes()), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let removed = self.system.remove_directory(parent.0, name.as_bytes());
+        done(removed, reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes();
+        let mode = S_IFLNK | 0o777;
+        self.make(request, (parent, name), mode, (0, target), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = (
+            (parent.0, name.as_bytes()),
+            (new_parent.0, new_name.as_bytes()),
+        );
+        done(self.system.rename(from, to, flags.bits()), reply);
+    }
+
+    fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(self.system.link(ino.0, parent.0, name.as_bytes()), reply);
+    }
+
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.system.open_number(ino.0) {
+            Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
+            Err(error) => reply.error(errno_of(&error)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        _: i32,
+        reply: ReplyCreate,
+    ) {
+        let mode = mode_of(request, mode & !S_IFMT | S_IFREG);
+        match self.system.create(parent.0, name.as_bytes(), mode) {
+            Ok(attr) => {
+                let (attr, flags) = (attr_of(&attr), FopenFlags::empty());
+                reply.created(&self.cache, &attr, GENERATION, FileHandle(0), flags);
+            }
+            Err(error) => reply.error(errno_of(&error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.system.read(ino.0, offset, size as usize) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(error) => reply.error(errno_of(&error)),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.system.write(ino.0, offset, data) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(error) => reply.error(errno_of(&error)),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.system.close_number(ino.0);
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        done(self.system.sync(ino.0), reply);
+    }
+
+    /// What is in a directory is in the journal when it is answered.
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let system = &self.system;
+        let mut entries = match system.read_directory(ino.0) {
+            Ok(entries) => entries,
+            Err(error) => return reply.error(errno_of(&error)),
+        };
+        let above = system.lookup(ino.0, b"..").map_or(ino.0, |attr| attr.ino);
+        entries.push((b".".to_vec(), ino.0, S_IFDIR));
+        entries.push((b"..".to_vec(), above, S_IFDIR));
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        self.directories().insert(handle, Arc::new(entries));
+        reply.opened(FileHandle(handle), FopenFlags::empty());
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let Some(entries) = self.directories().get(&handle.0).cloned() else {
+            return reply.error(Errno::EBADF);
+        };
+        let from = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(entries.len());
+        for (place, (name, ino, kind)) in (offset + 1..).zip(&entries[from..]) {
+            let name = OsStr::from_bytes(name);
+            if reply.add(INodeNo(*ino), place, kind_of(*kind), name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.directories().remove(&handle.0);
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.system.space() {
+            Ok(space) => {
+                let free = space.free / EXTENT_BYTES;
+                reply.statfs(
+                    space.bytes / EXTENT_BYTES,
+                    free,
+                    free,
+                    space.files,
+                    u64::from(u32::MAX),
+                    EXTENT_BYTES as u32,
+                    NAME_BYTES as u32,
+                    EXTENT_BYTES as u32,
+                );
+            }
+            Err(error) => reply.error(errno_of(&error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let set = self
+            .system
+            .set_xattr(ino.0, name.as_bytes(), value, flags as u32);
+        done(set, reply);
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        convert::answer_xattr(self.system.xattr(ino.0, name.as_bytes()), size, reply);
+    }
+
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        convert::answer_xattr(self.system.xattr_names(ino.0), size, reply);
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(self.system.remove_xattr(ino.0, name.as_bytes()), reply);
+    }
+}

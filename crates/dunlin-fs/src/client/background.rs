@@ -1,0 +1,119 @@
+//! The client's own threads: one renews the session, one commits what is old and gives leases back.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, TryLockError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::file_state::Right;
+use super::{FileSystem, FsError};
+use crate::types::Ino;
+use crate::wire::Change;
+
+/// How often it is looked for what is old.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// After this a change is committed, though nobody has asked for it.
+const COMMIT_AFTER: Duration = Duration::from_millis(800);
+/// After this a closed file's lease is given back.
+const CLOSED_FOR: Duration = Duration::from_secs(5);
+
+/// Starts both.
+pub(super) fn start(system: &FileSystem) -> Result<Vec<JoinHandle<()>>, FsError> {
+    let (recalled, recalls) = std::sync::mpsc::channel();
+    let (watching, committing) = (system.clone(), system.clone());
+    let named = |name: &str| std::thread::Builder::new().name(name.into());
+    let watch = named("dunlin-fs-watch").spawn(move || {
+        while !watching.inner.keeper.is_stopped() {
+            for ino in watching.watch() {
+                let _ = recalled.send(ino);
+            }
+        }
+    });
+    let commit = named("dunlin-fs-commit").spawn(move || run(&committing, &recalls));
+    Ok(vec![
+        watch.map_err(FsError::Thread)?,
+        commit.map_err(FsError::Thread)?,
+    ])
+}
+
+fn run(system: &FileSystem, recalls: &Receiver<Ino>) {
+    let mut asked = BTreeSet::new();
+    while !system.inner.keeper.is_stopped() {
+        match recalls.recv_timeout(LOOK_EVERY) {
+            Ok(ino) => {
+                asked.insert(ino);
+                asked.extend(recalls.try_iter());
+                // One that is busy now is asked for again.
+                asked.retain(|ino| !system.give_back(*ino));
+                asked.clear();
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        system.look_for_old();
+    }
+}
+
+impl FileSystem {
+    /// Commits a file and gives its lease back; `false` where somebody uses it now.
+    fn give_back(&self, ino: Ino) -> bool {
+        let file = {
+            let files = self.files();
+            match files.known.get(&ino) {
+                Some(file) => Arc::clone(file),
+                None if files.making > 0 => return false,
+                None => {
+                    drop(files);
+                    return self.meta().change(Change::Release { ino }).is_ok();
+                }
+            }
+        };
+        let mut state = match file.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        if state.gone || self.commit(ino, &mut state).is_err() {
+            return false;
+        }
+        let released = self.meta().change(Change::Release { ino });
+        state.forget();
+        if state.handles == 0 && state.error.is_none() {
+            state.gone = true;
+            self.files().known.remove(&ino);
+        }
+        released.is_ok()
+    }
+
+    /// Commits what has waited long, and lets go of what nobody has open.
+    fn look_for_old(&self) {
+        let known: Vec<_> = {
+            let files = self.files();
+            let known = files.known.iter();
+            known.map(|(ino, file)| (*ino, Arc::clone(file))).collect()
+        };
+        for (ino, file) in known {
+            let Ok(mut state) = file.try_lock() else {
+                continue;
+            };
+            if state.gone {
+                continue;
+            }
+            if state.is_dirty() && state.since.elapsed() > COMMIT_AFTER {
+                if let Err(error) = self.commit(ino, &mut state) {
+                    tracing::warn!(%error, ino, "a file is not committed yet");
+                }
+            }
+            let idle = !state.is_dirty() && state.used.elapsed() > CLOSED_FOR;
+            if state.handles == 0 && idle && state.error.is_none() {
+                let held = state.right != Right::None;
+                if !held || self.meta().change(Change::Release { ino }).is_ok() {
+                    state.forget();
+                    state.gone = true;
+                    self.files().known.remove(&ino);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What a client knows of one file: its lease, its map, and what was written and is not committed yet.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::types::{Attr, Errno, Extent, EXTENT_BYTES};
+
+/// What a session may do with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Right {
+    None,
+    Read,
+    Write,
+}
+
+/// Of which session, and of which start of the metadata server, a right is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reign {
+    pub(super) session: u64,
+    pub(super) epoch: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct FileState {
+    pub(super) right: Right,
+    pub(super) reign: Reign,
+    pub(super) size: u64,
+    /// As the metadata server has it.
+    pub(super) map: BTreeMap<u32, Extent>,
+    /// Extents that are to be committed.
+    pub(super) fresh: BTreeMap<u32, Extent>,
+    /// Written and not synced: at which start of its server.
+    pub(super) dirty: BTreeMap<Extent, u64>,
+    /// Extents from here on are to go with the next commit.
+    pub(super) cut: Option<u32>,
+    pub(super) mtime: Option<i64>,
+    /// Size, map or time are not what the metadata server has.
+    pub(super) changed: bool,
+    /// When the oldest change was made that is not committed.
+    pub(super) since: Instant,
+    /// What the next sync has to say: writes that were lost.
+    pub(super) error: Option<Errno>,
+    pub(super) handles: u32,
+    /// When it was last used.
+    pub(super) used: Instant,
+    /// It left the table of files: who still has it looks again.
+    pub(super) gone: bool,
+}
+
+impl FileState {
+    pub(super) fn new(reign: Reign) -> Self {
+        Self {
+            right: Right::None,
+            reign,
+            size: 0,
+            map: BTreeMap::new(),
+            fresh: BTreeMap::new(),
+            dirty: BTreeMap::new(),
+            cut: None,
+            mtime: None,
+            changed: false,
+            since: Instant::now(),
+            error: None,
+            handles: 0,
+            used: Instant::now(),
+            gone: false,
+        }
+    }
+
+    /// The lease came, with the file as it is now.
+    pub(super) fn take(&mut self, right: Right, reign: Reign, attr: &Attr) {
+        (self.right, self.reign, self.size) = (right, reign, attr.size);
+    }
+
+    /// The lease is over: nothing that is known counts any more. What was not committed is lost.
+    pub(super) fn forget(&mut self) {
+        if self.is_dirty() {
+            self.error = Some(Errno::IO);
+        }
+        self.right = Right::None;
+        self.map.clear();
+        self.fresh.clear();
+        self.dirty.clear();
+        (self.cut, self.mtime, self.changed) = (None, None, false);
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.changed || !self.dirty.is_empty()
+    }
+
+    pub(super) fn extent(&self, index: u32) -> Option<Extent> {
+        self.fresh
+            .get(&index)
+            .or_else(|| self.map.get(&index))
+            .copied()
+    }
+
+    pub(super) fn touch(&mut self, now: i64) {
+        if !self.is_dirty() {
+            self.since = Instant::now();
+        }
+        self.mtime = Some(now);
+        self.changed = true;
+    }
+
+    /// Makes it shorter. Extents that were never committed are given back.
+    pub(super) fn cut_to(&mut self, size: u64) -> Vec<Extent> {
+        let first = size.div_ceil(EXTENT_BYTES) as u32;
+        self.cut = Some(self.cut.map_or(first, |cut| cut.min(first)));
+        for extent in self.map.split_off(&first).into_values() {
+            self.dirty.remove(&extent);
+        }
+        let unused: Vec<_> = self.fresh.split_off(&first).into_values().collect();
+        for extent in &unused {
+            self.dirty.remove(extent);
+        }
+        self.size = size;
+        unused
+    }
+
+    /// What `stat` says, with what is not committed.
+    pub(super) fn overlay(&self, attr: &mut Attr) {
+        if self.right == Right::Write && self.changed {
+            attr.size = self.size;
+            attr.mtime = self.mtime.unwrap_or(attr.mtime);
+            attr.ctime = attr.ctime.max(attr.mtime);
+            attr.extents = (self.map.len() + self.fresh.len()) as u32;
+        }
+    }
+}
+
+/// A part of a file in one extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Which extent of the file.
+    pub(super) index: u32,
+    /// First byte in it.
+    pub(super) start: u64,
+    /// Bytes.
+    pub(super) length: usize,
+}
+
+/// A stretch of a file, extent by extent.
+pub(super) fn pieces(offset: u64, length: usize) -> impl Iterator<Item = Piece> {
+    let end = offset + length as u64;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        let left = end.checked_sub(at).filter(|left| *left > 0)?;
+        let start = at % EXTENT_BYTES;
+        let length = left.min(EXTENT_BYTES - start);
+        let index = (at / EXTENT_BYTES) as u32;
+        at += length;
+        Some(Piece {
+            index,
+            start,
+            length: length as usize,
+        })
+    })
+}

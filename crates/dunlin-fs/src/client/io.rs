@@ -1,0 +1,389 @@
+//! The content of files: READs and WRITEs past the data servers' processors, and the commits that make them the file's.
+
+use std::collections::BTreeMap;
+use std::sync::MutexGuard;
+use std::time::Instant;
+
+use super::file_state::{pieces, FileState, Piece, Right};
+use super::{FileSystem, FsError};
+use crate::types::{Errno, Extent, Ino, EXTENT_BYTES, FILE_BYTES};
+use crate::wire::{Answer, Ask, Change};
+
+/// Extents that are reserved at once, and from which number on more are: 4 MiB.
+const RESERVED_AT_ONCE: u32 = 128;
+/// Bytes of one READ or WRITE.
+const STEP_BYTES: usize = 1 << 20;
+/// Entries of a map that one commit carries.
+const COMMITTED_AT_ONCE: usize = 16_384;
+/// Extents that one call syncs.
+const FLUSHED_AT_ONCE: usize = 16_384;
+
+/// A stretch of one region, and where its bytes are in the caller's.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    extent: Extent,
+    start: u64,
+    at: usize,
+    length: usize,
+}
+
+/// Neighbours in the region and in the file become one operation.
+fn runs(parts: impl Iterator<Item = (Option<Extent>, Piece)>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut at = 0;
+    for (extent, piece) in parts {
+        if let Some(extent) = extent {
+            let follows = |run: &&mut Run| {
+                run.extent.server == extent.server
+                    && run.extent.offset() + run.start + run.length as u64
+                        == extent.offset() + piece.start
+                    && run.at + run.length == at
+                    && run.length + piece.length <= STEP_BYTES
+            };
+            match runs.last_mut().filter(follows) {
+                Some(run) => run.length += piece.length,
+                None => runs.push(Run {
+                    extent,
+                    start: piece.start,
+                    at,
+                    length: piece.length,
+                }),
+            }
+        }
+        at += piece.length;
+    }
+    runs
+}
+
+impl FileSystem {
+    /// The state of a file, with a lease.
+    pub(super) fn with_right<T>(
+        &self,
+        ino: Ino,
+        right: Right,
+        act: impl Fn(&mut MutexGuard<'_, FileState>) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let began = Instant::now();
+        loop {
+            let file = self.file(ino);
+            let mut state = file.lock();
+            if state.gone {
+                continue;
+            }
+            self.acquire(ino, &mut state, right)?;
+            state.used = Instant::now();
+            match act(&mut state) {
+                // The session ended under it. In the next one, what was written is gone, and the sync will say so.
+                Err(FsError::Refused(refused))
+                    if refused.0 == Errno::STALE && began.elapsed() < self.patience() =>
+                {
+                    drop(state);
+                    self.wait_for_session()?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Sees to it that the session has the lease, and knows the map.
+    fn acquire(&self, ino: Ino, state: &mut FileState, right: Right) -> Result<(), FsError> {
+        let reign = self.reign();
+        if state.right == Right::Read && state.reign != reign
+            || state.right == Right::Write && state.reign.session != reign.session
+        {
+            state.forget();
+        }
+        if state.right >= right {
+            return Ok(());
+        }
+        let write = right == Right::Write;
+        let attr = loop {
+            match self.meta().change_attr(Change::Lease { ino, write }) {
+                Err(FsError::Refused(refused)) if refused.0 == Errno::STALE => {
+                    self.wait_for_session()?;
+                }
+                other => break other?,
+            }
+        };
+        state.forget();
+        state.take(right, self.reign(), &attr);
+        if state.reign != reign {
+            // Nobody knows of which session the lease is.
+            state.right = Right::None;
+            return self.acquire(ino, state, right);
+        }
+        let mut from = 0;
+        let mut more = attr.extents > 0;
+        while more {
+            let Answer::Map { map, end } = self.meta().ask(&Ask::Map { ino, from })? else {
+                return Err(Errno::IO.into());
+            };
+            from = map.last().map_or(u32::MAX, |(index, _)| index + 1);
+            state.map.extend(map);
+            more = !end && from != u32::MAX;
+        }
+        Ok(())
+    }
+
+    /// Reads up to `length` bytes from `offset`: fewer at the end of the file.
+    ///
+    /// # Errors
+    /// See [`FsError`].
+    pub fn read(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, FsError> {
+        self.with_right(ino, Right::Read, |state| {
+            let left = state.size.saturating_sub(offset);
+            let length = length.min(usize::try_from(left).unwrap_or(usize::MAX));
+            let mut bytes = vec![0; length];
+            let found = pieces(offset, length).map(|piece| (state.extent(piece.index), piece));
+            for run in runs(found) {
+                let target = &mut bytes[run.at..run.at + run.length];
+                self.read_run(run, target)?;
+            }
+            // Only what was read while the lease stood counts.
+            self.wait_for_session()?;
+            let reign = self.reign();
+            let writes = state.right == Right::Write && state.reign.session == reign.session;
+            match writes || state.reign == reign {
+                true => Ok(bytes),
+                false => Err(Errno::STALE.into()),
+            }
+        })
+    }
+
+    fn read_run(&self, run: Run, target: &mut [u8]) -> Result<(), FsError> {
+        let offset = run.extent.offset() + run.start;
+        let reading = |link: &super::link::Link| link.region.read(offset, run.length);
+        let (reply, _) = self
+            .links()
+            .operate(self.meta(), run.extent.server, reading)?;
+        target.copy_from_slice(&reply);
+        Ok(())
+    }
+
+    /// Writes; the file grows where it has to. It is the file's after a sync.
+    ///
+    /// # Errors
+    /// See [`FsError`].
+    pub fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+        let end = offset.checked_add(bytes.len() as u64);
+        let end = end.filter(|end| *end <= FILE_BYTES).ok_or(Errno::FBIG)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.with_right(ino, Right::Write, |state| {
+            self.clear_behind_end(state, offset)?;
+            self.put(state, offset, bytes)?;
+            state.size = state.size.max(end);
+            state.touch(super::wall_now());
+            Ok(())
+        })
+    }
+
+    /// What stands behind the end of a file in its last extent is no part of it: when the file grows to `until` or
+    /// beyond, that is zeros.
+    fn clear_behind_end(&self, state: &mut FileState, until: u64) -> Result<(), FsError> {
+        let end = state.size.next_multiple_of(EXTENT_BYTES).min(until);
+        let index = (state.size / EXTENT_BYTES) as u32;
+        if end > state.size && state.extent(index).is_some() {
+            let zeros = vec![0; (end - state.size) as usize];
+            self.put(state, state.size, &zeros)?;
+        }
+        Ok(())
+    }
+
+    /// Brings bytes into the file's extents, in place or in new ones.
+    fn put(&self, state: &mut FileState, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+        let mut at = 0;
+        for piece in pieces(offset, bytes.len()) {
+            let part = &bytes[at..at + piece.length];
+            at += piece.length;
+            if state.extent(piece.index).is_none() {
+                let extent = self.take_extent()?;
+                if piece.length as u64 != EXTENT_BYTES {
+                    // Nobody knows what was there before.
+                    let mut whole = vec![0; EXTENT_BYTES as usize];
+                    whole[piece.start as usize..][..piece.length].copy_from_slice(part);
+                    let (server, offset) = (extent.server, extent.offset());
+                    let incarnation = self.write_at(state, server, offset, &whole)?;
+                    state.dirty.insert(extent, incarnation);
+                }
+                state.fresh.insert(piece.index, extent);
+                state.changed = true;
+            }
+        }
+        let found: Vec<_> = pieces(offset, bytes.len())
+            .map(|piece| (state.extent(piece.index), piece))
+            .collect();
+        for run in runs(found.iter().copied()) {
+            let part = &bytes[run.at..run.at + run.length];
+            let offset = run.extent.offset() + run.start;
+            let incarnation = self.write_at(state, run.extent.server, offset, part)?;
+            let last = (offset + run.length as u64 - 1) / EXTENT_BYTES;
+            for index in run.extent.index..=last as u32 {
+                let server = run.extent.server;
+                let extent = Extent { server, index };
+                // The start at which its oldest byte was written: if that is gone, so is the byte.
+                state.dirty.entry(extent).or_insert(incarnation);
+            }
+        }
+        Ok(())
+    }
+
+    /// One WRITE, while the session stands.
+    fn write_at(
+        &self,
+        state: &FileState,
+        server: u16,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<u64, FsError> {
+        let writing = |link: &super::link::Link| {
+            let gate = self.write_gate(state.reign.session);
+            gate.map(|_open| link.region.write(offset, bytes))
+                .transpose()
+        };
+        match self.links().operate(self.meta(), server, writing)? {
+            (Some(()), incarnation) => Ok(incarnation),
+            (None, _) => Err(Errno::STALE.into()),
+        }
+    }
+
+    fn take_extent(&self) -> Result<Extent, FsError> {
+        let mut reserved = self.reserved();
+        if let Some(extent) = reserved.pop() {
+            return Ok(extent);
+        }
+        let count = RESERVED_AT_ONCE;
+        match self.meta().change(Change::Reserve { count })? {
+            Answer::Extents(mut extents) => {
+                // Neighbours first, so that they are neighbours in the file.
+                extents.reverse();
+                *reserved = extents;
+                Ok(reserved.pop().ok_or(Errno::NOSPC)?)
+            }
+            other => Err(self.meta().strange(&other)),
+        }
+    }
+
+    /// Makes a file shorter or longer.
+    ///
+    /// # Errors
+    /// See [`FsError`].
+    pub fn truncate(&self, ino: Ino, size: u64) -> Result<(), FsError> {
+        if size > FILE_BYTES {
+            return Err(Errno::FBIG.into());
+        }
+        self.with_right(ino, Right::Write, |state| {
+            if size > state.size {
+                self.clear_behind_end(state, size)?;
+                state.size = size;
+            } else if size < state.size {
+                let unused = state.cut_to(size);
+                self.reserved().extend(unused);
+            }
+            state.touch(super::wall_now());
+            Ok(())
+        })
+    }
+
+    /// Brings everything that was written to the data servers' files, and then into the journal.
+    ///
+    /// # Errors
+    /// EIO where something that was written before was lost; it is said once.
+    pub fn sync(&self, ino: Ino) -> Result<(), FsError> {
+        let Some(file) = self.known_file(ino) else {
+            return Ok(());
+        };
+        let mut state = file.lock();
+        if state.right == Right::Write && state.reign.session != self.reign().session {
+            state.forget();
+        }
+        let committed = self.commit(ino, &mut state);
+        match state.error.take() {
+            Some(errno) => Err(errno.into()),
+            None => committed,
+        }
+    }
+
+    /// Commits what a state has. What was lost on the way is noted in it.
+    pub(super) fn commit(&self, ino: Ino, state: &mut FileState) -> Result<(), FsError> {
+        if state.right != Right::Write || !state.is_dirty() {
+            return Ok(());
+        }
+        if !self.flush(state)? {
+            self.lose(ino, state);
+            return Ok(());
+        }
+        let mut rest: Vec<_> = state
+            .fresh
+            .iter()
+            .map(|(index, at)| (*index, *at))
+            .collect();
+        while state.changed {
+            let later = rest.split_off(rest.len().min(COMMITTED_AT_ONCE));
+            let commit = Change::Commit {
+                ino,
+                size: state.size,
+                mtime: state.mtime,
+                cut: state.cut,
+                map: rest.clone(),
+            };
+            match self.meta().change(commit) {
+                Ok(_) => {}
+                Err(FsError::Refused(refused)) if refused.0 == Errno::STALE => {
+                    self.lose(ino, state);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+            state.cut = None;
+            for (index, extent) in &rest {
+                state.fresh.remove(index);
+                state.map.insert(*index, *extent);
+            }
+            rest = later;
+            if rest.is_empty() {
+                (state.mtime, state.changed) = (None, false);
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs the data servers; `false` where bytes are lost.
+    fn flush(&self, state: &mut FileState) -> Result<bool, FsError> {
+        let mut by_server = BTreeMap::<u16, Vec<u32>>::new();
+        for (extent, incarnation) in &state.dirty {
+            let link = self.links().link(self.meta(), extent.server)?;
+            if link.incarnation != *incarnation {
+                return Ok(false);
+            }
+            by_server
+                .entry(extent.server)
+                .or_default()
+                .push(extent.index);
+        }
+        for (server, extents) in by_server {
+            let link = self.links().link(self.meta(), server)?;
+            for part in extents.chunks(FLUSHED_AT_ONCE) {
+                if !link.flush(part.to_vec())? {
+                    self.links().drop_link(server, link.incarnation);
+                    return Ok(false);
+                }
+            }
+        }
+        state.dirty.clear();
+        Ok(true)
+    }
+
+    /// Something that was written is lost: the file is what was committed last, and the next sync says so. Extents that
+    /// were to become its stay reserved.
+    fn lose(&self, ino: Ino, state: &mut FileState) {
+        tracing::warn!(ino, "writes that were not synced are lost");
+        if state.reign.session == self.reign().session {
+            let fresh = std::mem::take(&mut state.fresh);
+            self.reserved().extend(fresh.into_values());
+        }
+        state.error = Some(Errno::IO);
+        state.forget();
+    }
+}

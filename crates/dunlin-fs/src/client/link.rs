@@ -1,0 +1,162 @@
+//! The data servers' regions: attached at the start that the metadata server knows of, and at no other.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin::{CallError, Client, Preset, RemoteRegion};
+
+use super::{FsError, FsOptions, MetaClient};
+use crate::types::Errno;
+use crate::wire::{data, encode, region_name, Answer, Ask, Flush};
+
+/// Between two tries at a data server that is not there.
+const TRY_EVERY: Duration = Duration::from_millis(20);
+/// Of one operation on a region; then it is tried again.
+const OPERATION_WITHIN: Duration = Duration::from_secs(5);
+/// Of a sync, which ends on the disk.
+const FLUSH_WITHIN: Duration = Duration::from_secs(30);
+
+/// A data server at one of its starts.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) incarnation: u64,
+    pub(super) region: RemoteRegion,
+    client: Client,
+    address: String,
+}
+
+impl Link {
+    /// Brings extents into the server's file. `false` where it has started anew, or does not answer any more: what was
+    /// written is lost, or nobody knows.
+    pub(super) fn flush(&self, extents: Vec<u32>) -> Result<bool, FsError> {
+        let incarnation = self.incarnation;
+        let flush = encode(&Flush {
+            incarnation,
+            extents,
+        });
+        match self.client.within(FLUSH_WITHIN).call(data::FLUSH, &flush) {
+            Ok(_) => Ok(true),
+            Err(error) => {
+                tracing::warn!(%error, address = self.address, "written extents were not synced");
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Links {
+    options: FsOptions,
+    known: Mutex<HashMap<u16, Link>>,
+}
+
+impl Links {
+    pub(super) fn new(options: &FsOptions) -> Self {
+        Self {
+            options: options.clone(),
+            known: Mutex::default(),
+        }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<u16, Link>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A server's link, attached now if need be.
+    pub(super) fn link(&self, meta: &MetaClient, server: u16) -> Result<Link, FsError> {
+        if let Some(link) = self.known().get(&server) {
+            return Ok(link.clone());
+        }
+        let began = Instant::now();
+        loop {
+            let error = match self.attach(meta, server)? {
+                Ok(link) => {
+                    self.known().insert(server, link.clone());
+                    return Ok(link);
+                }
+                Err(error) => error,
+            };
+            if began.elapsed() >= self.options.patience {
+                tracing::warn!(%error, server, "no data server");
+                return Err(error);
+            }
+            std::thread::sleep(TRY_EVERY);
+        }
+    }
+
+    /// One connection for all threads: each registers the whole region at the server anew, and a device has a limit for
+    /// the bytes that are registered.
+    fn connect(&self, address: &str) -> Result<Client, FsError> {
+        let builder = self.options.builder().preset(Preset::Flock).lanes(1);
+        Ok(builder.connect(address)?)
+    }
+
+    /// Attaches the region that the metadata server names; the inner error may pass.
+    fn attach(&self, meta: &MetaClient, server: u16) -> Result<Result<Link, FsError>, FsError> {
+        let servers = match meta.ask(&Ask::Servers)? {
+            Answer::Servers(servers) => servers,
+            other => return Err(meta.strange(&other)),
+        };
+        let Some(about) = servers.into_iter().nth(usize::from(server)) else {
+            return Err(Errno::IO.into());
+        };
+        let client = match self.connect(&about.address) {
+            Ok(client) => client,
+            Err(error) => return Ok(Err(error)),
+        };
+        let attached = client.attach(&region_name(about.incarnation));
+        Ok(match attached {
+            Ok(region) => Ok(Link {
+                incarnation: about.incarnation,
+                region: region.within(OPERATION_WITHIN),
+                client,
+                address: about.address,
+            }),
+            Err(error) => Err(FsError::Unreachable {
+                address: about.address,
+                seconds: 0,
+                source: Box::new(error),
+            }),
+        })
+    }
+
+    /// A link failed: the next one is made anew.
+    pub(super) fn drop_link(&self, server: u16, incarnation: u64) {
+        let mut known = self.known();
+        if known
+            .get(&server)
+            .is_some_and(|link| link.incarnation == incarnation)
+        {
+            known.remove(&server);
+        }
+    }
+
+    /// Does an operation on a region until it succeeds, on whichever start of the server it is then; says which.
+    pub(super) fn operate<T>(
+        &self,
+        meta: &MetaClient,
+        server: u16,
+        operation: impl Fn(&Link) -> Result<T, CallError>,
+    ) -> Result<(T, u64), FsError> {
+        let began = Instant::now();
+        loop {
+            let link = self.link(meta, server)?;
+            let error = match operation(&link) {
+                Ok(done) => return Ok((done, link.incarnation)),
+                Err(error) => error,
+            };
+            tracing::debug!(%error, server, "an operation on a data server is done again");
+            self.drop_link(server, link.incarnation);
+            if began.elapsed() >= self.options.patience {
+                return Err(FsError::Unreachable {
+                    address: link.address,
+                    seconds: self.options.patience.as_secs(),
+                    source: Box::new(error),
+                });
+            }
+            std::thread::sleep(TRY_EVERY);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The client: a mount of the file system without a mount. Any thread may use it; a call waits for its end.
+
+mod background;
+mod error;
+mod file_state;
+mod io;
+mod link;
+mod meta;
+mod names;
+mod path;
+mod session;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub use error::FsError;
+pub use meta::{FsOptions, MetaClient};
+pub use names::{Mode, SetAttributes, Space};
+pub use path::File;
+
+use crate::types::{Extent, Ino};
+use file_state::FileState;
+use link::Links;
+use session::SessionKeeper;
+
+/// A file system, by numbers of files as a mount needs it; [`FileSystem::open`] and its neighbours take paths.
+///
+/// Cheap to clone. When the last clone is dropped, everything is synced and the session ends.
+#[derive(Clone, Debug)]
+pub struct FileSystem {
+    inner: Arc<Inner>,
+    /// The client's own threads have it without.
+    _owner: Option<Arc<Owner>>,
+}
+
+/// Ends the session when the last user is gone.
+#[derive(Debug)]
+struct Owner {
+    system: FileSystem,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Err(error) = self.system.sync_all() {
+            tracing::warn!(%error, "the last sync of a file system");
+        }
+        self.system.say_goodbye();
+        self.system.inner.keeper.stop();
+        self.system.meta().close();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    meta: MetaClient,
+    links: Links,
+    keeper: SessionKeeper,
+    files: Mutex<Files>,
+    reserved: Mutex<Vec<Extent>>,
+    options: FsOptions,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    known: HashMap<Ino, Arc<Mutex<FileState>>>,
+    /// Files that are being made: their leases may come before their numbers.
+    making: usize,
+}
+
+/// The state of one file.
+#[derive(Clone, Debug)]
+struct FileHandle(Arc<Mutex<FileState>>);
+
+impl FileHandle {
+    fn lock(&self) -> MutexGuard<'_, FileState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nanoseconds since 1970.
+fn wall_now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as i64)
+}
+
+impl FileSystem {
+    /// Connects to a metadata server with the defaults.
+    ///
+    /// # Errors
+    /// See [`FsError`].
+    pub fn connect(address: &str) -> Result<Self, FsError> {
+        Self::connect_with(address, &FsOptions::default())
+    }
+
+    /// Connects to a metadata server.
+    ///
+    /// # Errors
+    /// See [`FsError`].
+    pub fn connect_with(address: &str, options: &FsOptions) -> Result<Self, FsError> {
+        let began = std::time::Instant::now();
+        let (meta, welcome) = MetaClient::connect(address, options)?;
+        let inner = Arc::new(Inner {
+            meta,
+            links: Links::new(options),
+            keeper: SessionKeeper::new(&welcome, began),
+            files: Mutex::default(),
+            reserved: Mutex::default(),
+            options: options.clone(),
+        });
+        let system = Self {
+            inner,
+            _owner: None,
+        };
+        let owner = Owner {
+            threads: background::start(&system)?,
+            system: system.clone(),
+        };
+        Ok(Self {
+            _owner: Some(Arc::new(owner)),
+            ..system
+        })
+    }
+
+    /// The calls to the metadata server.
+    pub fn meta(&self) -> &MetaClient {
+        &self.inner.meta
+    }
+
+    /// Syncs everything that was written.
+    ///
+    /// # Errors
+    /// The first of all; the others are tried all the same.
+    pub fn sync_all(&self) -> Result<(), FsError> {
+        let known: Vec<Ino> = self.files().known.keys().copied().collect();
+        let mut all = Ok(());
+        for ino in known {
+            all = all.and(self.sync(ino));
+        }
+        all
+    }
+}
+
+impl FileSystem {
+    fn files(&self) -> MutexGuard<'_, Files> {
+        let files = self.inner.files.lock();
+        files.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn links(&self) -> &Links {
+        &self.inner.links
+    }
+
+    fn patience(&self) -> Duration {
+        self.inner.options.patience
+    }
+
+    fn reserved(&self) -> MutexGuard<'_, Vec<Extent>> {
+        let reserved = self.inner.reserved.lock();
+        reserved.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of a file; made where there is none.
+    fn file(&self, ino: Ino) -> FileHandle {
+        let reign = self.reign();
+        let mut files = self.files();
+        let file = files.known.entry(ino);
+        FileHandle(Arc::clone(
+            file.or_insert_with(|| Arc::new(Mutex::new(FileState::new(reign)))),
+        ))
+    }
+
+    fn known_file(&self, ino: Ino) -> Option<FileHandle> {
+        self.files().known.get(&ino).cloned().map(FileHandle)
+    }
+}

@@ -1,0 +1,171 @@
+//! A data server: a region of memory over a file. Clients READ and WRITE the region by themselves; what is called is what
+//! the file needs.
+
+mod file;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use dunlin::{
+    HandlerError, Memory, Region, Request, Responder, RunningServer, ServeError, ServerBuilder,
+};
+
+use crate::meta::Durability;
+use crate::types::EXTENT_BYTES;
+use crate::wire::{self, decode, encode, Copy, Described, Flush};
+use file::ExtentFile;
+
+/// The code of a request that is none, or for extents that are not there.
+const MALFORMED: u32 = 1;
+/// The code of a request for another start of the server.
+pub(crate) const OTHER_START: u32 = 2;
+/// The code of a server that is not ready yet.
+const LOADING: u32 = 3;
+/// The code of a file that cannot be written.
+const FILE: u32 = 4;
+/// Most extents of one server: 8 TiB.
+const MOST_EXTENTS: u64 = 1 << 28;
+
+/// What a data server is to be.
+#[derive(Clone, Debug)]
+pub struct DataOptions {
+    /// Its file; made where it is not there.
+    pub file: PathBuf,
+    /// Bytes that it offers, rounded down to extents: as much memory, and a sparse file. A file that is there may grow.
+    pub bytes: u64,
+    /// Whether synced bytes are to outlive the machine's power, or the process.
+    pub durability: Durability,
+}
+
+/// A data server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// The file.
+    #[error("the file {}: {why}", path.display())]
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The size.
+    #[error("{0} bytes: from {EXTENT_BYTES}, one extent, to 8 TiB")]
+    Bytes(u64),
+    /// The server.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// Random numbers.
+    #[error("the system: {0}")]
+    System(#[from] std::io::Error),
+}
+
+struct Service {
+    region: Region,
+    about: Described,
+    file: ExtentFile,
+    durability: Durability,
+    /// Set when the region has what the file has.
+    loaded: OnceLock<()>,
+    copying: Mutex<()>,
+}
+
+/// Serves a file, on what `server` says. When this returns the region has what the file has.
+///
+/// # Errors
+/// See [`DataError`].
+pub fn serve(server: ServerBuilder, options: &DataOptions) -> Result<RunningServer, DataError> {
+    let extents = options.bytes / EXTENT_BYTES;
+    if !(1..=MOST_EXTENTS).contains(&extents) {
+        return Err(DataError::Bytes(options.bytes));
+    }
+    let (file, id) = ExtentFile::open(&options.file, extents as u32)?;
+    let about = Described {
+        id,
+        incarnation: crate::random()?,
+        extents: extents as u32,
+    };
+    let bytes = extents * EXTENT_BYTES;
+    let service = Arc::new(Service {
+        region: Region::new(&wire::region_name(about.incarnation), bytes as usize).writable(),
+        about,
+        file,
+        durability: options.durability,
+        loaded: OnceLock::new(),
+        copying: Mutex::new(()),
+    });
+    let (described, flushed, copied) = (service.clone(), service.clone(), service.clone());
+    let running = server
+        .region(&service.region)
+        .handle(wire::data::DESCRIBE, move |_, reply| {
+            described.memory()?;
+            reply.write(&encode(&described.about))
+        })
+        .handle_on_workers(wire::data::FLUSH, move |request, reply| {
+            flushed.flush(request, reply)
+        })
+        .handle_on_workers(wire::data::COPY, move |request, reply| {
+            copied.copy(request, reply)
+        })
+        .serve()?;
+    let memory = service.region.memory().ok_or_else(|| DataError::File {
+        path: options.file.clone(),
+        why: "the region has no memory".into(),
+    })?;
+    service.file.load(memory)?;
+    let _ = service.loaded.set(());
+    Ok(running)
+}
+
+#[cold]
+fn malformed() -> HandlerError {
+    HandlerError::new(MALFORMED, "no such request, or extents that are not there")
+}
+
+impl Service {
+    fn memory(&self) -> Result<&Memory, HandlerError> {
+        let ready = self.loaded.get().and_then(|()| self.region.memory());
+        ready.ok_or_else(|| HandlerError::new(LOADING, "the server reads its file: ask again"))
+    }
+
+    /// The memory, for a request about this start and these extents.
+    fn checked(
+        &self,
+        incarnation: u64,
+        mut extents: impl Iterator<Item = u32>,
+    ) -> Result<&Memory, HandlerError> {
+        if incarnation != self.about.incarnation {
+            let words = "the server was started anew: what was not synced is lost";
+            return Err(HandlerError::new(OTHER_START, words));
+        }
+        match extents.all(|extent| extent < self.about.extents) {
+            true => self.memory(),
+            false => Err(malformed()),
+        }
+    }
+
+    fn keep(&self, memory: &Memory, extents: Vec<u32>) -> Result<(), HandlerError> {
+        let kept = self.file.keep(memory, extents, self.durability);
+        kept.map_err(|error| HandlerError::new(FILE, error.to_string()))
+    }
+
+    fn flush(&self, request: &Request<'_>, reply: &mut Responder<'_>) -> Result<(), HandlerError> {
+        let flush: Flush = decode(request.payload()).ok_or_else(malformed)?;
+        let memory = self.checked(flush.incarnation, flush.extents.iter().copied())?;
+        self.keep(memory, flush.extents)?;
+        reply.write(&[])
+    }
+
+    fn copy(&self, request: &Request<'_>, reply: &mut Responder<'_>) -> Result<(), HandlerError> {
+        let copy: Copy = decode(request.payload()).ok_or_else(malformed)?;
+        let both = copy.pairs.iter().flat_map(|(from, to)| [*from, *to]);
+        let memory = self.checked(copy.incarnation, both)?;
+        let _one = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = vec![0; EXTENT_BYTES as usize];
+        for (from, to) in &copy.pairs {
+            memory.read(file::offset(*from) as usize, &mut bytes);
+            memory.write(file::offset(*to) as usize, &bytes);
+        }
+        self.keep(memory, copy.pairs.iter().map(|(_, to)| *to).collect())?;
+        reply.write(&[])
+    }
+}

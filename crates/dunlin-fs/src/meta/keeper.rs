@@ -1,0 +1,227 @@
+//! The threads of a metadata server: the clock, and the one that speaks with the data servers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dunlin::{Client, Execution};
+
+use super::service::Service;
+use super::MetaOptions;
+use crate::types::{DataServer, Extent};
+use crate::wire::{data, decode, encode, Copy, Described};
+
+/// How often a data server is asked who it is: a client that has lost one waits about this long for the new one.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+/// How long a data server may take to say who it is.
+const DESCRIBE_WITHIN: Duration = Duration::from_secs(2);
+/// How long a copy of one batch may take: it ends on the disk.
+const COPY_WITHIN: Duration = Duration::from_secs(60);
+/// Extents that are copied by one call: 128 MiB.
+const COPIED_AT_ONCE: usize = 4096;
+
+/// Ends the threads when it is dropped.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    service: Option<Arc<Service>>,
+}
+
+impl Keeper {
+    pub(super) fn start(
+        service: &Arc<Service>,
+        options: &MetaOptions,
+        journal: JoinHandle<()>,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        let tick = (options.lease / 40).clamp(Duration::from_millis(5), Duration::from_millis(50));
+        let (ticked, stopped) = (Arc::clone(service), Arc::clone(&stop));
+        let thread = std::thread::Builder::new().name("dunlin-fs-clock".into());
+        threads.push(thread.spawn(move || {
+            while !stopped.load(Ordering::Acquire) {
+                ticked.tick();
+                std::thread::sleep(tick);
+            }
+        })?);
+        if !options.data.is_empty() {
+            let mut link = DataLink {
+                service: Arc::clone(service),
+                options: options.clone(),
+                clients: HashMap::new(),
+            };
+            let stopped = Arc::clone(&stop);
+            let thread = std::thread::Builder::new().name("dunlin-fs-data".into());
+            threads.push(thread.spawn(move || {
+                while !stopped.load(Ordering::Acquire) {
+                    link.describe();
+                    link.move_files();
+                    std::thread::sleep(ASK_EVERY);
+                }
+            })?);
+        }
+        threads.push(journal);
+        Ok(Self {
+            stop,
+            threads,
+            service: Some(Arc::clone(service)),
+        })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        let journal = self.threads.pop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        // The journal ends with the last who can write to it, and so does its lock on the store. Where a handler still
+        // has the service, that is when it lets go.
+        let last = self.service.take().and_then(Arc::into_inner).is_some();
+        if let (true, Some(journal)) = (last, journal) {
+            let _ = journal.join();
+        }
+    }
+}
+
+/// The data servers, as the metadata server's calls reach them.
+struct DataLink {
+    service: Arc<Service>,
+    options: MetaOptions,
+    clients: HashMap<String, Client>,
+}
+
+impl DataLink {
+    fn client(&mut self, address: &str) -> Option<Client> {
+        if let Some(client) = self.clients.get(address) {
+            return Some(client.clone());
+        }
+        let mut builder = Client::builder()
+            .deadline(DESCRIBE_WITHIN)
+            .connect_timeout(DESCRIBE_WITHIN);
+        if let Some(secret) = &self.options.secret {
+            builder = builder.secret(secret.clone());
+        }
+        let connected = builder.connect(address);
+        let client =
+            connected.inspect_err(|error| tracing::debug!(%error, address, "no data server"));
+        let client = client.ok()?;
+        self.clients.insert(address.to_owned(), client.clone());
+        Some(client)
+    }
+
+    /// Asks all data servers who they are: one that has started anew says so by its incarnation.
+    fn describe(&mut self) {
+        for address in self.options.data.clone() {
+            let Some(client) = self.client(&address) else {
+                continue;
+            };
+            let said = client.call(data::DESCRIBE, &[]);
+            let described = said.ok().and_then(|reply| decode::<Described>(&reply));
+            let Some(Described {
+                id,
+                incarnation,
+                extents,
+            }) = described
+            else {
+                continue;
+            };
+            let about = DataServer {
+                id,
+                incarnation,
+                extents,
+                address,
+            };
+            let mut state = self.service.lock();
+            if state.namespace.servers().contains(&about) {
+                continue;
+            }
+            if state.namespace.know_server(about.clone()).is_none() {
+                tracing::error!(
+                    ?about,
+                    "this data server is smaller than it was, or one too many"
+                );
+            }
+            self.service.keep(&mut state, None);
+        }
+    }
+
+    /// Moves the files that sessions could write which have ended.
+    fn move_files(&mut self) {
+        let files = self.service.lock().namespace.to_move();
+        for (session, ino) in files {
+            let (pairs, planned) = {
+                let mut state = self.service.lock();
+                let pairs = state.namespace.plan_move(ino);
+                self.service.keep(&mut state, None);
+                (pairs, state.namespace.sequence())
+            };
+            let pairs = match pairs {
+                Ok(pairs) => pairs,
+                Err(refused) => {
+                    tracing::warn!(ino, %refused, "a file of a session that ended cannot be moved: it stays taken");
+                    continue;
+                }
+            };
+            // A server that is killed in the middle must know that these places are not free.
+            let kept = self.service.journal.progress.wait_for(planned, COPY_WITHIN);
+            let copied = match kept {
+                true => self.copy(&pairs),
+                false => Copied::No,
+            };
+            let mut state = self.service.lock();
+            match copied {
+                Copied::Yes => {
+                    state.namespace.finish_move(session, ino, &pairs);
+                }
+                Copied::No => state.namespace.cancel_move(&pairs),
+                Copied::Perhaps => state.namespace.spoil_move(&pairs),
+            }
+            self.service.keep(&mut state, None);
+            self.service.grant(&mut state);
+        }
+    }
+
+    fn copy(&mut self, pairs: &[(Extent, Extent)]) -> Copied {
+        let servers = self.service.lock().namespace.servers();
+        let mut by_server = BTreeMap::<u16, Vec<(u32, u32)>>::new();
+        for (from, to) in pairs {
+            let of = by_server.entry(from.server).or_default();
+            of.push((from.index, to.index));
+        }
+        for (server, pairs) in by_server {
+            let about = &servers[usize::from(server)];
+            let Some(client) = self.client(&about.address) else {
+                return Copied::No;
+            };
+            for pairs in pairs.chunks(COPIED_AT_ONCE) {
+                let copy = Copy {
+                    incarnation: about.incarnation,
+                    pairs: pairs.to_vec(),
+                };
+                let copying = client.within(COPY_WITHIN);
+                if let Err(error) = copying.call(data::COPY, &encode(&copy)) {
+                    tracing::warn!(%error, "extents of a session that ended were not copied");
+                    return match error.execution() {
+                        Execution::Unknown => Copied::Perhaps,
+                        _ => Copied::No,
+                    };
+                }
+            }
+        }
+        Copied::Yes
+    }
+}
+
+/// Whether extents were copied.
+enum Copied {
+    Yes,
+    /// Nor will they be.
+    No,
+    /// Nobody knows, and they may still be.
+    Perhaps,
+}

@@ -1,0 +1,186 @@
+//! What both ends name: inodes, attributes, extents, errors. Numbers of errors and of file types are Linux's.
+
+use serde::{Deserialize, Serialize};
+
+/// A file's number. Never used again.
+pub type Ino = u64;
+/// A client's session at the metadata server: random, so that only its client knows it.
+pub type SessionId = u64;
+/// The root directory.
+pub const ROOT: Ino = 1;
+/// Bytes of an extent, the unit in which space is given: a small file costs this much, and a file of a gigabyte has a map
+/// of 32,768 entries.
+pub const EXTENT_BYTES: u64 = 32 << 10;
+/// Longest name in a directory, as Linux has it.
+pub const NAME_BYTES: usize = 255;
+/// Longest target of a symbolic link.
+pub const TARGET_BYTES: usize = 4095;
+/// Longest name of an extended attribute, and longest value.
+pub const XATTR_NAME_BYTES: usize = 255;
+/// Longest value of an extended attribute, as Linux has it.
+pub const XATTR_VALUE_BYTES: usize = 64 << 10;
+/// Bytes of all extended attributes of one file, names and values: they are one record of the journal.
+pub const XATTR_BYTES: usize = 256 << 10;
+/// Longest file: its extents are counted in 32 bits.
+pub const FILE_BYTES: u64 = EXTENT_BYTES * (u32::MAX as u64);
+/// Most changes that one session has out at once: each has its answer kept.
+pub const SLOTS: u16 = 256;
+/// Most links of one file.
+pub const LINKS: u32 = 65_000;
+
+/// Bits of a mode that say what kind of file it is.
+pub const S_IFMT: u32 = 0o170_000;
+/// A directory.
+pub const S_IFDIR: u32 = 0o040_000;
+/// A regular file.
+pub const S_IFREG: u32 = 0o100_000;
+/// A symbolic link.
+pub const S_IFLNK: u32 = 0o120_000;
+/// A named pipe.
+pub const S_IFIFO: u32 = 0o010_000;
+/// A socket.
+pub const S_IFSOCK: u32 = 0o140_000;
+/// A character device.
+pub const S_IFCHR: u32 = 0o020_000;
+/// A block device.
+pub const S_IFBLK: u32 = 0o060_000;
+/// New files in a directory with this bit belong to its group.
+pub const S_ISGID: u32 = 0o2000;
+
+/// Rename: fail where the new name exists.
+pub const RENAME_NOREPLACE: u32 = 1;
+/// Rename: exchange both names.
+pub const RENAME_EXCHANGE: u32 = 2;
+
+/// Extended attribute: fail where it exists.
+pub const XATTR_CREATE: u32 = 1;
+/// Extended attribute: fail where it does not.
+pub const XATTR_REPLACE: u32 = 2;
+
+/// Where the bytes of one extent are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Extent {
+    /// The data server, by its place in the list of the metadata server.
+    pub server: u16,
+    /// Which extent of it.
+    pub index: u32,
+}
+
+impl Extent {
+    /// Its first byte in the server's region.
+    pub fn offset(self) -> u64 {
+        u64::from(self.index) * EXTENT_BYTES
+    }
+}
+
+/// What `stat` says. Times are nanoseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attr {
+    /// The number.
+    pub ino: Ino,
+    /// Kind and permissions.
+    pub mode: u32,
+    /// Names of it; for a directory 2 and its subdirectories.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device file.
+    pub rdev: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Extents that are there.
+    pub extents: u32,
+    /// Last read, as `utimens` said: reading does not change it.
+    pub atime: i64,
+    /// Last change of the content.
+    pub mtime: i64,
+    /// Last change of anything.
+    pub ctime: i64,
+}
+
+impl Attr {
+    /// The kind, one of the `S_IF` values.
+    pub fn kind(&self) -> u32 {
+        self.mode & S_IFMT
+    }
+}
+
+/// A data server, as the metadata server knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataServer {
+    /// What its file says: another file is another server.
+    pub id: u64,
+    /// Drawn when it was started: memory of another start is other memory.
+    pub incarnation: u64,
+    /// Extents that it has.
+    pub extents: u32,
+    /// Where it is.
+    pub address: String,
+}
+
+/// Why an operation was refused: an error number of Linux.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[error("{} (errno {})", .0.words(), .0.0)]
+pub struct Refused(pub Errno);
+
+impl std::fmt::Debug for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// An error number of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Errno(pub u16);
+
+macro_rules! errnos {
+    ($($name:ident = $number:literal, $words:literal;)*) => {
+        impl Errno {
+            $(#[doc = $words] pub const $name: Errno = Errno($number);)*
+
+            /// What it means.
+            pub fn words(self) -> &'static str {
+                match self {
+                    $(Self::$name => $words,)*
+                    _ => "refused",
+                }
+            }
+        }
+    };
+}
+
+errnos! {
+    PERM = 1, "operation not permitted";
+    NOENT = 2, "no such file or directory";
+    IO = 5, "input or output failed";
+    BADF = 9, "not an open file";
+    EXIST = 17, "file exists";
+    NOTDIR = 20, "not a directory";
+    ISDIR = 21, "is a directory";
+    INVAL = 22, "invalid argument";
+    FBIG = 27, "file too large";
+    NOSPC = 28, "no space on the data servers";
+    MLINK = 31, "too many links";
+    RANGE = 34, "result too large";
+    NAMETOOLONG = 36, "name too long";
+    NOTEMPTY = 39, "directory not empty";
+    NODATA = 61, "no such extended attribute";
+    STALE = 116, "the session or the lease has ended";
+    AGAIN = 11, "ask again by the call that waits";
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        Self(errno)
+    }
+}
+
+/// The outcome of an operation.
+pub type Outcome<T> = Result<T, Refused>;
+
+/// Refuses.
+pub(crate) fn refuse<T>(errno: Errno) -> Outcome<T> {
+    Err(Refused(errno))
+}

@@ -1,0 +1,260 @@
+//! What crosses between clients and servers: values in postcard's encoding. A server decodes bytes that a stranger may have
+//! written: nothing is allocated for a length that is not there, and all numbers are checked where they are used.
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::{Attr, DataServer, Extent, Ino, SessionId};
+
+/// Handlers of the metadata server.
+pub mod meta {
+    /// A question, answered on the polling thread.
+    pub const ASK: u16 = 200;
+    /// A question that waits until what it saw is on disk.
+    pub const ASK_DURABLE: u16 = 201;
+    /// A change.
+    pub const CHANGE: u16 = 202;
+    /// A new session.
+    pub const HELLO: u16 = 203;
+    /// Renews a session, and waits for leases that are called back.
+    pub const WATCH: u16 = 204;
+}
+
+/// Handlers of a data server.
+pub mod data {
+    /// Who it is.
+    pub const DESCRIBE: u16 = 210;
+    /// Extents into the file.
+    pub const FLUSH: u16 = 211;
+    /// Extents to other places.
+    pub const COPY: u16 = 212;
+}
+
+/// What changes nothing.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Ask<'a> {
+    /// Attributes.
+    GetAttr { ino: Ino },
+    /// A name in a directory.
+    Lookup { parent: Ino, name: &'a [u8] },
+    /// Target of a symbolic link.
+    ReadLink { ino: Ino },
+    /// Names behind `after`, about `bytes` of them.
+    ReadDir {
+        ino: Ino,
+        after: &'a [u8],
+        bytes: u32,
+    },
+    /// An extended attribute.
+    GetXattr { ino: Ino, name: &'a [u8] },
+    /// Their names.
+    ListXattr { ino: Ino },
+    /// Part of a file's map, from this extent on.
+    Map { ino: Ino, from: u32 },
+    /// The data servers.
+    Servers,
+    /// Space.
+    StatFs,
+}
+
+/// What changes something, or a lease.
+#[allow(missing_docs)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Change<'a> {
+    /// A file of any kind; `lease` asks for the right to write it with it.
+    Make {
+        parent: Ino,
+        name: &'a [u8],
+        mode: u32,
+        uid: u32,
+        gid: u32,
+        rdev: u32,
+        target: &'a [u8],
+        lease: bool,
+    },
+    /// Takes a name away.
+    Unlink { parent: Ino, name: &'a [u8] },
+    /// Takes an empty directory away.
+    Rmdir { parent: Ino, name: &'a [u8] },
+    /// Another name.
+    Rename {
+        parent: Ino,
+        name: &'a [u8],
+        new_parent: Ino,
+        new_name: &'a [u8],
+        flags: u32,
+    },
+    /// One more name.
+    Link {
+        ino: Ino,
+        parent: Ino,
+        name: &'a [u8],
+    },
+    /// Attributes; `None` leaves one as it is.
+    SetAttr {
+        ino: Ino,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        atime: Option<i64>,
+        mtime: Option<i64>,
+    },
+    /// Sets an extended attribute.
+    SetXattr {
+        ino: Ino,
+        name: &'a [u8],
+        value: &'a [u8],
+        flags: u32,
+    },
+    /// Takes one away.
+    RemoveXattr { ino: Ino, name: &'a [u8] },
+    /// A lease; waits while others' stand against it.
+    Lease { ino: Ino, write: bool },
+    /// Gives it back.
+    Release { ino: Ino },
+    /// Extents to write new content into.
+    Reserve { count: u32 },
+    /// What a file is from now on: extents from `cut` on go first, then `map` comes.
+    Commit {
+        ino: Ino,
+        size: u64,
+        mtime: Option<i64>,
+        cut: Option<u32>,
+        map: Vec<(u32, Extent)>,
+    },
+    /// No write of that session is under way any more, nor will be: what was kept from use for its sake is free.
+    Settle { ended: SessionId },
+    /// The session ends, with all it has.
+    Bye,
+}
+
+/// A change and its name: the same one is done once, however often it is sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Envelope<'a> {
+    /// Whose.
+    pub session: SessionId,
+    /// Which of the client's slots: one has one change out at a time.
+    pub slot: u16,
+    /// Number of the change in its slot; one more each time.
+    pub sequence: u32,
+    /// The change.
+    #[serde(borrow)]
+    pub change: Change<'a>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// Attributes.
+    Attr(Attr),
+    /// Bytes: a target, a value, or names that end with a zero each.
+    Bytes(Vec<u8>),
+    /// Entries of a directory.
+    Entries {
+        /// Name, number, kind.
+        entries: Vec<(Vec<u8>, Ino, u32)>,
+        /// Whether there are no more.
+        end: bool,
+    },
+    /// A part of a map.
+    Map {
+        /// Which extent of the file is where.
+        map: Vec<(u32, Extent)>,
+        /// Whether there is no more.
+        end: bool,
+    },
+    /// Extents for this session alone.
+    Extents(Vec<Extent>),
+    /// The data servers.
+    Servers(Vec<DataServer>),
+    /// Space, in extents, and files.
+    StatFs {
+        /// Of all data servers.
+        extents: u64,
+        /// Free ones.
+        free: u64,
+        /// Kept from use until a data server starts anew or the client that may still write them has spoken.
+        quarantined: u64,
+        /// Files there are.
+        files: u64,
+    },
+}
+
+/// What a session is told at its begin.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Its name.
+    pub session: SessionId,
+    /// How long it lasts after it was last renewed, in milliseconds.
+    pub lease_ms: u64,
+    /// Start of the metadata server: leases to read are of one start.
+    pub epoch: u64,
+}
+
+/// Renews a session.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Watch {
+    /// Which.
+    pub session: SessionId,
+    /// The start of the metadata server that the client knows: it has no lease to read of an earlier one.
+    pub epoch: u64,
+}
+
+/// What a watch brings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Watched {
+    /// The start of the metadata server.
+    pub epoch: u64,
+    /// Leases that others wait for: commit, then give them back.
+    pub recalled: Vec<Ino>,
+}
+
+/// What a data server says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Described {
+    /// Of its file.
+    pub id: u64,
+    /// Of this start.
+    pub incarnation: u64,
+    /// Extents.
+    pub extents: u32,
+}
+
+/// Extents whose bytes go into the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Flush {
+    /// Start of the server at which they were written: of another one they are lost.
+    pub incarnation: u64,
+    /// Which.
+    pub extents: Vec<u32>,
+}
+
+/// Extents whose bytes go elsewhere and into the file, as (from, to).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Copy {
+    /// As for [`Flush`].
+    pub incarnation: u64,
+    /// From where, whereto.
+    pub pairs: Vec<(u32, u32)>,
+}
+
+/// The name of a data server's region at one start: an operation for another start finds no such region.
+pub fn region_name(incarnation: u64) -> String {
+    format!("dunlin-fs-{incarnation:016x}")
+}
+
+/// Encodes.
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    // What is written here has no maps of unknown length, the one thing that postcard refuses.
+    postcard::to_stdvec(value).unwrap_or_default()
+}
+
+/// Decodes all of `bytes`; `None` where they are nothing of the kind, or more.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Some(value),
+        _ => None,
+    }
+}
