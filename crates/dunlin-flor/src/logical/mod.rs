@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 
 use dunlin_verbs::{
     Completion, CompletionOpcode, CompletionQueue, Device, EndpointAddress, Notify, Transport,
-    VerbsError,
+    VerbsError, Work,
 };
 
 pub use config::{LinkConfig, LinkError, LinkEvent};
@@ -386,6 +386,8 @@ impl<D: Device> LogicalConnection<D> {
                 }
                 continue;
             }
+            // The first line of what the NIC has written.
+            D::charge(Work::Arrived);
             let received = Received {
                 path,
                 receive: completion.id,
@@ -520,10 +522,12 @@ impl<D: Device> LogicalConnection<D> {
                 let whole = self.assembled.entry(message);
                 let whole = whole.or_insert_with(|| vec![0; total as usize]);
                 let target = &mut whole[offset..offset + bytes];
+                D::charge(Work::Copy(bytes));
                 self.paths[path].read(slot, SEND_HEADER_BYTES, target);
             }
             Incoming::Written(message) => {
                 if let Some((_, landing)) = self.landed.get(&message) {
+                    D::charge(Work::Copy(bytes));
                     let mut copy = vec![0; bytes];
                     self.paths[path].read(slot, SEND_HEADER_BYTES, &mut copy);
                     landing.write(offset, &copy);
@@ -550,6 +554,7 @@ impl<D: Device> LogicalConnection<D> {
         let event = match delivery {
             Delivery::Whole { receive, bytes } => {
                 let (path, slot) = paths::receive_of(receive);
+                D::charge(Work::Copy(bytes as usize));
                 let mut message = vec![0; bytes as usize];
                 self.paths[path].read(slot, SEND_HEADER_BYTES, &mut message);
                 self.recycle(receive)?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{
     Access, CompletionStatus, ConnectAttributes, Device, EndpointAddress, QueuePairState,
-    VerbsError,
+    VerbsError, Work,
 };
 
 use super::config::FlorConfig;
@@ -187,23 +187,30 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes what has come, and does what can be done.
-    pub(crate) fn step(&mut self, shared: &Shared<D>, now_ns: u64) {
+    /// Takes what has come, and does what can be done. Says whether there was anything that others may wait for.
+    pub(crate) fn step(&mut self, shared: &Shared<D>, now_ns: u64) -> bool {
         if !self.connected {
-            return;
+            return false;
         }
-        for _ in 0..EVENTS_PER_STEP {
+        let state = shared.state();
+        let mut handled = 0;
+        while handled < EVENTS_PER_STEP {
             let Some(link) = &mut self.link else {
-                return;
+                return false;
             };
             match link.poll(now_ns) {
                 Ok(Some(event)) => self.handle(shared, event),
                 Ok(None) => break,
                 // Nothing goes on without the device.
-                Err(_) => return self.lose(shared),
+                Err(_) => {
+                    self.lose(shared);
+                    return true;
+                }
             }
+            handled += 1;
         }
         self.work(shared, now_ns);
+        handled > 0 || shared.state() != state
     }
 
     /// Does what can be done without looking at the device.
@@ -278,6 +285,7 @@ impl<D: Device> Engine<D> {
             }
             Kind::Answer { long } => {
                 let payload = &message[FRAME_BYTES..];
+                D::charge(Work::Copy(payload.len()));
                 let payload = (!long).then_some(payload);
                 if self.requester.answered(sequence, payload).is_err() {
                     return self.violated(shared);
@@ -310,6 +318,7 @@ impl<D: Device> Engine<D> {
             Some(Tag::Request(sequence)) => self.responder.landed(sequence, landing),
             Some(Tag::Answer(_)) => {
                 if let Some(Tag::Answer(sequence)) = Tag::decode(tag, self.requester.first()) {
+                    D::charge(Work::Copy(landing.len()));
                     self.requester.landed(sequence, &landing);
                 }
                 Some(landing)
@@ -396,6 +405,9 @@ impl<D: Device> Engine<D> {
         };
         let memory = dunlin_verbs::Region::memory(&slot.region);
         memory.write(slot.offset, &frame.encode());
+        if behind > 0 {
+            D::charge(Work::Copy(behind));
+        }
         match payload {
             None => {}
             Some(Content::Bytes(bytes)) => bytes.gather(&slot.region, slot.offset + FRAME_BYTES),
