@@ -67,8 +67,9 @@ pub enum CallError {
         /// The limit.
         limit: usize,
     },
-    /// More calls than a lane holds. The call was not sent.
-    #[error("{limit} calls are outstanding on this lane (max_outstanding): take answers first")]
+    /// More calls of a client's futures than may be out or wait; all other calls wait for their turn. The call was not
+    /// sent.
+    #[error("{limit} futures of this client are out or wait (max_outstanding): await some, or Client::ready first")]
     TooManyOutstanding {
         /// The limit.
         limit: usize,

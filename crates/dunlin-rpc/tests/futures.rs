@@ -128,6 +128,46 @@ fn calls_beyond_the_room_of_a_lane_are_pending() {
     }
 }
 
+/// A thread whose calls were given up, and hold all places until they are answered, waits for a place within its
+/// deadline; that it has more calls out than it may is nothing that it could do anything about.
+#[test]
+fn a_call_behind_those_that_were_given_up_waits_for_its_place() {
+    for preset in [
+        Preset::Fasst,
+        Preset::RawWrite,
+        Preset::ScaleRpc,
+        Preset::Plain,
+        Preset::Flock,
+    ] {
+        let (server, gate) = gated();
+        let channel = ChannelConfig {
+            max_outstanding: 2,
+            ..ChannelConfig::default()
+        };
+        let builder = Client::builder().preset(preset).channel(channel);
+        let client = connect(builder.deadline(NEVER), &server);
+        ends(&format!("calls behind others with {preset}"), move || {
+            let hurried = client.within(Duration::from_millis(10));
+            // The server may end one early that has not begun, and another is answered in its place.
+            let only_late = |ended: &Result<Reply, CallError>| {
+                use CallError::{DeadlineExceeded, Expired};
+                let late = matches!(ended, Err(DeadlineExceeded { .. } | Expired { .. }));
+                assert!(late || ended.is_ok(), "{preset}: {ended:?}");
+            };
+            for handler in [GATED, GATED, ECHO, ECHO] {
+                only_late(&hurried.call(handler, &[]));
+            }
+            let batch = hurried.batch().call(ECHO, &[]).call(ECHO, &[]).send();
+            batch.unwrap().iter().for_each(only_late);
+            drop(gate);
+            assert_eq!(number(client.call(ECHO, &7u32.to_le_bytes())), 7);
+            let answers = client.batch().call(ECHO, &[8]).call(ECHO, &[9]).send();
+            assert!(answers.unwrap().iter().all(Result::is_ok), "{preset}");
+        });
+        drop(server);
+    }
+}
+
 /// The user's limit holds for what waits for room, too, and is a typed error.
 #[test]
 fn no_more_calls_than_allowed_are_out_or_wait() {

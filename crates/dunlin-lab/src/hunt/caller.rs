@@ -18,6 +18,10 @@ pub(super) const LATER: u16 = 3;
 /// There is none.
 const ABSENT: u16 = 99;
 
+/// Answers with [`response`], after it has asked another server.
+pub(super) const NESTED: u16 = 4;
+/// What it refuses with when the other server does not answer.
+pub(super) const NOT_NESTED: u32 = 0x4e45_5354;
 /// Bytes that say whose request it is.
 pub(super) const KEY_BYTES: usize = 16;
 
@@ -31,11 +35,11 @@ pub(super) const LIVES: usize = 3;
 /// What a thread does.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    calls: u64,
-    outstanding: usize,
-    longest: usize,
+    pub(super) calls: u64,
+    pub(super) outstanding: usize,
+    pub(super) longest: usize,
     /// One call in so many is followed by a rest.
-    rests: u64,
+    pub(super) rests: u64,
 }
 
 impl Load {
@@ -66,6 +70,8 @@ pub(super) struct Log {
     /// Calls that ended with what the handler said, and with what else.
     pub(super) answered: BTreeSet<u64>,
     pub(super) errors: Vec<CallError>,
+    /// Of calls whose handler asks another server.
+    pub(super) nested: Vec<CallError>,
     /// Calls that were said to be lost, and whether they were said to be executed.
     pub(super) lost: BTreeMap<u64, bool>,
     pub(super) wrong: Vec<String>,
@@ -95,6 +101,64 @@ pub(super) fn response(thread: u64, call: u64) -> Vec<u8> {
     bytes_of(!thread >> 32, call, length)
 }
 
+/// A request that was drawn.
+pub(super) struct Drawn {
+    pub(super) call: u64,
+    pub(super) handler: u16,
+    pub(super) payload: Vec<u8>,
+}
+
+/// Draws the next request of a thread, of `longest` bytes beside its key at most.
+pub(super) fn draw_request(thread: u64, call: u64, longest: usize, dice: &mut Dice) -> Drawn {
+    let handler = match dice.between(0, 19) {
+        0 => FAIL,
+        1 => ABSENT,
+        2..=5 => LATER,
+        6 => NESTED,
+        _ => ECHO,
+    };
+    let length = dice.between(0, longest as u64) as usize;
+    let mut payload = thread.to_le_bytes().to_vec();
+    payload.extend_from_slice(&call.to_le_bytes());
+    payload.extend_from_slice(&bytes_of(thread, call, length));
+    Drawn {
+        call,
+        handler,
+        payload,
+    }
+}
+
+/// Notes how a call has ended.
+pub(super) fn judge(
+    log: &mut Log,
+    thread: u64,
+    (call, handler): (u64, u16),
+    ended: Result<&[u8], CallError>,
+) {
+    match (handler, ended) {
+        (ECHO | LATER | NESTED, Ok(bytes)) if bytes == response(thread, call) => {
+            log.answered.insert(call);
+        }
+        (FAIL, Err(CallError::Handler { code, .. })) if code == call as u32 => {
+            log.answered.insert(call);
+        }
+        (ABSENT, Err(CallError::UnknownHandler(ABSENT))) => {}
+        (handler, Ok(_)) => {
+            let what = format!("the answer of handler {handler} to {call} is another's");
+            log.wrong.push(what);
+        }
+        (NESTED, Err(error @ (CallError::DeadlineExceeded { .. } | CallError::Handler { .. }))) => {
+            log.nested.push(error);
+        }
+        (_, Err(error)) => {
+            if let CallError::PacketLost { executed } = error {
+                log.lost.insert(call, executed);
+            }
+            log.errors.push(error);
+        }
+    }
+}
+
 impl Caller {
     pub(super) fn run(self) {
         let log = Arc::clone(&self.log);
@@ -116,19 +180,10 @@ impl Caller {
         loop {
             let mut refused = false;
             while out.len() < load.outstanding && made < load.calls {
-                let handler = match dice.between(0, 19) {
-                    0 => FAIL,
-                    1 => ABSENT,
-                    2..=6 => LATER,
-                    _ => ECHO,
-                };
-                let length = dice.between(0, load.longest as u64) as usize;
-                let mut payload = number.to_le_bytes().to_vec();
-                payload.extend_from_slice(&made.to_le_bytes());
-                payload.extend_from_slice(&bytes_of(number, made, length));
-                match pipeline.submit(handler, &payload, made) {
+                let drawn = draw_request(number, made, load.longest, &mut dice);
+                match pipeline.submit(drawn.handler, &drawn.payload, made) {
                     Ok(true) => {
-                        out.insert(made, handler);
+                        out.insert(made, drawn.handler);
                         made += 1;
                     }
                     Ok(false) => break,
@@ -143,26 +198,9 @@ impl Caller {
             let waited = pipeline.wait(|call, answer| {
                 let mut log = log.lock().expect("nobody panicked");
                 log.made = made;
-                match (out.remove(&call), answer) {
-                    (None, _) => log.wrong.push(format!("call {call} ends once more")),
-                    (Some(ECHO | LATER), Ok(bytes)) if bytes == response(number, call) => {
-                        log.answered.insert(call);
-                    }
-                    (Some(FAIL), Err(CallError::Handler { code, .. })) if code == call as u32 => {
-                        log.answered.insert(call);
-                    }
-                    (Some(ABSENT), Err(CallError::UnknownHandler(ABSENT))) => {}
-                    (Some(handler), Ok(_)) => {
-                        let what =
-                            format!("the answer of handler {handler} to {call} is another's");
-                        log.wrong.push(what);
-                    }
-                    (Some(_), Err(error)) => {
-                        if let CallError::PacketLost { executed } = error {
-                            log.lost.insert(call, executed);
-                        }
-                        log.errors.push(error);
-                    }
+                match out.remove(&call) {
+                    None => log.wrong.push(format!("call {call} ends once more")),
+                    Some(handler) => judge(&mut log, number, (call, handler), answer),
                 }
             });
             if refused && waited.is_ok() {
@@ -177,7 +215,12 @@ impl Caller {
                     let what = format!("{error}: {} calls did not end", out.len());
                     log.lock().expect("nobody panicked").wrong.push(what);
                 }
-                Self::fails(&log, error);
+                // Of those that wait for another server it may be nobody's fault.
+                if late && out.values().all(|&handler| handler == NESTED) {
+                    log.lock().expect("nobody panicked").nested.push(error);
+                } else {
+                    Self::fails(&log, error);
+                }
                 out.clear();
                 lives -= 1;
                 // A peer that does not answer at all will not answer the next time.

@@ -2,19 +2,22 @@
 //! what they get.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::{
     CallError, ChannelConfig, Client, Grouping, HandlerError, LocalAcceptor, LocalServer,
-    OwnedRequest, OwnedResponder, Pace, Preset, Server, WaitMode,
+    OwnedRequest, OwnedResponder, Pace, Preset, Region, Server, WaitMode,
 };
 use dunlin_sim::HostId;
 use dunlin_verbs::thread;
 
-use super::caller::{self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LATER, LIVES};
+use super::caller::{
+    self, Caller, Load, Log, ECHO, FAIL, KEY_BYTES, LATER, LIVES, NESTED, NOT_NESTED,
+};
 use super::chaos;
+use super::fronts::{self, Front, Fronts, CELLS, CELL_BYTES, REGION};
 use super::terrain::Terrain;
 use super::Seen;
 use crate::dice::{bytes_of, Dice};
@@ -25,6 +28,9 @@ const LOSSY: [Preset; 2] = [Preset::Fasst, Preset::Herd];
 /// each.
 const STEPS: usize = 10_000;
 const STEP_NS: u64 = 20_000_000;
+/// Within which something must have happened while threads call: a device tries for five seconds, and then a new
+/// connection may take as long as a call may.
+const HANGING_NS: u64 = 15_000_000_000;
 /// In which a server must have noticed that its clients are gone: it probes them each second, and a device tries for
 /// five.
 const FORGETTING_NS: u64 = 15_000_000_000;
@@ -36,6 +42,8 @@ struct Party {
     preset: Preset,
     client: Client,
     threads: usize,
+    /// One of its threads closes it.
+    closes: bool,
 }
 
 /// How often each call was executed, and what was wrong with requests.
@@ -53,8 +61,8 @@ const LATER_LOOK: Duration = Duration::from_micros(60);
 const LATER_REST: Duration = Duration::from_micros(600);
 
 impl PutOff {
-    /// Answers in any order, some at once and some late.
-    fn answer_all(self, mut dice: Dice) {
+    /// Answers in any order, some at once and some late; asks `other` first, by a call or a future of this thread.
+    fn answer_all(self, other: Option<&Client>, mut dice: Dice) {
         while !self.over.load(Ordering::Relaxed) {
             let next = {
                 let mut calls = lock(&self.calls);
@@ -70,6 +78,23 @@ impl PutOff {
             // One without its key was reported when it came.
             let (thread, call) = caller::read_key(request.payload()).unwrap_or_default();
             let response = caller::response(thread, call);
+            if let Some(other) = other {
+                let asked = match dice.chance(1, 2) {
+                    true => other.call(ECHO, request.payload()),
+                    false => fronts::block_on(other.call_async(ECHO, request.payload())),
+                };
+                let echoed = asked
+                    .as_ref()
+                    .is_ok_and(|reply| **reply == *request.payload());
+                if !echoed {
+                    let words = match asked {
+                        Ok(_) => "another answer".to_owned(),
+                        Err(error) => error.to_string(),
+                    };
+                    responder.fail(HandlerError::new(NOT_NESTED, words));
+                    continue;
+                }
+            }
             match dice.chance(1, 2) {
                 true => responder.reply(response),
                 false => responder.answer(|reply| reply.write(&response)),
@@ -82,22 +107,45 @@ impl PutOff {
 }
 
 pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
+    let (_, late_before) = dunlin::simulated_sleeps();
     let server_host = terrain.any_host(dice);
     let channel = draw_channel(dice);
     let executed = Executed::default();
     let most_active = dice.between(1, 12) as usize;
-    let put_off = PutOff::default();
+    let (put_off, nested) = (PutOff::default(), PutOff::default());
     let server = serve(
         terrain,
         server_host,
         (&channel, most_active),
         dice,
-        (&executed, &put_off),
+        (&executed, &put_off, &nested),
     );
-    let (answers, later) = (put_off.clone(), Dice::new(dice.next()));
-    let core = terrain.any_core(server_host, dice);
-    let cluster = &terrain.cluster;
-    cluster.spawn_thread(server_host, core, move || answers.answer_all(later));
+    // Another server, which handlers of the first ask.
+    let second_host = terrain.any_host(dice);
+    let second = Server::unbound()
+        .handle(ECHO, |request, reply| reply.write(request.payload()))
+        .channel(channel.clone())
+        .pin_pollers(0)
+        .serve_on(terrain.cluster.device(second_host))
+        .expect("a server");
+    let asks = Client::builder()
+        .preset(any_preset(dice))
+        .channel(channel.clone())
+        .deadline(caller::DEADLINE)
+        .connect_on(terrain.cluster.device(server_host), &second.acceptor())
+        .expect("a client");
+    let answering = Arc::new(AtomicUsize::new(0));
+    for (put_off, other) in [(&put_off, None), (&nested, Some(asks.clone()))] {
+        let (answers, later) = (put_off.clone(), Dice::new(dice.next()));
+        let core = terrain.any_core(server_host, dice);
+        answering.fetch_add(1, Ordering::Relaxed);
+        let ends = Arc::clone(&answering);
+        terrain.cluster.spawn_thread(server_host, core, move || {
+            answers.answer_all(other.as_ref(), later);
+            drop(other);
+            ends.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
     let mut seen = Seen {
         words: format!(
             "server on {}, rings of {} B, {} B eager, {} out, {:?}, {most_active} active at most",
@@ -114,20 +162,41 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         let party = join(terrain, &server.acceptor(), &channel, dice);
         for _ in 0..party.threads {
             let log = Arc::new(Mutex::new(Log::default()));
-            let caller = Caller {
-                number: logs.len() as u64,
-                pipeline: party.client.pipeline().expect("a lane"),
-                client: party.client.clone(),
-                load: Load::draw(dice),
-                dice: Dice::new(dice.next()),
-                log: Arc::clone(&log),
-            };
+            let (number, client) = (logs.len() as u64, party.client.clone());
+            let (front, load) = (Front::draw(dice), Load::draw(dice));
+            let closes_after = (party.closes && number % 2 == 0).then(|| dice.between(0, 80));
+            let (dice_of_thread, seen_by) = (Dice::new(dice.next()), Arc::clone(&log));
             let core = terrain.any_core(party.host, dice);
-            let words = format!("; {}: {}", party.preset, caller.load);
-            seen.words += &words;
-            let cluster = &terrain.cluster;
-            cluster.spawn_thread(party.host, core, move || caller.run());
-            logs.push((party.host, party.preset, log));
+            seen.words += &format!("; {}: {front:?}, {load}", party.preset);
+            let run: Box<dyn FnOnce() + Send> = match front {
+                Front::Pipeline => {
+                    let pipeline = party.client.pipeline().expect("a lane");
+                    let caller = Caller {
+                        number,
+                        pipeline,
+                        client,
+                        load,
+                        dice: dice_of_thread,
+                        log: seen_by,
+                    };
+                    Box::new(move || caller.run())
+                }
+                front => {
+                    let caller = Fronts {
+                        number,
+                        front,
+                        client,
+                        load,
+                        dice: dice_of_thread,
+                        log: seen_by,
+                        closes_after,
+                        lives: LIVES,
+                    };
+                    Box::new(move || caller.run())
+                }
+            };
+            terrain.cluster.spawn_thread(party.host, core, run);
+            logs.push((party.host, (party.preset, party.closes), log));
         }
         parties.push(party);
     }
@@ -137,25 +206,43 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         Some((host, 1 << 16 | dice.between(0, 7) as u32))
     });
     let live = |host: HostId| !faults.crashed.contains(&host);
+    // A server may end while clients call, as by its shutdown.
+    let mut server = Some(server);
+    let vanishes = dice.chance(1, 16) && live(server_host);
+    if vanishes {
+        seen.words += "; the server ends";
+        server = None;
+    }
     let over = || {
         let mut all = logs.iter();
         all.all(|(host, _, log)| !live(*host) || lock(log).ended)
     };
+    let progress = || -> usize {
+        let of = |log: &Log| log.made as usize + log.answered.len() + log.errors.len();
+        logs.iter().map(|(_, _, log)| of(&lock(log))).sum()
+    };
+    let mut last = (progress(), terrain.cluster.now_ns());
     for _ in 0..STEPS {
-        if over() {
+        if over() || terrain.cluster.now_ns() - last.1 > HANGING_NS {
             break;
         }
         terrain.cluster.run_for(STEP_NS);
+        let now = progress();
+        if now != last.0 {
+            last = (now, terrain.cluster.now_ns());
+        }
     }
     let loses = faults.lost_packets || !terrain.lossless;
-    for (number, (host, preset, log)) in logs.iter().enumerate() {
+    for (number, (host, (preset, closes), log)) in logs.iter().enumerate() {
         let log = lock(log);
         seen.messages.0 += log.made as usize;
         seen.messages.1 += log.answered.len();
         let wrong = |what| seen.violations.push(format!("thread {number}: {what}"));
         let cause = Cause {
             live: live(*host),
-            breaks: faults.may_break(),
+            breaks: faults.may_break() || vanishes,
+            closes: *closes,
+            disturbed: loses || faults.late_packets,
             loses: loses && LOSSY.contains(preset)
                 // Its requests are WRITEs over UC.
                 || faults.late_packets && *preset == Preset::Herd,
@@ -163,10 +250,37 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         check(number as u64, &log, cause, &lock(&executed).0, wrong);
     }
     seen.violations.append(&mut lock(&executed).1);
+    let late = dunlin::simulated_sleeps().1 - late_before;
+    // A wake-up may be lost with its packet, and come too late.
+    if late > 0 && !(loses || faults.late_packets || faults.may_break()) {
+        let what =
+            format!("{late} sleeps lasted until their bound though there was something to do");
+        seen.violations.push(what);
+    }
     let wrong = |what| seen.violations.push(what);
-    leave(terrain, parties, server, server_host, &live, wrong);
-    put_off.over.store(true, Ordering::Relaxed);
-    terrain.cluster.run_for(STEP_NS);
+    let server = (server, server_host);
+    leave(terrain, parties, server, &live, wrong);
+    for all in [&put_off, &nested] {
+        all.over.store(true, Ordering::Relaxed);
+    }
+    // The thread that asks may be at a call.
+    let answered = || answering.load(Ordering::Relaxed) == 0;
+    for _ in 0..STEPS {
+        if answered() || !live(server_host) {
+            break;
+        }
+        terrain.cluster.run_for(STEP_NS);
+    }
+    if live(server_host) {
+        if !answered() {
+            let what = "a thread that answers later hangs";
+            seen.violations.push(what.to_owned());
+        }
+        part(terrain, server_host, asks);
+    } else {
+        std::mem::forget(asks);
+    }
+    drop(second);
     seen.faults = faults;
     seen
 }
@@ -193,7 +307,7 @@ fn serve(
     host: HostId,
     (channel, most_active): (&ChannelConfig, usize),
     dice: &mut Dice,
-    (executed, put_off): (&Executed, &PutOff),
+    (executed, put_off, nested): (&Executed, &PutOff, &PutOff),
 ) -> LocalServer {
     let pollers = dice.between(1, terrain.cores[host.number()] as u64) as usize;
     let count = |payload: &[u8], executed: &Executed| {
@@ -219,8 +333,9 @@ fn serve(
     if dice.chance(1, 4) {
         server = server.pace(&pace);
     }
-    let [echoes, fails, laters] = [(); 3].map(|()| Arc::clone(executed));
-    let put_off = Arc::clone(&put_off.calls);
+    let [echoes, fails, laters, nests] = [(); 4].map(|()| Arc::clone(executed));
+    let [put_off, nested] = [put_off, nested].map(|all| Arc::clone(&all.calls));
+    let cells = Region::new(REGION, CELLS * CELL_BYTES).writable().atomic();
     server
         .grouping(grouping)
         .handle(ECHO, move |request, reply| {
@@ -235,6 +350,11 @@ fn serve(
             count(request.payload(), &laters);
             lock(&put_off).push((request, responder));
         })
+        .handle_deferred(NESTED, move |request, responder| {
+            count(request.payload(), &nests);
+            lock(&nested).push((request, responder));
+        })
+        .region(&cells)
         .channel(channel.clone())
         .pollers(pollers)
         .pin_pollers(0)
@@ -264,6 +384,7 @@ fn join(
         preset,
         client,
         threads: dice.between(1, 4) as usize,
+        closes: dice.chance(1, 12),
     }
 }
 
@@ -273,6 +394,10 @@ struct Cause {
     live: bool,
     /// A connection may have been lost.
     breaks: bool,
+    /// Its client was closed by one of its threads.
+    closes: bool,
+    /// Packets were lost or late, so what waits for two servers, one call after the other, may wait for long.
+    disturbed: bool,
     /// A packet may have been lost, and nobody sends it again.
     loses: bool,
 }
@@ -291,9 +416,21 @@ fn check(
     }
     let is_lost = |error: &CallError| matches!(error, CallError::PacketLost { .. });
     for error in &log.errors {
-        let has_cause = cause.breaks || (cause.loses && is_lost(error));
+        let closed = |error: &CallError| {
+            use CallError::{Closed, Connect, ConnectionLost};
+            matches!(error, Closed | ConnectionLost { .. } | Connect(_))
+        };
+        let has_cause =
+            cause.breaks || (cause.loses && is_lost(error)) || (cause.closes && closed(error));
         if !has_cause {
             wrong(format!("an error without a cause: {error}"));
+        }
+    }
+    for error in &log.nested {
+        if !(cause.breaks || cause.closes || cause.disturbed) {
+            wrong(format!(
+                "an error of a nested call without a cause: {error}"
+            ));
         }
     }
     let times = |call: u64| executed.get(&(thread, call)).copied().unwrap_or(0);
@@ -315,12 +452,22 @@ fn check(
     }
 }
 
+/// A client of a host that lives goes: closing waits for those who lead lanes, and they go on in virtual time only.
+fn part(terrain: &Terrain, host: HostId, client: Client) -> Arc<AtomicBool> {
+    let gone = Arc::new(AtomicBool::new(false));
+    let left = Arc::clone(&gone);
+    terrain.cluster.spawn_thread(host, 0, move || {
+        drop(client);
+        left.store(true, Ordering::Relaxed);
+    });
+    gone
+}
+
 /// Clients and server go; a server forgets the clients that are gone, the crashed ones too.
 fn leave(
     terrain: &Terrain,
     parties: Vec<Party>,
-    server: LocalServer,
-    server_host: HostId,
+    (server, server_host): (Option<LocalServer>, HostId),
     live: &dyn Fn(HostId) -> bool,
     mut wrong: impl FnMut(String),
 ) {
@@ -331,23 +478,20 @@ fn leave(
     let over_datagrams =
         |party: &&Party| party.preset == Preset::Erpc || LOSSY.contains(&party.preset);
     let datagrams = parties.iter().filter(over_datagrams);
-    let silent = datagrams.map(|party| party.threads * LIVES).sum();
+    // Each thread's own, and the futures'.
+    let lanes = |party: &Party| (party.threads + 1) * LIVES;
+    let silent = datagrams.map(lanes).sum();
     for party in parties {
         if !live(party.host) {
             // A process that was killed drops nothing.
             std::mem::forget(party.client);
             continue;
         }
-        let gone = Arc::new(AtomicBool::new(false));
-        leaving.push(Arc::clone(&gone));
-        // Closing waits for those who lead lanes, and they go on in virtual time only.
-        cluster.spawn_thread(party.host, 0, move || {
-            drop(party.client);
-            gone.store(true, Ordering::Relaxed);
-        });
+        leaving.push(part(terrain, party.host, party.client));
     }
     let deadline = cluster.now_ns() + FORGETTING_NS;
-    let forgotten = || !live(server_host) || server.connections() <= silent;
+    let connections = || server.as_ref().map_or(0, LocalServer::connections);
+    let forgotten = || !live(server_host) || connections() <= silent;
     let left = || leaving.iter().all(|gone| gone.load(Ordering::Relaxed));
     while !(left() && forgotten()) && cluster.now_ns() < deadline {
         cluster.run_for(STEP_NS);
@@ -356,7 +500,7 @@ fn leave(
         wrong("a client does not close".to_owned());
     }
     if !forgotten() {
-        let count = server.connections();
+        let count = connections();
         wrong(format!(
             "the server keeps {count} connections of clients that are gone"
         ));

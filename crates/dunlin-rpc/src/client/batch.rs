@@ -130,7 +130,6 @@ impl<'a> Batch<'a> {
                             attaching.get_or_insert(item);
                             break;
                         }
-                        Err(CallError::TooManyOutstanding { .. }) if !out.is_empty() => break,
                         Err(error) => {
                             gathered.results[next] = Some(Err(error));
                             gathered.missing -= 1;

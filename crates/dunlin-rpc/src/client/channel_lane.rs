@@ -127,15 +127,6 @@ impl<C: Channel> ChannelLane<C> {
         }
     }
 
-    /// When no more calls may be out: an error where that is the user's limit, else there is only no room for now.
-    fn full<T>(&self, no_room: T) -> Result<T, CallError> {
-        let limit = self.calls.slots.limit();
-        match limit < self.core.channel.most_calls() {
-            true => Err(CallError::TooManyOutstanding { limit }),
-            false => Ok(no_room),
-        }
-    }
-
     fn lose(&mut self, error: &ChannelError, sink: &mut dyn Sink) -> CallError {
         if !self.lost {
             let calls = &mut self.calls;
@@ -224,11 +215,11 @@ impl<C: Channel> Lane for ChannelLane<C> {
             return Ok(None);
         }
         if self.calls.slots.is_full() {
-            return self.full(None);
+            return Ok(None);
         }
         if length <= eager {
             let Some(call) = self.calls.slots.begin(tag, ()) else {
-                return self.full(None);
+                return Ok(None);
             };
             self.core
                 .channel
@@ -254,7 +245,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
             },
         };
         let Some(call) = self.calls.slots.begin(tag, ()) else {
-            return self.full(None);
+            return Ok(None);
         };
         self.calls.slots.mark(call, EXPORTS);
         self.core
@@ -276,7 +267,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
             return Ok(None);
         }
         let Some(call) = self.calls.slots.begin(tag, ()) else {
-            return self.full(None);
+            return Ok(None);
         };
         self.core
             .channel
@@ -316,7 +307,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
             Ok(Arc::new(export))
         })?;
         let Some(call) = self.calls.slots.begin(tag, ()) else {
-            return self.full(Submitted::Full);
+            return Ok(Submitted::Full);
         };
         self.operations.push(OneSided { call, remote, verb });
         Ok(Submitted::Call(call))

@@ -73,11 +73,7 @@ fn submit_any(
     mut body: Body<'_>,
     tag: u64,
 ) -> Result<bool, CallError> {
-    match lane.submit(handler, &mut body, tag) {
-        Ok(call) => Ok(call.is_some()),
-        Err(CallError::TooManyOutstanding { .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(lane.submit(handler, &mut body, tag)?.is_some())
 }
 
 /// Gives answers to the callback of a poll.
@@ -110,7 +106,7 @@ pub(super) fn operate(
     loop {
         match lane.submit_one_sided(key, offset, wanted, tag) {
             Ok(Submitted::Call(_)) => return Ok(true),
-            Ok(Submitted::Full) | Err(CallError::TooManyOutstanding { .. }) => return Ok(false),
+            Ok(Submitted::Full) => return Ok(false),
             Ok(Submitted::Unattached) => {
                 // Answers to other calls that come meanwhile have nowhere to go: the callback comes with a poll.
                 if lane.outstanding() > 0 {
@@ -183,7 +179,7 @@ impl Pipeline {
         }
         match self.lane.submit(handler, &mut body, tag) {
             Ok(Some(_)) => Ok(None),
-            Ok(None) | Err(CallError::TooManyOutstanding { .. }) => match body {
+            Ok(None) => match body {
                 Body::Buffer(mut buffer) => {
                     // As it was, without a trailer.
                     buffer.resize(length);

@@ -129,11 +129,7 @@ impl Wish<'_> {
                 .submit_attach(&region.name, tag as u64)
                 .map(|call| call.map_or(Submitted::Full, Submitted::Call)),
         };
-        match submitted {
-            // Calls that were given up hold their places until they are answered.
-            Err(CallError::TooManyOutstanding { .. }) => Ok(Submitted::Full),
-            other => other,
-        }
+        submitted
     }
 }
 
@@ -304,7 +300,7 @@ impl Calls {
                             });
                             return true;
                         }
-                        Ok(None) | Err(CallError::TooManyOutstanding { .. }) => return sent,
+                        Ok(None) => return sent,
                         Err(error) => Err(error),
                     }
                 }

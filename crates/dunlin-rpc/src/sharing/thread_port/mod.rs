@@ -143,12 +143,9 @@ impl Lane for ThreadPort {
         let (eager, longest) = self.lane.limits();
         let length = body.bytes().len();
         check_length(length, longest)?;
-        let full = CallError::TooManyOutstanding {
-            limit: self.calls.limit(),
-        };
         if self.calls.outstanding() == self.calls.limit() {
             self.send();
-            return Err(full);
+            return Ok(None);
         }
         if length <= eager {
             return Ok(self.submit_short(handler, body.bytes(), tag));
@@ -161,7 +158,9 @@ impl Lane for ThreadPort {
             Body::Bytes(bytes) => Exported::Bytes(bytes),
             Body::Buffer(buffer) => Exported::Buffer(buffer),
         })?;
-        let call = self.calls.begin(tag, &self.port).ok_or(full)?;
+        let Some(call) = self.calls.begin(tag, &self.port) else {
+            return Ok(None);
+        };
         self.port.keep(slot_of(call), export.buffer);
         let header = Header::new(Kind::LongRequest, handler, call, DESCRIPTOR_BYTES);
         self.staging.push_long_call(header, &export.descriptor);
@@ -178,9 +177,9 @@ impl Lane for ThreadPort {
         if !self.is_in_place() && !self.migrate() || !self.has_room(name.len()) {
             return Ok(None);
         }
-        let limit = self.calls.limit();
-        let call = self.calls.begin(tag, &self.port);
-        let call = call.ok_or(CallError::TooManyOutstanding { limit })?;
+        let Some(call) = self.calls.begin(tag, &self.port) else {
+            return Ok(None);
+        };
         let header = Header::new(Kind::Attach, 0, call, name.len());
         self.staging.push_call(header, name.as_bytes());
         Ok(Some(call))
@@ -217,9 +216,9 @@ impl Lane for ThreadPort {
         }
         let lane = &self.lane;
         let verb = wanted.verb(lane.inline_bytes(), |bytes| lane.source(bytes))?;
-        let limit = self.calls.limit();
-        let call = self.calls.begin(tag, &self.port);
-        let call = call.ok_or(CallError::TooManyOutstanding { limit })?;
+        let Some(call) = self.calls.begin(tag, &self.port) else {
+            return Ok(Submitted::Full);
+        };
         self.staging.push_operation(OneSided { call, remote, verb });
         self.port.counts.add(wanted.length());
         Ok(Submitted::Call(call))

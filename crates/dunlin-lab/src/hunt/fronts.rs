@@ -1,0 +1,329 @@
+//! A thread of a client in a hunt that calls as applications do: one call at a time, in batches, by futures, some with
+//! deadlines of their own, some given up; and that uses a region of the server's in between.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin::{CallError, CallFuture, Client, RemoteRegion, Reply};
+use dunlin_verbs::thread;
+
+use super::caller::{draw_request, judge, Drawn, Load, Log, LATER, NESTED};
+use crate::dice::{bytes_of, Dice};
+
+/// The region that servers grant.
+pub(super) const REGION: &str = "cells";
+/// Bytes of it that are one thread's: a counter, and a place to write to.
+pub(super) const CELL_BYTES: usize = 128;
+/// Threads that have such a place.
+pub(super) const CELLS: usize = 16;
+/// Longest sleep of a thread whose futures are out: their wakers end it.
+const NAP: Duration = Duration::from_millis(50);
+
+/// How a thread calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Front {
+    /// By a pipeline of its own: [`super::caller::Caller`].
+    Pipeline,
+    Calls,
+    Batches,
+    Futures,
+}
+
+impl Front {
+    pub(super) fn draw(dice: &mut Dice) -> Self {
+        match dice.between(0, 5) {
+            0 | 1 => Self::Pipeline,
+            2 => Self::Calls,
+            3 => Self::Batches,
+            _ => Self::Futures,
+        }
+    }
+}
+
+/// A thread.
+pub(super) struct Fronts {
+    pub(super) number: u64,
+    pub(super) front: Front,
+    pub(super) client: Client,
+    pub(super) load: Load,
+    pub(super) dice: Dice,
+    pub(super) log: Arc<Mutex<Log>>,
+    /// After so many calls it closes the client, for all.
+    pub(super) closes_after: Option<u64>,
+    /// How often it may still lose its connection, which takes seconds each time; none when a call was not answered
+    /// within the client's deadline, because a server that does not answer at all will not answer the next time.
+    pub(super) lives: usize,
+}
+
+/// A future that is out.
+struct Out {
+    drawn: Drawn,
+    hurried: bool,
+    future: CallFuture,
+}
+
+impl Fronts {
+    pub(super) fn run(mut self) {
+        self.call_all();
+        let log = Arc::clone(&self.log);
+        // Its lanes end with it, in its own time.
+        drop(self);
+        log.lock().expect("nobody panicked").ended = true;
+    }
+
+    fn call_all(&mut self) {
+        let mut cell = Cell::default();
+        let mut made = 0;
+        let mut out = VecDeque::new();
+        while (made < self.load.calls || !out.is_empty()) && self.lives > 0 {
+            if self.closes_after.is_some_and(|after| made >= after) {
+                self.closes_after = None;
+                self.client.close();
+            }
+            match self.front {
+                Front::Batches => self.send_batch(&mut made),
+                Front::Futures => self.turn_futures(&mut made, &mut out),
+                Front::Calls | Front::Pipeline => self.call_one(&mut made),
+            }
+            self.log().made = made;
+            if self.dice.chance(1, 8) {
+                self.use_region(&mut cell);
+            }
+            if self.dice.chance(1, self.load.rests) {
+                thread::sleep(Duration::from_micros(self.dice.between(0, 400)));
+            }
+        }
+    }
+
+    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.log.lock().expect("nobody panicked")
+    }
+
+    /// The client that makes the next call: one of ten is in a hurry.
+    fn hurried(&mut self) -> Option<Client> {
+        let hurried = self.dice.chance(1, 10);
+        let deadline = Duration::from_micros(self.dice.between(5, 2_000));
+        hurried.then(|| self.client.within(deadline))
+    }
+
+    fn draw(&mut self, made: &mut u64) -> Drawn {
+        let drawn = draw_request(self.number, *made, self.load.longest, &mut self.dice);
+        *made += 1;
+        drawn
+    }
+
+    fn judge(&mut self, drawn: &Drawn, hurried: bool, ended: Result<&[u8], CallError>) {
+        self.lives = match &ended {
+            Err(CallError::DeadlineExceeded { .. }) if !hurried => 0,
+            Err(CallError::ConnectionLost { .. } | CallError::Connect(_)) => {
+                self.lives.saturating_sub(1)
+            }
+            _ => self.lives,
+        };
+        match ended {
+            // It had little time, and says so.
+            Err(CallError::DeadlineExceeded { .. } | CallError::Expired { .. }) if hurried => {}
+            ended => {
+                let which = (drawn.call, drawn.handler);
+                judge(&mut self.log(), self.number, which, ended);
+            }
+        }
+    }
+
+    fn call_one(&mut self, made: &mut u64) {
+        let drawn = self.draw(made);
+        let hurried = self.hurried();
+        let client = hurried.as_ref().unwrap_or(&self.client);
+        let ended = client.call(drawn.handler, &drawn.payload);
+        let hurried = hurried.is_some();
+        self.judge(&drawn, hurried, as_bytes(&ended));
+    }
+
+    fn send_batch(&mut self, made: &mut u64) {
+        let count = self.dice.between(1, 2 * self.load.outstanding as u64);
+        let mut all: Vec<Drawn> = (0..count).map(|_| self.draw(made)).collect();
+        // One that waits for another server would hold up the whole batch.
+        for drawn in all.iter_mut().filter(|drawn| drawn.handler == NESTED) {
+            drawn.handler = LATER;
+        }
+        let hurried = self.hurried();
+        let client = hurried.as_ref().unwrap_or(&self.client);
+        let mut batch = client.batch();
+        for drawn in &all {
+            batch = batch.call(drawn.handler, &drawn.payload);
+        }
+        match batch.send() {
+            Ok(answers) if answers.len() == all.len() => {
+                let hurried = hurried.is_some();
+                for (drawn, ended) in all.iter().zip(&answers) {
+                    self.judge(drawn, hurried, as_bytes(ended));
+                }
+            }
+            Ok(answers) => {
+                let what = format!("{} answers to a batch of {count}", answers.len());
+                self.log().wrong.push(what);
+            }
+            Err(error) => {
+                let hurried = hurried.is_some();
+                self.judge(&all[0], hurried, Err(error));
+            }
+        }
+    }
+
+    /// Makes futures up to as many as may be out, gives some up, and waits for one that is.
+    fn turn_futures(&mut self, made: &mut u64, out: &mut VecDeque<Out>) {
+        while out.len() < self.load.outstanding && *made < self.load.calls {
+            let drawn = self.draw(made);
+            let hurried = self.hurried();
+            let client = hurried.as_ref().unwrap_or(&self.client);
+            let future = match self.dice.chance(1, 4) {
+                false => client.call_async(drawn.handler, &drawn.payload),
+                true => match block_on(client.ready()) {
+                    Ok(permit) => permit.call(drawn.handler, &drawn.payload),
+                    Err(error) => {
+                        self.judge(&drawn, false, Err(error));
+                        continue;
+                    }
+                },
+            };
+            let hurried = hurried.is_some();
+            out.push_back(Out {
+                drawn,
+                hurried,
+                future,
+            });
+        }
+        if out.len() > 1 && self.dice.chance(1, 12) {
+            let place = self.dice.between(0, out.len() as u64 - 1) as usize;
+            drop(out.remove(place));
+        }
+        let Some((one, ended)) = block_on(First(out)) else {
+            return;
+        };
+        // Futures of other threads of the client may take all places.
+        let full = matches!(ended, Err(CallError::TooManyOutstanding { .. }));
+        if !full {
+            self.judge(&one.drawn, one.hurried, as_bytes(&ended));
+        }
+    }
+
+    /// Adds to its counter, or writes its place and reads it again.
+    fn use_region(&mut self, cell: &mut Cell) {
+        if self.number as usize >= CELLS || cell.refused {
+            return;
+        }
+        let ended = cell.used(&self.client, self.number, &mut self.dice);
+        let mut log = self.log();
+        match ended {
+            Ok(None) => {}
+            Ok(Some(wrong)) => log.wrong.push(wrong),
+            Err(CallError::OneSidedUnsupported) => cell.refused = true,
+            // Futures may have taken all places; it was not sent.
+            Err(CallError::TooManyOutstanding { .. }) => {}
+            Err(error) => {
+                // What was under way may have happened or not.
+                *cell = Cell::default();
+                cell.refused = matches!(error, CallError::DeadlineExceeded { .. });
+                log.errors.push(error);
+            }
+        }
+    }
+}
+
+fn as_bytes(ended: &Result<Reply, CallError>) -> Result<&[u8], CallError> {
+    ended.as_ref().map(|reply| &reply[..]).map_err(Clone::clone)
+}
+
+/// What a thread knows of its part of the region.
+#[derive(Default)]
+struct Cell {
+    region: Option<RemoteRegion>,
+    /// What stands in its counter, and in its place; `None`: that is not known.
+    counter: Option<u64>,
+    written: Option<Vec<u8>>,
+    refused: bool,
+}
+
+impl Cell {
+    /// One operation; says what was wrong.
+    fn used(
+        &mut self,
+        client: &Client,
+        number: u64,
+        dice: &mut Dice,
+    ) -> Result<Option<String>, CallError> {
+        let waits = dice.chance(1, 2);
+        let region = match (&self.region, waits) {
+            (Some(region), _) => region.clone(),
+            (None, true) => client.attach(REGION)?,
+            (None, false) => block_on(client.attach_async(REGION))?,
+        };
+        self.region = Some(region.clone());
+        let at = number * CELL_BYTES as u64;
+        if dice.chance(1, 2) {
+            let found = match waits {
+                true => region.fetch_add(at, 1)?,
+                false => block_on(region.fetch_add_async(at, 1))
+                    .map(|reply| u64::from_ne_bytes(reply[..].try_into().unwrap_or_default()))?,
+            };
+            let expected = self.counter.replace(found + 1);
+            return Ok(expected
+                .filter(|&expected| expected != found)
+                .map(|expected| format!("its counter was {found}, not {expected}")));
+        }
+        let length = dice.between(1, CELL_BYTES as u64 - 8) as usize;
+        let found = match waits {
+            true => region.read(at + 8, CELL_BYTES - 8)?,
+            false => block_on(region.read_async(at + 8, CELL_BYTES - 8))?,
+        };
+        let wrong = self
+            .written
+            .as_ref()
+            .filter(|written| found[..written.len()] != written[..])
+            .map(|_| "what it read is not what it wrote".to_owned());
+        let bytes = bytes_of(number, dice.next() >> 32, length);
+        match waits {
+            true => region.write(at + 8, &bytes)?,
+            false => block_on(region.write_async(at + 8, &bytes)).map(drop)?,
+        }
+        self.written = Some(bytes);
+        Ok(wrong)
+    }
+}
+
+/// The first of some futures that ends; `None`: there are none.
+struct First<'a>(&'a mut VecDeque<Out>);
+
+impl Future for First<'_> {
+    type Output = Option<(Out, Result<Reply, CallError>)>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let out = &mut *self.0;
+        for place in 0..out.len() {
+            if let Poll::Ready(ended) = Pin::new(&mut out[place].future).poll(context) {
+                return Poll::Ready(out.remove(place).map(|one| (one, ended)));
+            }
+        }
+        match out.is_empty() {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    }
+}
+
+/// Waits for a future on the calling thread.
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = thread::waker();
+    let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(NAP),
+        }
+    }
+}
