@@ -24,9 +24,10 @@ const LISTS: [&str; 2] = [
 ];
 
 /// The code that is experimented on.
-const PROTOCOLS: [&str; 6] = [
+const PROTOCOLS: [&str; 7] = [
     "dunlin-verbs/src",
     "dunlin-link/src",
+    "dunlin-flor/src",
     "dunlin-ring/src",
     "dunlin-bootstrap/src",
     "dunlin-rpc/src",

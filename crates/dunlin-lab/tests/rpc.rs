@@ -142,9 +142,7 @@ fn calls_of(preset: Preset, wait: WaitMode) -> u64 {
 
 #[test]
 fn every_preset_runs_polling_and_sleeping() {
-    // A server on one device alone does not offer Flor over it.
-    let presets = Preset::ALL.iter().filter(|preset| **preset != Preset::Flor);
-    for &preset in presets {
+    for &preset in Preset::ALL {
         for wait in [WaitMode::Spin, WaitMode::default()] {
             calls_of(preset, wait);
         }

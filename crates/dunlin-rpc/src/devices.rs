@@ -239,9 +239,9 @@ pub(crate) fn flor_over<D: Device>(device: &D) -> Result<FlorDevice<D>, VerbsErr
     FlorDevice::new(device.clone(), config)
 }
 
-/// Whether a device is Flor's.
-pub(crate) fn is_flor(attributes: &DeviceAttributes) -> bool {
-    attributes.name.starts_with(FLOR)
+/// Whether this is the name of a device of Flor's.
+pub(crate) fn is_flor(name: &str) -> bool {
+    name.starts_with(FLOR)
 }
 
 /// Those over devices of one type that this process has opened: each has a thread.

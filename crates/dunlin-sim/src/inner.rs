@@ -33,6 +33,11 @@ impl Inner {
         }
     }
 
+    /// A number for a host that none of another cluster of this process has.
+    pub(crate) fn host_number(&self, host: u16) -> u64 {
+        self.id << 16 | u64::from(host)
+    }
+
     /// The world. Its data stay sound when a holder panics.
     #[inline]
     pub(crate) fn world(&self) -> MutexGuard<'_, World> {
@@ -116,7 +121,7 @@ impl Inner {
         let cores = world.hosts[usize::from(host)].cores;
         assert!(core < cores, "core {core} of {cores}");
         let number = world.threads.len() as u32;
-        let stack = Stacked::new(self, number, run);
+        let stack = Stacked::new(self, host, number, run);
         let thread = world.spawn(host, core, Box::new(stack), true);
         debug_assert_eq!(thread, number);
         drop(world);

@@ -35,6 +35,7 @@ const STACK_BYTES: usize = 256 << 10;
 struct Local {
     yielder: *const Yielder<(), Next>,
     waker: Waker,
+    host: u64,
     held: Cell<u32>,
 }
 
@@ -48,7 +49,7 @@ struct Here;
 static HERE: Here = Here;
 
 enum State {
-    New(Box<dyn FnOnce() + Send>, Waker),
+    New(Box<dyn FnOnce() + Send>, Waker, u64),
     /// Begun by this real thread.
     Begun(Coroutine<(), Next, ()>, ThreadId),
     Done,
@@ -65,13 +66,19 @@ pub(crate) struct Stacked {
 unsafe impl Send for Stacked {}
 
 impl Stacked {
-    pub(crate) fn new(inner: &Arc<Inner>, number: u32, run: Box<dyn FnOnce() + Send>) -> Self {
+    /// On a host of a cluster.
+    pub(crate) fn new(
+        inner: &Arc<Inner>,
+        host: u16,
+        number: u32,
+        run: Box<dyn FnOnce() + Send>,
+    ) -> Self {
         let waker = Waker::from(Arc::new(Rouse {
             inner: Arc::downgrade(inner),
             number,
         }));
         Self {
-            state: ManuallyDrop::new(State::New(run, waker)),
+            state: ManuallyDrop::new(State::New(run, waker, inner.host_number(host))),
         }
     }
 }
@@ -85,12 +92,13 @@ impl Drop for Stacked {
     }
 }
 
-fn begin(run: Box<dyn FnOnce() + Send>, waker: Waker) -> Coroutine<(), Next, ()> {
+fn begin(run: Box<dyn FnOnce() + Send>, waker: Waker, host: u64) -> Coroutine<(), Next, ()> {
     let stack = DefaultStack::new(STACK_BYTES).expect("memory for a stack");
     Coroutine::with_stack(stack, move |yielder, ()| {
         let local = Local {
             yielder,
             waker,
+            host,
             held: Cell::new(0),
         };
         LOCAL.set(&local);
@@ -106,8 +114,8 @@ impl Step for Stacked {
     fn step(&mut self, _now_ns: u64) -> Next {
         if let State::New(..) = &*self.state {
             let new = std::mem::replace(&mut *self.state, State::Done);
-            if let State::New(run, waker) = new {
-                let begun = State::Begun(begin(run, waker), std::thread::current().id());
+            if let State::New(run, waker, host) = new {
+                let begun = State::Begun(begin(run, waker, host), std::thread::current().id());
                 *self.state = begun;
             }
         }
@@ -184,6 +192,10 @@ fn after(time: Duration) -> u64 {
 }
 
 impl Simulated for Here {
+    fn host(&self) -> u64 {
+        with_local(|local| local.host)
+    }
+
     fn now(&self) -> Duration {
         Duration::from_nanos(now_ns())
     }

@@ -61,6 +61,10 @@ impl World for Hosts {
         Serving::Local(server.serve_on(device).expect("a server"))
     }
 
+    fn device_of(&self, preset: Preset) -> Option<String> {
+        (preset == Preset::Flor).then(|| "flor-sim".to_owned())
+    }
+
     fn connect(&self, client: ClientBuilder, server: &Serving) -> Client {
         let Serving::Local(server) = server else {
             unreachable!("this world's servers have acceptors");

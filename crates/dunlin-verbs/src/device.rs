@@ -221,10 +221,24 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         None
     }
 
+    /// Of a device in virtual time, where and when that is. `None`: time is real.
+    fn simulation(&self) -> Option<Simulation> {
+        None
+    }
+
     /// Says that the calling core did `work`, which is not a verb. Nothing where time is real; simulated cores pay for
     /// it.
     #[inline(always)]
     fn charge(work: Work) {
         let _ = work;
     }
+}
+
+/// The host of a device in virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Simulation {
+    /// Which of the simulated hosts of this process it is in.
+    pub host: u64,
+    /// Virtual time there: the caller's, or that of the simulation where the caller is not part of it.
+    pub now: std::time::Duration,
 }

@@ -5,9 +5,13 @@
 //! software device could do the same with a thread of its own, at the price of a switch between threads for each
 //! message; here the thread that waits does the work itself. Where all devices are hardware, or store into memory of
 //! their peers, this is one load.
+//!
+//! A simulated thread does not look again and again, it rests until there is news, so its host's devices of this kind
+//! are told before it rests ([`Attended`]).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 /// A device that needs time of a processor.
 pub trait Progress: Send + Sync {
@@ -46,10 +50,57 @@ fn progress_all() {
     }
 }
 
+/// A device on a simulated host that needs time of a processor there.
+pub trait Attended: Send + Sync {
+    /// The calling thread, of the device's host, has looked in vain and is about to rest for `at_most`. Does what can be
+    /// done now. `None`: there was something, so the thread looks again. Else for how long it may rest; it is woken
+    /// before when something comes to the device.
+    fn before_rest(&self, at_most: Duration) -> Option<Duration>;
+}
+
+static SIMULATED_COUNT: AtomicUsize = AtomicUsize::new(0);
+static SIMULATED_DEVICES: RwLock<Vec<(u64, Weak<dyn Attended>)>> = RwLock::new(Vec::new());
+
+/// Tells a device of a simulated host ([`crate::Simulation::host`]) before a thread of that host rests.
+pub fn register_simulated(host: u64, device: Weak<dyn Attended>) {
+    let all = SIMULATED_DEVICES.write();
+    let mut all = all.unwrap_or_else(PoisonError::into_inner);
+    all.retain(|(_, device)| device.strong_count() > 0);
+    all.push((host, device));
+    SIMULATED_COUNT.store(all.len(), Ordering::Release);
+}
+
+/// What a simulated thread does before it rests: see [`Attended::before_rest`].
+#[inline]
+pub(crate) fn before_rest(host: u64, at_most: Duration) -> Option<Duration> {
+    if SIMULATED_COUNT.load(Ordering::Relaxed) == 0 {
+        return Some(at_most);
+    }
+    before_rest_of(host, at_most)
+}
+
+#[cold]
+fn before_rest_of(host: u64, mut at_most: Duration) -> Option<Duration> {
+    // Others may run while a device works, so the list is not held.
+    let devices: Vec<Arc<dyn Attended>> = {
+        let all = SIMULATED_DEVICES.read();
+        let all = all.unwrap_or_else(PoisonError::into_inner);
+        let here = all.iter().filter(|(of, _)| *of == host);
+        here.filter_map(|(_, device)| device.upgrade()).collect()
+    };
+    let mut found = false;
+    for device in devices {
+        match device.before_rest(at_most) {
+            Some(least) => at_most = at_most.min(least),
+            None => found = true,
+        }
+    }
+    (!found).then_some(at_most)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
     use crate::thread;

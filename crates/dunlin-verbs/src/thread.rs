@@ -15,12 +15,14 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::polling::{self, Next, LOOKS_WITHOUT_PAUSE};
-use crate::progress::progress;
+use crate::progress::{before_rest, progress};
 
 pub use crate::polling::Looks;
 
 /// A thread of a simulated core, as its device answers for it.
 pub trait Simulated: Sync {
+    /// Which simulated host of this process it runs on, as its device says ([`crate::Device::simulation`]).
+    fn host(&self) -> u64;
     /// Virtual time.
     fn now(&self) -> Duration;
     /// One look at what another core of this host is about to write.
@@ -62,6 +64,12 @@ pub fn simulated_number() -> usize {
     SIMULATED
         .get()
         .map_or(0, |thread| thread.waker().data().addr())
+}
+
+/// The virtual time of the simulated thread that calls. `None`: it is a real one.
+#[inline]
+pub fn simulated_now() -> Option<Duration> {
+    SIMULATED.get().map(|thread| thread.now())
 }
 
 /// Between two looks of a simulated thread at a lock that another has.
@@ -117,7 +125,11 @@ pub fn idle(at_most: Duration, yields: bool) {
                 Next::Yield => std::thread::yield_now(),
             }
         }
-        Some(thread) => thread.idle(at_most, yields),
+        Some(thread) => {
+            if let Some(at_most) = before_rest(thread.host(), at_most) {
+                thread.idle(at_most, yields);
+            }
+        }
     }
 }
 
@@ -133,7 +145,11 @@ pub fn stand_by(at_most: Duration, looks: u32) {
                 std::hint::spin_loop();
             }
         }
-        Some(thread) => thread.idle(at_most, false),
+        Some(thread) => {
+            if let Some(at_most) = before_rest(thread.host(), at_most) {
+                thread.idle(at_most, false);
+            }
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use crate::congestion::Signals;
 /// What has happened to a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
+    /// Work requests that were handed out to be posted.
+    pub posted: u64,
     /// SENDs that repeat something.
     pub repeated: u64,
     /// Work requests that were taken for lost and acknowledged after all.

@@ -360,8 +360,9 @@ impl Connection {
             self.cx.counters.acks += 1;
             return Some(Action::Acknowledge(ack));
         }
-        let work = self.outbound.next(&mut self.cx, now_ns);
-        work.map(Action::Post)
+        let work = self.outbound.next(&mut self.cx, now_ns)?;
+        self.cx.counters.posted += 1;
+        Some(Action::Post(work))
     }
 
     /// When to poll if nothing happens before. After an empty [`Connection::poll`].

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::process::Generation;
-use dunlin_verbs::progress::{self, Progress};
+use dunlin_verbs::progress::{self, Attended, Progress};
 use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{CompletionChannel, Device, DeviceAttributes, VerbsError};
 
@@ -19,6 +20,8 @@ use super::sync::{lock, read, write};
 const ATTENDED: Duration = Duration::from_millis(2);
 /// Looks of others since its own by which somebody polls.
 const ATTENDED_LOOKS: u64 = 10;
+/// Least rest of a simulated thread before the next deadline: a deadline that is over is met with the next look.
+const LEAST_REST: Duration = Duration::from_micros(1);
 /// How long it sleeps when there is nothing to wait for: it is woken by what comes.
 const AT_REST: Duration = Duration::from_secs(1);
 
@@ -35,6 +38,10 @@ pub(crate) struct Core<D: Device> {
     pub(crate) channel: D::CompletionChannel,
     pairs: RwLock<Vec<Arc<Shared<D>>>>,
     began: Instant,
+    /// The simulated host that it is in.
+    simulated_host: Option<u64>,
+    /// Simulated threads that rest, of which the last has the completions below wake it, and then the others.
+    resting: Mutex<Vec<Waker>>,
     numbers: AtomicU32,
     domains: AtomicU64,
     /// Looks by threads that poll.
@@ -54,6 +61,8 @@ impl<D: Device> Core<D> {
         Ok(Self {
             made_in: Generation::current(),
             channel: device.create_completion_channel()?,
+            simulated_host: device.simulation().map(|simulation| simulation.host),
+            resting: Mutex::new(Vec::new()),
             device,
             config: Arc::new(config),
             attributes,
@@ -84,7 +93,14 @@ impl<D: Device> Core<D> {
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
-        let passed = thread::now().saturating_duration_since(self.began);
+        let passed = match self.simulated_host {
+            None => thread::now().saturating_duration_since(self.began),
+            Some(_) => {
+                let here = thread::simulated_now();
+                let outside = || Some(self.device.simulation()?.now);
+                here.or_else(outside).unwrap_or_default()
+            }
+        };
         u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -110,19 +126,37 @@ impl<D: Device> Core<D> {
     /// A look by a thread that polls.
     pub(crate) fn poll(&self) {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        self.look();
+        if self.look() {
+            self.wake_resting();
+        }
     }
 
-    fn look(&self) {
+    /// Says whether there was something that others may wait for.
+    fn look(&self) -> bool {
         // Simulated threads are of one real thread, which must not wait for a lock of its own.
         thread::hold(|| {
             let now_ns = self.now_ns();
+            let mut found = false;
             for pair in read(&self.pairs).iter() {
                 if let Some(mut engine) = pair.free_engine() {
-                    engine.step(pair, now_ns);
+                    found |= engine.step(pair, now_ns);
                 }
             }
-        });
+            found
+        })
+    }
+
+    /// Has simulated threads that rest look again: what they wait for may have come, and who looked last is the one whom
+    /// completions below wake. Says whether there were any.
+    fn wake_resting(&self) -> bool {
+        if self.simulated_host.is_none() {
+            return false;
+        }
+        let resting = std::mem::take(&mut *lock(&self.resting));
+        for waker in &resting {
+            waker.wake_by_ref();
+        }
+        !resting.is_empty()
     }
 
     /// Has the thread look: somebody is about to sleep, or has left something to do.
@@ -166,13 +200,36 @@ impl<D: Device> Progress for Core<D> {
     }
 }
 
+impl<D: Device> Attended for Core<D> {
+    fn before_rest(&self, at_most: Duration) -> Option<Duration> {
+        if self.look() {
+            self.wake_resting();
+            return None;
+        }
+        let own = thread::waker();
+        let mut resting = lock(&self.resting);
+        if !resting.iter().any(|other| other.will_wake(&own)) {
+            resting.push(own);
+        }
+        drop(resting);
+        let Some(next_ns) = self.next_deadline_ns() else {
+            return Some(at_most);
+        };
+        let left = Duration::from_nanos(next_ns.saturating_sub(self.now_ns()));
+        Some(at_most.min(left.max(LEAST_REST)))
+    }
+}
+
 fn run<D: Device>(core: &Core<D>, stop: &AtomicBool) {
     let (mut looks, mut calls) = (core.looks.load(Ordering::Relaxed), 0);
     while !stop.load(Ordering::SeqCst) {
         let called = core.calls.load(Ordering::SeqCst);
         core.look();
+        // Simulated threads look when there is something, and not all the time.
+        let rested = core.wake_resting();
         let looked = core.looks.load(Ordering::Relaxed);
-        let attended = looked.wrapping_sub(looks) >= ATTENDED_LOOKS && called == calls;
+        let polled = looked.wrapping_sub(looks) >= ATTENDED_LOOKS;
+        let attended = (polled || rested) && called == calls;
         (looks, calls) = (looked, called);
         if attended {
             core.naps.store(true, Ordering::SeqCst);
@@ -187,6 +244,7 @@ fn run<D: Device>(core: &Core<D>, stop: &AtomicBool) {
             false => ATTENDED,
         };
         core.look();
+        core.wake_resting();
         let now_ns = core.now_ns();
         let rest = match core.next_deadline_ns() {
             None => most,
@@ -269,8 +327,16 @@ impl<D: Device> Handle<D> {
         if self.driver.get().is_none() {
             // Where two threads are here at once the second one's driver ends at once.
             if self.driver.set(Driver::start(&self.core)?).is_ok() {
-                let core: Arc<dyn Progress> = self.core.clone();
-                progress::register(Arc::downgrade(&core));
+                match self.core.simulated_host {
+                    None => {
+                        let core: Arc<dyn Progress> = self.core.clone();
+                        progress::register(Arc::downgrade(&core));
+                    }
+                    Some(host) => {
+                        let core: Arc<dyn Attended> = self.core.clone();
+                        progress::register_simulated(host, Arc::downgrade(&core));
+                    }
+                }
             }
         }
         Ok(())

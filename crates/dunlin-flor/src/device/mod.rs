@@ -361,6 +361,10 @@ impl<D: Device> Device for FlorDevice<D> {
         self.core().device.seed()
     }
 
+    fn simulation(&self) -> Option<dunlin_verbs::Simulation> {
+        self.core().device.simulation()
+    }
+
     fn charge(work: dunlin_verbs::Work) {
         D::charge(work);
     }

@@ -6,27 +6,21 @@
 //! the priority of the acknowledgements is the order of polling alone.
 
 mod acks;
+mod actions;
+mod arrivals;
 mod config;
 mod memory;
 mod paths;
 
 use std::collections::{HashMap, VecDeque};
 
-use dunlin_verbs::{
-    Completion, CompletionOpcode, CompletionQueue, Device, EndpointAddress, Notify, Transport,
-    VerbsError,
-};
+use dunlin_verbs::{CompletionQueue, Device, EndpointAddress, Notify, Transport, VerbsError};
 
 pub use config::{LinkConfig, LinkError, LinkEvent};
 pub use memory::{Landing, Source};
 
-use crate::connection::{
-    Action, Connection, Delivery, Incoming, MessageId, Modules, Received, SubmitError, Verb,
-    WorkRequest,
-};
-use crate::number::GlobalNumber;
+use crate::connection::{Connection, MessageId, Modules, SubmitError};
 use crate::round_trip::{ClockSource, ClockSync};
-use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
 use acks::AckEnd;
 use memory::{Fronts, Landings};
 use paths::PathEnd;
@@ -315,103 +309,6 @@ impl<D: Device> LogicalConnection<D> {
         }
     }
 
-    /// When something has happened, by the clock of `now_ns`. Devices cannot be asked for their time, so a completion
-    /// that carries a timestamp is also taken as a reading of the NIC's clock, late by as long as it lay in the queue.
-    fn time(&mut self, now_ns: u64, completion: &Completion) -> u64 {
-        if let Some(hardware_ns) = completion.timestamp_ns {
-            if self.clock.is_due(now_ns) {
-                self.clock.read(now_ns, hardware_ns);
-            }
-        }
-        self.clock.arrival(completion.timestamp_ns, now_ns).0
-    }
-
-    fn poll_acks(&mut self, now_ns: u64) -> Result<(), LinkError> {
-        let Some(acks) = &mut self.acks else {
-            return Ok(());
-        };
-        let mut some = [Completion::EMPTY; BATCH];
-        let count = acks.poll(&mut some)?;
-        for completion in &some[..count] {
-            let at_ns = self.time(now_ns, completion);
-            let Some(acks) = &mut self.acks else {
-                return Ok(());
-            };
-            if let Some((bytes, length)) = acks.take(completion)? {
-                // A datagram may come from anybody: what is no acknowledgement is counted and dropped.
-                let told = self
-                    .connection
-                    .received_ack(now_ns, &bytes[..length], at_ns);
-                told.ok();
-            }
-        }
-        Ok(())
-    }
-
-    fn poll_sends(&mut self, now_ns: u64) -> Result<(), LinkError> {
-        let mut some = [Completion::EMPTY; BATCH];
-        let count = self.sends.poll(&mut some)?;
-        for completion in &some[..count] {
-            let at_ns = self.time(now_ns, completion);
-            let at_ns = completion.is_success().then_some(at_ns);
-            self.completed(now_ns, completion.id, at_ns);
-        }
-        while let Some(global) = self.refused.pop_front() {
-            self.completed(now_ns, global, None);
-        }
-        Ok(())
-    }
-
-    fn completed(&mut self, now_ns: u64, global: u64, at_ns: Option<u64>) {
-        if let Some(slot) = self.posted.remove(&global) {
-            self.fronts.give_back(slot);
-        }
-        self.connection
-            .completed(now_ns, GlobalNumber(global), at_ns);
-    }
-
-    fn poll_receives(&mut self, now_ns: u64) -> Result<(), LinkError> {
-        let mut some = [Completion::EMPTY; BATCH];
-        let count = self.receives.poll(&mut some)?;
-        if count > 0 {
-            self.introduce();
-        }
-        for completion in &some[..count] {
-            let (path, slot) = paths::receive_of(completion.id);
-            if !completion.is_success() {
-                self.paths[path].flushed(slot);
-                // Of a queue pair that was renewed meanwhile nothing is left to be said.
-                if self.numbers.get(&completion.queue_pair) == Some(&path) {
-                    self.connection.path_failed(now_ns, path);
-                }
-                continue;
-            }
-            let received = Received {
-                path,
-                receive: completion.id,
-                arrived_ns: self.time(now_ns, completion),
-                marked: false,
-            };
-            self.paths[path].taken();
-            if completion.opcode == CompletionOpcode::ReceiveWriteWithImmediate {
-                let immediate = completion.immediate.unwrap_or(0);
-                self.connection
-                    .received_write(now_ns, received, immediate, completion.bytes);
-            } else {
-                let mut front = [0; SEND_HEADER_BYTES + MAX_BODY_BYTES];
-                let length = completion.bytes.min(front.len());
-                self.paths[path].read(slot, 0, &mut front[..length]);
-                // What is none of ours is counted; its buffer comes back as an action.
-                let front = &front[..length];
-                let told = self
-                    .connection
-                    .received_send(now_ns, received, front, completion.bytes);
-                told.ok();
-            }
-        }
-        Ok(())
-    }
-
     /// Makes queue pairs anew of which the device has given everything back.
     fn renew(&mut self) -> Result<(), LinkError> {
         for path in 0..self.paths.len() {
@@ -429,149 +326,6 @@ impl<D: Device> LogicalConnection<D> {
             };
             self.connection.renewed(path, address);
         }
-        Ok(())
-    }
-
-    fn act(&mut self, now_ns: u64) -> Result<(), LinkError> {
-        while let Some(action) = self.connection.poll(now_ns) {
-            match action {
-                Action::Post(work) => self.post(&work)?,
-                Action::Acknowledge(ack) => {
-                    if let Some(acks) = &mut self.acks {
-                        acks.send(&ack)?;
-                    }
-                }
-                Action::AcknowledgeTo(address) => {
-                    if let Some(acks) = &mut self.acks {
-                        acks.connect(&self.device, &self.domain, &address)?;
-                    }
-                }
-                Action::Place {
-                    receive,
-                    message,
-                    offset,
-                    bytes,
-                    total,
-                } => self.place(receive, message, (offset, bytes, total)),
-                Action::Recycle(receive) => self.recycle(receive)?,
-                Action::Provide {
-                    message,
-                    bytes,
-                    tag: 0,
-                } => self.provide(message, bytes),
-                Action::Provide {
-                    message,
-                    bytes,
-                    tag,
-                } => self.events.push_back(LinkEvent::Announced {
-                    message,
-                    bytes,
-                    tag,
-                }),
-                Action::Deliver(delivery) => self.deliver(delivery)?,
-                Action::Discard(Incoming::Assembled(message)) => {
-                    self.assembled.remove(&message);
-                }
-                Action::Discard(Incoming::Written(message)) => {
-                    if let Some((_, landing)) = self.landed.remove(&message) {
-                        self.landings.release(now_ns, landing);
-                    }
-                }
-                Action::Finished(id, outcome) => {
-                    self.sources.remove(&id.0);
-                    self.events.push_back(LinkEvent::Finished(id, outcome));
-                }
-                Action::Fence { path } => self.paths[path].fence(),
-                Action::Renew { path } => self.paths[path].ask_to_renew(),
-                Action::Connect { path, address } => {
-                    self.paths[path].connect(&address, 0)?;
-                    self.connection.connected(path);
-                }
-                Action::Lost => self.events.push_back(LinkEvent::Lost),
-            }
-        }
-        Ok(())
-    }
-
-    fn post(&mut self, work: &WorkRequest) -> Result<(), LinkError> {
-        let global = work.global.0;
-        let (piece, front) = match &work.verb {
-            Verb::Send { front, piece } => (*piece, Some(front)),
-            Verb::Write { piece, .. } => (Some(*piece), None),
-        };
-        let slot = front.map(|front| self.fronts.take(front.bytes()));
-        let source = piece.and_then(|piece| Some((piece, self.sources.get(&piece.message.0)?)));
-        let taken = self.paths[work.path].post(work, source, slot.map(|slot| (&self.fronts, slot)));
-        if let Some(slot) = slot {
-            self.posted.insert(global, slot);
-        }
-        if taken.is_err() {
-            // A queue pair in error takes nothing on some devices: told as a failed completion.
-            self.refused.push_back(global);
-        }
-        Ok(())
-    }
-
-    fn place(&mut self, receive: u64, message: Incoming, (offset, bytes, total): (u32, u32, u32)) {
-        let (path, slot) = paths::receive_of(receive);
-        let (offset, bytes) = (offset as usize, bytes as usize);
-        match message {
-            Incoming::Assembled(message) => {
-                let whole = self.assembled.entry(message);
-                let whole = whole.or_insert_with(|| vec![0; total as usize]);
-                let target = &mut whole[offset..offset + bytes];
-                self.paths[path].read(slot, SEND_HEADER_BYTES, target);
-            }
-            Incoming::Written(message) => {
-                if let Some((_, landing)) = self.landed.get(&message) {
-                    let mut copy = vec![0; bytes];
-                    self.paths[path].read(slot, SEND_HEADER_BYTES, &mut copy);
-                    landing.write(offset, &copy);
-                }
-            }
-        }
-    }
-
-    fn recycle(&mut self, receive: u64) -> Result<(), LinkError> {
-        let (path, slot) = paths::receive_of(receive);
-        self.paths[path].returned(slot);
-        Ok(self.paths[path].post_receives()?)
-    }
-
-    fn provide(&mut self, message: u32, bytes: u32) {
-        // Memory that cannot be had is refused, whatever the reason.
-        match self.landing(bytes, false) {
-            Some(landing) => self.grant(message, 0, landing),
-            None => self.connection.refuse(message),
-        }
-    }
-
-    fn deliver(&mut self, delivery: Delivery) -> Result<(), LinkError> {
-        let event = match delivery {
-            Delivery::Whole { receive, bytes } => {
-                let (path, slot) = paths::receive_of(receive);
-                let mut message = vec![0; bytes as usize];
-                self.paths[path].read(slot, SEND_HEADER_BYTES, &mut message);
-                self.recycle(receive)?;
-                LinkEvent::Message(message)
-            }
-            Delivery::Pieces {
-                message: Incoming::Assembled(message),
-                ..
-            } => LinkEvent::Message(self.assembled.remove(&message).unwrap_or_default()),
-            Delivery::Pieces {
-                message: Incoming::Written(message),
-                quarantine_ns,
-                ..
-            } => {
-                let Some((tag, mut landing)) = self.landed.remove(&message) else {
-                    return Ok(());
-                };
-                landing.rest_ns = quarantine_ns;
-                LinkEvent::Landed { tag, landing }
-            }
-        };
-        self.events.push_back(event);
         Ok(())
     }
 }

@@ -10,6 +10,9 @@ mod flock_2b;
 mod flock_6;
 mod flock_9;
 mod flock_rpc;
+// Its sources are frozen as they were when they first ran.
+#[allow(clippy::type_complexity)]
+mod flor;
 mod raw_limits;
 mod rb2;
 mod scalerpc;
@@ -51,4 +54,9 @@ pub const ALL: &[Figure] = &[
     rb2::NETWORK_FUNCTION,
     rb2::DATABASE,
     rb2::HTTP,
+    flor::CALIBRATION,
+    flor::THREAD,
+    flor::LOSS,
+    flor::ACKS,
+    flor::SWITCHING,
 ];

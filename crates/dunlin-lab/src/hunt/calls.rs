@@ -508,7 +508,7 @@ fn leave(
     drop(server);
 }
 
-/// Any preset that runs in virtual time: Flor's queue pairs have a thread of the device that does not.
+/// Any preset whose clients reach the server's region: that is on one device, and Flor over it is another.
 fn any_preset(dice: &mut Dice) -> Preset {
     let all = Preset::ALL.iter().filter(|preset| **preset != Preset::Flor);
     let all: Vec<Preset> = all.copied().collect();

@@ -212,7 +212,7 @@ impl ClientBuilder {
         self.validate()?;
         let way = Way::Local(acceptor.clone());
         let fabric: Arc<dyn Fabric> =
-            match self.preset.is_over_flor() && !devices::is_flor(device.attributes()) {
+            match self.preset.is_over_flor() && !devices::is_flor(&device.attributes().name) {
                 true => {
                     let flor = devices::flor_over(&device);
                     let flor = flor.map_err(|source| ConnectError::Device {
@@ -607,7 +607,7 @@ impl Recipe {
         };
         let reply = match (dialed, &self.way) {
             (None, Way::Local(acceptor)) => {
-                let device = acceptor.device().to_string();
+                let device = acceptor.device(devices::is_flor(&device)).to_string();
                 let request = OpenRequest { device, ..request };
                 acceptor.open(&request).map_err(ConnectError::Refused)?
             }

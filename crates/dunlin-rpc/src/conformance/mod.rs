@@ -452,13 +452,7 @@ impl<W: World> World for Dispatched<W> {
 /// When the preset behaves otherwise.
 pub fn run(world: &dyn World, preset: Preset, name: &str, behaviour: fn(&Stage<'_>) -> Outcome) {
     let stage = Stage { world, preset };
-    let outcome = match (preset, world.is_not_real()) {
-        (Preset::Flor, Some(_)) => Err(Skipped(
-            "the preset flor is not tried in virtual time yet".to_owned(),
-        )),
-        _ => behaviour(&stage),
-    };
-    if let Err(Skipped(why)) = outcome {
+    if let Err(Skipped(why)) = behaviour(&stage) {
         // Not `eprintln!`: the test runner would keep that from the reader.
         let _ = writeln!(
             std::io::stderr(),

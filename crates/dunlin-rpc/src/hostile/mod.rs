@@ -126,8 +126,10 @@ impl Door {
                 dialed.open(request("")).expect("words as a client's")
             }
             // Other simulated threads do not come in while the acceptor is locked.
-            Way::Local(acceptor) => thread::hold(|| acceptor.open(&request(acceptor.device())))
-                .expect("words as a client's"),
+            Way::Local(acceptor) => {
+                thread::hold(|| acceptor.open(&request(acceptor.device(false))))
+                    .expect("words as a client's")
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use super::identity::{Identity, SERVER_PARAMETER};
 use super::service::{Service, PATIENCE};
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
+use crate::devices;
 use crate::preset::Preset;
 
 /// Where clients are taken in: by the accepting thread for those who come over TCP, and directly for those of this
@@ -64,9 +65,11 @@ impl LocalAcceptor {
         }
     }
 
-    /// The device of one that has but one.
-    pub(crate) fn device(&self) -> &str {
-        self.services.first().map_or("", |(name, _)| name)
+    /// The device for clients of one that was given a device: that one, or Flor over it.
+    pub(crate) fn device(&self, flor: bool) -> &str {
+        let names = || self.services().map(|(name, _)| name.as_str());
+        let alike = names().find(|name| devices::is_flor(name) == flor);
+        alike.or_else(|| names().next()).unwrap_or("")
     }
 
     /// Connections now.

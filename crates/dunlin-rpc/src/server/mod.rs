@@ -14,6 +14,7 @@ mod handler;
 pub(crate) mod identity;
 mod local;
 mod mailbox;
+mod on_demand;
 mod pacing;
 mod places;
 mod poller;
@@ -38,6 +39,7 @@ use dunlin_verbs::process::Owned;
 use dunlin_verbs::Device;
 use handler::{Execution, HandlerTable};
 use identity::Identity;
+use on_demand::OnDemand;
 use pacing::Follower;
 use reports::Reports;
 use service::ServiceSetup;
@@ -417,7 +419,8 @@ impl ServerBuilder {
 
     /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the
     /// server's [`LocalAcceptor`]. This is how servers run on simulated hosts, where pollers are threads of the device's cores;
-    /// handlers on workers are not for those.
+    /// handlers on workers are not for those. Flor over it is served, too, from its first client
+    /// on; or alone, by a server whose [`ServerBuilder::device`] is one of Flor's (`flor-…`): then its regions are there.
     ///
     /// # Errors
     /// When a setting is out of range, or the device fails.
@@ -429,10 +432,23 @@ impl ServerBuilder {
             return Err(ServeError::Setting(words.into()));
         }
         let name = device.attributes().name.clone();
+        let of_flor = devices::Kinds::Flor.name(&name);
+        let flor_alone = self.device.as_deref().is_some_and(devices::is_flor);
         let setup = self.setup();
         let identity = setup.identity;
-        // Flor over it would be a device of its own: who wants it serves on that.
-        let services = vec![(name, DeviceFabric(device).serve(setup)?)];
+        let mut services = Vec::new();
+        if of_flor == name {
+            services.push((name, DeviceFabric(device).serve(setup)?));
+        } else if flor_alone {
+            let flor = devices::flor_over(&device)?;
+            services.push((of_flor, DeviceFabric(flor).serve(setup)?));
+        } else {
+            let (over, setup_of_flor) = (device.clone(), setup.clone());
+            services.push((name, DeviceFabric(device).serve(setup)?));
+            let start = move || DeviceFabric(devices::flor_over(&over)?).serve(setup_of_flor);
+            let service: Box<dyn service::Service> = Box::new(OnDemand::new(start));
+            services.push((of_flor, service));
+        }
         Ok(LocalServer::new(LocalAcceptor::new(identity, services)))
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use dunlin_verbs::thread::{self, Running};
 use dunlin_verbs::{
     Access, AsyncEvent, Device, DeviceAttributes, EndpointAddress, PageKind, Placement,
-    QueuePairConfig, ReceiveQueue, TransportSet, Verbs, VerbsError, Work,
+    QueuePairConfig, ReceiveQueue, Simulation, TransportSet, Verbs, VerbsError, Work,
 };
 
 use crate::context;
@@ -362,6 +362,14 @@ impl Device for SimDevice {
     fn seed(&self) -> Option<u64> {
         let mut world = self.inner.world();
         Some(world.hosts[usize::from(self.host)].seeds.next())
+    }
+
+    fn simulation(&self) -> Option<Simulation> {
+        let now = self.inner.time(&self.inner.world());
+        Some(Simulation {
+            host: self.inner.host_number(self.host),
+            now: Duration::from_nanos(now / NS),
+        })
     }
 
     #[inline]

@@ -7,13 +7,14 @@
 mod requester;
 mod responder;
 mod shared;
+mod silence;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use dunlin_verbs::{
     Access, CompletionStatus, ConnectAttributes, Device, EndpointAddress, QueuePairState,
-    VerbsError,
+    VerbsError, Work,
 };
 
 use super::config::FlorConfig;
@@ -187,23 +188,30 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Takes what has come, and does what can be done.
-    pub(crate) fn step(&mut self, shared: &Shared<D>, now_ns: u64) {
+    /// Takes what has come, and does what can be done. Says whether there was anything that others may wait for.
+    pub(crate) fn step(&mut self, shared: &Shared<D>, now_ns: u64) -> bool {
         if !self.connected {
-            return;
+            return false;
         }
-        for _ in 0..EVENTS_PER_STEP {
+        let state = shared.state();
+        let mut handled = 0;
+        while handled < EVENTS_PER_STEP {
             let Some(link) = &mut self.link else {
-                return;
+                return false;
             };
             match link.poll(now_ns) {
                 Ok(Some(event)) => self.handle(shared, event),
                 Ok(None) => break,
                 // Nothing goes on without the device.
-                Err(_) => return self.lose(shared),
+                Err(_) => {
+                    self.lose(shared);
+                    return true;
+                }
             }
+            handled += 1;
         }
         self.work(shared, now_ns);
+        handled > 0 || shared.state() != state
     }
 
     /// Does what can be done without looking at the device.
@@ -278,6 +286,7 @@ impl<D: Device> Engine<D> {
             }
             Kind::Answer { long } => {
                 let payload = &message[FRAME_BYTES..];
+                D::charge(Work::Copy(payload.len()));
                 let payload = (!long).then_some(payload);
                 if self.requester.answered(sequence, payload).is_err() {
                     return self.violated(shared);
@@ -310,6 +319,7 @@ impl<D: Device> Engine<D> {
             Some(Tag::Request(sequence)) => self.responder.landed(sequence, landing),
             Some(Tag::Answer(_)) => {
                 if let Some(Tag::Answer(sequence)) = Tag::decode(tag, self.requester.first()) {
+                    D::charge(Work::Copy(landing.len()));
                     self.requester.landed(sequence, &landing);
                 }
                 Some(landing)
@@ -396,6 +406,9 @@ impl<D: Device> Engine<D> {
         };
         let memory = dunlin_verbs::Region::memory(&slot.region);
         memory.write(slot.offset, &frame.encode());
+        if behind > 0 {
+            D::charge(Work::Copy(behind));
+        }
         match payload {
             None => {}
             Some(Content::Bytes(bytes)) => bytes.gather(&slot.region, slot.offset + FRAME_BYTES),
@@ -448,54 +461,6 @@ impl<D: Device> Engine<D> {
         self.requester.flush(shared, first);
         shared.flush_receives();
         self.responder.stop();
-    }
-
-    /// Whether a peer that is waited for says anything.
-    fn watch(&mut self, shared: &Shared<D>, now_ns: u64) {
-        let most_ns = self.most_silence_ns();
-        let away_ns = now_ns.saturating_sub(self.watched_ns);
-        self.watched_ns = now_ns;
-        let Some(link) = self.link.as_mut().filter(|_| self.requester.waits()) else {
-            self.silent_since_ns = now_ns;
-            return;
-        };
-        if away_ns > most_ns / 8 {
-            // Nobody looked meanwhile: what the peer said then is still to be read.
-            self.silent_since_ns = self.silent_since_ns.saturating_add(away_ns).min(now_ns);
-        }
-        let heard_ns = link.connection().heard_ns().max(self.silent_since_ns);
-        let silence_ns = now_ns.saturating_sub(heard_ns);
-        if silence_ns > most_ns {
-            self.fail(shared, Some(CompletionStatus::RetryExceeded));
-            self.say_closed(now_ns);
-        } else if silence_ns > most_ns / 8 && now_ns.saturating_sub(self.probed_ns) > most_ns / 8 {
-            self.probed_ns = now_ns;
-            link.probe();
-            self.flush(now_ns);
-        }
-    }
-
-    fn most_silence_ns(&self) -> u64 {
-        let ConnectAttributes {
-            timeout_ns,
-            retry_count,
-            ..
-        } = self.attributes;
-        let asked = timeout_ns.saturating_mul(u64::from(retry_count) + 1);
-        asked.max(LEAST_SILENCE_NS)
-    }
-
-    /// When to look at it if nothing happens before.
-    pub(crate) fn next_deadline(&self, now_ns: u64) -> Option<u64> {
-        let link = self.link.as_ref().filter(|_| self.connected)?;
-        let waits = self.requester.waits();
-        let watch_ns = waits.then(|| now_ns.saturating_add(self.most_silence_ns() / 8));
-        let times = [
-            link.next_deadline(now_ns),
-            watch_ns,
-            self.responder.gives_up_ns(),
-        ];
-        times.into_iter().flatten().min()
     }
 }
 

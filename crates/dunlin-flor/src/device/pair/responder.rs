@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use dunlin_verbs::{
     Access, Completion, CompletionOpcode, CompletionStatus, Device, Operation, QueuePairState,
-    Region, RemoteAddress,
+    Region, RemoteAddress, Work,
 };
 
 use super::{Content, Engine, Shared, RUN_AHEAD, RUN_AHEAD_BYTES};
@@ -258,6 +258,7 @@ impl<D: Device> Engine<D> {
                     received(shared, &receive, CompletionStatus::LocalLength, request);
                     return Outcome::Refused(CompletionStatus::RemoteInvalidRequest);
                 }
+                D::charge(Work::Copy(bytes));
                 match &request.landing {
                     Some(landing) => {
                         let (region, offset) = landing.place();
@@ -280,6 +281,7 @@ impl<D: Device> Engine<D> {
                     },
                 };
                 if let Some((region, offset)) = target {
+                    D::charge(Work::Copy(bytes));
                     match &request.landing {
                         Some(landing) => {
                             let (source, at) = landing.place();

@@ -7,7 +7,6 @@ use dunlin_verbs::{Completion, CompletionOpcode, CompletionStatus, Device, Queue
 
 use super::Engine;
 use crate::device::completions::Completions;
-use crate::device::sync::lock;
 use crate::device::work::ReceiveQueue;
 
 /// What one is made of.
@@ -61,7 +60,7 @@ impl<D: Device> Shared<D> {
     }
 
     pub(crate) fn engine(&self) -> MutexGuard<'_, Engine<D>> {
-        lock(&self.engine)
+        dunlin_verbs::thread::lock(&self.engine)
     }
 
     /// The engine, unless another thread is at it.

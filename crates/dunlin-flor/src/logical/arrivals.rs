@@ -1,0 +1,109 @@
+//! What the device below tells: completions of acknowledgements, sends and RECEIVEs, as events of the state machine.
+
+use dunlin_verbs::{Completion, CompletionOpcode, CompletionQueue, Device, Work};
+
+use super::{paths, LinkError, LogicalConnection, BATCH};
+use crate::connection::Received;
+use crate::number::GlobalNumber;
+use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
+
+impl<D: Device> LogicalConnection<D> {
+    /// When something has happened, by the clock of `now_ns`. Devices cannot be asked for their time, so a completion
+    /// that carries a timestamp is also taken as a reading of the NIC's clock, late by as long as it lay in the queue.
+    pub(super) fn time(&mut self, now_ns: u64, completion: &Completion) -> u64 {
+        if let Some(hardware_ns) = completion.timestamp_ns {
+            if self.clock.is_due(now_ns) {
+                self.clock.read(now_ns, hardware_ns);
+            }
+        }
+        self.clock.arrival(completion.timestamp_ns, now_ns).0
+    }
+
+    pub(super) fn poll_acks(&mut self, now_ns: u64) -> Result<(), LinkError> {
+        let Some(acks) = &mut self.acks else {
+            return Ok(());
+        };
+        let mut some = [Completion::EMPTY; BATCH];
+        let count = acks.poll(&mut some)?;
+        for completion in &some[..count] {
+            let at_ns = self.time(now_ns, completion);
+            let Some(acks) = &mut self.acks else {
+                return Ok(());
+            };
+            if let Some((bytes, length)) = acks.take(completion)? {
+                // A datagram may come from anybody: what is no acknowledgement is counted and dropped.
+                let told = self
+                    .connection
+                    .received_ack(now_ns, &bytes[..length], at_ns);
+                told.ok();
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn poll_sends(&mut self, now_ns: u64) -> Result<(), LinkError> {
+        let mut some = [Completion::EMPTY; BATCH];
+        let count = self.sends.poll(&mut some)?;
+        for completion in &some[..count] {
+            let at_ns = self.time(now_ns, completion);
+            let at_ns = completion.is_success().then_some(at_ns);
+            self.completed(now_ns, completion.id, at_ns);
+        }
+        while let Some(global) = self.refused.pop_front() {
+            self.completed(now_ns, global, None);
+        }
+        Ok(())
+    }
+
+    pub(super) fn completed(&mut self, now_ns: u64, global: u64, at_ns: Option<u64>) {
+        if let Some(slot) = self.posted.remove(&global) {
+            self.fronts.give_back(slot);
+        }
+        self.connection
+            .completed(now_ns, GlobalNumber(global), at_ns);
+    }
+
+    pub(super) fn poll_receives(&mut self, now_ns: u64) -> Result<(), LinkError> {
+        let mut some = [Completion::EMPTY; BATCH];
+        let count = self.receives.poll(&mut some)?;
+        if count > 0 {
+            self.introduce();
+        }
+        for completion in &some[..count] {
+            let (path, slot) = paths::receive_of(completion.id);
+            if !completion.is_success() {
+                self.paths[path].flushed(slot);
+                // Of a queue pair that was renewed meanwhile nothing is left to be said.
+                if self.numbers.get(&completion.queue_pair) == Some(&path) {
+                    self.connection.path_failed(now_ns, path);
+                }
+                continue;
+            }
+            // The first line of what the NIC has written.
+            D::charge(Work::Arrived);
+            let received = Received {
+                path,
+                receive: completion.id,
+                arrived_ns: self.time(now_ns, completion),
+                marked: false,
+            };
+            self.paths[path].taken();
+            if completion.opcode == CompletionOpcode::ReceiveWriteWithImmediate {
+                let immediate = completion.immediate.unwrap_or(0);
+                self.connection
+                    .received_write(now_ns, received, immediate, completion.bytes);
+            } else {
+                let mut front = [0; SEND_HEADER_BYTES + MAX_BODY_BYTES];
+                let length = completion.bytes.min(front.len());
+                self.paths[path].read(slot, 0, &mut front[..length]);
+                // What is none of ours is counted; its buffer comes back as an action.
+                let front = &front[..length];
+                let told = self
+                    .connection
+                    .received_send(now_ns, received, front, completion.bytes);
+                told.ok();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Flor's figures: requests as messages of logical connections, with short answers, between two hosts that poll.
+//!
+//! Declared, since the paper is silent: hosts are the Xeon Gold 5118 of RB²'s testbed; answers have 64 bytes; a
+//! connection's window is the deployment's, but one bandwidth-delay product where the paper switches control off (§7.3);
+//! XRDMA is not public, and what stands for it where RC is compared is the same messages by RC without chunks.
+
+mod acks;
+mod calibration;
+mod loss;
+mod switching;
+mod thread;
+
+pub(super) use acks::FIGURE as ACKS;
+pub(super) use calibration::FIGURE as CALIBRATION;
+pub(super) use loss::FIGURE as LOSS;
+pub(super) use switching::FIGURE as SWITCHING;
+pub(super) use thread::FIGURE as THREAD;
+
+use dunlin_flor::connection::{Deployment, Network};
+use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
+
+use crate::figure::Effort;
+use crate::load::{Flor, FlorResult, Window};
+
+/// What Flor's software takes for a chunk that it sends, beyond verbs and copies: by FR-021, a calibrating row, and
+/// nothing else.
+const CHUNK_NS: u64 = 1_160;
+/// Of RoCEv2 packets (§7.2).
+const MTU_BYTES: f64 = 1024.0;
+
+/// Two hosts with these NICs.
+fn two(nic: NicParameters, effort: Effort) -> Cluster {
+    let mut nic = effort.nic(nic);
+    nic.mtu_bytes = MTU_BYTES;
+    let host = effort.host(HostParameters::xeon_gold_5118());
+    let switch = effort.switch(SwitchParameters::z9264f());
+    Cluster::star(effort.seed, 2, &host, &nic, &switch)
+}
+
+/// Flor over UC or RC with requests of so many bytes.
+fn flor(deployment: Deployment, bytes: u32) -> Flor {
+    Flor {
+        chunk_ns: CHUNK_NS,
+        ..Flor::new(deployment, bytes)
+    }
+}
+
+/// The same messages by RC, whose NIC goes back to what is lost; no chunks.
+fn go_back_n(bytes: u32) -> Flor {
+    flor(Deployment::IntraPodLossless, bytes)
+}
+
+/// One bandwidth-delay product.
+fn product_bytes() -> u64 {
+    Network::DEFAULT.product_bytes()
+}
+
+/// How long is measured, in milliseconds, after half of that.
+fn window(milliseconds: u64, effort: Effort) -> Window {
+    let share = if effort.quick { 10 } else { 1 };
+    Window {
+        warm_ns: milliseconds * 500_000 / share,
+        measured_ns: milliseconds * 1_000_000 / share,
+    }
+}
+
+/// It runs between two ConnectX-5 of which the one of the server drops one packet in so many (zero: none), without
+/// congestion control (§7.3). The window is long beside the 17 ms after which RC here repeats a last packet.
+fn lossy(plan: Flor, ratio: u32, effort: Effort) -> FlorResult {
+    let lost = match ratio {
+        0 => 0.0,
+        ratio => 1.0 / f64::from(ratio),
+    };
+    let mut nic = NicParameters::connectx_5();
+    nic.congestion_control = 0.0;
+    Flor { lost, ..plan }.run(&two(nic, effort), window(100, effort))
+}

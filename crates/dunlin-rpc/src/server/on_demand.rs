@@ -1,0 +1,121 @@
+//! A service that is started for its first client: of a device that few clients ask for.
+
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
+
+use dunlin_verbs::{EndpointAddress, VerbsError};
+
+use super::service::Service;
+use super::statistics::ServerStatistics;
+use crate::admission::SenderReport;
+use crate::channel::Parameters;
+use crate::error::ServeError;
+use crate::preset::ChannelKind;
+
+/// Starts it.
+type Start = Box<dyn FnOnce() -> Result<Box<dyn Service>, ServeError> + Send>;
+
+/// See the module.
+pub(super) struct OnDemand {
+    started: OnceLock<Box<dyn Service>>,
+    /// None: it was started, or could not be, or is not to be any more.
+    start: Mutex<Option<Start>>,
+}
+
+impl OnDemand {
+    pub(super) fn new(
+        start: impl FnOnce() -> Result<Box<dyn Service>, ServeError> + Send + 'static,
+    ) -> Self {
+        Self {
+            started: OnceLock::new(),
+            start: Mutex::new(Some(Box::new(start))),
+        }
+    }
+
+    fn running(&self) -> Option<&dyn Service> {
+        self.started.get().map(|service| &**service)
+    }
+
+    fn service(&self) -> Result<&dyn Service, VerbsError> {
+        let mut start = dunlin_verbs::thread::lock(&self.start);
+        if let Some(start) = start.take() {
+            let service = start().map_err(|error| match error {
+                ServeError::Device(error) => error,
+                other => VerbsError::Invalid {
+                    argument: "service",
+                    why: other.to_string(),
+                },
+            })?;
+            let _ = self.started.set(service);
+        }
+        self.running().ok_or_else(|| VerbsError::Invalid {
+            argument: "service",
+            why: "the server takes no more clients on this device".to_owned(),
+        })
+    }
+
+    /// Nothing is started from now on.
+    fn close(&self) {
+        drop(dunlin_verbs::thread::lock(&self.start).take());
+    }
+}
+
+impl Service for OnDemand {
+    fn confirm(&self, peer: &EndpointAddress) -> Result<bool, VerbsError> {
+        self.service()?.confirm(peer)
+    }
+
+    fn accept(
+        &self,
+        channel: ChannelKind,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<(EndpointAddress, Parameters), VerbsError> {
+        self.service()?.accept(channel, peer, parameters)
+    }
+
+    fn senders(&self) -> Vec<SenderReport> {
+        self.running().map(Service::senders).unwrap_or_default()
+    }
+
+    fn connections(&self) -> usize {
+        self.running().map_or(0, Service::connections)
+    }
+
+    fn count(&self, sum: &mut ServerStatistics) {
+        if let Some(service) = self.running() {
+            service.count(sum);
+        }
+    }
+
+    fn packet_counts(&self) -> Vec<(&'static str, u64)> {
+        self.running()
+            .map(Service::packet_counts)
+            .unwrap_or_default()
+    }
+
+    fn drain(&self) {
+        self.close();
+        if let Some(service) = self.running() {
+            service.drain();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.running().is_none_or(Service::is_over)
+    }
+
+    fn stop(&self) {
+        self.close();
+        if let Some(service) = self.running() {
+            service.stop();
+        }
+    }
+
+    fn end(&self, deadline: Instant) {
+        self.close();
+        if let Some(service) = self.running() {
+            service.end(deadline);
+        }
+    }
+}
