@@ -9,8 +9,6 @@
 #![allow(unexpected_cfgs)]
 
 mod admission;
-#[doc(hidden)]
-pub mod bugs;
 mod call;
 mod channel;
 mod client;
