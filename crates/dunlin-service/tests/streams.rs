@@ -143,6 +143,8 @@ fn notes(count: u64) -> impl Stream<Item = Note> + Send + 'static {
 }
 
 async fn all_kinds(client: &FlowClient, preset: Preset) {
+    // What fails in the middle says which it was.
+    println!("{preset}");
     let response = client.count(note(500, 100)).await.unwrap();
     assert_eq!(response.metadata().get("x-count"), Some("500"), "{preset}");
     let mut counted = response.into_inner();
