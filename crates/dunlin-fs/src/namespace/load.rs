@@ -1,12 +1,12 @@
 //! A namespace out of its records, as a store keeps them. What does not fit is a fault, and is left out.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use super::check::Fault;
 use super::record::{Held, Inode, Key};
 use super::sessions::{Session, MOVER};
 use super::{Body, Namespace, Node, Now};
-use crate::types::{DataServer, Extent, Ino, SessionId, ROOT, S_IFDIR, S_IFMT, S_IFREG};
+use crate::types::{DataServer, Extent, Ino, SessionId, ROOT};
 use crate::wire::decode;
 
 impl Namespace {
@@ -70,20 +70,7 @@ impl Namespace {
 
     fn load_inode(&mut self, ino: Ino, value: &[u8]) -> Option<()> {
         let inode: Inode = decode(value)?;
-        let body = match inode.mode & S_IFMT {
-            S_IFDIR => Body::Directory {
-                parent: ROOT,
-                entries: BTreeMap::new(),
-            },
-            S_IFREG => Body::File(BTreeMap::new()),
-            _ => Body::Other,
-        };
-        let node = Node {
-            inode,
-            body,
-            changed: 1,
-        };
-        self.nodes.insert(ino, node);
+        self.nodes.insert(ino, Node::new(inode, ROOT, 1));
         Some(())
     }
 

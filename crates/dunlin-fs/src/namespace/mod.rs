@@ -94,6 +94,23 @@ enum Body {
 }
 
 impl Node {
+    /// With nothing in it yet, whatever its type is; `parent` is that of a directory.
+    fn new(inode: Inode, parent: Ino, changed: u64) -> Self {
+        let body = match inode.mode & crate::types::S_IFMT {
+            S_IFDIR => Body::Directory {
+                parent,
+                entries: BTreeMap::new(),
+            },
+            S_IFREG => Body::File(BTreeMap::new()),
+            _ => Body::Other,
+        };
+        Self {
+            inode,
+            body,
+            changed,
+        }
+    }
+
     fn attr(&self, ino: Ino) -> Attr {
         let extents = match &self.body {
             Body::File(map) => map.len(),
@@ -272,20 +289,8 @@ impl Namespace {
             self.ino_bound = self.next_ino + NUMBERS_AHEAD;
             self.records.push(Key::Bound.put(&self.ino_bound));
         }
-        let body = match inode.mode & crate::types::S_IFMT {
-            S_IFDIR => Body::Directory {
-                parent,
-                entries: BTreeMap::new(),
-            },
-            S_IFREG => Body::File(BTreeMap::new()),
-            _ => Body::Other,
-        };
-        let node = Node {
-            inode,
-            body,
-            changed: self.sequence,
-        };
-        self.nodes.insert(ino, node);
+        self.nodes
+            .insert(ino, Node::new(inode, parent, self.sequence));
         self.write_down(ino);
         ino
     }
