@@ -9,6 +9,8 @@
 #![allow(unexpected_cfgs)]
 
 mod admission;
+#[doc(hidden)]
+pub mod bugs;
 mod call;
 mod channel;
 mod client;

@@ -101,6 +101,9 @@ pub(crate) struct Core {
     slice_from: Ps,
     /// It is over: who has the core gives it up at the end of its step.
     due: bool,
+    /// Who has the core was given it, and has not begun its step: whoever comes while the core changes to it waits for
+    /// that step, or threads that keep coming would starve one that only works.
+    given: bool,
 }
 
 impl World {
@@ -185,6 +188,7 @@ impl World {
             those => turns[((passed - 1) % those) as usize],
         };
         let shared = &mut self.cores[core as usize];
+        shared.given &= current == shared.current;
         shared.current = current;
         shared.slice_from += passed * slice;
         let end = shared.slice_from + slice;
@@ -250,18 +254,20 @@ impl World {
     /// With several threads on a core: whether it is this one's turn. One that was blocked takes the core from one that
     /// polls.
     fn take_core(&mut self, number: u32, core: u32) -> bool {
-        let shared = &self.cores[core as usize];
+        let shared = &mut self.cores[core as usize];
         let holder = shared.threads[shared.current];
         if holder == number {
-            return !shared.due;
+            return std::mem::take(&mut shared.given) || !shared.due;
         }
         let state = self.threads[holder as usize].state;
         let was_blocked = self.threads[number as usize].state == ThreadState::Blocked;
-        let free = matches!(
+        let leaves = matches!(
             state,
             ThreadState::Yielding | ThreadState::Blocked | ThreadState::Done
         );
-        let preempts = was_blocked && self.threads[holder as usize].busy_until <= self.now;
+        let free = leaves && !shared.given;
+        let rests = self.threads[holder as usize].busy_until <= self.now && !shared.given;
+        let preempts = was_blocked && rests;
         if !(free || preempts) {
             if was_blocked {
                 // Who wakes goes before who works, from the end of that one's step.
@@ -398,6 +404,7 @@ impl World {
         let thread = &mut self.threads[number as usize];
         thread.busy_until = thread.busy_until.max(begin);
         if std::mem::take(&mut thread.missed) {
+            self.cores[core as usize].given = true;
             self.plan(number, begin);
         }
         self.plan_slice(core, begin + slice);

@@ -66,6 +66,30 @@ fn a_thread_that_blocks_leaves_its_core_to_others() {
     assert!(busy.load(Ordering::Relaxed) > 900);
 }
 
+/// A switch takes longer than the pauses of two of them: the third was given the core and lost it, again and again,
+/// before it had begun.
+#[test]
+fn a_thread_that_works_is_not_starved_by_those_that_come_while_the_core_changes_to_it() {
+    let cluster = cluster(50_000);
+    let works = worker(&cluster, 0);
+    let counts = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+    let pauses = [Next::YieldUntil as fn(u64) -> Next, Next::BlockUntil];
+    for ((count, pause), ns) in counts.iter().zip(pauses).zip([1_000, 500]) {
+        let count = Arc::clone(count);
+        cluster.spawn(cluster.hosts()[0], 0, move |now: u64| {
+            count.fetch_add(1, Ordering::Relaxed);
+            pause(now + ns)
+        });
+    }
+    cluster.run_for(3_000_000);
+    let counts = counts.map(|count| count.load(Ordering::Relaxed));
+    let works = works.load(Ordering::Relaxed);
+    assert!(
+        works > 100 && counts.iter().all(|&count| count > 100),
+        "{works} {counts:?}"
+    );
+}
+
 #[test]
 fn timers_and_wakes_come() {
     let cluster = cluster(50_000);

@@ -63,6 +63,9 @@ pub use dunlin_rpc::{
 };
 
 /// For hunts in virtual time.
+#[cfg(feature = "bugs")]
+#[doc(hidden)]
+pub use dunlin_rpc::bugs;
 #[doc(hidden)]
 pub use dunlin_rpc::simulated_sleeps;
 

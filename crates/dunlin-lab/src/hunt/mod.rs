@@ -58,6 +58,10 @@ const SETTLE_NS: u64 = 5_000_000_000;
 pub fn hunt(seed: u64) -> Outcome {
     let mut dice = Dice::new(seed);
     let load = [verbs::run, calls::run, rings::run][dice.next() as usize % 3];
+    hunt_with(seed, dice, load)
+}
+
+fn hunt_with(seed: u64, mut dice: Dice, load: fn(&Terrain, &mut Dice) -> Seen) -> Outcome {
     let terrain = terrain::build(seed, &mut dice);
     let mut seen = load(&terrain, &mut dice);
     settle(&terrain, &mut seen.violations);
@@ -85,14 +89,13 @@ fn settle(terrain: &Terrain, violations: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    fn said(name: &str) -> Option<u64> {
+        std::env::var(name).ok()?.parse().ok()
+    }
+
     /// 50 seeds, or `DUNLIN_SEEDS` from `DUNLIN_SEED` on; `dunlin lab hunt --seed S` replays one.
     #[test]
     fn fifty_seeds() {
-        let said = |name| {
-            std::env::var(name)
-                .ok()
-                .and_then(|number| number.parse().ok())
-        };
         let first = said("DUNLIN_SEED").unwrap_or(0);
         for seed in first..first + said("DUNLIN_SEEDS").unwrap_or(50) {
             let outcome = super::hunt(seed);
@@ -120,6 +123,45 @@ mod tests {
         let (one, two) = (digests(1), digests(2));
         assert_eq!(one, two);
         assert_eq!(one[..2], GOLDEN, "{:#018x?}", one);
+    }
+
+    /// Each of three bugs that are put in on purpose is found by a hunt among calls, and by nothing else in that seed.
+    /// The seeds are the first of those from 0 on that find them; `DUNLIN_BUG` with `DUNLIN_SEED` and `DUNLIN_SEEDS`
+    /// looks for others.
+    #[test]
+    fn deliberate_bugs_are_found() {
+        use dunlin::bugs::{plant, Bug};
+        /// Also after a panic the next test of this thread is without.
+        struct Mended;
+        impl Drop for Mended {
+            fn drop(&mut self) {
+                plant(None);
+            }
+        }
+        let hunt = |seed, bug| {
+            plant(bug);
+            let _mended = Mended;
+            super::hunt_with(seed, super::Dice::new(seed), super::calls::run)
+        };
+        let bugs = [
+            (Bug::LostWakeUp, 0),
+            (Bug::AnsweredTwice, 0),
+            (Bug::BufferReused, 0),
+        ];
+        let one = said("DUNLIN_BUG");
+        for (number, (bug, known)) in (0..).zip(bugs) {
+            if one.is_some_and(|one| one != number) {
+                continue;
+            }
+            let first = said("DUNLIN_SEED").unwrap_or(known);
+            let mut seeds = first..first + said("DUNLIN_SEEDS").unwrap_or(1);
+            let found = seeds
+                .find(|&seed| !hunt(seed, Some(bug)).violations.is_empty())
+                .unwrap_or_else(|| panic!("{bug:?} was not found"));
+            println!("{bug:?}: seed {found}");
+            let without = hunt(found, None).violations;
+            assert!(without.is_empty(), "without {bug:?}: {without:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{Device, Work};
 
+use crate::bugs::{is_planted, Bug};
 use crate::call::core::{no_such_call, two_answers, ClientCore, Outstanding};
 use crate::call::lane::{
     check_length, Answer, Body, CallId, Lane, NoCalls, Sink, Sleeper, Submitted, OPERATIONS_STAGED,
@@ -250,7 +251,9 @@ impl<C: Channel> Lane for ChannelLane<C> {
         self.core
             .channel
             .push_long(Kind::LongRequest, handler, call, &export);
-        self.calls.exports.push((call, export));
+        if !is_planted(Bug::BufferReused) {
+            self.calls.exports.push((call, export));
+        }
         Ok(Some(call))
     }
 

@@ -2,6 +2,7 @@
 //! no room.
 
 use super::{Connection, Outcome};
+use crate::bugs::{is_planted, Bug};
 use crate::channel::buffers::Buffer;
 use crate::channel::message::Kind;
 use crate::channel::{Channel, ChannelError};
@@ -24,7 +25,12 @@ impl<C: Channel> Connection<C> {
         match self.away.end(call) {
             None => return Ok(()),
             Some(true) => self.respond(call, Outcome::Short(Vec::new()))?,
-            Some(false) => self.respond(call, outcome)?,
+            Some(false) => {
+                if let (Outcome::Short(bytes), true) = (&outcome, is_planted(Bug::AnsweredTwice)) {
+                    self.respond(call, Outcome::Short(bytes.clone()))?;
+                }
+                self.respond(call, outcome)?;
+            }
         }
         self.channel.flush()
     }
