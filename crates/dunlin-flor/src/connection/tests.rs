@@ -405,6 +405,43 @@ fn a_failed_queue_pair_is_replaced_by_a_backup() {
     assert_eq!(actions(&mut sender, 4), [Action::Renew { path: 0 }]);
 }
 
+/// A peer whose process stands still acknowledges nothing on any queue pair. The last one is not given up for that
+/// before several seconds have passed.
+#[test]
+fn the_last_queue_pair_waits_longer_than_one_with_a_backup() {
+    let last_ns = |paths| {
+        let config = Config {
+            paths,
+            connected_paths: paths,
+            ..Config::DEFAULT
+        };
+        let modules = Deployment::CrossPod.modules(&Network::DEFAULT).unwrap();
+        let mut sender = Connection::new(config, modules).unwrap();
+        sender.submit(0, 10, 0).unwrap();
+        let (mut now_ns, mut switched_ns) = (0, Vec::new());
+        while !sender.is_lost() {
+            let switches = sender.counters().switches;
+            actions(&mut sender, now_ns);
+            if sender.counters().switches > switches {
+                switched_ns.push(now_ns);
+            }
+            match sender.next_deadline(now_ns) {
+                Some(next_ns) => now_ns = next_ns.max(now_ns + 1),
+                None => assert!(sender.is_lost()),
+            }
+        }
+        assert_eq!(sender.lost_by(), Some(LostBy::Silence { timeouts: 16 }));
+        assert_eq!(switched_ns.len(), paths - 1);
+        // 4 ms and twice as long each time, eight times; on the last one half a second each from then on.
+        for (switch, at_ns) in switched_ns.iter().enumerate() {
+            assert_eq!(*at_ns / 1_000_000, 1020 * (switch as u64 + 1));
+        }
+        now_ns
+    };
+    assert_eq!(last_ns(1) / 1_000_000, 1020 + 8 * 512);
+    assert_eq!(last_ns(3) / 1_000_000, 3 * 1020 + 8 * 512);
+}
+
 #[test]
 fn without_a_backup_everything_is_reported() {
     let config = Config {
