@@ -155,6 +155,15 @@ impl<D: Device> SentChannel<D> {
         Ok(())
     }
 
+    /// After a look in vain. A word about the window that found no place before is told now: the peer may wait for
+    /// nothing else, and then no message comes any more after which it would be.
+    fn catch_up(&mut self) -> Result<(), ChannelError> {
+        self.flush()?;
+        self.carrier.progress()?;
+        self.hear()?;
+        self.tell_consumed()
+    }
+
     /// Copies a message out, which is its last word, and gives its RECEIVE back.
     fn read(
         &mut self,
@@ -222,9 +231,7 @@ impl<D: Device> Channel for SentChannel<D> {
         if self.window.has_room() && self.is_place_free() {
             return Ok(true);
         }
-        self.flush()?;
-        self.carrier.progress()?;
-        self.hear()?;
+        self.catch_up()?;
         Ok(self.window.has_room() && self.is_place_free())
     }
 
@@ -290,10 +297,8 @@ impl<D: Device> Channel for SentChannel<D> {
             self.hear()?;
             let Some((receive, bytes)) = self.arrived.pop_front() else {
                 D::charge(Work::Poll);
-                self.carrier.progress()?;
-                self.hear()?;
+                self.catch_up()?;
                 if self.arrived.is_empty() {
-                    self.flush()?;
                     return Ok(None);
                 }
                 continue;
