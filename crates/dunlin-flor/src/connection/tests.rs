@@ -217,6 +217,49 @@ fn figure_14() {
     );
 }
 
+/// A window of 72 KB with chunks of 32 KB: two go out, and the second says that it is the last. What is left of the window
+/// would be a crumb of 8 KB; it waits until a chunk is acknowledged.
+#[test]
+fn no_crumbs_are_sent_into_a_window_that_is_nearly_full() {
+    let mut sender = connection(modules(72 << 10, 32 << 10));
+    sender.submit(0, 200 * KB, 0).unwrap();
+    posts(&mut sender, 0);
+    acknowledge(&mut sender, 1, &[AckedNumber::Send(GlobalNumber(0))]);
+    let place = PLACE;
+    hear(&mut sender, 0, Content::Grant { message: 1, place }, 0);
+    let mut sent = Vec::new();
+    let mut under_way = VecDeque::new();
+    let mut at_ns = 1;
+    while sent.iter().map(|(bytes, _)| bytes).sum::<u32>() < 200 * KB {
+        at_ns += 1;
+        for work in posts(&mut sender, at_ns) {
+            let Verb::Write {
+                piece, immediate, ..
+            } = work.verb
+            else {
+                panic!("{work:?}");
+            };
+            sent.push((piece.bytes, WriteLayout::PAPER.decode(immediate).hint));
+            under_way.push_back(immediate);
+        }
+        let first = under_way.pop_front().expect("something is under way");
+        acknowledge(&mut sender, at_ns, &[AckedNumber::Write(first)]);
+    }
+    let whole = |hint| (32 * KB, hint);
+    assert_eq!(
+        sent,
+        [
+            whole(false),
+            whole(true),
+            whole(true),
+            whole(true),
+            whole(true),
+            whole(true),
+            (8 * KB, true)
+        ]
+    );
+}
+
 #[test]
 fn a_late_acknowledgement_of_a_write_ends_its_repetitions() {
     let mut sender = connection(modules(1 << 20, 32 << 10));
