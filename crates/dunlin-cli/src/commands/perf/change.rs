@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dunlin::{Address, Client, Preset};
 use serde::Serialize;
 
+use crate::affinity;
 use crate::commands::connect;
 use crate::commands::Failure;
 use crate::interrupt;
@@ -24,7 +25,8 @@ const NOTICED: f64 = 0.05;
 /// Measure what callers notice while a client changes its preset and changes back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Threads of one client call an echo without pause, each with one call out. After a third of the time the client changes\n\
+Threads of one client call an echo without pause, each with one call out; without --address its server process is pinned
+to the second core, and the first thread to the first. After a third of the time the client changes\n\
 to the other preset, after two thirds back again; no call may fail. Said of each change: how long the call that changes\n\
 takes, the longest call that was out, the dip of the rate in windows of 10 ms, and until when a window differed from\n\
 those before it.\n\n\
@@ -39,7 +41,7 @@ pub struct Args {
     #[arg(long, default_value_t = 64, value_parser = crate::input::parse_bytes(0..=u32::MAX))]
     size: u32,
     /// Client threads
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
     /// How long to measure
     #[arg(long, default_value = "6", value_parser = super::parse_seconds)]
@@ -102,7 +104,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let server = match &args.address {
         Some(_) => None,
         None => {
-            let arguments = super::server_arguments(&[], args.connect.device());
+            let second = affinity::cores().get(1).map(std::slice::from_ref);
+            let arguments =
+                super::server_arguments(second.unwrap_or_default(), args.connect.device());
             Some(ServerProcess::start("echo", &arguments)?)
         }
     };
@@ -162,9 +166,14 @@ fn measure(args: &Args, client: &Client) -> Result<ChangeReport, Failure> {
     let mut made = Vec::new();
     let mut refused = None;
     std::thread::scope(|scope| {
-        for _ in 0..args.threads {
-            scope.spawn(|| {
-                let mine = call(client, args.size as usize, (began, count), &over, &failed);
+        for number in 0..args.threads {
+            let first = affinity::cores().first().filter(|_| number == 0);
+            let (over, failed, windows) = (&over, &failed, &windows);
+            scope.spawn(move || {
+                if let Some(core) = first {
+                    affinity::pin(*core);
+                }
+                let mine = call(client, args.size as usize, (began, count), over, failed);
                 let mut all = windows.lock().unwrap_or_else(|poison| poison.into_inner());
                 for (all, mine) in all.iter_mut().zip(mine) {
                     all.calls += mine.calls;
