@@ -119,9 +119,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return output::print_json(&report);
     }
     for change in &report.changes {
-        output::print(&describe(change))?;
+        output::print(describe(change))?;
     }
-    output::print(&format!(
+    output::print(format!(
         "{} calls of {} bytes by {} threads, {} errors",
         report.calls, report.size, report.threads, report.errors
     ))

@@ -32,6 +32,10 @@ impl Outbound {
         cx: &mut Context,
         now_ns: u64,
     ) -> Option<WorkRequest> {
+        // Most looks end here, before any module is asked.
+        if self.control.is_empty() && self.unannounced.is_empty() && !self.has_more() {
+            return None;
+        }
         let path = cx.paths.primary();
         if cx.lost || cx.paths.outstanding(path) >= cx.config.send_queue {
             return None;
