@@ -53,6 +53,11 @@ impl<D: Device> Receives<D> {
 }
 
 impl<D: Device> Carrier<D> {
+    /// Whether messages are SENDs, each of which raises an event where one is asked for.
+    pub(super) fn hears_sends(&self) -> bool {
+        self.buffers.is_some()
+    }
+
     /// The next message that has come: which RECEIVE it is in, and its bytes. It stays until [`Carrier::post_again`].
     #[inline]
     pub(in crate::channel) fn next_arrived(&mut self) -> Option<(usize, usize)> {

@@ -271,15 +271,11 @@ impl<D: Device> Channel for SentChannel<D> {
     #[inline]
     fn flush(&mut self) -> Result<(), ChannelError> {
         self.carrier.take_short();
-        let before = self.posted;
         while self.posted < self.window.made() {
             D::charge(effort::WRITTEN);
             if !self.post()? {
                 break;
             }
-        }
-        if self.posted > before {
-            self.carrier.unconfirmed = Some(self.carrier.last_posted());
         }
         Ok(())
     }
