@@ -159,7 +159,7 @@ mod tests {
                 End::new(receives[1], receives[0], messages[0]),
                 End::new(receives[0], receives[1], messages[1]),
             ];
-            let mut act = |turn: u8, ends: &mut [End; 2]| {
+            let act = |turn: u8, ends: &mut [End; 2]| {
                 let side = usize::from(turn & 1);
                 if turn & 2 != 0 {
                     return ends[side].take();
