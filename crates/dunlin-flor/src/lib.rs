@@ -17,6 +17,7 @@ pub mod chunking;
 pub mod congestion;
 pub mod connection;
 pub mod device;
+mod ledger;
 pub mod logical;
 pub mod number;
 pub mod receiver;

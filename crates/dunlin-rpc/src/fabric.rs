@@ -18,6 +18,7 @@ use crate::channel::datagram::written::UnconnectedUplink;
 use crate::channel::datagram::{Endpoint, Protocol, Shared, UnconnectedSession};
 use crate::channel::pool::UnconnectedPool;
 use crate::channel::ring::UnconnectedRing;
+use crate::channel::sent::UnconnectedSent;
 use crate::channel::Parameters;
 use crate::client::channel_lane::ChannelLane;
 use crate::client::datagram_lane::DatagramLane;
@@ -33,6 +34,8 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     fn attributes(&self) -> &DeviceAttributes;
     /// The client's side of a new lane.
     fn open_lane(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    /// The client's side of a new lane whose messages are SENDs.
+    fn open_sent(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
     /// The client's side of a new lane over a message pool.
     fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
     /// The client's side of a new datagram session.
@@ -188,6 +191,11 @@ impl<D: Device> Fabric for DeviceFabric<D> {
         Ok(Box::new(UnconnectedRing::new(&self.0, &wake, &config)?))
     }
 
+    fn open_sent(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
+        let wake = self.0.create_completion_channel()?;
+        Ok(Box::new(UnconnectedSent::new(&self.0, &wake, config)?))
+    }
+
     fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
         let wake = self.0.create_completion_channel()?;
         Ok(Box::new(UnconnectedPool::new(&self.0, &wake, config)?))
@@ -332,6 +340,25 @@ impl<D: Device> OpeningLane for UnconnectedRing<D> {
         parameters: &Parameters,
     ) -> Result<Box<dyn Lane>, VerbsError> {
         let channel = UnconnectedRing::connect(*self, peer, parameters)?;
+        Ok(Box::new(ChannelLane::new(channel)))
+    }
+}
+
+impl<D: Device> OpeningLane for UnconnectedSent<D> {
+    fn address(&self) -> EndpointAddress {
+        self.address()
+    }
+
+    fn parameters(&self) -> Parameters {
+        self.parameters()
+    }
+
+    fn connect(
+        self: Box<Self>,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<Box<dyn Lane>, VerbsError> {
+        let channel = UnconnectedSent::connect(*self, peer, parameters)?;
         Ok(Box::new(ChannelLane::new(channel)))
     }
 }

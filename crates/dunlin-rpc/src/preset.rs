@@ -45,6 +45,9 @@ pub enum Preset {
     /// Flor (OSDI'23): as `plain`, on logical queue pairs that chunk, repeat and pace in software above UC or RC, with
     /// backups. Any other preset over RC runs on them, too, by the device's name (`flor-roce`).
     Flor,
+    /// X-RDMA (CLUSTER'19), which Flor took the place of: over RC each short message is a SEND, and long payloads are
+    /// fetched by READ; one queue pair for each thread, everyone admitted.
+    Xrdma,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs
     /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where a WRITE is not a message of
     /// the network (shared memory, soft-RoCE) the first four lanes are one thread's each, as with `plain`, and all
@@ -60,6 +63,8 @@ pub(crate) enum ChannelKind {
     Ring,
     /// Datagrams over one UD queue pair for all sessions of a thread.
     Datagram(Protocol),
+    /// SENDs over an RC queue pair for each connection.
+    Sent,
     /// Blocks of a message pool over an RC queue pair for each connection.
     Pool(Mapping),
 }
@@ -123,6 +128,7 @@ impl Preset {
         Preset::Erpc,
         Preset::Herd,
         Preset::Flor,
+        Preset::Xrdma,
         Preset::Auto,
     ];
 
@@ -143,6 +149,7 @@ impl Preset {
             Preset::Erpc => "erpc",
             Preset::Herd => "herd",
             Preset::Flor => "flor",
+            Preset::Xrdma => "xrdma",
             Preset::Auto => "auto",
         }
     }
@@ -187,6 +194,7 @@ impl Preset {
             Preset::ScaleRpc => ChannelKind::Pool(Mapping::ByTurns),
             Preset::RawWrite => ChannelKind::Pool(Mapping::Polled),
             Preset::SelfRpc => ChannelKind::Pool(Mapping::Notified),
+            Preset::Xrdma => ChannelKind::Sent,
             _ => ChannelKind::Ring,
         }
     }
@@ -221,7 +229,8 @@ impl Preset {
             | Preset::SelfRpc
             | Preset::Erpc
             | Preset::Herd
-            | Preset::Flor => None,
+            | Preset::Flor
+            | Preset::Xrdma => None,
             Preset::Flock => Some(flock),
             Preset::Auto => Some(Sharing {
                 lanes: Lanes::UpTo(lanes.min(AUTO_LANES)),

@@ -105,6 +105,21 @@ pub trait Device: Clone + Send + Sync + std::fmt::Debug + 'static {
         })
     }
 
+    /// A region of another device as one of this device, in `domain` and with this access: for a device whose own
+    /// processor does what peers ask for, over one whose memory it can reach. `None`: it is not of such a device.
+    ///
+    /// # Errors
+    /// When a limit is reached.
+    fn adopt_region(
+        &self,
+        domain: &Self::ProtectionDomain,
+        region: &dyn std::any::Any,
+        access: Access,
+    ) -> Result<Option<Self::Region>, VerbsError> {
+        let _ = (domain, region, access);
+        Ok(None)
+    }
+
     /// How often something happened to packets since the device was opened, by name: what was dropped and why, what was
     /// sent again. Empty for a device that does not see packets, or does not count them.
     fn packet_counts(&self) -> Vec<(&'static str, u64)> {

@@ -216,6 +216,12 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
         None
     }
 
+    /// Why it is in error, in words, where the device knows more than completions can say. `None`: it does not, or the
+    /// queue pair is well.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
     /// Any state to Reset: what was posted vanishes without completions.
     fn to_reset(&mut self);
 

@@ -307,6 +307,54 @@ fn stands_still(other: &Other) -> bool {
     })
 }
 
+/// Pipelines do not connect anew, so what they bring tells whether the connection has lived.
+#[test]
+fn a_server_that_stands_still_for_two_seconds_keeps_its_connections() {
+    let mut server = Other::start("the_other_process", "server", "");
+    let address = server.hear();
+    let mut pipelines = Vec::new();
+    for (preset, device) in [
+        (Preset::Plain, "shm"),
+        (Preset::Plain, "roce"),
+        (Preset::Flor, "flor-shm"),
+        (Preset::Flor, "flor-roce"),
+    ] {
+        let client = Client::builder().preset(preset).device(device);
+        let client = client.deadline(Duration::from_secs(20)).connect(&address);
+        let client = client.unwrap();
+        assert_eq!(&*client.call(ECHO, b"moving").unwrap(), b"moving");
+        let mut pipeline = client.pipeline().unwrap();
+        assert!(pipeline.submit(ECHO, b"before", 0).unwrap());
+        pipeline
+            .wait(|_, answer| assert_eq!(answer.unwrap(), b"before"))
+            .unwrap();
+        pipelines.push((device, client, pipeline));
+    }
+    kill_process(Pid::from_child(&server.child), Signal::STOP).unwrap();
+    eventually("all threads of the server stand still", || {
+        stands_still(&server)
+    });
+    let long = pattern(100_000, 3);
+    for (_, _, pipeline) in &mut pipelines {
+        assert!(pipeline.submit(ECHO, b"meanwhile", 0).unwrap());
+        assert!(pipeline.submit(ECHO, &long, 1).unwrap());
+        pipeline
+            .poll(|_, _| panic!("an answer of a server that stands still"))
+            .unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    kill_process(Pid::from_child(&server.child), Signal::CONT).unwrap();
+    for (device, _, pipeline) in &mut pipelines {
+        while pipeline.outstanding() > 0 {
+            let waited = pipeline.wait(|tag, answer| {
+                let answer = answer.unwrap_or_else(|error| panic!("{device}: {error}"));
+                assert_eq!(answer, if tag == 0 { b"meanwhile" } else { &long[..] });
+            });
+            waited.unwrap_or_else(|error| panic!("{device}: {error}"));
+        }
+    }
+}
+
 #[test]
 fn a_server_that_stands_still_ends_calls_by_their_deadlines() {
     let mut server = Other::start("the_other_process", "server", "");

@@ -30,7 +30,7 @@ pub struct Options {
     device: Option<String>,
     /// Composition of transport, channel, sharing and admission: auto (chosen from device and load), plain, flock, or a
     /// rival of flock's (qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst,
-    /// scalerpc, a rival of theirs (rawwrite, selfrpc, erpc, herd), or flor
+    /// scalerpc, a rival of theirs (rawwrite, selfrpc, erpc, herd), flor or its rival xrdma
     #[arg(long, default_value = "auto")]
     preset: Preset,
     /// File whose bytes the server must prove to have
@@ -48,6 +48,11 @@ impl Options {
     /// The device asked for.
     pub fn device(&self) -> Option<&str> {
         self.device.as_deref()
+    }
+
+    /// The preset asked for.
+    pub fn preset(&self) -> Preset {
+        self.preset
     }
 
     /// The same with another preset.

@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     arguments.extend(["--keys".to_string(), args.entries.to_string()]);
     let server = ServerProcess::start("kv", &arguments)?;
     let client = args.connect.connect(server.address())?;
-    let info = client.info().clone();
+    let info = client.info();
     let outstanding = args.outstanding as usize;
     let pipeline = client.pipeline_of(outstanding).map_err(Failure::new)?;
     let ours = Ours::new(pipeline, false);

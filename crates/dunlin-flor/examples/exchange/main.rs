@@ -36,8 +36,8 @@ fn end(deployment: Deployment) -> Result<LogicalConnection<RoceDevice>, Failure>
     Ok(LogicalConnection::with_modules(device, config, modules)?)
 }
 
-/// Bytes a second and repetitions.
-fn measure(deployment: Deployment, bytes: u32, time: Duration) -> Result<(f64, u64), Failure> {
+/// Bytes a second, repetitions, and work requests for each message.
+fn measure(deployment: Deployment, bytes: u32, time: Duration) -> Result<(f64, u64, f64), Failure> {
     let mut sender = end(deployment)?;
     let mut receiver = end(deployment)?;
     let addresses = (sender.address(), receiver.address());
@@ -90,8 +90,11 @@ fn measure(deployment: Deployment, bytes: u32, time: Duration) -> Result<(f64, u
     }
     let (from, before) = counted_from.unwrap_or_default();
     let seconds = (begun.elapsed() - from).as_secs_f64();
-    let repeated = sender.connection().counters().repeated;
-    Ok(((received - before) as f64 / seconds, repeated))
+    let counters = sender.connection().counters();
+    let messages = (received / u64::from(bytes)).max(1);
+    let posted = counters.posted as f64 / messages as f64;
+    let rate = (received - before) as f64 / seconds;
+    Ok((rate, counters.repeated, posted))
 }
 
 fn main() -> Result<(), Failure> {
@@ -107,13 +110,13 @@ fn main() -> Result<(), Failure> {
         ] {
             let time = Duration::from_millis(time_ms);
             match measure(deployment, bytes, time) {
-                Ok((rate, repeated)) => {
+                Ok((rate, repeated, posted)) => {
                     println!(
-                        "| {label} | {name} | {bytes} | {:.0} | {repeated} |",
+                        "| {label} | {name} | {bytes} | {:.0} | {repeated} | {posted:.1} |",
                         rate / 1e6
                     );
                 }
-                Err(error) => println!("| {label} | {name} | {bytes} | {error} | |"),
+                Err(error) => println!("| {label} | {name} | {bytes} | {error} | | |"),
             }
         }
         for control in tcp::controls() {
@@ -121,11 +124,11 @@ fn main() -> Result<(), Failure> {
             match tcp::measure(&control, bytes as usize, DEPTH, time) {
                 Ok(rate) => {
                     println!(
-                        "| {label} | TCP, {control} | {bytes} | {:.0} | |",
+                        "| {label} | TCP, {control} | {bytes} | {:.0} | | |",
                         rate / 1e6
                     )
                 }
-                Err(error) => println!("| {label} | TCP, {control} | {bytes} | {error} | |"),
+                Err(error) => println!("| {label} | TCP, {control} | {bytes} | {error} | | |"),
             }
         }
     }

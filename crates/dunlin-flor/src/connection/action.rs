@@ -95,6 +95,20 @@ pub enum Failure {
     ConnectionLost,
 }
 
+/// Why a connection is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LostBy {
+    /// Nothing that was sent is acknowledged, and there is no backup to try.
+    #[error("the peer has acknowledged nothing for {timeouts} timeouts in a row, and no backup queue pair is connected")]
+    Silence {
+        /// Timeouts of one work request, each up to twice as long as the one before.
+        timeouts: u32,
+    },
+    /// The device says that the queue pair in use has failed, and there is no backup.
+    #[error("the queue pair in use has failed, and no backup queue pair is connected")]
+    QueuePair,
+}
+
 /// Something to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // Boxing acknowledgements would allocate on the path of every message; actions are moved once or twice.

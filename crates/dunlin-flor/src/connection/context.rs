@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::action::Action;
+use super::action::{Action, LostBy};
 use super::config::{Config, Modules};
 use super::paths::{Paths, Step};
 use crate::congestion::Signals;
@@ -42,6 +42,8 @@ pub(super) struct Context {
     pub(super) counters: Counters,
     /// No queue pair is left.
     pub(super) lost: bool,
+    /// Why.
+    pub(super) lost_by: Option<LostBy>,
 }
 
 impl Context {

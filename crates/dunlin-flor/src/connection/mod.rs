@@ -8,7 +8,6 @@ mod action;
 mod config;
 mod context;
 mod inbound;
-mod ledger;
 mod outbound;
 mod paths;
 #[cfg(test)]
@@ -18,7 +17,9 @@ use std::collections::VecDeque;
 
 use dunlin_verbs::{EndpointAddress, RemoteAddress};
 
-pub use action::{Action, Delivery, Failure, Incoming, MessageId, Piece, Verb, WorkRequest};
+pub use action::{
+    Action, Delivery, Failure, Incoming, LostBy, MessageId, Piece, Verb, WorkRequest,
+};
 pub use config::{Config, Deployment, LateWrites, Modules, Network};
 pub use context::Counters;
 pub use inbound::Received;
@@ -148,6 +149,7 @@ impl Connection {
                 actions: VecDeque::new(),
                 counters: Counters::default(),
                 lost: false,
+                lost_by: None,
                 config,
                 modules,
             },
@@ -205,7 +207,8 @@ impl Connection {
 
     /// A queue pair has failed, as the device says.
     pub fn path_failed(&mut self, now_ns: u64, path: usize) {
-        self.outbound.path_failed(&mut self.cx, now_ns, path);
+        let by = LostBy::QueuePair;
+        self.outbound.path_failed(&mut self.cx, now_ns, path, by);
         self.end_if_lost();
     }
 
@@ -413,6 +416,11 @@ impl Connection {
     /// Whether the connection has failed.
     pub fn is_lost(&self) -> bool {
         self.cx.lost
+    }
+
+    /// Why the connection has failed, if it has.
+    pub fn lost_by(&self) -> Option<LostBy> {
+        self.cx.lost_by
     }
 
     /// The queue pair that is in use.

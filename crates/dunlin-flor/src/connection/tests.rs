@@ -217,6 +217,49 @@ fn figure_14() {
     );
 }
 
+/// A window of 72 KB with chunks of 32 KB: two go out, and the second says that it is the last. What is left of the window
+/// would be a crumb of 8 KB; it waits until a chunk is acknowledged.
+#[test]
+fn no_crumbs_are_sent_into_a_window_that_is_nearly_full() {
+    let mut sender = connection(modules(72 << 10, 32 << 10));
+    sender.submit(0, 200 * KB, 0).unwrap();
+    posts(&mut sender, 0);
+    acknowledge(&mut sender, 1, &[AckedNumber::Send(GlobalNumber(0))]);
+    let place = PLACE;
+    hear(&mut sender, 0, Content::Grant { message: 1, place }, 0);
+    let mut sent = Vec::new();
+    let mut under_way = VecDeque::new();
+    let mut at_ns = 1;
+    while sent.iter().map(|(bytes, _)| bytes).sum::<u32>() < 200 * KB {
+        at_ns += 1;
+        for work in posts(&mut sender, at_ns) {
+            let Verb::Write {
+                piece, immediate, ..
+            } = work.verb
+            else {
+                panic!("{work:?}");
+            };
+            sent.push((piece.bytes, WriteLayout::PAPER.decode(immediate).hint));
+            under_way.push_back(immediate);
+        }
+        let first = under_way.pop_front().expect("something is under way");
+        acknowledge(&mut sender, at_ns, &[AckedNumber::Write(first)]);
+    }
+    let whole = |hint| (32 * KB, hint);
+    assert_eq!(
+        sent,
+        [
+            whole(false),
+            whole(true),
+            whole(true),
+            whole(true),
+            whole(true),
+            whole(true),
+            (8 * KB, true)
+        ]
+    );
+}
+
 #[test]
 fn a_late_acknowledgement_of_a_write_ends_its_repetitions() {
     let mut sender = connection(modules(1 << 20, 32 << 10));
@@ -403,6 +446,43 @@ fn a_failed_queue_pair_is_replaced_by_a_backup() {
     assert_eq!(actions(&mut sender, 4), []);
     sender.completed(4, GlobalNumber(2), None);
     assert_eq!(actions(&mut sender, 4), [Action::Renew { path: 0 }]);
+}
+
+/// A peer whose process stands still acknowledges nothing on any queue pair. The last one is not given up for that
+/// before several seconds have passed.
+#[test]
+fn the_last_queue_pair_waits_longer_than_one_with_a_backup() {
+    let last_ns = |paths| {
+        let config = Config {
+            paths,
+            connected_paths: paths,
+            ..Config::DEFAULT
+        };
+        let modules = Deployment::CrossPod.modules(&Network::DEFAULT).unwrap();
+        let mut sender = Connection::new(config, modules).unwrap();
+        sender.submit(0, 10, 0).unwrap();
+        let (mut now_ns, mut switched_ns) = (0, Vec::new());
+        while !sender.is_lost() {
+            let switches = sender.counters().switches;
+            actions(&mut sender, now_ns);
+            if sender.counters().switches > switches {
+                switched_ns.push(now_ns);
+            }
+            match sender.next_deadline(now_ns) {
+                Some(next_ns) => now_ns = next_ns.max(now_ns + 1),
+                None => assert!(sender.is_lost()),
+            }
+        }
+        assert_eq!(sender.lost_by(), Some(LostBy::Silence { timeouts: 16 }));
+        assert_eq!(switched_ns.len(), paths - 1);
+        // 4 ms and twice as long each time, eight times; on the last one half a second each from then on.
+        for (switch, at_ns) in switched_ns.iter().enumerate() {
+            assert_eq!(*at_ns / 1_000_000, 1020 * (switch as u64 + 1));
+        }
+        now_ns
+    };
+    assert_eq!(last_ns(1) / 1_000_000, 1020 + 8 * 512);
+    assert_eq!(last_ns(3) / 1_000_000, 3 * 1020 + 8 * 512);
 }
 
 #[test]

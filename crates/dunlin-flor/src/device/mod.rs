@@ -212,9 +212,25 @@ impl<D: Device> Device for FlorDevice<D> {
     ) -> Result<FlorRegion<D::Region>, VerbsError> {
         self.check_domain(domain)?;
         let core = self.core();
-        let again = core.device.register_again(&domain.inner, region.inner())?;
         let access = dunlin_verbs::Region::access(region);
+        if region.is_adopted() {
+            let inner = region.inner().clone();
+            return Ok(FlorRegion::adopt(&core.regions, inner, access, domain.id));
+        }
+        let again = core.device.register_again(&domain.inner, region.inner())?;
         Ok(FlorRegion::new(&core.regions, again, access, domain.id))
+    }
+
+    fn adopt_region(
+        &self,
+        domain: &FlorProtectionDomain<D>,
+        region: &dyn std::any::Any,
+        access: Access,
+    ) -> Result<Option<FlorRegion<D::Region>>, VerbsError> {
+        self.check_domain(domain)?;
+        let below = region.downcast_ref::<D::Region>().cloned();
+        let regions = &self.core().regions;
+        Ok(below.map(|below| FlorRegion::adopt(regions, below, access, domain.id)))
     }
 
     fn create_completion_channel(&self) -> Result<D::CompletionChannel, VerbsError> {

@@ -10,7 +10,7 @@ use dunlin_verbs::{
 };
 
 use super::core::{Core, Handle};
-use super::pair::{Posted, Shared};
+use super::pair::{Cause, Posted, Shared};
 use super::region::FlorRegion;
 use super::work::{payload_of, Bytes, Limits};
 use crate::connection::Counters;
@@ -81,6 +81,7 @@ impl<D: Device> FlorQueuePair<D> {
         let shared = &self.shared;
         let mut engine = shared.engine();
         shared.set_state(QueuePairState::Reset);
+        shared.forget_cause();
         dunlin_verbs::thread::hold(|| engine.reset(self.core().now_ns()));
         drop(engine);
         shared.send_completions.forget(shared.number);
@@ -106,7 +107,7 @@ impl<D: Device> FlorQueuePair<D> {
         };
         let (payload, limits) = (&request.payload, &self.limits);
         let bytes = payload_of(payload, limits, self.shared.domain, access)?;
-        if atomic && !(bytes.len() == 8 && matches!(bytes, Bytes::Piece(_))) {
+        if atomic && !(bytes.len() == 8 && bytes.is_one_piece()) {
             return Err(PostErrorKind::Verb(RC));
         }
         Ok(bytes)
@@ -244,12 +245,19 @@ impl<D: Device> QueuePair for FlorQueuePair<D> {
         Ok(())
     }
 
+    fn failure(&self) -> Option<String> {
+        match self.shared.state() {
+            QueuePairState::Error => self.shared.cause(),
+            _ => None,
+        }
+    }
+
     fn to_error(&mut self) {
         if !self.core().made_in.is_current() {
             return;
         }
         let mut engine = self.shared.engine();
-        engine.fail(&self.shared, None);
+        engine.fail(&self.shared, None, Cause::Ended);
         let now_ns = self.core().now_ns();
         dunlin_verbs::thread::hold(|| engine.say_closed(now_ns));
     }
@@ -262,7 +270,7 @@ impl<D: Device> QueuePair for FlorQueuePair<D> {
         Some(Box::new(move || {
             if let (Some(shared), Some(core)) = (shared.upgrade(), core.upgrade()) {
                 let mut engine = shared.engine();
-                engine.fail(&shared, None);
+                engine.fail(&shared, None, Cause::Ended);
                 let now_ns = core.now_ns();
                 dunlin_verbs::thread::hold(|| engine.say_closed(now_ns));
             }

@@ -15,6 +15,16 @@ pub(crate) struct Grant<R> {
     pub(crate) access: Access,
     pub(crate) domain: u64,
     base: u64,
+    adopted: bool,
+}
+
+/// Where an access goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Found<R> {
+    pub(crate) region: R,
+    pub(crate) offset: usize,
+    /// It is of another protection domain of the device below, whose queue pairs here cannot send from it.
+    pub(crate) adopted: bool,
 }
 
 /// Regions by their keys.
@@ -50,14 +60,18 @@ impl<R: Region> RegionTable<R> {
         bytes: usize,
         access: Access,
         domain: u64,
-    ) -> Option<(R, usize)> {
+    ) -> Option<Found<R>> {
         let grants = read(&self.grants);
         let grant = grants.get(&remote.key.0)?;
         let offset = usize::try_from(remote.address.wrapping_sub(grant.base)).ok()?;
         let granted = grant.domain == domain
             && grant.access.contains(access)
             && grant.region.memory().contains(offset, bytes);
-        granted.then(|| (grant.region.clone(), offset))
+        granted.then(|| Found {
+            region: grant.region.clone(),
+            offset,
+            adopted: grant.adopted,
+        })
     }
 }
 
@@ -74,6 +88,7 @@ struct Handle<R: Region> {
     region: R,
     access: Access,
     domain: u64,
+    adopted: bool,
     key: u32,
     table: Arc<RegionTable<R>>,
 }
@@ -94,18 +109,39 @@ pub struct FlorRegion<R: Region> {
 
 impl<R: Region> FlorRegion<R> {
     pub(crate) fn new(table: &Arc<RegionTable<R>>, region: R, access: Access, domain: u64) -> Self {
+        Self::of(table, region, (access, domain), false)
+    }
+
+    /// One whose memory is of another protection domain of the device below.
+    pub(crate) fn adopt(
+        table: &Arc<RegionTable<R>>,
+        region: R,
+        access: Access,
+        domain: u64,
+    ) -> Self {
+        Self::of(table, region, (access, domain), true)
+    }
+
+    fn of(
+        table: &Arc<RegionTable<R>>,
+        region: R,
+        (access, domain): (Access, u64),
+        adopted: bool,
+    ) -> Self {
         let base = region.remote().address;
         let key = table.insert(Grant {
             region: region.clone(),
             access,
             domain,
             base,
+            adopted,
         });
         Self {
             handle: Arc::new(Handle {
                 region,
                 access,
                 domain,
+                adopted,
                 key,
                 table: Arc::clone(table),
             }),
@@ -118,6 +154,11 @@ impl<R: Region> FlorRegion<R> {
 
     pub(crate) fn domain(&self) -> u64 {
         self.handle.domain
+    }
+
+    /// Whether queue pairs below cannot send from it: what is to be sent is copied first.
+    pub(crate) fn is_adopted(&self) -> bool {
+        self.handle.adopted
     }
 }
 

@@ -60,6 +60,15 @@ impl<R: Region> Bytes<R> {
         }
     }
 
+    /// Whether it is in one place of one region.
+    pub(crate) fn is_one_piece(&self) -> bool {
+        match self {
+            Self::Piece(_) => true,
+            Self::Pieces(pieces) => pieces.len() == 1,
+            Self::Inline(_) => false,
+        }
+    }
+
     /// Copies bytes in, from the first on. There is room for them.
     pub(crate) fn scatter(&self, mut source: &[u8]) {
         for piece in self.pieces() {
@@ -117,7 +126,12 @@ pub(crate) fn bytes_of<R: Region>(
         })
     };
     if let [segment] = segments {
-        return Ok(Bytes::Piece(piece((0, segment))?));
+        let piece = piece((0, segment))?;
+        return Ok(match segment.region.is_adopted() {
+            // Put together elsewhere, like several.
+            true => Bytes::Pieces([piece].into()),
+            false => Bytes::Piece(piece),
+        });
     }
     let pieces: Result<Box<[Piece<R>]>, PostErrorKind> =
         segments.iter().enumerate().map(piece).collect();

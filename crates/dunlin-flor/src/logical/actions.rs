@@ -53,7 +53,7 @@ impl<D: Device> LogicalConnection<D> {
                     }
                 }
                 Action::Finished(id, outcome) => {
-                    self.sources.remove(&id.0);
+                    self.sources.remove(id.0);
                     self.events.push_back(LinkEvent::Finished(id, outcome));
                 }
                 Action::Fence { path } => self.paths[path].fence(),
@@ -75,11 +75,10 @@ impl<D: Device> LogicalConnection<D> {
             Verb::Write { piece, .. } => (Some(*piece), None),
         };
         let slot = front.map(|front| self.fronts.take(front.bytes()));
-        let source = piece.and_then(|piece| Some((piece, self.sources.get(&piece.message.0)?)));
+        let source = piece.and_then(|piece| Some((piece, self.sources.get(piece.message.0)?)));
         let taken = self.paths[work.path].post(work, source, slot.map(|slot| (&self.fronts, slot)));
-        if let Some(slot) = slot {
-            self.posted.insert(global, slot);
-        }
+        let place = self.posted.push(slot);
+        debug_assert_eq!(place, global);
         if taken.is_err() {
             // A queue pair in error takes nothing on some devices: told as a failed completion.
             self.refused.push_back(global);

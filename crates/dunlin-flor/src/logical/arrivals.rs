@@ -2,7 +2,7 @@
 
 use dunlin_verbs::{Completion, CompletionOpcode, CompletionQueue, Device, Work};
 
-use super::{paths, LinkError, LogicalConnection, BATCH};
+use super::{paths, LinkError, LogicalConnection};
 use crate::connection::Received;
 use crate::number::GlobalNumber;
 use crate::wire::{MAX_BODY_BYTES, SEND_HEADER_BYTES};
@@ -23,14 +23,14 @@ impl<D: Device> LogicalConnection<D> {
         let Some(acks) = &mut self.acks else {
             return Ok(());
         };
-        let mut some = [Completion::EMPTY; BATCH];
-        let count = acks.poll(&mut some)?;
-        for completion in &some[..count] {
-            let at_ns = self.time(now_ns, completion);
+        let count = acks.poll(&mut self.polled)?;
+        for index in 0..count {
+            let completion = self.polled[index];
+            let at_ns = self.time(now_ns, &completion);
             let Some(acks) = &mut self.acks else {
                 return Ok(());
             };
-            if let Some((bytes, length)) = acks.take(completion)? {
+            if let Some((bytes, length)) = acks.take(&completion)? {
                 // A datagram may come from anybody: what is no acknowledgement is counted and dropped.
                 let told = self
                     .connection
@@ -42,10 +42,10 @@ impl<D: Device> LogicalConnection<D> {
     }
 
     pub(super) fn poll_sends(&mut self, now_ns: u64) -> Result<(), LinkError> {
-        let mut some = [Completion::EMPTY; BATCH];
-        let count = self.sends.poll(&mut some)?;
-        for completion in &some[..count] {
-            let at_ns = self.time(now_ns, completion);
+        let count = self.sends.poll(&mut self.polled)?;
+        for index in 0..count {
+            let completion = self.polled[index];
+            let at_ns = self.time(now_ns, &completion);
             let at_ns = completion.is_success().then_some(at_ns);
             self.completed(now_ns, completion.id, at_ns);
         }
@@ -56,7 +56,7 @@ impl<D: Device> LogicalConnection<D> {
     }
 
     pub(super) fn completed(&mut self, now_ns: u64, global: u64, at_ns: Option<u64>) {
-        if let Some(slot) = self.posted.remove(&global) {
+        if let Some(Some(slot)) = self.posted.remove(global) {
             self.fronts.give_back(slot);
         }
         self.connection
@@ -64,12 +64,12 @@ impl<D: Device> LogicalConnection<D> {
     }
 
     pub(super) fn poll_receives(&mut self, now_ns: u64) -> Result<(), LinkError> {
-        let mut some = [Completion::EMPTY; BATCH];
-        let count = self.receives.poll(&mut some)?;
+        let count = self.receives.poll(&mut self.polled)?;
         if count > 0 {
             self.introduce();
         }
-        for completion in &some[..count] {
+        for index in 0..count {
+            let completion = self.polled[index];
             let (path, slot) = paths::receive_of(completion.id);
             if !completion.is_success() {
                 self.paths[path].flushed(slot);
@@ -84,7 +84,7 @@ impl<D: Device> LogicalConnection<D> {
             let received = Received {
                 path,
                 receive: completion.id,
-                arrived_ns: self.time(now_ns, completion),
+                arrived_ns: self.time(now_ns, &completion),
                 marked: false,
             };
             self.paths[path].taken();

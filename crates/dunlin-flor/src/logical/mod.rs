@@ -14,12 +14,15 @@ mod paths;
 
 use std::collections::{HashMap, VecDeque};
 
-use dunlin_verbs::{CompletionQueue, Device, EndpointAddress, Notify, Transport, VerbsError};
+use dunlin_verbs::{
+    Completion, CompletionQueue, Device, EndpointAddress, Notify, Transport, VerbsError,
+};
 
 pub use config::{LinkConfig, LinkError, LinkEvent};
 pub use memory::{Landing, Source};
 
 use crate::connection::{Connection, MessageId, Modules, SubmitError};
+use crate::ledger::Ledger;
 use crate::round_trip::{ClockSource, ClockSync};
 use acks::AckEnd;
 use memory::{Fronts, Landings};
@@ -41,9 +44,10 @@ pub struct LogicalConnection<D: Device> {
     /// Where the device acknowledges there is none.
     acks: Option<AckEnd<D>>,
     fronts: Fronts<D::Region>,
-    /// Slots of fronts, and the source, of work requests that have not completed.
-    posted: HashMap<u64, usize>,
-    sources: HashMap<u64, Source<D::Region>>,
+    /// Of work requests that have not completed, by their global numbers: the slot of what goes in front, if something
+    /// does. Of messages that are not finished: where they are.
+    posted: Ledger<Option<usize>>,
+    sources: Ledger<Source<D::Region>>,
     landings: Landings<D>,
     landed: HashMap<u32, (u32, Landing<D::Region>)>,
     assembled: HashMap<u32, Vec<u8>>,
@@ -59,6 +63,8 @@ pub struct LogicalConnection<D: Device> {
     introduced: bool,
     /// The time of the last poll.
     now_ns: u64,
+    /// What is polled goes there: nothing is to be cleared for each look.
+    polled: Vec<Completion>,
 }
 
 impl<D: Device> LogicalConnection<D> {
@@ -117,8 +123,8 @@ impl<D: Device> LogicalConnection<D> {
             },
             fronts: Fronts::new(&device, &domain, entries)?,
             landings: Landings::new(config.max_landing_bytes),
-            posted: HashMap::new(),
-            sources: HashMap::new(),
+            posted: Ledger::new(),
+            sources: Ledger::new(),
             landed: HashMap::new(),
             assembled: HashMap::new(),
             events: VecDeque::new(),
@@ -127,6 +133,7 @@ impl<D: Device> LogicalConnection<D> {
             peer: None,
             introduced: false,
             now_ns: 0,
+            polled: vec![Completion::EMPTY; BATCH],
             device,
             domain,
             config,
@@ -207,7 +214,9 @@ impl<D: Device> LogicalConnection<D> {
     ) -> Result<MessageId, SubmitError> {
         self.introduce();
         let id = self.connection.submit(now_ns, source.bytes, tag)?;
-        self.sources.insert(id.0, source);
+        // Both count from zero.
+        let place = self.sources.push(source);
+        debug_assert_eq!(place, id.0);
         Ok(id)
     }
 

@@ -173,16 +173,14 @@ impl<D: Device> PathEnd<D> {
         source: Option<(Piece, &Source<D::Region>)>,
         front: Option<(&Fronts<D::Region>, usize)>,
     ) -> Result<(), PostError> {
-        let mut segments = Vec::with_capacity(2);
+        let mut parts = [None; 2];
         let operation = match &work.verb {
             Verb::Send { front: bytes, .. } => {
-                if let Some((fronts, slot)) = front {
-                    segments.push(Segment {
-                        region: fronts.region(),
-                        offset: Fronts::<D::Region>::offset(slot),
-                        length: bytes.bytes().len(),
-                    });
-                }
+                parts[0] = front.map(|(fronts, slot)| Segment {
+                    region: fronts.region(),
+                    offset: Fronts::<D::Region>::offset(slot),
+                    length: bytes.bytes().len(),
+                });
                 Operation::Send { immediate: None }
             }
             Verb::Write {
@@ -192,17 +190,29 @@ impl<D: Device> PathEnd<D> {
                 immediate: Some(*immediate),
             },
         };
-        if let Some((piece, source)) = source.filter(|(piece, _)| piece.bytes > 0) {
-            segments.push(Segment {
+        parts[1] = source
+            .filter(|(piece, _)| piece.bytes > 0)
+            .map(|(piece, source)| Segment {
                 region: &source.region,
                 offset: source.offset + piece.offset as usize,
                 length: piece.bytes as usize,
             });
-        }
+        let (both, one);
+        let segments: &[Segment<'_, D::Region>] = match parts {
+            [Some(front), Some(piece)] => {
+                both = [front, piece];
+                &both
+            }
+            [Some(part), None] | [None, Some(part)] => {
+                one = [part];
+                &one
+            }
+            [None, None] => &[],
+        };
         self.queue_pair.post_send(&[SendRequest::new(
             work.global.0,
             operation,
-            Payload::Segments(&segments),
+            Payload::Segments(segments),
             SendFlags::SIGNALED,
         )])
     }

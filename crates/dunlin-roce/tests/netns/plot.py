@@ -13,7 +13,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 330, 250, 55, 45, 30
 def rows(file):
     for line in open(file):
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if len(cells) == 5 and cells[3].isdigit():
+        if len(cells) == 6 and cells[3].isdigit():
             yield cells[0], cells[1], int(cells[2]), int(cells[3])
 
 

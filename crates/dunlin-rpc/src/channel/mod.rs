@@ -5,7 +5,7 @@
 //! [`message`] crosses in a [`batch`] that carries its own arrival, so a reader polls the very line that it will read.
 //! An [`outbox::Outbox`] encodes, an [`inbox::Inbox`] finds and checks, and [`ring::RingChannel`] joins both to a queue
 //! pair. Payloads too long for it are fetched by READ from [`buffers`]. The message pool ([`pool`]) gives each message
-//! a block of its own; [`datagram`]s need no connection.
+//! a block of its own, [`sent`] a SEND; [`datagram`]s need no connection.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -34,6 +34,7 @@ pub(crate) mod pool;
 pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod room_tests;
+pub(crate) mod sent;
 pub(crate) mod upcoming;
 
 use buffers::{Buffer, BufferPool};

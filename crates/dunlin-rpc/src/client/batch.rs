@@ -89,22 +89,23 @@ impl<'a> Batch<'a> {
             calls,
             deadline,
         } = self;
-        let recipe = &core.recipe;
+        let settings = &core.settings;
         thread_lane::with(core, deadline, |lane, began| {
             let mut gathered = Gathered {
                 results: Vec::new(),
                 missing: calls.len(),
             };
             gathered.results.resize_with(calls.len(), || None);
-            let mut waiter = Waiter::new(recipe.channel.wait, deadline, &core.closed).since(began);
+            let mut waiter =
+                Waiter::new(settings.channel.wait, deadline, &core.closed).since(began);
             let mut out = Vec::with_capacity(calls.len());
             let mut failed = None;
             let mut next = 0;
             let mut attaching = None;
             let mut copy = Vec::new();
             while gathered.missing > 0 && failed.is_none() {
-                let said = match began.is_some() || !recipe.told.is_enough(deadline) {
-                    true => recipe.told.says(deadline, Some(waiter.began())),
+                let said = match began.is_some() || !settings.told.is_enough(deadline) {
+                    true => settings.told.says(deadline, Some(waiter.began())),
                     false => None,
                 };
                 while let Some(&item) = calls.get(next) {

@@ -1,6 +1,6 @@
 //! How a client is made, and how its lanes are.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use dunlin_bootstrap::{dial, dial_until, Address, DialConfig, Dialed, OpenReques
 use dunlin_verbs::{thread, Device, EndpointAddress, VerbsError};
 
 use super::report::Reporting;
+use super::spares::Spares;
 use super::{Client, ConnectFuture, ConnectionInfo};
 use crate::admission::{
     FEW_PARAMETER, GROUP_PARAMETER, GROUP_WISH_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
@@ -171,30 +172,13 @@ impl ClientBuilder {
     }
 
     /// The way to the server at an address.
-    fn towards(mut self, address: &str) -> Result<Recipe, ConnectError> {
+    fn towards(self, address: &str) -> Result<Recipe, ConnectError> {
         self.validate()?;
-        let address: Address = address.parse()?;
-        let towards = devices::towards(&address, self.connect_timeout)?;
-        let kinds = Kinds::of(self.preset);
-        self.device = self.device.map(|device| kinds.name(&device));
-        let only = self.device.as_deref();
-        let fabrics =
-            devices::fabrics(only, towards, kinds).map_err(|available| ConnectError::NoDevice {
-                asked: self.device.clone().unwrap_or_default(),
-                available,
-            })?;
-        let capabilities = devices::capabilities(&fabrics)
-            .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
-        let way = Way::Port {
-            address,
-            dial: DialConfig {
-                secret: self.secret.take(),
-                capabilities,
-                device: self.device.take(),
-                timeout: self.connect_timeout,
-            },
-        };
-        Ok(self.recipe(way, fabrics))
+        let target = Target::Port(address.parse()?);
+        Recipe::new(Arc::new(Origin {
+            builder: self,
+            target,
+        }))
     }
 
     /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring
@@ -210,20 +194,18 @@ impl ClientBuilder {
         acceptor: &LocalAcceptor,
     ) -> Result<Client, ConnectError> {
         self.validate()?;
-        let way = Way::Local(acceptor.clone());
-        let fabric: Arc<dyn Fabric> =
-            match self.preset.is_over_flor() && !devices::is_flor(&device.attributes().name) {
-                true => {
-                    let flor = devices::flor_over(&device);
-                    let flor = flor.map_err(|source| ConnectError::Device {
-                        device: device.attributes().name.clone(),
-                        source,
-                    })?;
-                    Arc::new(DeviceFabric(flor))
-                }
-                false => Arc::new(DeviceFabric(device)),
-            };
-        Client::start(self.recipe(way, vec![fabric]), true)
+        let given = move |preset: Preset| -> Result<Arc<dyn Fabric>, VerbsError> {
+            match preset.is_over_flor() && !devices::is_flor(&device.attributes().name) {
+                true => Ok(Arc::new(DeviceFabric(devices::flor_over(&device)?))),
+                false => Ok(Arc::new(DeviceFabric(device.clone()))),
+            }
+        };
+        let target = Target::Local(acceptor.clone(), Box::new(given));
+        let origin = Origin {
+            builder: self,
+            target,
+        };
+        Client::start(Recipe::new(Arc::new(origin))?, true)
     }
 
     fn validate(&self) -> Result<(), ConnectError> {
@@ -238,26 +220,53 @@ impl ClientBuilder {
         }
     }
 
-    fn recipe(self, way: Way, fabrics: Fabrics) -> Recipe {
-        Recipe {
-            way,
-            fabrics,
-            first: OnceLock::new(),
-            channel: self.channel,
-            preset: self.preset,
-            deadline: self.deadline,
-            told: Told::new(self.deadline),
-            lanes: self.lanes,
-            servers: self.servers,
-            group: self.group,
-            dispatched: self.dispatched,
-            reporting: self.reporting,
-            own: Arc::new(()),
-            deep: Arc::new(()),
-            to_share: AtomicBool::new(false),
-            shared: Mutex::new(None),
-            fatal: Arc::default(),
-            server: AtomicU64::new(0),
+    /// The devices that lead to an address, and how to reach it by one of them.
+    fn reach(&self, address: &Address) -> Result<(Way, Fabrics), ConnectError> {
+        let towards = devices::towards(address, self.connect_timeout)?;
+        let kinds = Kinds::of(self.preset);
+        let device = self.device.as_ref().map(|device| kinds.name(device));
+        let fabrics = devices::fabrics(device.as_deref(), towards, kinds);
+        let fabrics = fabrics.map_err(|available| ConnectError::NoDevice {
+            asked: device.clone().unwrap_or_default(),
+            available,
+        })?;
+        let capabilities = devices::capabilities(&fabrics)
+            .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
+        let dial = DialConfig {
+            secret: self.secret.clone(),
+            capabilities,
+            device,
+            timeout: self.connect_timeout,
+        };
+        let address = address.clone();
+        Ok((Way::Port { address, dial }, fabrics))
+    }
+}
+
+/// What a client was made of: enough to make it again with another preset.
+#[derive(Debug)]
+struct Origin {
+    builder: ClientBuilder,
+    target: Target,
+}
+
+/// Where its server is.
+enum Target {
+    /// At a port.
+    Port(Address),
+    /// In this process, over a device that the caller has opened: what it is for a preset.
+    #[allow(clippy::type_complexity)]
+    Local(
+        LocalAcceptor,
+        Box<dyn Fn(Preset) -> Result<Arc<dyn Fabric>, VerbsError> + Send + Sync>,
+    ),
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Port(address) => f.debug_tuple("Port").field(address).finish(),
+            Self::Local(..) => f.debug_tuple("Local").finish_non_exhaustive(),
         }
     }
 }
@@ -279,9 +288,16 @@ enum Way {
     Local(LocalAcceptor),
 }
 
+/// Lanes are in use, or those that are one thread's alone are given up for shared ones, or all are given up because
+/// another recipe has taken this one's place.
+const IN_USE: u8 = 0;
+const TO_SHARE: u8 = 1;
+const REPLACED: u8 = 2;
+
 /// All that it takes to make one more lane.
 #[derive(Debug)]
 pub(super) struct Recipe {
+    origin: Arc<Origin>,
     way: Way,
     fabrics: Fabrics,
     /// The one that the first lane went over.
@@ -300,8 +316,12 @@ pub(super) struct Recipe {
     own: Arc<()>,
     /// The same of pipelines that keep many calls out.
     deep: Arc<()>,
-    /// There were so many that threads share now, those with such lanes too.
-    pub(super) to_share: AtomicBool,
+    /// Whether lanes are given up: one of the three above.
+    renewal: AtomicU8,
+    /// Lanes that nobody has yet.
+    pub(super) spares: Spares,
+    /// Held by each pipeline.
+    pipelines: Arc<()>,
     /// The connection handle, for presets that share lanes.
     shared: Mutex<Option<Arc<Shared>>>,
     /// A packet was lost, and that ends the client.
@@ -329,6 +349,107 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Recipe {
+    fn new(origin: Arc<Origin>) -> Result<Self, ConnectError> {
+        let preset = origin.builder.preset;
+        Self::with_preset(origin, preset)
+    }
+
+    /// As this one, with another preset; nothing is connected yet.
+    pub(super) fn changed(&self, preset: Preset) -> Result<Self, ConnectError> {
+        Self::with_preset(Arc::clone(&self.origin), preset)
+    }
+
+    fn with_preset(origin: Arc<Origin>, preset: Preset) -> Result<Self, ConnectError> {
+        let builder = ClientBuilder {
+            preset,
+            ..origin.builder.clone()
+        };
+        let (way, fabrics) = match &origin.target {
+            Target::Port(address) => builder.reach(address)?,
+            Target::Local(acceptor, given) => {
+                let fabric = given(preset).map_err(|source| ConnectError::Device {
+                    device: preset.name().to_owned(),
+                    source,
+                })?;
+                (Way::Local(acceptor.clone()), vec![fabric])
+            }
+        };
+        Ok(Self {
+            origin,
+            way,
+            fabrics,
+            first: OnceLock::new(),
+            channel: builder.channel,
+            preset,
+            deadline: builder.deadline,
+            told: Told::new(builder.deadline),
+            lanes: builder.lanes,
+            servers: builder.servers,
+            group: builder.group,
+            dispatched: builder.dispatched,
+            reporting: builder.reporting,
+            own: Arc::new(()),
+            deep: Arc::new(()),
+            renewal: AtomicU8::new(IN_USE),
+            spares: Spares::default(),
+            pipelines: Arc::new(()),
+            shared: Mutex::new(None),
+            fatal: Arc::default(),
+            server: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether a lane that a thread has is given up, as far as the recipe goes.
+    #[inline]
+    pub(super) fn gives_up(&self, lane: &dyn Lane) -> bool {
+        match self.renewal.load(Ordering::Relaxed) {
+            IN_USE => false,
+            TO_SHARE => !lane.is_shared() && lane.outstanding() == 0,
+            _ => true,
+        }
+    }
+
+    /// Whether another has taken its place.
+    #[inline]
+    pub(super) fn is_replaced(&self) -> bool {
+        self.renewal.load(Ordering::Relaxed) == REPLACED
+    }
+
+    /// Another has taken its place: lanes that were made by it go as soon as nothing is out on them.
+    pub(super) fn replace(&self) {
+        self.renewal.store(REPLACED, Ordering::Relaxed);
+        self.spares.clear();
+        if let Some(handle) = self.handle() {
+            handle.orphan();
+        }
+    }
+
+    /// Makes lanes before they are needed: one at least, which proves the way, and `most` where lanes can be handed to any
+    /// thread.
+    pub(super) fn open_ahead(&self, most: usize) -> Result<ConnectionInfo, ConnectError> {
+        let (lane, info) = self.open(Owner::Alone, 1, None)?;
+        let connected = !matches!(self.preset.channel(), ChannelKind::Datagram(_));
+        let alike = connected && !lane.is_shared();
+        self.spares.keep_ahead(lane);
+        for _ in 1..if alike { most } else { 1 } {
+            self.spares.keep_ahead(self.open(Owner::Alone, 1, None)?.0);
+        }
+        Ok(info)
+    }
+
+    /// What a pipeline holds, and how many there are.
+    pub(super) fn pipeline(&self) -> Arc<()> {
+        Arc::clone(&self.pipelines)
+    }
+
+    pub(super) fn pipelines(&self) -> usize {
+        Arc::strong_count(&self.pipelines) - 1
+    }
+
+    pub(super) fn preset(&self) -> Preset {
+        self.preset
+    }
+
     /// Makes a lane, or a port at the connection handle, for who keeps at most `window` calls out, until `until` or for
     /// as long as making a connection may take.
     pub(super) fn open(
@@ -370,9 +491,9 @@ impl Recipe {
         };
         if !situation.is_deep() {
             token = Arc::clone(&self.own);
-            situation.own = match self.to_share.load(Ordering::Relaxed) {
-                true => AUTO_OWN_LANES,
-                false => Arc::strong_count(&token) - 2,
+            situation.own = match self.renewal.load(Ordering::Relaxed) {
+                IN_USE => Arc::strong_count(&token) - 2,
+                _ => AUTO_OWN_LANES,
             };
         }
         let preset = self.preset.on(fabric.attributes(), situation);
@@ -381,7 +502,9 @@ impl Recipe {
             sharing.dispatched = self.dispatched;
             let opened = self.open_port(fabric, reached, (preset, sharing), until)?;
             if situation.own >= AUTO_OWN_LANES {
-                self.to_share.store(true, Ordering::Relaxed);
+                let (from, to) = (IN_USE, TO_SHARE);
+                let order = Ordering::Relaxed;
+                let _ = self.renewal.compare_exchange(from, to, order, order);
             }
             return Ok(opened);
         }
@@ -393,6 +516,7 @@ impl Recipe {
                 let opening = match preset.channel() {
                     ChannelKind::Ring => fabric.open_lane(&self.channel)?,
                     ChannelKind::Pool(_) => fabric.open_pool(&self.channel)?,
+                    ChannelKind::Sent => fabric.open_sent(&self.channel)?,
                     ChannelKind::Datagram(protocol) => fabric.open_session(SessionSetup {
                         config: self.channel.clone(),
                         protocol,

@@ -6,6 +6,7 @@
 
 mod batch;
 mod builder;
+mod change;
 pub(crate) mod channel_lane;
 mod connecting;
 pub(crate) mod datagram_lane;
@@ -14,11 +15,12 @@ mod peers;
 mod pipeline;
 pub(crate) mod region;
 mod report;
+mod spares;
 mod thread_lane;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -37,7 +39,8 @@ pub use report::ClientReport;
 pub(crate) use report::REPORT;
 
 use crate::call::lane::{Answer, Body, Lane, Sink};
-use crate::call::timeout::TRAILER_BYTES;
+use crate::call::timeout::{Told, TRAILER_BYTES};
+use crate::config::ChannelConfig;
 use builder::Recipe;
 use driver::AsyncLane;
 use thread_lane::ThreadLane;
@@ -75,23 +78,33 @@ pub(crate) type Core = Owned<CoreState>;
 /// See [`Core`].
 pub(crate) struct CoreState {
     id: u64,
-    recipe: Arc<Recipe>,
-    info: ConnectionInfo,
+    /// What holds for all lanes, whatever the preset.
+    settings: Settings,
+    /// How lanes are made, and what the first of them uses.
+    current: RwLock<(Arc<Recipe>, ConnectionInfo)>,
+    /// Held while the preset changes.
+    changing: Mutex<()>,
     closed: AtomicBool,
     lanes: Mutex<Vec<Weak<Owned<ThreadLane>>>>,
     asynchronous: Mutex<Option<Arc<Owned<AsyncLane>>>>,
     /// The thread that reports, if there is one.
     reporter: OnceLock<Thread>,
-    /// The lane that proved the way, until a pipeline takes it.
-    spare: Mutex<Place>,
     /// Regions attached so far.
     regions: AtomicU64,
+}
+
+/// See [`CoreState::settings`].
+struct Settings {
+    channel: ChannelConfig,
+    deadline: Duration,
+    told: Told,
+    is_local: bool,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client")
-            .field("info", &self.core.info)
+            .field("info", &self.info())
             .finish_non_exhaustive()
     }
 }
@@ -127,24 +140,31 @@ impl Client {
         };
         let (lane, info) = recipe.open(owner, window, None)?;
         let deadline = recipe.deadline;
+        let settings = Settings {
+            channel: recipe.channel.clone(),
+            deadline,
+            told: recipe.told,
+            is_local: recipe.is_local(),
+        };
+        let reporting = recipe.reporting.clone();
         let core = Arc::new(Core::new(CoreState {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            recipe: Arc::new(recipe),
-            info,
+            settings,
+            current: RwLock::new((Arc::new(recipe), info)),
+            changing: Mutex::new(()),
             closed: AtomicBool::new(false),
             lanes: Mutex::new(Vec::new()),
             asynchronous: Mutex::new(None),
             reporter: OnceLock::new(),
-            spare: Mutex::new(None),
             regions: AtomicU64::new(0),
         }));
         if apart {
-            *core.spare() = Some(lane);
+            core.recipe().spares.keep_first(lane);
         } else {
             // The lane that proved the address is the connecting thread's own.
             thread_lane::adopt(&core, lane);
         }
-        if let Some(reporting) = &core.recipe.reporting {
+        if let Some(reporting) = &reporting {
             let thread = report::start(&core, reporting).map_err(ConnectError::Thread)?;
             let _ = core.reporter.set(thread);
         }
@@ -161,16 +181,16 @@ impl Client {
         }
     }
 
-    /// What the connection uses, and why.
-    pub fn info(&self) -> &ConnectionInfo {
-        &self.core.info
+    /// What the connection uses now, and why.
+    pub fn info(&self) -> ConnectionInfo {
+        self.core.current().1.clone()
     }
 
     /// What the connection handle is doing; `None` while threads share nothing: with some presets always, with `auto`
     /// on shared memory up to the third lane. Also in a process that was forked since.
     pub fn figures(&self) -> Option<crate::sharing::handle::HandleFigures> {
         self.core.check().ok()?;
-        let figures = self.core.recipe.handle().map(|handle| handle.figures());
+        let figures = self.core.recipe().handle().map(|handle| handle.figures());
         // A handle without a lane is being made.
         figures.filter(|figures| !figures.lanes.is_empty())
     }
@@ -188,7 +208,7 @@ impl Client {
     /// The connection handle, for tests that break its lanes.
     #[cfg(test)]
     pub(crate) fn handle(&self) -> Option<Arc<crate::sharing::handle::Handle>> {
-        self.core.recipe.handle()
+        self.core.recipe().handle()
     }
 
     /// Calls `handler` with `payload` and waits for the answer, within the client's deadline. That holds for making the
@@ -229,7 +249,7 @@ impl Client {
     /// # Errors
     /// When the server takes no message so long, or there is no connection.
     pub fn buffer(&self, length: usize) -> Result<RequestBuffer, CallError> {
-        let plain = self.core.recipe.told.is_enough(self.deadline);
+        let plain = self.core.settings.told.is_enough(self.deadline);
         thread_lane::with(&self.core, self.deadline, |lane, _| {
             buffer_on(lane, length, plain)
         })
@@ -254,14 +274,14 @@ impl Client {
         mut handler: HandlerId,
         body: Body<'_>,
     ) -> Result<Reply, CallError> {
-        let recipe = &self.core.recipe;
+        let settings = &self.core.settings;
         thread_lane::with(&self.core, deadline, |lane, began| {
             let mut waiter =
-                Waiter::new(recipe.channel.wait, deadline, &self.core.closed).since(began);
+                Waiter::new(settings.channel.wait, deadline, &self.core.closed).since(began);
             let mut sink = One(None);
             let mut copy = Vec::new();
             let mut body = body;
-            if let Some(said) = recipe.told.says(deadline, began) {
+            if let Some(said) = settings.told.says(deadline, began) {
                 (handler, body) = said.put_behind(handler, body, lane.longest(), &mut copy);
             }
             let short = match body {
@@ -329,7 +349,7 @@ impl Client {
     /// # Errors
     /// When no connection can be made.
     pub fn pipeline(&self) -> Result<Pipeline, ConnectError> {
-        self.pipeline_of(self.core.recipe.channel.max_outstanding)
+        self.pipeline_of(self.core.settings.channel.max_outstanding)
     }
 
     /// A lane for a loop that keeps `window` calls out, about. That is no limit; the preset `auto` chooses by it
@@ -342,12 +362,17 @@ impl Client {
         if self.is_closed() {
             return Err(ConnectError::Setting("the client is closed".into()));
         }
-        let spare = self.core.spare().take();
-        let lane = match spare {
+        let recipe = self.core.recipe();
+        let lane = match recipe.spares.take() {
             Some(lane) => lane,
-            None => self.core.recipe.open(Owner::Alone, window, None)?.0,
+            None => recipe.open(Owner::Alone, window, None)?.0,
         };
-        Ok(Pipeline::new(lane, &self.core.recipe, self.deadline))
+        Ok(Pipeline::new(
+            lane,
+            (&self.core, recipe),
+            window,
+            self.deadline,
+        ))
     }
 
     fn is_closed(&self) -> bool {
@@ -361,7 +386,7 @@ impl Client {
             return;
         }
         self.core.close();
-        if let Some(handle) = self.core.recipe.handle() {
+        if let Some(handle) = self.core.recipe().handle() {
             handle.close();
         }
     }
@@ -372,8 +397,13 @@ impl CoreState {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn spare(&self) -> MutexGuard<'_, Place> {
-        thread::lock(&self.spare)
+    fn current(&self) -> RwLockReadGuard<'_, (Arc<Recipe>, ConnectionInfo)> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How lanes are made now.
+    fn recipe(&self) -> Arc<Recipe> {
+        Arc::clone(&self.current().0)
     }
 
     fn close(&self) {
@@ -381,7 +411,7 @@ impl CoreState {
         if let Some(thread) = self.reporter.get() {
             thread.unpark();
         }
-        drop(self.spare().take());
+        self.recipe().spares.clear();
         let lanes = std::mem::take(&mut *thread::lock(&self.lanes));
         for lane in lanes.iter().filter_map(Weak::upgrade) {
             lane.close();
@@ -397,7 +427,7 @@ impl Drop for CoreState {
     fn drop(&mut self) {
         self.close();
         // Pipelines may go on: the handle ends with the last of them.
-        if let Some(handle) = self.recipe.handle() {
+        if let Some(handle) = self.recipe().handle() {
             handle.orphan();
         }
     }
@@ -453,6 +483,3 @@ impl Sink for One {
         self.0 = Some(result.map(Reply::new));
     }
 }
-
-/// A lane in use, or none.
-type Place = Option<Box<dyn Lane>>;

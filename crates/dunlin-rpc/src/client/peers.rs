@@ -141,7 +141,7 @@ impl Peers {
     /// Makes a lane to a server, in the place of the one that was.
     fn connect(&mut self, peer: usize) -> Result<(), ConnectError> {
         let owner = self.queue.clone().map_or(Owner::Alone, Owner::Beside);
-        let (count, recipe) = (self.clients.len(), &self.clients[peer].core.recipe);
+        let (count, recipe) = (self.clients.len(), self.clients[peer].core.recipe());
         let lane = recipe
             .open_among(count, (owner, 1), &mut self.group, None)?
             .0;
@@ -211,7 +211,7 @@ impl Peers {
         self.lanes.check()?;
         let said = self.clients[peer]
             .core
-            .recipe
+            .settings
             .told
             .says(self.deadline, None);
         let lane = self.lanes[peer].as_mut().ok_or_else(unconnected)?;

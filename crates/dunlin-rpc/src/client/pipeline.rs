@@ -1,6 +1,7 @@
 //! A lane for a loop that keeps many calls out: the fastest way for one thread.
 
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
@@ -8,14 +9,15 @@ use dunlin_verbs::thread;
 
 use super::builder::Recipe;
 use super::region::attach_by;
-use super::wait::Waiter;
-use super::{buffer_on, One, RemoteRegion};
+use super::wait::{end_of, Waiter};
+use super::{buffer_on, Core, One, RemoteRegion};
 use crate::call::lane::{Answer, Body, Lane, Sink, Submitted};
 use crate::call::reply::RequestBuffer;
 use crate::call::timeout::{Said, Told};
 use crate::call::wanted::Wanted;
 use crate::config::WaitMode;
 use crate::error::CallError;
+use crate::fabric::Owner;
 use crate::HandlerId;
 
 /// Polls without an answer between two looks for failures, which messages do not show.
@@ -27,9 +29,16 @@ static NEVER_CLOSED: AtomicBool = AtomicBool::new(false);
 /// [`super::Client::pipeline`].
 ///
 /// A pipeline does not reconnect: when its connection is lost, every call that is out ends with an error and the
-/// pipeline is of no more use.
+/// pipeline is of no more use. It goes along when its client changes its preset ([`super::Client::change_preset`]).
 pub struct Pipeline {
     lane: Owned<Box<dyn Lane>>,
+    /// The lane before the last change of the preset, while calls are out on it.
+    former: Option<Owned<Box<dyn Lane>>>,
+    client: Weak<Core>,
+    /// What made the lane, and who it counts among there.
+    recipe: Arc<Recipe>,
+    counted: Arc<()>,
+    window: usize,
     wait: WaitMode,
     deadline: Duration,
     told: Told,
@@ -121,21 +130,101 @@ pub(super) fn operate(
 }
 
 impl Pipeline {
-    pub(super) fn new(lane: Box<dyn Lane>, recipe: &Recipe, deadline: Duration) -> Self {
+    pub(super) fn new(
+        lane: Box<dyn Lane>,
+        (client, recipe): (&Arc<Core>, Arc<Recipe>),
+        window: usize,
+        deadline: Duration,
+    ) -> Self {
         Self {
             lane: Owned::new(lane),
+            former: None,
+            client: Arc::downgrade(client),
+            counted: recipe.pipeline(),
+            window,
             wait: recipe.channel.wait,
             deadline,
             told: recipe.told,
             copy: Vec::new(),
             server: recipe.server(),
             empty_polls: 0,
+            recipe,
+        }
+    }
+
+    /// The preset of its client has changed: what is submitted from now on goes over a lane of the new one.
+    #[cold]
+    fn change(&mut self) {
+        if self.former.is_some() {
+            // Calls are out still that were submitted before the change before.
+            return;
+        }
+        let Some(client) = self.client.upgrade() else {
+            return;
+        };
+        let recipe = client.recipe();
+        let lane = match recipe.spares.take() {
+            Some(lane) => lane,
+            None => match recipe.open(Owner::Alone, self.window, None) {
+                Ok((lane, _)) => lane,
+                Err(error) => {
+                    tracing::debug!(%error, "a pipeline keeps the lane that it has");
+                    return;
+                }
+            },
+        };
+        let former = std::mem::replace(&mut self.lane, Owned::new(lane));
+        self.former = (former.outstanding() > 0).then_some(former);
+        self.counted = recipe.pipeline();
+        self.server = recipe.server();
+        self.recipe = recipe;
+    }
+
+    /// Takes the answers to calls that were submitted before the preset changed.
+    #[cold]
+    fn take_former(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        let Some(former) = &mut self.former else {
+            return Ok(0);
+        };
+        former.check()?;
+        let taken = match former.turn(sink, false) {
+            Ok(0) => former.as_mut().check(sink).map(|()| 0),
+            taken => taken,
+        };
+        // One that is lost has said so to its calls.
+        if taken.is_err() || former.outstanding() == 0 {
+            self.former = None;
+        }
+        taken
+    }
+
+    /// As [`Pipeline::wait`], while there are answers to wait for on two lanes.
+    #[cold]
+    fn wait_for_both(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
+        let (before, began) = (self.outstanding(), thread::now());
+        let until = end_of(began, self.deadline);
+        loop {
+            self.take_former(sink)?;
+            if self.lane.turn(sink, false)? == 0 {
+                self.lane.as_mut().check(sink)?;
+            }
+            let answered = before - self.outstanding();
+            if answered > 0 || before == 0 {
+                return Ok(answered);
+            }
+            if thread::now() >= until {
+                return Err(CallError::DeadlineExceeded {
+                    after: self.deadline,
+                });
+            }
+            thread::give_way();
         }
     }
 
     /// Calls that are out.
     pub fn outstanding(&self) -> usize {
-        self.lane.outstanding()
+        let former = self.former.as_ref();
+        self.lane.outstanding() + former.map_or(0, |former| former.outstanding())
     }
 
     /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is
@@ -151,6 +240,9 @@ impl Pipeline {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lane.check()?;
+        if self.recipe.is_replaced() {
+            self.change();
+        }
         let said = self.told.says(self.deadline, None);
         submit_on(
             self.lane.as_mut(),
@@ -291,7 +383,11 @@ impl Pipeline {
     ) -> Result<usize, CallError> {
         self.lane.check()?;
         let mut sink = Callback(answer);
-        let taken = self.lane.turn(&mut sink, false)?;
+        let mut taken = 0;
+        if self.former.is_some() {
+            taken = self.take_former(&mut sink)?;
+        }
+        taken += self.lane.turn(&mut sink, false)?;
         if taken > 0 {
             if self.empty_polls > 0 {
                 thread::found();
@@ -321,6 +417,9 @@ impl Pipeline {
     ) -> Result<usize, CallError> {
         self.lane.check()?;
         let mut sink = Callback(answer);
+        if self.former.is_some() {
+            return self.wait_for_both(&mut sink);
+        }
         let mut waiter = Waiter::new(self.wait, self.deadline, &NEVER_CLOSED).of(self.server);
         let before = self.lane.outstanding();
         if before == 0 {

@@ -101,7 +101,7 @@ impl RemoteRegion {
         let core = &self.core;
         let deadline = self.deadline;
         thread_lane::with(core, deadline, |lane, began| {
-            let mut waiter = Waiter::new(core.recipe.channel.wait, deadline, &core.closed);
+            let mut waiter = Waiter::new(core.settings.channel.wait, deadline, &core.closed);
             waiter = waiter.since(began);
             let mut sink = One(None);
             let call = loop {
@@ -238,7 +238,7 @@ pub(super) fn attach_on(
     region: &RegionKey,
     (deadline, began): (Duration, Instant),
 ) -> Result<Attached, CallError> {
-    let mut waiter = Waiter::new(core.recipe.channel.wait, deadline, &core.closed);
+    let mut waiter = Waiter::new(core.settings.channel.wait, deadline, &core.closed);
     waiter = waiter.since(Some(began));
     let mut sink = One(None);
     let call = loop {

@@ -101,7 +101,7 @@ pub(super) fn start(core: &Arc<Core>, reporting: &Reporting) -> std::io::Result<
 /// time.
 fn report(core: &Weak<Core>, name: &str) -> bool {
     let Some(client) = core.upgrade().map(|core| Client {
-        deadline: core.recipe.deadline,
+        deadline: core.settings.deadline,
         core,
     }) else {
         return false;

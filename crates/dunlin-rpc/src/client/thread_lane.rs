@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -12,8 +11,9 @@ use dunlin_verbs::thread;
 
 use dunlin_verbs::process::Owned;
 
+use super::builder::Recipe;
 use super::wait::end_of;
-use super::{Core, Place};
+use super::Core;
 use crate::call::lane::Lane;
 use crate::error::CallError;
 use crate::fabric::Owner;
@@ -21,11 +21,25 @@ use crate::fabric::Owner;
 /// A thread's lane. Its owner is the thread; the client only ever locks it to close it, so the lock has no rivals on
 /// the way of a call.
 pub(super) struct ThreadLane {
-    place: Mutex<Place>,
+    place: Mutex<Option<Held>>,
+}
+
+/// A lane, and what it was made by.
+struct Held {
+    lane: Box<dyn Lane>,
+    recipe: Arc<Recipe>,
+}
+
+impl Held {
+    /// Whether it is given up, though it could be used.
+    #[inline]
+    fn is_given_up(&self) -> bool {
+        self.recipe.gives_up(self.lane.as_ref())
+    }
 }
 
 impl ThreadLane {
-    fn lock(&self) -> MutexGuard<'_, Place> {
+    fn lock(&self) -> MutexGuard<'_, Option<Held>> {
         thread::lock(&self.place)
     }
 
@@ -100,7 +114,14 @@ fn forget(which: impl Fn(&Entry) -> bool) {
 
 /// Makes `lane` this thread's.
 pub(super) fn adopt(core: &Arc<Core>, lane: Box<dyn Lane>) {
-    *of(core).0.lock() = Some(lane);
+    let recipe = core.recipe();
+    *of(core).0.lock() = Some(Held { lane, recipe });
+}
+
+/// Lanes that threads have now.
+pub(super) fn count(core: &Core) -> usize {
+    let lanes = thread::lock(&core.lanes);
+    lanes.iter().filter(|lane| lane.strong_count() > 0).count()
 }
 
 /// Does something with this thread's lane, which is made first if there is none or it is lost, within `limit`. `action`
@@ -115,23 +136,17 @@ pub(super) fn with<T>(
     core.check()?;
     let own = of(core);
     let mut place = own.0.lock();
-    if let Some(lane) = &mut *place {
-        if lane.is_usable() && !is_to_share(core, lane.as_ref()) {
-            return action(lane.as_mut(), None);
+    if let Some(held) = &mut *place {
+        if held.lane.is_usable() && !held.is_given_up() {
+            return action(held.lane.as_mut(), None);
         }
     }
     let began = thread::now();
-    let mut lane = renew(core, &own.0, place, (began, limit))?;
-    match &mut *lane {
-        Some(lane) => action(lane.as_mut(), Some(began)),
+    let mut place = renew(core, &own.0, place, (began, limit))?;
+    match &mut *place {
+        Some(held) => action(held.lane.as_mut(), Some(began)),
         None => Err(CallError::Closed),
     }
-}
-
-/// Whether a lane that was one thread's alone is given up, because there are more threads now.
-#[inline]
-fn is_to_share(core: &Core, lane: &dyn Lane) -> bool {
-    core.recipe.to_share.load(Ordering::Relaxed) && !lane.is_shared() && lane.outstanding() == 0
 }
 
 /// Makes the lane anew. The place is free meanwhile, so closing the client does not wait for a handshake.
@@ -139,26 +154,33 @@ fn is_to_share(core: &Core, lane: &dyn Lane) -> bool {
 fn renew<'a>(
     core: &Core,
     own: &'a ThreadLane,
-    mut place: MutexGuard<'_, Place>,
+    mut place: MutexGuard<'_, Option<Held>>,
     (began, limit): (Instant, Duration),
-) -> Result<MutexGuard<'a, Place>, CallError> {
+) -> Result<MutexGuard<'a, Option<Held>>, CallError> {
     let former = place.take();
     drop(place);
     if core.is_closed() {
         return Err(CallError::Closed);
     }
-    // One that is only to be shared is kept until there is another.
-    let kept = former.filter(|lane| is_to_share(core, lane.as_ref()));
-    let kept = kept.and_then(|mut lane| lane.is_usable().then_some(lane));
+    // One that could be used is kept until there is another.
+    let kept = former.filter(Held::is_given_up);
+    let kept = kept.and_then(|mut held| held.lane.is_usable().then_some(held));
     let until = end_of(began, limit);
-    let opened = core.recipe.open(Owner::Thread, 1, Some(until));
+    let recipe = core.recipe();
+    let opened = match recipe.spares.take_ahead() {
+        Some(lane) => Ok(lane),
+        None => {
+            let opened = recipe.open(Owner::Thread, 1, Some(until));
+            opened.map(|(lane, _)| lane)
+        }
+    };
     if core.is_closed() {
         return Err(CallError::Closed);
     }
-    let lane = match (opened, kept) {
-        (Ok((lane, _)), _) => lane,
+    let held = match (opened, kept) {
+        (Ok(lane), _) => Held { lane, recipe },
         (Err(error), Some(kept)) => {
-            tracing::debug!(%error, "a thread keeps a lane of its own");
+            tracing::debug!(%error, "a thread keeps the lane that it has");
             kept
         }
         (Err(_), None) if thread::now() >= until => {
@@ -172,6 +194,6 @@ fn renew<'a>(
         drop(place);
         return Err(CallError::Closed);
     }
-    *place = Some(lane);
+    *place = Some(held);
     Ok(place)
 }

@@ -9,6 +9,7 @@ pub(crate) mod pair;
 pub(crate) mod peer;
 pub(crate) mod pool;
 pub(crate) mod ring;
+pub(crate) mod sent;
 
 use std::time::Duration;
 

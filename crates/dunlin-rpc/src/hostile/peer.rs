@@ -7,6 +7,7 @@ use super::datagram::Sender;
 use super::pair::{Grant, Pair};
 use super::pool::Guest;
 use super::ring::Ring;
+use super::sent::Sent;
 use super::{Door, Random, ECHO, LONG};
 use crate::admission::{FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
 use crate::channel::batch::Form;
@@ -40,6 +41,7 @@ pub fn peer<D: Device>(
             acts += match preset.channel() {
                 ChannelKind::Ring => ring(&device, &door, preset, &mut random, &mut gone),
                 ChannelKind::Pool(_) => guest(&device, &door, preset, &mut random, &mut gone),
+                ChannelKind::Sent => sent(&device, &door, preset, &mut random, &mut gone),
                 ChannelKind::Datagram(_) => sender(&device, &door, preset, &mut random),
             };
             let old = gone.len().saturating_sub(KEPT);
@@ -139,6 +141,34 @@ fn guest<D: Device>(
     }
     guest.pair.saw_nothing();
     gone.extend(grants);
+    acts
+}
+
+/// A connection of SENDs.
+fn sent<D: Device>(
+    device: &D,
+    door: &Door,
+    preset: Preset,
+    random: &mut Random,
+    gone: &mut Vec<Grant>,
+) -> usize {
+    let receives = random.of(&[0, 1, 64, 64]);
+    let mut sent = Sent::open(device, door, preset.name(), receives);
+    let grant = sent.inlet;
+    let mut acts = 0;
+    let daring = random.of(&DARING);
+    let mut goes_on = random.below(2) == 0 || sent.pair.write_at(grant.at, &[], Some(0));
+    while goes_on && acts < ACTS && sent.pair.is_alive() {
+        acts += 1;
+        goes_on = match random.below(5) {
+            _ if random.below(daring) > 0 => sent.honest(random, acts as u64),
+            0 | 1 => sent.pair.stray(random, &[grant], gone, 0),
+            _ => sent.misbehave(random),
+        };
+        Pair::<D>::rest(random);
+    }
+    sent.pair.saw_nothing();
+    gone.push(grant);
     acts
 }
 

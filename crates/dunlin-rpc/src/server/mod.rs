@@ -22,6 +22,7 @@ mod pool;
 mod region;
 mod reports;
 mod rounds;
+mod sent;
 pub(crate) mod service;
 mod statistics;
 mod threads;

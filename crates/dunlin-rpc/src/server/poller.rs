@@ -1,35 +1,32 @@
-//! A poller: the thread that serves some of the connections of one device.
+//! A poller: the thread that serves some of the connections of one device, all of one kind of channel.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_verbs::{thread, Device};
 
-use super::connection::{Connection as AnyConnection, Context};
+use super::connection::{Connection, Context};
 use super::dispatch::Finished;
 use super::mailbox::{Mail, Mailbox};
 use super::rounds::Rounds;
 use crate::channel::carrier::PROBE_INTERVAL;
-use crate::channel::ring::RingChannel;
-use crate::channel::ChannelError;
-
-/// A client's connection over rings.
-pub(super) type Connection<D> = AnyConnection<RingChannel<D>>;
+use crate::channel::{Channel, ChannelError};
 
 /// The outside of a poller.
-pub(super) type PollerHandle<D> = Mailbox<Connection<D>, <D as Device>::CompletionChannel>;
+pub(super) type PollerHandle<C> =
+    Mailbox<Connection<C>, <<C as Channel>::Device as Device>::CompletionChannel>;
 
 /// The inside.
-pub(super) struct Poller<D: Device> {
-    handle: Arc<PollerHandle<D>>,
+pub(super) struct Poller<C: Channel> {
+    handle: Arc<PollerHandle<C>>,
     context: Context,
-    connections: Vec<Connection<D>>,
+    connections: Vec<Connection<C>>,
     /// When clients are probed again; by the clock of the thread that polls.
     next_probe: Option<Instant>,
 }
 
-impl<D: Device> Poller<D> {
-    pub(super) fn new(handle: Arc<PollerHandle<D>>, context: Context) -> Self {
+impl<C: Channel> Poller<C> {
+    pub(super) fn new(handle: Arc<PollerHandle<C>>, context: Context) -> Self {
         Self {
             handle,
             context,
@@ -83,7 +80,7 @@ impl<D: Device> Poller<D> {
         self.connections.iter().all(Connection::is_quiet) && !self.handle.has_mail()
     }
 
-    fn each(&mut self, mut action: impl FnMut(&mut Connection<D>) -> Result<(), ChannelError>) {
+    fn each(&mut self, mut action: impl FnMut(&mut Connection<C>) -> Result<(), ChannelError>) {
         let mut index = 0;
         while index < self.connections.len() {
             match action(&mut self.connections[index]) {
@@ -94,7 +91,7 @@ impl<D: Device> Poller<D> {
     }
 }
 
-impl<D: Device> Rounds for Poller<D> {
+impl<C: Channel> Rounds for Poller<C> {
     /// Serves each connection once.
     #[inline]
     fn pass(&mut self) -> usize {

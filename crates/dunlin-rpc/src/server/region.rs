@@ -1,5 +1,6 @@
 //! Memory that a server names and grants: its clients read and write it by themselves ([`crate::RemoteRegion`]).
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use dunlin_verbs::{Access, Device, LocalKey, Memory, PageKind, RemoteAddress, VerbsError};
@@ -31,6 +32,8 @@ pub struct RegisteredRegion(Arc<dyn Held>);
 
 /// A device's region, whatever its device.
 trait Held: Send + Sync + std::fmt::Debug {
+    /// The device's region itself.
+    fn region(&self) -> &dyn Any;
     fn memory(&self) -> &Memory;
     fn access(&self) -> Access;
     fn local_key(&self) -> LocalKey;
@@ -39,6 +42,10 @@ trait Held: Send + Sync + std::fmt::Debug {
 }
 
 impl<R: dunlin_verbs::Region> Held for R {
+    fn region(&self) -> &dyn Any {
+        self
+    }
+
     fn memory(&self) -> &Memory {
         dunlin_verbs::Region::memory(self)
     }
@@ -152,14 +159,15 @@ impl Region {
         Some(ServeError::Setting(words))
     }
 
-    /// Allocates it, unless another device of the server has done that.
+    /// Allocates it, unless another device of the server has done that: then this one has it as well if it stands on that
+    /// one, as Flor's does.
     fn serve<D: Device>(
         &self,
         device: &D,
         domain: &D::ProtectionDomain,
     ) -> Result<Option<D::Region>, VerbsError> {
-        if self.memory.get().is_some() {
-            return Ok(None);
+        if let Some(memory) = self.memory.get() {
+            return device.adopt_region(domain, memory.0.region(), self.access);
         }
         let region = device.allocate_region(domain, self.length, self.access)?;
         let ours = self
@@ -176,7 +184,7 @@ pub(super) struct ServedRegions<D: Device> {
 }
 
 impl<D: Device> ServedRegions<D> {
-    /// Allocates those that no device has yet. Nobody but this process reaches them by these registrations: each
+    /// Allocates those that no device has yet, and takes over those of the device below. Nobody but this process reaches them by these registrations: each
     /// connection that attaches one gets its own.
     pub(super) fn allocate(device: &D, regions: &[Region]) -> Result<Self, VerbsError> {
         let mut served = Vec::new();

@@ -1,4 +1,4 @@
-//! The service of one device: its pollers and workers, for rings, datagrams and message pools.
+//! The service of one device: its pollers and workers, for rings, datagrams, message pools and SENDs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, Placement, VerbsError};
 
 use super::answering::Executor;
+use super::connection::Connection;
 use super::datagram::DatagramService;
 use super::deadlines::Deadlines;
 use super::handler::HandlerTable;
 use super::identity::Identity;
-use super::poller::{Connection, Poller, PollerHandle};
+use super::poller::{Poller, PollerHandle};
 use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
+use super::sent::SentService;
 use super::statistics::ServerStatistics;
 use super::threads::{NewPoller, Plan, ThreadGroup, Threads};
 use crate::admission::credits::{CREDITS, CREDITS_OF_FEW, CREDITS_OF_MEMORY};
@@ -23,7 +25,7 @@ use crate::admission::redistribution::{Admission, SenderReport};
 use crate::admission::{
     active_for, CREDITS_PARAMETER, FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER,
 };
-use crate::channel::ring::UnconnectedRing;
+use crate::channel::ring::{RingChannel, UnconnectedRing};
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
 use crate::error::ServeError;
@@ -88,6 +90,7 @@ pub(crate) struct DeviceService<D: Device> {
     rings: RingService<D>,
     datagrams: DatagramService<D>,
     pools: PoolService<D>,
+    sent: SentService<D>,
     max_connections: usize,
 }
 
@@ -115,6 +118,7 @@ impl<D: Device> DeviceService<D> {
         Ok(Self {
             max_connections,
             rings,
+            sent: SentService::new(device.clone(), plan.clone(), Arc::clone(&regions)),
             pools: PoolService::new(device.clone(), plan.clone(), regions),
             datagrams: DatagramService::new(device, plan),
         })
@@ -122,7 +126,12 @@ impl<D: Device> DeviceService<D> {
 
     fn threads(&self) -> impl Iterator<Item = &dyn Threads> {
         let rings: &dyn Threads = &self.rings.threads;
-        [rings, self.datagrams.threads(), self.pools.threads()].into_iter()
+        let others = [
+            self.datagrams.threads(),
+            self.pools.threads(),
+            self.sent.threads(),
+        ];
+        std::iter::once(rings).chain(others)
     }
 }
 
@@ -152,6 +161,7 @@ impl<D: Device> Service for DeviceService<D> {
         crate::memory::room_for_client()?;
         let (own, answer) = match channel {
             ChannelKind::Ring => self.rings.accept(peer, parameters),
+            ChannelKind::Sent => self.sent.accept(peer, parameters),
             ChannelKind::Datagram(protocol) => self.datagrams.accept(protocol, peer, parameters),
             ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters),
         }?;
@@ -202,7 +212,7 @@ impl<D: Device> Drop for DeviceService<D> {
 /// The service over ring channels.
 struct RingService<D: Device> {
     device: D,
-    threads: ThreadGroup<PollerHandle<D>>,
+    threads: ThreadGroup<PollerHandle<RingChannel<D>>>,
     next_id: AtomicU64,
     admission: Arc<Admission>,
     /// Of the senders that want few active queue pairs.
@@ -219,7 +229,7 @@ impl<D: Device> RingService<D> {
     ) -> Result<Self, ServeError> {
         let regions = Arc::new(ServedRegions::allocate(&device, regions)?);
         let threads = ThreadGroup::new(plan);
-        let new_poller = |_| -> Result<NewPoller<PollerHandle<D>, Poller<D>>, VerbsError> {
+        let new_poller = |_| -> Result<NewPoller<PollerHandle<_>, Poller<_>>, VerbsError> {
             let handle = Arc::new(PollerHandle::new(device.create_completion_channel()?));
             let outside = Arc::clone(&handle);
             let inside = move |context| Poller::new(outside, context);

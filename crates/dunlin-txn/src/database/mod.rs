@@ -123,7 +123,7 @@ impl Database {
     /// What the connections use, and why: of the first machine; none in one process.
     pub fn connection(&self) -> Option<dunlin_rpc::ConnectionInfo> {
         match &self.inner.cluster {
-            Cluster::Remote(remote) => Some(remote.view().machines.first()?.client.info().clone()),
+            Cluster::Remote(remote) => Some(remote.view().machines.first()?.client.info()),
             Cluster::Local { .. } => None,
         }
     }

@@ -199,7 +199,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let address = address.ok_or_else(|| Failure::new("no server"))?;
     let client = args.connect.connect(address)?;
     let setting = Setting {
-        device: client.info().device.clone(),
+        device: client.info().device,
         preset: client.info().preset.to_string(),
         threads: 1,
         outstanding: args.outstanding as usize,

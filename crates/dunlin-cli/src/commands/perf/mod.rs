@@ -1,5 +1,6 @@
 //! `dunlin perf`: the measuring commands, one file each.
 
+pub mod change;
 mod crowd;
 pub mod kv;
 pub mod limits;
@@ -22,6 +23,8 @@ pub enum Command {
     Limits(limits::Args),
     /// Calls between two processes
     Rpc(rpc::Args),
+    /// What callers notice while a client changes its preset
+    Change(change::Args),
     /// Transactions on three server processes
     Txn(txn::Args),
     /// GETs, PUTs and scans of the key-value store, beside memcached or Redis
@@ -48,6 +51,7 @@ impl Command {
         match self {
             Self::Limits(args) => limits::run(&args),
             Self::Rpc(args) => rpc::run(&args),
+            Self::Change(args) => change::run(&args),
             Self::Txn(args) => txn::run(&args),
             Self::Kv(args) => kv::run(&args),
             Self::Meta(args) => meta::run(&args),

@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 fn setting(client: &Client, shape: Shape, threads: usize) -> Setting {
     Setting {
-        device: client.info().device.clone(),
+        device: client.info().device,
         preset: client.info().preset.to_string(),
         threads,
         outstanding: shape.outstanding,

@@ -3,7 +3,7 @@
 use super::{Carried, Outbound, State};
 use crate::ack::{Ack, AckedNumber};
 use crate::congestion::Signals;
-use crate::connection::action::{Action, MessageId};
+use crate::connection::action::{Action, LostBy, MessageId};
 use crate::connection::context::Context;
 use crate::number::{GlobalNumber, WriteNumber};
 
@@ -37,7 +37,7 @@ impl Outbound {
             self.settle(cx, id);
         }
         if at_ns.is_none() && epoch == cx.paths.epoch() {
-            self.path_failed(cx, now_ns, path);
+            self.path_failed(cx, now_ns, path, LostBy::QueuePair);
         }
         self.trim();
     }

@@ -15,7 +15,7 @@ use dunlin_verbs::RemoteAddress;
 
 use super::action::{Failure, MessageId, Piece};
 use super::context::Context;
-use super::ledger::Ledger;
+use crate::ledger::Ledger;
 use crate::number::WriteNumber;
 use crate::round_trip::WorkTimes;
 use crate::wire::Content;

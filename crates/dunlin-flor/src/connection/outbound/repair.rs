@@ -3,7 +3,7 @@
 use super::transmit::fragment_bytes;
 use super::{Carried, NewSend, Outbound, State};
 use crate::congestion::Loss;
-use crate::connection::action::{Action, Failure, Piece};
+use crate::connection::action::{Action, Failure, LostBy, Piece};
 use crate::connection::context::Context;
 use crate::number::WriteNumber;
 use crate::wire::Content;
@@ -146,24 +146,34 @@ impl Outbound {
         for global in expired {
             self.lose(cx, global);
         }
-        if most > cx.modules.reliability.max_timeouts() {
-            self.path_failed(cx, now_ns, cx.paths.primary());
+        let reliability = &cx.modules.reliability;
+        let limit = match cx.paths.next_epoch() {
+            Some(_) => reliability.max_timeouts(),
+            None => reliability.last_timeouts(),
+        };
+        if most > limit {
+            let by = LostBy::Silence { timeouts: most };
+            self.path_failed(cx, now_ns, cx.paths.primary(), by);
         }
     }
 
-    /// A queue pair has failed. If it is the primary, a backup takes over.
+    /// A queue pair has failed. If it is the primary, a backup takes over, or the connection is lost `by` this.
     pub(in crate::connection) fn path_failed(
         &mut self,
         cx: &mut Context,
         now_ns: u64,
         path: usize,
+        by: LostBy,
     ) {
         if cx.lost || path != cx.paths.primary() {
             return;
         }
         match cx.paths.next_epoch() {
             Some(epoch) => self.change_epoch(cx, now_ns, epoch),
-            None => cx.lost = true,
+            None => {
+                cx.lost = true;
+                cx.lost_by = Some(by);
+            }
         }
     }
 

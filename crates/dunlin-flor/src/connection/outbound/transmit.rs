@@ -15,6 +15,16 @@ pub(super) fn fragment_bytes(cx: &Context) -> u32 {
     cx.config.max_fragment_bytes / unit * unit
 }
 
+/// The least that is worth a work request, if there is as much. A window that is nearly full would let out a crumb, which
+/// is acknowledged by itself, being the last in the window, and makes room for the next crumb: TCP's silly window
+/// (RFC 1122 §4.2.3.4).
+fn least_bytes(cx: &Context) -> u64 {
+    let window = cx.modules.congestion.window_bytes();
+    let unit = cx.modules.chunking.unit_bytes().into();
+    let whole = cx.modules.chunking.chunk_bytes(u64::MAX);
+    u64::from(whole).min((window / 2).max(unit))
+}
+
 impl Outbound {
     /// The next work request that may go out.
     pub(in crate::connection) fn next(
@@ -22,6 +32,10 @@ impl Outbound {
         cx: &mut Context,
         now_ns: u64,
     ) -> Option<WorkRequest> {
+        // Most looks end here, before any module is asked.
+        if self.control.is_empty() && self.unannounced.is_empty() && !self.has_more() {
+            return None;
+        }
         let path = cx.paths.primary();
         if cx.lost || cx.paths.outstanding(path) >= cx.config.send_queue {
             return None;
@@ -51,6 +65,12 @@ impl Outbound {
         }
         let available = window.saturating_sub(self.in_flight);
         let chunk = cx.modules.chunking.chunk_bytes(available);
+        let least = match self.in_flight {
+            0 => 0,
+            _ => least_bytes(cx),
+        };
+        // What is left of a message may be less, and is then enough.
+        let fits = |rest: u32| available >= least.min(rest.into());
         if numbers {
             while let Some(new) = self.repairs.pop_front() {
                 if new.parent.is_none_or(|key| self.writes.contains_key(&key)) {
@@ -58,12 +78,14 @@ impl Outbound {
                     return Some(self.post_new(cx, now_ns, new));
                 }
             }
-            if let Some(new) = self.next_fragment(chunk.min(fragment_bytes(cx))) {
+            let fragment = fragment_bytes(cx);
+            let fits = |rest: u32| fits(rest.min(fragment));
+            if let Some(new) = self.next_fragment(chunk.min(fragment), fits) {
                 return Some(self.post_new(cx, now_ns, new));
             }
         }
         if cx.paths.is_confirmed() {
-            return self.next_write(cx, now_ns, chunk);
+            return self.next_write(cx, now_ns, chunk, fits);
         }
         None
     }
@@ -76,10 +98,17 @@ impl Outbound {
             || !self.granted.is_empty()
     }
 
-    pub(super) fn next_fragment(&mut self, chunk: u32) -> Option<NewSend> {
+    pub(super) fn next_fragment(
+        &mut self,
+        chunk: u32,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<NewSend> {
         let id = *self.small.front()?;
         let next = self.next_sent;
         let message = self.messages.get_mut(id)?;
+        if !fits(message.bytes - message.sent) {
+            return None;
+        }
         if message.sent == 0 {
             message.number = next;
             self.next_sent = next.wrapping_add(1);
@@ -113,9 +142,13 @@ impl Outbound {
         cx: &mut Context,
         now_ns: u64,
         chunk: u32,
+        fits: impl Fn(u32) -> bool,
     ) -> Option<WorkRequest> {
         let id = *self.granted.front()?;
         let message = self.messages.get_mut(id)?;
+        if !fits(message.bytes - message.sent) {
+            return None;
+        }
         let offset = message.sent;
         let bytes = chunk.min(message.bytes - offset);
         message.sent += bytes;
@@ -239,7 +272,8 @@ impl Outbound {
             let timer_ns = self.timer_ns.unwrap_or(u64::MAX);
             self.timer_ns = Some(timer_ns.min(deadline_ns));
         }
-        let hint = self.in_flight >= cx.modules.congestion.window_bytes();
+        let window = cx.modules.congestion.window_bytes();
+        let hint = self.in_flight.saturating_add(least_bytes(cx)) > window;
         (GlobalNumber(global), hint)
     }
 

@@ -4,12 +4,13 @@
 //! of their own, which the logical connection writes. The peer carries requests out in the order of their sequence
 //! numbers, whatever order they come in, and says how far it is: that is RC's acknowledgement. Nothing here waits.
 
+mod cause;
 mod requester;
 mod responder;
 mod shared;
 mod silence;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin_verbs::{
@@ -22,10 +23,12 @@ use super::frame::{Frame, Kind, Tag, FRAME_BYTES, MAX_SHORT_BYTES};
 use super::region::RegionTable;
 use super::staging::Staging;
 use super::work::Bytes;
+use crate::ledger::Ledger;
 use crate::logical::{LinkError, LinkEvent, LogicalConnection, Source};
 use requester::Requester;
 use responder::Responder;
 
+pub(crate) use cause::Cause;
 pub(crate) use requester::Posted;
 pub(crate) use shared::{Parts, Shared};
 
@@ -66,7 +69,7 @@ pub(crate) struct Engine<D: Device> {
     connected: bool,
     staging: Staging<D>,
     /// Messages under way, with the memory that they come from where that is a slot.
-    held: HashMap<u64, Option<Source<D::Region>>>,
+    held: Ledger<Option<Source<D::Region>>>,
     requester: Requester<D::Region>,
     responder: Responder<D::Region>,
     announced: VecDeque<Announced>,
@@ -89,7 +92,7 @@ impl<D: Device> Engine<D> {
             link: None,
             connected: false,
             staging: Staging::new(),
-            held: HashMap::new(),
+            held: Ledger::new(),
             requester: Requester::new(),
             responder: Responder::new(),
             announced: VecDeque::new(),
@@ -158,7 +161,7 @@ impl<D: Device> Engine<D> {
         self.link = None;
         self.connected = false;
         self.staging = Staging::new();
-        self.held.clear();
+        self.held = Ledger::new();
         self.requester = Requester::new();
         self.responder = Responder::new();
         self.announced.clear();
@@ -203,8 +206,8 @@ impl<D: Device> Engine<D> {
                 Ok(Some(event)) => self.handle(shared, event),
                 Ok(None) => break,
                 // Nothing goes on without the device.
-                Err(_) => {
-                    self.lose(shared);
+                Err(error) => {
+                    self.lose(shared, Cause::Device(error.to_string()));
                     return true;
                 }
             }
@@ -217,7 +220,7 @@ impl<D: Device> Engine<D> {
     /// Does what can be done without looking at the device.
     pub(crate) fn work(&mut self, shared: &Shared<D>, now_ns: u64) {
         if shared.is_overrun() {
-            self.fail(shared, None);
+            self.fail(shared, None, Cause::Overrun);
         }
         if !self.connected {
             return;
@@ -260,11 +263,15 @@ impl<D: Device> Engine<D> {
                 self.settle(shared);
             }
             LinkEvent::Finished(id, _) => {
-                if let Some(Some(slot)) = self.held.remove(&id.0) {
+                if let Some(Some(slot)) = self.held.remove(id.0) {
                     self.staging.give_back(slot);
                 }
             }
-            LinkEvent::Lost => self.lose(shared),
+            LinkEvent::Lost => {
+                let link = self.link.as_ref();
+                let by = link.and_then(|link| link.connection().lost_by());
+                self.lose(shared, by.map_or(Cause::Ended, Cause::Lost));
+            }
         }
     }
 
@@ -309,7 +316,7 @@ impl<D: Device> Engine<D> {
         if let Some(status) = self.requester.refusal() {
             // The peer's end is in error, too.
             self.told_closed = true;
-            self.fail(shared, Some(status));
+            self.fail(shared, Some(status), Cause::Refused);
         }
     }
 
@@ -420,7 +427,8 @@ impl<D: Device> Engine<D> {
         }
         match link.submit(now_ns, slot.clone()) {
             Ok(id) => {
-                self.held.insert(id.0, Some(slot));
+                let place = self.held.push(Some(slot));
+                debug_assert_eq!(place, id.0);
                 self.responder.told();
                 true
             }
@@ -439,24 +447,32 @@ impl<D: Device> Engine<D> {
         let kept = slot.then(|| source.clone());
         // A connection that takes nothing more says so with the next poll.
         if let Ok(id) = link.submit_tagged(now_ns, source, tag.encode()) {
-            self.held.insert(id.0, kept);
+            let place = self.held.push(kept);
+            debug_assert_eq!(place, id.0);
         }
     }
 
     /// What the peer has said makes no sense.
     fn violated(&mut self, shared: &Shared<D>) {
-        self.fail(shared, Some(CompletionStatus::General));
+        self.fail(shared, Some(CompletionStatus::General), Cause::Violation);
     }
 
     /// The connection is gone.
-    fn lose(&mut self, shared: &Shared<D>) {
+    fn lose(&mut self, shared: &Shared<D>, cause: Cause) {
         self.peer_closed = true;
         self.told_closed = true;
-        self.fail(shared, Some(CompletionStatus::RetryExceeded));
+        self.fail(shared, Some(CompletionStatus::RetryExceeded), cause);
     }
 
-    /// To Error: the first request ends so, if it is said how, and all others are flushed.
-    pub(crate) fn fail(&mut self, shared: &Shared<D>, first: Option<CompletionStatus>) {
+    /// To Error: the first request ends so, if it is said how, and all others are flushed. RECEIVEs say no more than
+    /// that, so the cause is kept beside them.
+    pub(crate) fn fail(
+        &mut self,
+        shared: &Shared<D>,
+        first: Option<CompletionStatus>,
+        cause: Cause,
+    ) {
+        shared.failed_by(cause);
         shared.set_state(QueuePairState::Error);
         self.requester.flush(shared, first);
         shared.flush_receives();

@@ -6,7 +6,7 @@ use dunlin_verbs::{
     Completion, CompletionOpcode, CompletionStatus, Device, Operation, QueuePairState, Region,
 };
 
-use super::{Content, Engine, Shared, RUN_AHEAD, RUN_AHEAD_BYTES};
+use super::{Cause, Content, Engine, Shared, RUN_AHEAD, RUN_AHEAD_BYTES};
 use crate::device::completions::Retirement;
 use crate::device::frame::{Kind, Tag, MAX_SHORT_BYTES};
 use crate::device::work::Bytes;
@@ -274,7 +274,11 @@ impl<D: Device> Engine<D> {
     /// Sends what may be sent.
     pub(super) fn transmit(&mut self, shared: &Shared<D>, now_ns: u64) {
         if self.peer_closed && !self.requester.queue.is_empty() {
-            return self.fail(shared, Some(CompletionStatus::RetryExceeded));
+            return self.fail(
+                shared,
+                Some(CompletionStatus::RetryExceeded),
+                Cause::PeerClosed,
+            );
         }
         while shared.state() == QueuePairState::ReadyToSend && self.has_room() {
             if !self.send_next(now_ns) {

@@ -1,6 +1,5 @@
 //! Work requests of the peer: taken in any order, carried out in theirs.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use dunlin_verbs::{
@@ -8,8 +7,9 @@ use dunlin_verbs::{
     Region, RemoteAddress, Work,
 };
 
-use super::{Content, Engine, Shared, RUN_AHEAD, RUN_AHEAD_BYTES};
+use super::{Cause, Content, Engine, Shared, RUN_AHEAD, RUN_AHEAD_BYTES};
 use crate::device::frame::{Frame, Kind, Tag, FRAME_BYTES, MAX_SHORT_BYTES};
+use crate::device::region::Found;
 use crate::device::work::Receive;
 use crate::logical::{Landing, Source};
 
@@ -30,12 +30,64 @@ struct Request<R: Region> {
     landing: Option<Landing<R>>,
 }
 
+/// Requests by their numbers, of which as many may be here as a sender may run ahead.
+#[derive(Debug)]
+struct Requests<R: Region> {
+    places: Vec<Option<Request<R>>>,
+    count: usize,
+}
+
+impl<R: Region> Requests<R> {
+    fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            count: 0,
+        }
+    }
+
+    fn place(sequence: u32) -> usize {
+        (sequence % RUN_AHEAD) as usize
+    }
+
+    fn get(&self, sequence: u32) -> Option<&Request<R>> {
+        self.places.get(Self::place(sequence))?.as_ref()
+    }
+
+    fn get_mut(&mut self, sequence: u32) -> Option<&mut Request<R>> {
+        self.places.get_mut(Self::place(sequence))?.as_mut()
+    }
+
+    /// Its place is free, since it is less than [`RUN_AHEAD`] from all others.
+    fn insert(&mut self, sequence: u32, request: Request<R>) {
+        if self.places.is_empty() {
+            self.places.resize_with(RUN_AHEAD as usize, || None);
+        }
+        self.places[Self::place(sequence)] = Some(request);
+        self.count += 1;
+    }
+
+    fn remove(&mut self, sequence: u32) -> Option<Request<R>> {
+        let request = self.places.get_mut(Self::place(sequence))?.take()?;
+        self.count -= 1;
+        Some(request)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn clear(&mut self) {
+        self.places.clear();
+        self.count = 0;
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Responder<R: Region> {
     /// Number of the request that is carried out next.
     next: u32,
-    requests: HashMap<u32, Request<R>>,
+    requests: Requests<R>,
     held_bytes: usize,
     /// What the peer was told last.
     told: u32,
@@ -65,7 +117,7 @@ impl<R: Region> Responder<R> {
     pub(super) fn new() -> Self {
         Self {
             next: 0,
-            requests: HashMap::new(),
+            requests: Requests::new(),
             held_bytes: 0,
             told: 0,
             owes: false,
@@ -126,7 +178,7 @@ impl<R: Region> Responder<R> {
         let carried = message.len() - FRAME_BYTES;
         // One alone is never too much.
         let fits = self.held_bytes + carried <= RUN_AHEAD_BYTES + MAX_SHORT_BYTES;
-        let known = self.requests.contains_key(&frame.sequence);
+        let known = self.requests.get(frame.sequence).is_some();
         if known || !fits || !self.is_ahead(frame.sequence) {
             return Err(Violation);
         }
@@ -152,7 +204,7 @@ impl<R: Region> Responder<R> {
         if self.stopped || !self.is_ahead(sequence) {
             return None;
         }
-        match self.requests.get(&sequence) {
+        match self.requests.get(sequence) {
             None => Some(false),
             Some(request) => {
                 let fits = request.long && request.bytes == bytes as usize;
@@ -163,7 +215,8 @@ impl<R: Region> Responder<R> {
 
     /// A long payload is there; given back when nobody wants it.
     pub(super) fn landed(&mut self, sequence: u32, landing: Landing<R>) -> Option<Landing<R>> {
-        match self.requests.get_mut(&sequence) {
+        let ahead = self.is_ahead(sequence);
+        match self.requests.get_mut(sequence).filter(|_| ahead) {
             Some(request) if request.long && request.bytes == landing.len() => {
                 request.landing.replace(landing)
             }
@@ -186,7 +239,7 @@ impl<D: Device> Engine<D> {
             if !receives || self.responder.stopped {
                 return;
             }
-            let Some(mut request) = self.responder.requests.remove(&sequence) else {
+            let Some(mut request) = self.responder.requests.remove(sequence) else {
                 return;
             };
             let outcome = self.carry_out(shared, now_ns, sequence, &mut request);
@@ -235,7 +288,7 @@ impl<D: Device> Engine<D> {
     fn refuse(&mut self, shared: &Shared<D>, now_ns: u64, sequence: u32, status: CompletionStatus) {
         self.send(now_ns, Kind::Failed { status }, sequence, 0, None);
         self.told_closed = true;
-        self.fail(shared, None);
+        self.fail(shared, None, Cause::RefusedPeer);
     }
 
     fn carry_out(
@@ -280,7 +333,7 @@ impl<D: Device> Engine<D> {
                         receive => receive,
                     },
                 };
-                if let Some((region, offset)) = target {
+                if let Some(Found { region, offset, .. }) = target {
                     D::charge(Work::Copy(bytes));
                     match &request.landing {
                         Some(landing) => {
@@ -330,7 +383,7 @@ impl<D: Device> Engine<D> {
         remote: RemoteAddress,
         bytes: usize,
         access: Access,
-    ) -> Option<Option<(D::Region, usize)>> {
+    ) -> Option<Option<Found<D::Region>>> {
         if !self.access.contains(access) {
             return None;
         }
@@ -347,7 +400,7 @@ impl<D: Device> Engine<D> {
         now_ns: u64,
         sequence: u32,
         bytes: usize,
-        source: Option<(D::Region, usize)>,
+        source: Option<Found<D::Region>>,
     ) -> Outcome {
         if !self.has_room() {
             return Outcome::NotYet;
@@ -355,21 +408,51 @@ impl<D: Device> Engine<D> {
         let long = bytes > MAX_SHORT_BYTES;
         let payload = match &source {
             _ if long => None,
-            Some((region, offset)) => Some(Content::Region(region, *offset)),
+            Some(found) => Some(Content::Region(&found.region, found.offset)),
             None => None,
         };
+        // Before anything is said: there may be no memory for a copy.
+        let mut long_source = None;
+        if let Some(found) = source.as_ref().filter(|_| long) {
+            let Some(from) = self.source(found, bytes) else {
+                return Outcome::NotYet;
+            };
+            long_source = Some(from);
+        }
         if !self.send(now_ns, Kind::Answer { long }, sequence, bytes, payload) {
+            if let Some((slot, true)) = long_source {
+                self.staging.give_back(slot);
+            }
             return Outcome::NotYet;
         }
-        if let Some((region, offset)) = source.filter(|_| long) {
-            let source = Source {
-                region,
-                offset,
-                bytes: bytes as u32,
-            };
-            self.send_long(now_ns, source, false, Tag::Answer(sequence));
+        if let Some((source, is_slot)) = long_source {
+            self.send_long(now_ns, source, is_slot, Tag::Answer(sequence));
         }
         Outcome::Done
+    }
+
+    /// Where a long answer is sent from, and whether that is a slot with a copy: of memory of another protection domain
+    /// below. `None`: there is no memory for it.
+    fn source(
+        &mut self,
+        found: &Found<D::Region>,
+        bytes: usize,
+    ) -> Option<(Source<D::Region>, bool)> {
+        if !found.adopted {
+            let source = Source {
+                region: found.region.clone(),
+                offset: found.offset,
+                bytes: bytes as u32,
+            };
+            return Some((source, false));
+        }
+        let place = &self.place;
+        let slot = self.staging.take(&place.device, &place.domain, bytes);
+        let slot = slot.ok()?;
+        D::charge(Work::Copy(bytes));
+        let (target, source) = (slot.region.memory(), found.region.memory());
+        target.copy_from(slot.offset, source, found.offset, bytes);
+        Some((slot, true))
     }
 
     fn atomic(
@@ -383,7 +466,8 @@ impl<D: Device> Engine<D> {
         if !self.has_room() {
             return Outcome::NotYet;
         }
-        let Some(Some((region, offset))) = self.find(shared, remote, 8, Access::REMOTE_ATOMIC)
+        let Some(Some(Found { region, offset, .. })) =
+            self.find(shared, remote, 8, Access::REMOTE_ATOMIC)
         else {
             return Outcome::Refused(CompletionStatus::RemoteAccess);
         };

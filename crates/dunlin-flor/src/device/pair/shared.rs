@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use dunlin_verbs::{Completion, CompletionOpcode, CompletionStatus, Device, QueuePairState};
 
-use super::Engine;
+use super::{Cause, Engine};
 use crate::device::completions::Completions;
 use crate::device::work::ReceiveQueue;
 
@@ -32,6 +32,8 @@ pub(crate) struct Shared<D: Device> {
     pub(crate) shares_receives: bool,
     /// How many of the send queue's entries have ever come back.
     pub(crate) retired: Arc<AtomicU32>,
+    /// Why it is in error.
+    cause: Mutex<Option<Cause>>,
     engine: Mutex<Engine<D>>,
 }
 
@@ -46,6 +48,7 @@ impl<D: Device> Shared<D> {
             receives: parts.receives,
             shares_receives: parts.shares_receives,
             retired: Arc::new(AtomicU32::new(0)),
+            cause: Mutex::new(None),
             engine: Mutex::new(engine),
         }
     }
@@ -57,6 +60,21 @@ impl<D: Device> Shared<D> {
 
     pub(crate) fn set_state(&self, state: QueuePairState) {
         self.state.store(state as u32, Ordering::Release);
+    }
+
+    /// It goes to error for this: what is said first holds.
+    pub(crate) fn failed_by(&self, cause: Cause) {
+        dunlin_verbs::thread::lock(&self.cause).get_or_insert(cause);
+    }
+
+    /// Why it is in error, if it is.
+    pub(crate) fn cause(&self) -> Option<String> {
+        let cause = dunlin_verbs::thread::lock(&self.cause);
+        cause.as_ref().map(Cause::to_string)
+    }
+
+    pub(crate) fn forget_cause(&self) {
+        dunlin_verbs::thread::lock(&self.cause).take();
     }
 
     pub(crate) fn engine(&self) -> MutexGuard<'_, Engine<D>> {

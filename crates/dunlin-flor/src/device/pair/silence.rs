@@ -2,7 +2,7 @@
 
 use dunlin_verbs::{CompletionStatus, ConnectAttributes, Device};
 
-use super::{Engine, Shared, LEAST_SILENCE_NS};
+use super::{Cause, Engine, Shared, LEAST_SILENCE_NS};
 
 impl<D: Device> Engine<D> {
     /// Whether a peer that is waited for says anything.
@@ -21,7 +21,10 @@ impl<D: Device> Engine<D> {
         let heard_ns = link.connection().heard_ns().max(self.silent_since_ns);
         let silence_ns = now_ns.saturating_sub(heard_ns);
         if silence_ns > most_ns {
-            self.fail(shared, Some(CompletionStatus::RetryExceeded));
+            let cause = Cause::Silent {
+                milliseconds: silence_ns / 1_000_000,
+            };
+            self.fail(shared, Some(CompletionStatus::RetryExceeded), cause);
             self.say_closed(now_ns);
         } else if silence_ns > most_ns / 8 && now_ns.saturating_sub(self.probed_ns) > most_ns / 8 {
             self.probed_ns = now_ns;

@@ -10,6 +10,7 @@ use dunlin_verbs::{
 };
 
 use super::one_sided::OneSidedWork;
+use super::receives::Receives;
 use super::{Carrier, PROBE_INTERVAL, QUIET, SEND_REQUESTS, SIGNAL_EVERY, SLEEP_AT};
 use crate::channel::buffers::{BufferPool, Purpose};
 use crate::channel::Parameters;
@@ -22,6 +23,7 @@ pub(in crate::channel) struct UnconnectedCarrier<D: Device> {
     completions: D::CompletionQueue,
     receives: usize,
     receive_id: u64,
+    buffers: Option<Receives<D>>,
     wake: D::CompletionChannel,
     exports: Arc<BufferPool<D>>,
     landings: Arc<BufferPool<D>>,
@@ -72,6 +74,18 @@ impl<D: Device> UnconnectedCarrier<D> {
         Self::with_arrivals(device, wake, config, inline_bytes, (None, 1))
     }
 
+    /// As [`UnconnectedCarrier::new`], for a channel whose messages are SENDs: with so many RECEIVEs of so many bytes.
+    pub(in crate::channel) fn with_buffers(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+        inline_bytes: usize,
+        (count, bytes): (usize, usize),
+    ) -> Result<Self, VerbsError> {
+        let receives = Some((count, bytes));
+        Self::with(device, wake, config, inline_bytes, (None, 1, receives))
+    }
+
     /// As [`UnconnectedCarrier::new`], with a queue for the completions of RECEIVEs, and so many segments of a request
     /// if the device has them.
     pub(in crate::channel) fn with_arrivals(
@@ -81,14 +95,42 @@ impl<D: Device> UnconnectedCarrier<D> {
         inline_bytes: usize,
         (arrivals, segments): (Option<Arrivals<'_, D::CompletionQueue>>, usize),
     ) -> Result<Self, VerbsError> {
+        Self::with(
+            device,
+            wake,
+            config,
+            inline_bytes,
+            (arrivals, segments, None),
+        )
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn with(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+        inline_bytes: usize,
+        (arrivals, segments, buffers): (
+            Option<Arrivals<'_, D::CompletionQueue>>,
+            usize,
+            Option<(usize, usize)>,
+        ),
+    ) -> Result<Self, VerbsError> {
         let attributes = device.attributes();
         let domain = device.create_protection_domain()?;
-        let entries = SEND_REQUESTS + WAKE_RECEIVES;
+        let with_memory = buffers.map_or(0, |(count, _)| count);
+        let entries = SEND_REQUESTS + WAKE_RECEIVES.max(with_memory);
         let completions = device.create_completion_queue(entries, Some(wake))?;
         let inline_bytes = attributes.max_inline_bytes.min(inline_bytes);
         let (queue, receive_id, receives) = match &arrivals {
+            None if with_memory > 0 => (&completions, 0, with_memory),
             None => (&completions, QUIET, WAKE_RECEIVES),
             Some(arrivals) => (arrivals.queue, arrivals.id, arrivals.receives),
+        };
+        let receive_queue = match buffers {
+            Some((count, _)) => ReceiveQueue::Own(count),
+            // Wake-ups only.
+            None => ReceiveQueue::OwnEmpty(receives),
         };
         let mut queue_pair = device.create_queue_pair(
             &domain,
@@ -97,8 +139,7 @@ impl<D: Device> UnconnectedCarrier<D> {
                 send_completions: &completions,
                 receive_completions: queue,
                 send_requests: SEND_REQUESTS,
-                // Wake-ups only.
-                receive_queue: ReceiveQueue::OwnEmpty(receives),
+                receive_queue,
                 segments: attributes.max_segments.min(segments),
                 inline_bytes,
             },
@@ -108,7 +149,9 @@ impl<D: Device> UnconnectedCarrier<D> {
             access |= Access::REMOTE_ATOMIC;
         }
         queue_pair.to_init(access)?;
+        let buffers = buffers.map(|of| Receives::new(device, &domain, of));
         Ok(Self {
+            buffers: buffers.transpose()?,
             queue_pair,
             completions,
             receives,
@@ -147,7 +190,13 @@ impl<D: Device> UnconnectedCarrier<D> {
         };
         queue_pair.to_ready_to_receive(Some(address), timeouts)?;
         queue_pair.to_ready_to_send()?;
-        for _ in 0..self.receives {
+        for receive in 0..self.receives {
+            if let Some(buffers) = &self.buffers {
+                buffers
+                    .post(&mut queue_pair, receive)
+                    .map_err(|e| VerbsError::Peer(e.to_string()))?;
+                continue;
+            }
             let wake_up = ReceiveRequest {
                 id: self.receive_id,
                 segments: &[],
@@ -160,6 +209,7 @@ impl<D: Device> UnconnectedCarrier<D> {
             queue_pair,
             completions: self.completions,
             receive_id: self.receive_id,
+            buffers: self.buffers,
             wake: self.wake,
             inlet: inlet.region,
             exports: self.exports,

@@ -18,12 +18,14 @@ use crate::config::ChannelConfig;
 mod connect;
 mod long;
 mod one_sided;
+mod receives;
 mod requests;
 mod sleep;
 
 pub(in crate::channel) use connect::{number, place, Arrivals, Inlet, Peer, UnconnectedCarrier};
 use long::Fetch;
 use one_sided::OneSidedWork;
+use receives::Receives;
 
 pub(crate) use one_sided::Finished;
 pub(crate) use requests::PROBE_INTERVAL;
@@ -53,6 +55,8 @@ pub(crate) struct Carrier<D: Device> {
     completions: D::CompletionQueue,
     /// The id of RECEIVEs. Another one than [`QUIET`]: their completions go to a queue that others share.
     receive_id: u64,
+    /// Where RECEIVEs have memory.
+    buffers: Option<Receives<D>>,
     wake: D::CompletionChannel,
     pub(super) inlet: D::Region,
     exports: Arc<BufferPool<D>>,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dunlin_link::{failure_of, Ended, Ticket};
 use dunlin_verbs::{
-    thread, Completion, CompletionQueue, CompletionStatus, Device, Operation, Payload, QueuePair,
-    QueuePairState, ReceiveRequest, SendFlags, SendRequest,
+    thread, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Device, Operation,
+    Payload, QueuePair, QueuePairState, ReceiveRequest, SendFlags, SendRequest,
 };
 
 use super::{Carrier, ASKS, NOTIFICATIONS, QUIET, REPORTS};
@@ -117,7 +117,11 @@ impl<D: Device> Carrier<D> {
             }
         }
         if self.queue_pair.state() == QueuePairState::Error {
-            let error = self.broken.clone().unwrap_or_else(ChannelError::peer_gone);
+            let gone = || match self.queue_pair.failure() {
+                Some(why) => ChannelError::queue_pair(why),
+                None => ChannelError::peer_gone(),
+            };
+            let error = self.broken.clone().unwrap_or_else(gone);
             return Err(self.fail(error));
         }
         if self.sends.signaled() == 0 || self.sends.outstanding() != outstanding {
@@ -228,6 +232,14 @@ impl<D: Device> Carrier<D> {
             return Err(self.fail_by(completion.status));
         }
         self.met = true;
+        let with_memory = completion.id as usize;
+        if let Some(buffers) = &mut self.buffers {
+            if completion.opcode == CompletionOpcode::Receive {
+                // It is posted anew when its message is taken.
+                buffers.arrived(with_memory, completion.bytes);
+                return Ok(None);
+            }
+        }
         let mut ring = None;
         match completion.immediate {
             Some(immediate) if immediate & ASKS != 0 => self.asked = Some(immediate & !ASKS),
@@ -238,6 +250,10 @@ impl<D: Device> Carrier<D> {
                 ring = Some(immediate & !NOTIFICATIONS)
             }
             _ => self.sleep.woken(),
+        }
+        if self.buffers.is_some() {
+            self.post_again(with_memory)?;
+            return Ok(ring);
         }
         let next = ReceiveRequest {
             id: self.receive_id,

@@ -40,7 +40,7 @@ impl<D: Device> Carrier<D> {
     ///
     /// A side that hears of messages by completions in a queue that others share needs no wake-up: there is nothing to
     /// announce, and who polls that queue asks it for an event. What it has sent must be known to have arrived all the
-    /// same.
+    /// same, but where both sides hear of messages so.
     pub(crate) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
         // The wake-up for the last announcement may have come; one that comes later wakes us for nothing, once.
         self.progress()?;
@@ -51,6 +51,12 @@ impl<D: Device> Carrier<D> {
         if !self.met {
             // Its first word comes as a wake-up.
             self.ask_for_event()?;
+            return Ok(true);
+        }
+        if self.hears_sends() {
+            // So does the peer: whatever is on its way wakes whoever sleeps when it comes.
+            self.ask_for_event()?;
+            self.progress()?;
             return Ok(true);
         }
         let announces = self.receive_id == QUIET;

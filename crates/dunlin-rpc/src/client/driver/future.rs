@@ -86,11 +86,12 @@ fn put(
     held: &mut Option<Arc<Owned<AsyncLane>>>,
 ) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
     core.check()?;
-    core.recipe.refuse_own_server()?;
+    let recipe = core.recipe();
+    recipe.refuse_own_server()?;
     let terms = Terms {
         deadline: end_of(thread::now(), after),
         after,
-        told: core.recipe.told,
+        told: core.settings.told,
         waker: None,
     };
     let mut place = thread::lock(&core.asynchronous);
@@ -113,22 +114,21 @@ fn put(
             return tag.map(|tag| (lane, tag));
         }
         give_back(inner);
-        lane.replaced.store(true, Ordering::Release);
-        lane.wake();
+        lane.replace();
         *place = None;
     }
-    let lane = AsyncLane::new(&core.recipe.channel);
+    let lane = AsyncLane::new(&core.settings.channel);
     let lane = Arc::new(Owned::new(lane));
     // Its first call stands there before its driver looks for one.
     let tag = lane.lock().calls.wait(wish, terms)?;
-    let (driven, recipe) = (Arc::clone(&lane), Arc::clone(&core.recipe));
+    let (driven, made_by) = (Arc::clone(&lane), Arc::clone(&recipe));
     // The lane that proved the address, if nobody has taken it.
-    let spare = match core.recipe.is_local() {
+    let spare = match core.settings.is_local {
         true => None,
-        false => core.spare().take(),
+        false => recipe.spares.take(),
     };
-    core.recipe
-        .spawn("dunlin-client", move || driven.drive(recipe, spare))
+    recipe
+        .spawn("dunlin-client", move || driven.drive(made_by, spare))
         .map_err(|error| CallError::NoThread {
             why: error.to_string(),
         })?;

@@ -190,6 +190,12 @@ impl AsyncLane {
         self.wake();
     }
 
+    /// Another takes its place: what is out is finished, and then its driver ends.
+    pub(in crate::client) fn replace(&self) {
+        self.replaced.store(true, Ordering::Release);
+        self.wake();
+    }
+
     fn rouse(&self) {
         if self.sleeping.load(Ordering::SeqCst) {
             self.wake();

@@ -171,7 +171,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         interrupt::listen()?;
     }
     let setting = Setting {
-        device: clients[0].info().device.clone(),
+        device: clients[0].info().device,
         preset: clients[0].info().preset.to_string(),
         threads: threads.len(),
         outstanding: shape.outstanding,

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 /// See the module. Numbers begin at zero.
 #[derive(Debug)]
-pub(super) struct Ledger<T> {
+pub(crate) struct Ledger<T> {
     base: u64,
     entries: VecDeque<Option<T>>,
     live: usize,
 }
 
 impl<T> Ledger<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             base: 0,
             entries: VecDeque::new(),
@@ -20,24 +20,24 @@ impl<T> Ledger<T> {
     }
 
     /// The number that the next entry gets.
-    pub(super) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.base + self.entries.len() as u64
     }
 
     /// How far the next number is from the oldest entry.
-    pub(super) fn span(&self) -> usize {
+    pub(crate) fn span(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.live
     }
 
-    pub(super) fn push(&mut self, entry: T) -> u64 {
+    pub(crate) fn push(&mut self, entry: T) -> u64 {
         let number = self.next();
         self.entries.push_back(Some(entry));
         self.live += 1;
@@ -48,16 +48,16 @@ impl<T> Ledger<T> {
         usize::try_from(number.checked_sub(self.base)?).ok()
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&T> {
+    pub(crate) fn get(&self, number: u64) -> Option<&T> {
         self.entries.get(self.index(number)?)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         let index = self.index(number)?;
         self.entries.get_mut(index)?.as_mut()
     }
 
-    pub(super) fn remove(&mut self, number: u64) -> Option<T> {
+    pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         let index = self.index(number)?;
         let entry = self.entries.get_mut(index)?.take()?;
         self.live -= 1;
@@ -69,18 +69,18 @@ impl<T> Ledger<T> {
     }
 
     /// The oldest entry.
-    pub(super) fn first(&self) -> Option<(u64, &T)> {
+    pub(crate) fn first(&self) -> Option<(u64, &T)> {
         // What is in front is never empty.
         Some((self.base, self.entries.front()?.as_ref()?))
     }
 
     /// Entries and their numbers, oldest first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let numbered = self.entries.iter().enumerate();
         numbered.filter_map(|(index, entry)| Some((self.base + index as u64, entry.as_ref()?)))
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.iter_mut().flatten()
     }
 }

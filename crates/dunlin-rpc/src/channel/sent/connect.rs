@@ -1,0 +1,147 @@
+//! Setting up a channel of SENDs: the objects of one side, what it tells the peer, and what it makes of the answer.
+
+use std::collections::VecDeque;
+
+use dunlin_link::WAKE_RECEIVES;
+use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
+
+use super::{slot_bytes, Place, SentChannel, Window};
+use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
+use crate::channel::message::DESCRIPTOR_BYTES;
+use crate::channel::Parameters;
+use crate::config::ChannelConfig;
+
+/// Names of the parameters that two sides exchange.
+mod parameter {
+    pub(super) const INLET: (&str, &str) = ("inlet-address", "inlet-key");
+    pub(super) const RECEIVES: &str = "sent-receives";
+    pub(super) const EAGER: &str = "eager-bytes";
+    pub(super) const LONGEST: &str = "max-message-bytes";
+}
+
+/// For messages about what a peer said.
+const WHAT: &str = "a channel of SENDs";
+/// RECEIVEs of a side.
+const RECEIVES: usize = 64;
+/// The most that a peer may have.
+const RECEIVES_MAX: usize = 4096;
+/// Where one-sided operations of the carrier go that have no other place.
+const INLET_BYTES: usize = 4096;
+
+/// A channel whose peer is not known yet.
+#[derive(Debug)]
+pub(crate) struct UnconnectedSent<D: Device> {
+    carrier: UnconnectedCarrier<D>,
+    inlet: D::Region,
+}
+
+impl<D: Device> UnconnectedSent<D> {
+    /// Makes the objects of one side. `wake` is raised when something comes.
+    pub(crate) fn new(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+    ) -> Result<Self, VerbsError> {
+        let bytes = slot_bytes(config.eager_bytes);
+        // Beside those of messages: the first word of a side is a wake-up.
+        let count = RECEIVES + WAKE_RECEIVES;
+        let carrier =
+            UnconnectedCarrier::with_buffers(device, wake, config, bytes, (count, bytes))?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let inlet = device.allocate_region(&carrier.domain, INLET_BYTES, access)?;
+        Ok(Self { carrier, inlet })
+    }
+
+    /// Where the peer reaches this side.
+    pub(crate) fn address(&self) -> EndpointAddress {
+        self.carrier.address()
+    }
+
+    /// What the peer must know beyond the address.
+    pub(crate) fn parameters(&self) -> Parameters {
+        let inlet = self.inlet.remote();
+        let config = &self.carrier.config;
+        [
+            (parameter::INLET.0, inlet.address),
+            (parameter::INLET.1, u64::from(inlet.key.0)),
+            (parameter::RECEIVES, RECEIVES as u64),
+            (parameter::EAGER, config.eager_bytes as u64),
+            (parameter::LONGEST, config.max_message_bytes as u64),
+        ]
+        .map(|(name, value)| (name.to_string(), value))
+        .into()
+    }
+
+    /// Joins the side that dialled: its peer is joined already, and is told that this side is.
+    pub(crate) fn connect(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<SentChannel<D>, VerbsError> {
+        let mut channel = self.join(peer, parameters)?;
+        channel.greet()?;
+        Ok(channel)
+    }
+
+    /// Joins the side that was dialled. See [`UnconnectedCarrier::join`].
+    pub(crate) fn join(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<SentChannel<D>, VerbsError> {
+        let number = |name, most| carrier::number(parameters, WHAT, name, most);
+        let eager = number(parameter::EAGER, 1 << 20)?;
+        if eager < DESCRIPTOR_BYTES {
+            return Err(VerbsError::Peer(format!(
+                "its eager-bytes is {eager}: not even a descriptor fits"
+            )));
+        }
+        let longest = number(parameter::LONGEST, 1 << 30)?;
+        if longest < eager {
+            return Err(VerbsError::Peer(format!(
+                "its max-message-bytes is {longest}, less than its eager-bytes, {eager}"
+            )));
+        }
+        let receives = number(parameter::RECEIVES, RECEIVES_MAX)?;
+        if receives < Window::LEAST {
+            return Err(VerbsError::Peer(format!(
+                "it has {receives} RECEIVEs, less than {}",
+                Window::LEAST
+            )));
+        }
+        let theirs = Peer {
+            inlet: carrier::place(parameters, WHAT, parameter::INLET)?,
+            longest,
+        };
+        let Self { carrier, inlet } = self;
+        let inlet = Inlet {
+            region: inlet,
+            at: 0,
+        };
+        let carrier = carrier.join(peer, inlet, theirs)?;
+        let own_eager = carrier.config().eager_bytes;
+        let eager_bytes = eager.min(own_eager);
+        let slot = slot_bytes(eager_bytes);
+        let staging = (carrier.inline_bytes() < slot)
+            .then(|| {
+                let domain = &carrier.domain;
+                let length = receives * slot;
+                carrier
+                    .device
+                    .allocate_region(domain, length, Access::LOCAL_WRITE)
+            })
+            .transpose()?;
+        Ok(SentChannel {
+            window: Window::new(receives, RECEIVES),
+            places: vec![Place::default(); receives].into(),
+            outgoing: vec![0; receives * slot].into(),
+            staging,
+            slot_bytes: slot,
+            eager_bytes,
+            posted: 0,
+            arrived: VecDeque::with_capacity(RECEIVES),
+            scratch: vec![0; slot_bytes(own_eager)].into(),
+            carrier,
+        })
+    }
+}

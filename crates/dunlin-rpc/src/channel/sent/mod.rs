@@ -1,0 +1,376 @@
+//! Messages by SEND over RC, as X-RDMA has it (Ma et al., CLUSTER '19), the library that Flor took the place of (Flor
+//! §7.1): each short message is one SEND into a RECEIVE of the peer's, and a long payload is fetched by READ.
+//!
+//! ```text
+//! SEND:  messages of the receiver whose RECEIVEs came back u32 | 0 u32 | header 16 B | payload
+//! ```
+//!
+//! A SEND of the first 8 bytes alone is a word about the window ([`window`]) and nothing else.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+
+use dunlin_link::Ticket;
+use dunlin_verbs::{
+    Device, Operation, Payload, QueuePair, QueuePairState, Region, Segment, SendFlags, SendRequest,
+    Work,
+};
+
+use super::carrier::{Carrier, QUIET};
+use super::message::{Header, Kind, HEADER_BYTES};
+use super::{Channel, ChannelError, Exchange};
+use crate::effort;
+
+mod connect;
+mod window;
+
+pub(crate) use connect::UnconnectedSent;
+use window::Window;
+
+/// Bytes in front of a header.
+const WORD_BYTES: usize = 8;
+/// Bytes in front of a payload.
+const FRONT_BYTES: usize = WORD_BYTES + HEADER_BYTES;
+/// One SEND in so many is signaled, so that its memory is known to be free again before the peer has room for it.
+const SIGNAL_EVERY: u64 = 8;
+
+/// Bytes of a SEND with the longest payload.
+fn slot_bytes(eager_bytes: usize) -> usize {
+    (FRONT_BYTES + eager_bytes).next_multiple_of(64)
+}
+
+/// What a peer has sent: its count, and the header if there is one. The payload is behind it.
+fn parse(bytes: &[u8], eager_bytes: usize) -> Result<(u32, Option<Header>), ChannelError> {
+    let short = || ChannelError::violation("a message without a front");
+    let (word, rest) = bytes.split_first_chunk().ok_or_else(short)?;
+    let word = u64::from_le_bytes(*word);
+    let told = word as u32;
+    if word >> 32 != 0 {
+        return Err(ChannelError::violation(
+            "a message of another version's channel",
+        ));
+    }
+    if rest.is_empty() {
+        return Ok((told, None));
+    }
+    let (header, payload) = rest.split_first_chunk().ok_or_else(short)?;
+    let header = Header::read(header)
+        .ok_or_else(|| ChannelError::violation("a message of an unknown kind"))?;
+    if header.length as usize != payload.len() || payload.len() > eager_bytes {
+        return Err(ChannelError::violation(
+            "a message whose length is not that of its payload",
+        ));
+    }
+    Ok((told, Some(header)))
+}
+
+/// Messages by SEND over one RC queue pair.
+#[derive(Debug)]
+pub(crate) struct SentChannel<D: Device> {
+    carrier: Carrier<D>,
+    window: Window,
+    /// Places of messages that are made: as many as the peer has RECEIVEs, used one after the other.
+    places: Box<[Place]>,
+    outgoing: Box<[u8]>,
+    /// The same in registered memory, where requests do not carry that much inside themselves.
+    staging: Option<D::Region>,
+    /// Of a place, and the longest payload that the peer takes.
+    slot_bytes: usize,
+    eager_bytes: usize,
+    /// Messages that were handed to the device, ever.
+    posted: u64,
+    /// What has come and was not taken: RECEIVE and bytes. What it tells of the window has been heard.
+    arrived: VecDeque<(usize, usize)>,
+    /// The message that was received last.
+    scratch: Box<[u8]>,
+}
+
+/// A place of a message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    bytes: usize,
+    /// Its last SEND.
+    ticket: Ticket,
+}
+
+impl<D: Device> Deref for SentChannel<D> {
+    type Target = Carrier<D>;
+
+    #[inline]
+    fn deref(&self) -> &Carrier<D> {
+        &self.carrier
+    }
+}
+
+impl<D: Device> DerefMut for SentChannel<D> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Carrier<D> {
+        &mut self.carrier
+    }
+}
+
+impl<D: Device> SentChannel<D> {
+    /// Where the next message is made.
+    #[inline]
+    fn place(&self) -> usize {
+        (self.window.made() % self.places.len() as u64) as usize
+    }
+
+    /// The bytes of a place.
+    #[inline]
+    fn bytes_of(&mut self, place: usize) -> &mut [u8] {
+        &mut self.outgoing[place * self.slot_bytes..][..self.slot_bytes]
+    }
+
+    /// Whether the device is done with the place of the next message.
+    #[inline]
+    fn is_place_free(&self) -> bool {
+        self.window.made() < self.places.len() as u64
+            || self.carrier.is_done(self.places[self.place()].ticket)
+    }
+
+    /// The message in the next place is made.
+    #[inline]
+    fn made(&mut self, bytes: usize) {
+        let place = self.place();
+        self.places[place].bytes = bytes;
+        self.window.make();
+    }
+
+    /// Hears what arrived messages tell of the window, when they come and not when they are taken: who has no room takes
+    /// none.
+    fn hear(&mut self) -> Result<(), ChannelError> {
+        while let Some((receive, bytes)) = self.carrier.next_arrived() {
+            if bytes > WORD_BYTES {
+                let mut word = [0; WORD_BYTES];
+                self.carrier.read_arrived(receive, &mut word);
+                self.window.hear(u64::from_le_bytes(word) as u32)?;
+                self.arrived.push_back((receive, bytes));
+                continue;
+            }
+            let read = self.read(receive, bytes);
+            let (told, _) = read?;
+            self.window.hear(told)?;
+        }
+        Ok(())
+    }
+
+    /// After a look in vain. A word about the window that found no place before is told now: the peer may wait for
+    /// nothing else, and then no message comes any more after which it would be.
+    fn catch_up(&mut self) -> Result<(), ChannelError> {
+        self.flush()?;
+        self.carrier.progress()?;
+        self.hear()?;
+        self.tell_consumed()
+    }
+
+    /// Copies a message out, which is its last word, and gives its RECEIVE back.
+    fn read(
+        &mut self,
+        receive: usize,
+        bytes: usize,
+    ) -> Result<(u32, Option<Header>), ChannelError> {
+        let copy = &mut self.scratch[..bytes];
+        self.carrier.read_arrived(receive, copy);
+        self.carrier.post_again(receive)?;
+        self.window.take();
+        parse(&self.scratch[..bytes], self.carrier.config().eager_bytes)
+    }
+
+    /// Hands the next message to the device. `false`: there is no entry for it.
+    fn post(&mut self) -> Result<bool, ChannelError> {
+        if !self.carrier.reserve(1)? {
+            return Ok(false);
+        }
+        let place = (self.posted % self.places.len() as u64) as usize;
+        let (at, length) = (place * self.slot_bytes, self.places[place].bytes);
+        let told = u64::from(self.window.tell()).to_le_bytes();
+        let bytes = &mut self.outgoing[at..][..length];
+        bytes[..WORD_BYTES].copy_from_slice(&told);
+        let mut flags = self.carrier.next_flags();
+        if self.posted % SIGNAL_EVERY == SIGNAL_EVERY - 1 {
+            flags |= SendFlags::SIGNALED;
+        }
+        let segment;
+        let payload = match &self.staging {
+            Some(staging) if length > self.carrier.inline_bytes => {
+                D::charge(Work::Copy(length));
+                staging.memory().write(at, bytes);
+                segment = [Segment {
+                    region: staging,
+                    offset: at,
+                    length,
+                }];
+                Payload::Segments(&segment)
+            }
+            _ => Payload::Inline(bytes),
+        };
+        let send = Operation::Send { immediate: None };
+        let request = SendRequest::new(QUIET, send, payload, flags);
+        if let Err(error) = self.carrier.queue_pair.post_send(&[request]) {
+            let error = ChannelError::queue_pair(error.to_string());
+            return Err(self.carrier.fail(error));
+        }
+        self.carrier.note_posted(flags);
+        self.places[place].ticket = self.carrier.last_posted();
+        self.posted += 1;
+        Ok(true)
+    }
+}
+
+impl<D: Device> Channel for SentChannel<D> {
+    type Device = D;
+
+    #[inline]
+    fn eager_bytes(&self) -> usize {
+        self.eager_bytes
+    }
+
+    #[inline]
+    fn make_room(&mut self, _payload: usize) -> Result<bool, ChannelError> {
+        if self.window.has_room() && self.is_place_free() {
+            return Ok(true);
+        }
+        self.catch_up()?;
+        Ok(self.window.has_room() && self.is_place_free())
+    }
+
+    #[inline]
+    fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
+        D::charge(effort::ADDED);
+        D::charge(Work::Copy(payload.len()));
+        let header = Header::new(kind, handler, call, payload.len()).encode();
+        let place = self.place();
+        let bytes = self.bytes_of(place);
+        bytes[WORD_BYTES..FRONT_BYTES].copy_from_slice(&header);
+        super::outbox::copy(&mut bytes[FRONT_BYTES..][..payload.len()], payload);
+        self.made(FRONT_BYTES + payload.len());
+    }
+
+    #[inline]
+    fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
+        let most = if has_room { self.eager_bytes } else { 0 };
+        let at = self.place() * self.slot_bytes + FRONT_BYTES;
+        (
+            &self.scratch[FRONT_BYTES..][..header.length as usize],
+            &mut self.outgoing[at..][..most],
+            self.carrier.exports(),
+        )
+    }
+
+    #[inline]
+    fn commit(&mut self, call: u64, length: usize) {
+        D::charge(effort::ADDED);
+        D::charge(Work::Copy(length));
+        let header = Header::new(Kind::Response, 0, call, length).encode();
+        let place = self.place();
+        self.bytes_of(place)[WORD_BYTES..FRONT_BYTES].copy_from_slice(&header);
+        self.made(FRONT_BYTES + length);
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Result<(), ChannelError> {
+        self.carrier.take_short();
+        while self.posted < self.window.made() {
+            D::charge(effort::WRITTEN);
+            if !self.post()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A message is a SEND: those that are made leave with the next.
+    fn end_batch(&mut self) -> Result<(), ChannelError> {
+        match self.carrier.config().answer_each_message {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
+        loop {
+            self.hear()?;
+            let Some((receive, bytes)) = self.arrived.pop_front() else {
+                D::charge(Work::Poll);
+                self.catch_up()?;
+                if self.arrived.is_empty() {
+                    return Ok(None);
+                }
+                continue;
+            };
+            D::charge(effort::OPENED);
+            D::charge(Work::Arrived);
+            D::charge(Work::Copy(bytes));
+            if let (_, Some(header)) = self.read(receive, bytes)? {
+                return Ok(Some(header));
+            }
+        }
+    }
+
+    #[inline]
+    fn payload(&self, header: Header) -> &[u8] {
+        &self.scratch[FRONT_BYTES..][..header.length as usize]
+    }
+
+    fn has_arrival(&self) -> bool {
+        !self.arrived.is_empty() || self.carrier.has_arrived()
+    }
+
+    fn tell_consumed(&mut self) -> Result<(), ChannelError> {
+        // What is made and not sent tells it.
+        let untold = self.window.owes_word() && self.posted == self.window.made();
+        if untold && self.window.has_room_for_word() && self.is_place_free() {
+            self.made(WORD_BYTES);
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the channel. The side that dialled tells its peer, as far as that can be done.
+    fn close(&mut self) {
+        let carrier = &self.carrier;
+        let whole =
+            carrier.broken.is_none() && carrier.queue_pair.state() == QueuePairState::ReadyToSend;
+        let room = self.window.has_room() && self.is_place_free() && carrier.has_entries(8);
+        if carrier.dialled && whole && room && self.posted == self.window.made() {
+            self.push(Kind::Goodbye, 0, 0, &[]);
+            let _ = self.flush();
+        }
+        self.carrier.queue_pair.to_error();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_made_is_what_is_read() {
+        let mut bytes = 7_u64.to_le_bytes().to_vec();
+        assert_eq!(parse(&bytes, 64).unwrap(), (7, None));
+        let header = Header::new(Kind::Request, 3, 9, 5);
+        bytes.extend(header.encode());
+        bytes.extend([1; 5]);
+        assert_eq!(parse(&bytes, 64).unwrap(), (7, Some(header)));
+        assert!(parse(&bytes, 4).unwrap_err().is_violation());
+        bytes.push(1);
+        assert!(parse(&bytes, 64).unwrap_err().is_violation());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_refused_or_whole(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            match parse(&bytes, 40) {
+                Ok((_, Some(header))) => {
+                    prop_assert_eq!(header.length as usize + FRONT_BYTES, bytes.len());
+                    prop_assert!(header.length <= 40);
+                }
+                Ok((_, None)) => prop_assert_eq!(bytes.len(), WORD_BYTES),
+                Err(error) => prop_assert!(error.is_violation()),
+            }
+        }
+    }
+}

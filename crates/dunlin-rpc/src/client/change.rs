@@ -1,0 +1,49 @@
+//! A client that changes its preset while it is used (Flor §7.7): new lanes are made beside those there are, calls go over
+//! them from then on, and the former ones end when what is out on them is answered.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::{thread_lane, Client};
+use crate::error::ConnectError;
+use crate::Preset;
+
+impl Client {
+    /// Changes the preset of a client that is in use, for all its clones, and the device with it where the preset needs
+    /// another (`flor`). No call fails by it: each ends on the connection that it was sent on. Threads, futures and
+    /// pipelines go over with the next call that they make; for as many of them as there are now connections are made
+    /// before. [`super::Peers`] that exist keep what they have, regions are attached anew by the next operation.
+    ///
+    /// When this returns the way is proven, and new calls use the new preset.
+    ///
+    /// # Errors
+    /// When no connection can be made with it: then nothing has changed.
+    pub fn change_preset(&self, preset: Preset) -> Result<(), ConnectError> {
+        self.core.check()?;
+        let _alone = dunlin_verbs::thread::lock(&self.core.changing);
+        if self.is_closed() {
+            return Err(ConnectError::Setting("the client is closed".into()));
+        }
+        let former = self.core.recipe();
+        if former.preset() == preset {
+            return Ok(());
+        }
+        let next = former.changed(preset)?;
+        let futures = usize::from(dunlin_verbs::thread::lock(&self.core.asynchronous).is_some());
+        let wanted = thread_lane::count(&self.core) + former.pipelines() + futures;
+        let info = next.open_ahead(wanted)?;
+        let current = self.core.current.write();
+        *current.unwrap_or_else(PoisonError::into_inner) = (Arc::new(next), info);
+        former.replace();
+        // Calls that are out or wait there end there; the next one makes another lane.
+        let lane = dunlin_verbs::thread::lock(&self.core.asynchronous).take();
+        if let Some(lane) = lane {
+            lane.replace();
+        }
+        if self.core.closed.load(Ordering::Acquire) {
+            // Who closed it may have looked before.
+            self.core.recipe().spares.clear();
+        }
+        Ok(())
+    }
+}

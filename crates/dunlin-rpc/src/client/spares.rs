@@ -1,0 +1,59 @@
+//! Lanes that nobody has yet.
+
+use std::sync::Mutex;
+
+use dunlin_verbs::thread;
+
+use crate::call::lane::Lane;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Spares(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    /// The lane that proved the way.
+    first: Option<Box<dyn Lane>>,
+    /// Those that were made before they were needed.
+    ahead: Vec<Box<dyn Lane>>,
+}
+
+impl std::fmt::Debug for Spares {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Spares").finish_non_exhaustive()
+    }
+}
+
+impl Spares {
+    /// Keeps the lane that proved the way.
+    pub(super) fn keep_first(&self, lane: Box<dyn Lane>) {
+        thread::lock(&self.0).first = Some(lane);
+    }
+
+    /// Keeps one that was made before it is needed.
+    pub(super) fn keep_ahead(&self, lane: Box<dyn Lane>) {
+        thread::lock(&self.0).ahead.push(lane);
+    }
+
+    /// One for a pipeline or futures.
+    pub(super) fn take(&self) -> Option<Box<dyn Lane>> {
+        let first = thread::lock(&self.0).first.take();
+        first.or_else(|| self.take_ahead())
+    }
+
+    /// One for anybody, if it still takes calls.
+    pub(super) fn take_ahead(&self) -> Option<Box<dyn Lane>> {
+        loop {
+            let mut lane = thread::lock(&self.0).ahead.pop()?;
+            if lane.is_usable() {
+                return Some(lane);
+            }
+        }
+    }
+
+    /// Closes them.
+    pub(super) fn clear(&self) {
+        let kept = std::mem::take(&mut *thread::lock(&self.0));
+        drop(kept);
+    }
+}

@@ -1,0 +1,97 @@
+//! A client of SENDs without manners.
+
+use dunlin_verbs::{Device, EndpointAddress, Operation, Region};
+
+use super::pair::{Grant, Pair};
+use super::{Door, Random, ECHO, LONG};
+use crate::channel::message::{Descriptor, Header, Kind};
+
+/// Bytes of the memory that a server grants such a client.
+const INLET_BYTES: usize = 4096;
+
+/// See the module.
+pub(crate) struct Sent<D: Device> {
+    pub(crate) pair: Pair<D>,
+    pub(crate) inlet: Grant,
+}
+
+impl<D: Device> Sent<D> {
+    /// A connection, of whose answers so many are taken.
+    pub(crate) fn open(device: &D, door: &Door, preset: &str, receives: usize) -> Self {
+        let mut pair = Pair::new(device, receives);
+        let own = pair.inlet.remote();
+        let told = [
+            ("inlet-address", own.address),
+            ("inlet-key", u64::from(own.key.0)),
+            ("sent-receives", 64),
+            ("eager-bytes", 4096),
+            ("max-message-bytes", 1 << 20),
+        ];
+        let parameters = told.map(|(name, value)| (name.to_owned(), value)).into();
+        let address: EndpointAddress = dunlin_verbs::QueuePair::address(&pair.queue_pair);
+        let reply = door.open(preset, address, parameters);
+        pair.join(&reply.endpoint);
+        let inlet = Grant::told(&reply.parameters, "inlet", INLET_BYTES);
+        Self { pair, inlet }
+    }
+
+    /// SENDs these bytes; `false` when the connection is over.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
+        self.pair.staging.memory().write(0, bytes);
+        let send = Operation::Send { immediate: None };
+        self.pair.operate(send, bytes.len())
+    }
+
+    fn message(&mut self, word: u64, header: Header, payload: &[u8]) -> bool {
+        let mut bytes = word.to_le_bytes().to_vec();
+        bytes.extend(header.encode());
+        bytes.extend(payload);
+        self.send(&bytes)
+    }
+
+    /// A call as it should be.
+    pub(crate) fn honest(&mut self, random: &mut Random, call: u64) -> bool {
+        if random.below(4) > 0 {
+            let handler = random.of(&[ECHO, ECHO, LONG]);
+            let header = Header::new(Kind::Request, handler, call, 7);
+            return self.message(0, header, b"its own");
+        }
+        // A long one: the server fetches it from this peer's memory, and answers in its own.
+        let own = self.pair.inlet.remote();
+        let descriptor = Descriptor {
+            address: own.address,
+            length: random.of(&[5000, 60_000]),
+            key: own.key.0,
+        };
+        let payload = descriptor.encode();
+        let header = Header::new(Kind::LongRequest, ECHO, call, payload.len());
+        self.message(0, header, &payload)
+    }
+
+    /// A message that is almost right, or nothing like one.
+    pub(crate) fn misbehave(&mut self, random: &mut Random) -> bool {
+        let call = random.next();
+        let word = random.of(&[0, 1, u64::from(u32::MAX), call, 1 << 32]);
+        let length = random.of(&[0, 1, 24, 700]);
+        let payload = random.bytes(length);
+        match random.below(4) {
+            // It tells of messages that there never were, or has a wrong length or kind.
+            0 => {
+                let kind = random.of(&[Kind::Request, Kind::Release, Kind::Response, Kind::Turn]);
+                let header = Header::new(kind, ECHO, call, length);
+                self.message(word, header, &payload)
+            }
+            1 => {
+                let told = random.of(&[0, length + 1, 1 << 20]);
+                let header = Header::new(Kind::Request, ECHO, call, told);
+                self.message(0, header, &payload)
+            }
+            2 => self.send(&word.to_le_bytes()),
+            _ => {
+                let length = random.of(&[0, 7, 9, 23, 24, 4000]);
+                let noise = random.bytes(length);
+                self.send(&noise)
+            }
+        }
+    }
+}

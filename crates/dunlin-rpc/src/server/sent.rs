@@ -1,0 +1,79 @@
+//! Serving over SENDs: the pollers of rings, over another channel. The threads start with the first such client.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use dunlin_verbs::{Device, EndpointAddress, VerbsError};
+
+use super::connection::Connection;
+use super::deadlines::Deadlines;
+use super::poller::{Poller, PollerHandle};
+use super::region::ServedRegions;
+use super::threads::{self, NewPoller, Plan, Started, ThreadGroup, Threads};
+use crate::channel::sent::{SentChannel, UnconnectedSent};
+use crate::channel::Parameters;
+
+/// Set in the ids of its connections, so that they are no ring's, session's or pool's.
+const OF_SENT: u64 = 1 << 61;
+
+type Handle<D> = PollerHandle<SentChannel<D>>;
+
+/// The service over SENDs.
+pub(super) struct SentService<D: Device> {
+    device: D,
+    threads: ThreadGroup<Handle<D>>,
+    next_id: AtomicU64,
+    regions: Arc<ServedRegions<D>>,
+}
+
+impl<D: Device> SentService<D> {
+    pub(super) fn new(device: D, plan: Plan, regions: Arc<ServedRegions<D>>) -> Self {
+        Self {
+            device,
+            threads: ThreadGroup::new(plan),
+            next_id: AtomicU64::new(0),
+            regions,
+        }
+    }
+
+    /// Its threads.
+    pub(super) fn threads(&self) -> &dyn Threads {
+        &self.threads
+    }
+
+    fn started(&self) -> Result<&Started<Handle<D>>, VerbsError> {
+        let plan = &self.threads.plan;
+        let new_poller = |_| -> Result<NewPoller<Handle<D>, Poller<SentChannel<D>>>, VerbsError> {
+            let handle = Arc::new(Handle::<D>::new(self.device.create_completion_channel()?));
+            let outside = Arc::clone(&handle);
+            let inside = move |context| Poller::new(outside, context);
+            Ok((handle, Box::new(inside)))
+        };
+        let works = plan.handlers.needs_workers(plan.executor.is_some());
+        let new_pollers = || (0..plan.pollers).map(new_poller).collect();
+        let started = self
+            .threads
+            .started(&self.device, "dunlin-sent", works, new_pollers);
+        started.map_err(threads::to_client)
+    }
+
+    /// Joins a new client to the poller with the fewest.
+    pub(super) fn accept(
+        &self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<(EndpointAddress, Parameters), VerbsError> {
+        let started = self.started()?;
+        let (index, poller) = started.least()?;
+        let config = &self.threads.plan.channel;
+        let channel = UnconnectedSent::new(&self.device, poller.wake(), config)?;
+        let answer = (channel.address(), channel.parameters());
+        let channel = channel.join(peer, parameters)?;
+        let id = OF_SENT | self.next_id.fetch_add(1, Ordering::Relaxed);
+        let said = (None, Deadlines::new(parameters));
+        let connection = Connection::new(id, index, channel, said, Arc::clone(&self.regions));
+        let aborter = connection.channel.aborter();
+        started.adopt(index, id, connection, aborter);
+        Ok(answer)
+    }
+}

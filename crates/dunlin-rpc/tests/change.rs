@@ -1,0 +1,265 @@
+//! A client that changes its preset while it is used: no call fails, each is carried out once, and afterwards it is the
+//! other preset that carries them.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use dunlin_rpc::{Client, Preset, RunningServer, Server};
+
+const ECHO: u16 = 1;
+const GATED: u16 = 2;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often each call was carried out, by its number.
+type Executed = Arc<Mutex<HashMap<u64, u32>>>;
+
+fn serve(executed: &Executed, gate: &Arc<AtomicBool>) -> RunningServer {
+    let (executed, gate) = (Arc::clone(executed), Arc::clone(gate));
+    Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .handle(ECHO, move |request, reply| {
+            let number = u64::from_le_bytes(request.payload()[..8].try_into().unwrap());
+            *executed.lock().unwrap().entry(number).or_default() += 1;
+            reply.write(request.payload())
+        })
+        .handle_on_workers(GATED, move |request, reply| {
+            while !gate.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            reply.write(request.payload())
+        })
+        .serve()
+        .unwrap()
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park_timeout(PATIENCE),
+        }
+    }
+}
+
+/// Short and long, so that both ways of a payload are under way.
+fn payload(number: u64) -> Vec<u8> {
+    let length = [8, 64, 3000, 40_000][(number % 4) as usize];
+    let mut bytes = vec![number as u8; length];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// What calls without end, and how many calls it has ended.
+struct Caller {
+    ended: Arc<AtomicU64>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+struct Load {
+    over: Arc<AtomicBool>,
+    numbers: Arc<AtomicU64>,
+    callers: Vec<Caller>,
+}
+
+impl Load {
+    fn start(&mut self, run: impl FnOnce(&AtomicBool, &AtomicU64, &AtomicU64) + Send + 'static) {
+        let ended = Arc::new(AtomicU64::new(0));
+        let (over, numbers) = (Arc::clone(&self.over), Arc::clone(&self.numbers));
+        let own = Arc::clone(&ended);
+        let thread = std::thread::spawn(move || run(&over, &numbers, &own));
+        self.callers.push(Caller { ended, thread });
+    }
+
+    /// Waits until everybody has ended some more calls.
+    fn goes_on(&self) {
+        let before: Vec<u64> = self.ended().collect();
+        let began = Instant::now();
+        while self.ended().zip(&before).any(|(now, then)| now < then + 20) {
+            assert!(
+                self.callers.iter().all(|c| !c.thread.is_finished()),
+                "a caller has ended"
+            );
+            assert!(began.elapsed() < PATIENCE, "nobody goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn ended(&self) -> impl Iterator<Item = u64> + '_ {
+        let all = self.callers.iter();
+        all.map(|caller| caller.ended.load(Ordering::Relaxed))
+    }
+}
+
+/// Threads that block, a thread with futures and one with a pipeline, all of one client.
+fn load(client: &Client) -> Load {
+    let mut load = Load {
+        over: Arc::default(),
+        numbers: Arc::default(),
+        callers: Vec::new(),
+    };
+    for _ in 0..2 {
+        let client = client.clone();
+        load.start(move |over, numbers, ended| {
+            while !over.load(Ordering::Relaxed) {
+                let sent = payload(numbers.fetch_add(1, Ordering::Relaxed));
+                assert_eq!(*client.call(ECHO, &sent).unwrap(), *sent);
+                ended.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let futures = client.clone();
+    load.start(move |over, numbers, ended| {
+        while !over.load(Ordering::Relaxed) {
+            let sent: Vec<_> = (0..4)
+                .map(|_| payload(numbers.fetch_add(1, Ordering::Relaxed)))
+                .collect();
+            let calls: Vec<_> = sent.iter().map(|s| futures.call_async(ECHO, s)).collect();
+            for (call, sent) in calls.into_iter().zip(&sent) {
+                assert_eq!(*block_on(call).unwrap(), **sent);
+                ended.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let mut pipeline = client.pipeline().unwrap();
+    load.start(move |over, numbers, ended| {
+        let mut next = None;
+        loop {
+            let over = over.load(Ordering::Relaxed);
+            if over && pipeline.outstanding() == 0 {
+                return;
+            }
+            while !over && pipeline.outstanding() < 16 {
+                let number = *next.get_or_insert_with(|| numbers.fetch_add(1, Ordering::Relaxed));
+                if !pipeline.submit(ECHO, &payload(number), number).unwrap() {
+                    break;
+                }
+                next = None;
+            }
+            let taken = pipeline.poll(|number, answer| {
+                assert_eq!(answer.unwrap(), payload(number));
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+            if taken.unwrap() == 0 {
+                std::thread::yield_now();
+            }
+        }
+    });
+    load
+}
+
+fn changes(device: &str, presets: &[Preset]) {
+    let (executed, gate) = (Executed::default(), Arc::default());
+    let server = serve(&executed, &gate);
+    let client = Client::builder()
+        .preset(presets[0])
+        .device(device)
+        .deadline(PATIENCE)
+        .connect(&server.address().to_string())
+        .unwrap();
+    let load = load(&client);
+    for round in 0..2 {
+        for preset in presets.iter().cycle().skip(1).take(presets.len()) {
+            load.goes_on();
+            // Under way all the time, as a call and as a future.
+            gate.store(false, Ordering::Release);
+            let slow = client.call_async(GATED, b"slow");
+            let waits = client.clone();
+            let slower = std::thread::spawn(move || waits.call(GATED, b"slower").map(|_| ()));
+            client.change_preset(*preset).unwrap();
+            let info = client.info();
+            assert_eq!(info.preset, *preset, "round {round}");
+            let is_flor = info.device.starts_with("flor-");
+            assert_eq!(is_flor, *preset == Preset::Flor, "{info:?}");
+            load.goes_on();
+            gate.store(true, Ordering::Release);
+            assert_eq!(&*block_on(slow).unwrap(), b"slow");
+            slower.join().unwrap().unwrap();
+        }
+    }
+    load.over.store(true, Ordering::Relaxed);
+    let ended: u64 = load
+        .callers
+        .into_iter()
+        .map(|caller| {
+            caller.thread.join().unwrap();
+            caller.ended.load(Ordering::Relaxed)
+        })
+        .sum();
+    let executed = executed.lock().unwrap();
+    assert_eq!(executed.len() as u64, ended);
+    assert!(executed.values().all(|times| *times == 1));
+    println!("{device}: {ended} calls");
+}
+
+#[test]
+fn from_xrdma_to_flor_and_back_on_shared_memory() {
+    changes("shm", &[Preset::Xrdma, Preset::Flor]);
+}
+
+#[test]
+fn from_xrdma_to_flor_and_back_on_roce() {
+    changes("roce", &[Preset::Xrdma, Preset::Flor]);
+}
+
+/// Rings, shared lanes, message pools and datagrams as well.
+#[test]
+fn from_any_preset_to_another() {
+    let presets = [
+        Preset::Plain,
+        Preset::Flock,
+        Preset::ScaleRpc,
+        Preset::Erpc,
+        Preset::Auto,
+        Preset::Xrdma,
+    ];
+    changes("shm", &presets);
+}
+
+/// A change that cannot be made changes nothing.
+#[test]
+fn without_a_server_nothing_changes() {
+    let (executed, gate) = (Executed::default(), Arc::default());
+    let server = serve(&executed, &gate);
+    let client = Client::builder().preset(Preset::Xrdma);
+    let client = client.connect(&server.address().to_string()).unwrap();
+    client.change_preset(Preset::Xrdma).unwrap();
+    drop(server);
+    assert!(client.change_preset(Preset::Flor).is_err());
+    assert_eq!(client.info().preset, Preset::Xrdma);
+    client.close();
+    assert!(client.change_preset(Preset::Flor).is_err());
+}
+
+/// Connections that nobody uses any more end, at the server as well.
+#[test]
+fn the_former_connections_end() {
+    let (executed, gate) = (Executed::default(), Arc::default());
+    let server = serve(&executed, &gate);
+    let client = Client::builder().preset(Preset::Xrdma).device("shm");
+    let client = client.connect(&server.address().to_string()).unwrap();
+    for preset in [Preset::Flor, Preset::Xrdma, Preset::Flor, Preset::Xrdma] {
+        client.change_preset(preset).unwrap();
+        client.call(ECHO, &payload(1)).unwrap();
+    }
+    let began = Instant::now();
+    while server.connections() > 1 {
+        assert!(began.elapsed() < PATIENCE, "{}", server.connections());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
