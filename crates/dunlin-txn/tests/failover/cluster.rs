@@ -1,9 +1,12 @@
 //! A cluster in virtual time whose machines crash, are stopped, are cut off and come back, and whose coordinators die.
+mod clients;
 mod faults;
 mod judge;
 
 use crate::machine::{Machine, LEASE, MACHINES};
 use crate::membership::Register;
+use crate::network::{Node, MEMBERSHIP};
+use faults::FAULTS_UNTIL;
 use dunlin_txn::checker::{History, Violation};
 use dunlin_txn::membership::peer::{PeerAnswer, PeerRequest};
 use dunlin_txn::membership::plan::Proposal;
@@ -24,8 +27,6 @@ const SLOTS: u16 = 3;
 const TRANSACTIONS: usize = 300;
 /// Between two renewals of a lease.
 const BEAT: u64 = LEASE / 5;
-/// No fault begins later; all that were begun are over soon after.
-const FAULTS_UNTIL: u64 = 30_000;
 /// All is well again long before.
 const END: u64 = 400_000;
 
@@ -49,13 +50,6 @@ enum Happening {
     Fault,
     Return(u16),
     Heal,
-}
-
-/// Who sends and receives: machines by number, then clients, then the membership.
-type Node = u64;
-const MEMBERSHIP: Node = 1000;
-fn client_node(client: u64) -> Node {
-    100 + client
 }
 
 #[derive(Default)]
@@ -365,165 +359,5 @@ impl Cluster {
         let shape = (self.headers, self.mistakes);
         self.machines[at] = Machine::new(number, self.lives, shape, None, drift);
         self.later(1, Happening::Beat((number, self.lives)));
-    }
-
-    /// A client asks some machine what the membership is.
-    fn look(&mut self, client: u64) {
-        let number = self.random.usize(0..usize::from(MACHINES));
-        let machine = &self.machines[number];
-        let known = machine.agent.configuration().filter(|of| of.serving);
-        let awake = machine.alive && machine.paused_until <= self.now;
-        let node = client_node(client);
-        if let Some(of) = known.filter(|_| awake).cloned() {
-            self.send(number as u64, node, Happening::View(client, of));
-        }
-        self.later(300, Happening::Look(client));
-    }
-
-    fn view(&mut self, client: u64, of: &Configuration) {
-        let config = Config {
-            protocol: self.protocol,
-            placement: of.placement().unwrap(),
-            log_replicas: of.log_replicas(client),
-            epoch: of.epoch,
-            attempts: 8,
-            mistakes: self.mistakes,
-        };
-        let incarnations = of.members.iter().map(|member| member.incarnation).collect();
-        let at = client as usize;
-        // Clients first look in their order.
-        if self.views.len() <= at {
-            if self.views.len() == at {
-                self.views.push(Arc::new(config));
-                self.incarnations.push(incarnations);
-                (0..SLOTS).for_each(|slot| self.later(1, Happening::Start(client, slot)));
-            }
-            return;
-        }
-        if self.views[at].epoch >= of.epoch {
-            return;
-        }
-        self.views[at] = Arc::new(config);
-        self.incarnations[at] = incarnations;
-        for slot in 0..SLOTS {
-            let running = self.running.get(&(client, slot));
-            if let Some(id) = running.map(Coordinator::id) {
-                self.later(1, Happening::Event(id, Event::Superseded));
-            }
-        }
-    }
-
-    fn start(&mut self, client: u64, slot: u16, load: &mut dyn Workload) {
-        if self.left == 0 || self.dead == Some(client) {
-            return;
-        }
-        // Some are left for the time after the last fault.
-        if self.left < TRANSACTIONS / 6 && self.now < FAULTS_UNTIL {
-            return self.later(1000, Happening::Start(client, slot));
-        }
-        self.left -= 1;
-        self.sequence += 1;
-        let id = TransactionId {
-            coordinator: client,
-            slot,
-            sequence: self.sequence,
-        };
-        let logic = load.next(&mut self.random);
-        let config = Arc::clone(&self.views[client as usize]);
-        let (coordinator, actions) = Coordinator::begin(id, config, logic);
-        self.running.insert((client, slot), coordinator);
-        self.began.insert(id, self.acknowledged.clone());
-        self.act(id, actions);
-    }
-
-    fn reply(&mut self, from: MachineId, request: &Request, response: Response) {
-        let answer = Answer {
-            transaction: request.transaction,
-            step: request.step,
-            response,
-        };
-        let mut bytes = Vec::new();
-        answer.encode(&mut bytes);
-        let answer = Answer::decode(&bytes).unwrap();
-        let event = Happening::Event(request.transaction, Event::Answer(from, answer));
-        let node = client_node(request.transaction.coordinator);
-        self.send(u64::from(from.0), node, event);
-    }
-
-    fn event(&mut self, id: TransactionId, event: Event) {
-        if self.dead == Some(id.coordinator) {
-            return;
-        }
-        let running = self.running.get_mut(&(id.coordinator, id.slot));
-        let Some(coordinator) = running.filter(|c| c.id() == id) else {
-            return;
-        };
-        let actions = coordinator.handle(event);
-        self.act(id, actions);
-    }
-
-    fn act(&mut self, id: TransactionId, actions: Vec<Action>) {
-        let name = (id.coordinator, id.slot);
-        let client = id.coordinator as usize;
-        let node = client_node(id.coordinator);
-        let epoch = self.running[&name].epoch();
-        for action in actions {
-            match action {
-                Action::Send { machine, request } => {
-                    let step = request.step;
-                    let overdue = 300 + self.random.u64(0..300);
-                    let event = Event::Overdue { machine, step };
-                    self.later(overdue, Happening::Event(id, event));
-                    let to = u64::from(machine.0);
-                    if self.random.u8(..) < 12 {
-                        let late = self.random.u64(1..3000);
-                        self.later(late, Happening::Request(machine, epoch, request.clone()));
-                    }
-                    self.send(node, to, Happening::Request(machine, epoch, request));
-                }
-                Action::Read {
-                    machine,
-                    address,
-                    token,
-                } => {
-                    let known = self.incarnations[client][usize::from(machine.0)];
-                    let life = (machine.0, known);
-                    if self.is_cut(node, u64::from(machine.0)) {
-                        self.later(800, Happening::Event(id, Event::Failed { token }));
-                    } else {
-                        let delay = self.delay();
-                        self.later(delay, Happening::Read(id, life, address, token));
-                    }
-                }
-                Action::Write { .. } => unreachable!("no protocol here WRITEs"),
-                Action::Report(result) => self.report(id, result),
-            }
-        }
-        let ended = |c: &Coordinator| c.id() == id && c.is_finished();
-        if self.running.get(&name).is_some_and(ended) {
-            let coordinator = self.running.remove(&name).unwrap();
-            let is_lost = coordinator.is_lost();
-            if !is_lost && self.run.history.unknown.remove(&id).is_some() {
-                self.run.settled += 1;
-                if coordinator.is_decided() {
-                    self.committed(id, coordinator.footprint());
-                }
-            }
-            let well = self.run.history.committed.contains_key(&id);
-            let pause = self.random.u64(1..if well { 300 } else { 2000 });
-            self.later(pause, Happening::Start(id.coordinator, id.slot));
-        }
-    }
-
-    fn report(&mut self, id: TransactionId, result: Result<Committed, TransactionError>) {
-        match result {
-            Ok(committed) => self.committed(id, committed),
-            Err(TransactionError::Unknown { .. }) => {
-                let footprint = self.running[&(id.coordinator, id.slot)].footprint();
-                self.run.history.unknown.insert(id, footprint);
-            }
-            Err(TransactionError::Superseded) => self.run.superseded += 1,
-            Err(_) => self.run.aborted += 1,
-        }
     }
 }

@@ -4,6 +4,7 @@
 mod cluster;
 mod machine;
 mod membership;
+mod network;
 
 use cluster::{Cluster, Run};
 use dunlin_txn::workload::{Random, SmallBank, Workload};

@@ -1,8 +1,12 @@
 //! What goes wrong.
-use super::{client_node, Cluster, Happening, Node, CLIENTS, FAULTS_UNTIL, MEMBERSHIP};
+use super::{Cluster, Happening, CLIENTS};
 use crate::machine::{LEASE, MACHINES};
+use crate::network::{client_node, Node, MEMBERSHIP};
 use dunlin_txn::membership::{Member, Role};
 use dunlin_txn::MachineId;
+
+/// No fault begins later; all that were begun are over soon after.
+pub(super) const FAULTS_UNTIL: u64 = 30_000;
 
 impl Cluster {
     pub(super) fn stop(&mut self, number: usize) -> u64 {
