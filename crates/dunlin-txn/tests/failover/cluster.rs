@@ -6,18 +6,18 @@ mod judge;
 use crate::machine::{Machine, LEASE, MACHINES};
 use crate::membership::Register;
 use crate::network::{Node, MEMBERSHIP};
-use faults::FAULTS_UNTIL;
 use dunlin_txn::checker::{History, Violation};
 use dunlin_txn::membership::peer::{PeerAnswer, PeerRequest};
 use dunlin_txn::membership::plan::Proposal;
 use dunlin_txn::membership::{Configuration, Epoch, Observed, Registration, Role};
 use dunlin_txn::recovery::{Condition, Order};
-use dunlin_txn::wire::{Answer, Body, Refusal, Request, Response};
+use dunlin_txn::wire::{Body, Refusal, Request, Response};
 use dunlin_txn::workload::{SmallBank, Workload};
 use dunlin_txn::{
-    Action, Address, Committed, Config, Coordinator, Event, Key, MachineId, Mistakes, Protocol,
-    Store, TransactionError, TransactionId, Version,
+    Address, Config, Coordinator, Event, Key, MachineId, Mistakes, Protocol, Store, TransactionId,
+    Version,
 };
+use faults::FAULTS_UNTIL;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 //! acknowledged stays, histories are serializable, all machines come back and no lock stays; and deliberate mistakes are
 //! found. `DUNLIN_TXN_SEEDS` says how many seeds, `DUNLIN_TXN_SEED` with which to begin.
 mod cluster;
+mod left_out;
 mod machine;
 mod membership;
 mod network;

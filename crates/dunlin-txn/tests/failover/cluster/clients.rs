@@ -160,7 +160,11 @@ impl Cluster {
         }
     }
 
-    pub(super) fn report(&mut self, id: TransactionId, result: Result<Committed, TransactionError>) {
+    pub(super) fn report(
+        &mut self,
+        id: TransactionId,
+        result: Result<Committed, TransactionError>,
+    ) {
         match result {
             Ok(committed) => self.committed(id, committed),
             Err(TransactionError::Unknown { .. }) => {
