@@ -5,7 +5,7 @@ mod judge;
 
 use crate::machine::{Machine, LEASE, MACHINES};
 use crate::membership::Register;
-use crate::network::{Node, MEMBERSHIP};
+use crate::network::{Cut, Links, Node, MEMBERSHIP};
 use dunlin_txn::checker::{History, Violation};
 use dunlin_txn::membership::peer::{PeerAnswer, PeerRequest};
 use dunlin_txn::membership::plan::Proposal;
@@ -17,13 +17,17 @@ use dunlin_txn::{
     Address, Config, Coordinator, Event, Key, MachineId, Mistakes, Protocol, Store, TransactionId,
     Version,
 };
+pub(crate) use faults::Fault;
 use faults::FAULTS_UNTIL;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 const CLIENTS: u64 = 4;
-const SLOTS: u16 = 3;
+/// Transactions of a client at once. The first is always a read of the same key: it asks one machine alone, which so has
+/// to know by itself whether it may answer.
+const SLOTS: u16 = 4;
+const WATCHER: u16 = 0;
 const TRANSACTIONS: usize = 300;
 /// Between two renewals of a lease.
 const BEAT: u64 = LEASE / 5;
@@ -42,6 +46,7 @@ enum Happening {
     Beat(Life),
     AtMembership(Registration, Duration),
     Observed(Life, Duration, Observed),
+    Propose(Life, Proposal),
     Replace(u16, Proposal),
     Peer(Life, Life, PeerRequest),
     PeerAnswer(Life, u16, PeerRequest, PeerAnswer),
@@ -49,7 +54,8 @@ enum Happening {
     View(u64, Configuration),
     Fault,
     Return(u16),
-    Heal,
+    Heal(Cut),
+    Flap(Cut, u32),
 }
 
 #[derive(Default)]
@@ -74,8 +80,12 @@ pub(crate) struct Cluster {
     register: Register,
     machines: Vec<Machine>,
     lives: u64,
-    /// Pairs that do not reach each other.
-    cut: BTreeSet<(Node, Node)>,
+    links: Links,
+    flapping: bool,
+    faults: Vec<Fault>,
+    proposal_delay: u64,
+    /// The key that each client reads again and again.
+    watched: Vec<Key>,
     views: Vec<Arc<Config>>,
     incarnations: Vec<Vec<u64>>,
     running: BTreeMap<(u64, u16), Coordinator>,
@@ -98,13 +108,19 @@ impl Cluster {
         mistakes: Mistakes,
         headers: usize,
         load: &dyn Workload,
+        faults: Option<&[Fault]>,
     ) -> Cluster {
         let mut random = fastrand::Rng::with_seed(seed);
+        let faults = faults.map_or_else(|| Fault::some(&mut random), <[Fault]>::to_vec);
+        let keys: Vec<Key> = load.load().map(|(key, _)| key).collect();
+        let watched = (0..CLIENTS).map(|_| keys[random.usize(0..keys.len())].clone());
+        let watched = watched.collect();
         let machines = (0..MACHINES).map(|n| {
             let drift = (random.i64(-40..40), random.u64(0..1_000_000));
             Machine::new(n, u64::from(n) + 1, (headers, mistakes), Some(load), drift)
         });
         let machines: Vec<Machine> = machines.collect();
+        let proposal_delay = faults::proposal_delay(&faults, &mut random);
         let mut cluster = Cluster {
             random,
             now: 0,
@@ -113,7 +129,11 @@ impl Cluster {
             register: Register::default(),
             machines,
             lives: 100,
-            cut: BTreeSet::new(),
+            links: Links::default(),
+            flapping: false,
+            proposal_delay,
+            faults,
+            watched,
             views: Vec::new(),
             incarnations: Vec::new(),
             running: BTreeMap::new(),
@@ -143,15 +163,11 @@ impl Cluster {
 
     /// A message on its way; nothing where it is lost.
     fn send(&mut self, from: Node, to: Node, happening: Happening) {
-        let lost = self.random.u8(..) < 6 || self.is_cut(from, to);
+        let lost = self.random.u8(..) < 6 || self.links.is_cut(from, to);
         let delay = self.delay();
         if !lost {
             self.later(delay, happening);
         }
-    }
-
-    fn is_cut(&self, one: Node, other: Node) -> bool {
-        self.cut.contains(&(one.min(other), one.max(other)))
     }
 
     fn at(&self, (number, incarnation): Life) -> Option<usize> {
@@ -201,10 +217,7 @@ impl Cluster {
                     return self.reply(to, &request, response);
                 }
                 // It may be stopped after it has looked at its lease.
-                let delay = match self.random.u16(..) < 100 {
-                    true => self.stop(number),
-                    false => 0,
-                };
+                let delay = self.within_handler(number);
                 self.later(delay, Happening::Execute(life, epoch, request));
             }
             Happening::Execute(life, epoch, request) => {
@@ -249,6 +262,12 @@ impl Cluster {
                     Condition::Fenced => self.restart(life.0),
                 }
             }
+            Happening::Propose(life, proposal) => {
+                if self.at(life).is_some() {
+                    let proposal = Happening::Replace(life.0, proposal);
+                    self.send(u64::from(life.0), MEMBERSHIP, proposal);
+                }
+            }
             Happening::Replace(from, proposal) => {
                 if self.register.replace(proposal, self.now) {
                     // It hears of it soon.
@@ -290,7 +309,8 @@ impl Cluster {
             Happening::View(client, of) => self.view(client, &of),
             Happening::Fault => self.fault(),
             Happening::Return(number) => self.restart(number),
-            Happening::Heal => self.cut.clear(),
+            Happening::Heal(cut) => self.links.heal(&cut),
+            Happening::Flap(cut, times) => self.flap(cut, times),
         }
     }
 
@@ -334,8 +354,11 @@ impl Cluster {
         for order in machine.agent.poll(clock, &mut machine.local) {
             match order {
                 Order::Replace(proposal) => {
-                    let proposal = Happening::Replace(from.0, proposal);
-                    self.send(number as u64, MEMBERSHIP, proposal);
+                    let delay = match proposal.next.serving {
+                        true => 0,
+                        false => self.proposal_delay,
+                    };
+                    self.later(delay, Happening::Propose(from, proposal));
                 }
                 Order::Ask {
                     machine,

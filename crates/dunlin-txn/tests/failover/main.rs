@@ -7,7 +7,7 @@ mod machine;
 mod membership;
 mod network;
 
-use cluster::{Cluster, Run};
+use cluster::{Cluster, Fault, Run};
 use dunlin_txn::workload::{Random, SmallBank, Workload};
 use dunlin_txn::{Mistake, Mistakes, Protocol};
 
@@ -15,7 +15,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 
-fn one(seed: u64, protocol: Protocol, mistakes: Mistakes) -> Run {
+fn one(seed: u64, protocol: Protocol, mistakes: Mistakes, faults: Option<&[Fault]>) -> Run {
     // Every other run has fewer headers than keys.
     let headers = if seed % 4 < 2 { 7 } else { 4096 };
     let mut load: Box<dyn Workload> = if seed % 2 == 0 {
@@ -23,7 +23,7 @@ fn one(seed: u64, protocol: Protocol, mistakes: Mistakes) -> Run {
     } else {
         Box::new(SmallBank::new(8))
     };
-    Cluster::new(seed, protocol, mistakes, headers, &*load).run(&mut *load)
+    Cluster::new(seed, protocol, mistakes, headers, &*load, faults).run(&mut *load)
 }
 
 fn seeds(protocol: Protocol) {
@@ -31,7 +31,7 @@ fn seeds(protocol: Protocol) {
     let (mut committed, mut aborted, mut superseded, mut settled) = (0, 0, 0, 0);
     let (mut epochs, mut faults) = (0, 0);
     for seed in first..first + count {
-        let run = one(seed, protocol, Mistakes::NONE);
+        let run = one(seed, protocol, Mistakes::NONE, None);
         let again = format!(
             "{}, DUNLIN_TXN_SEED={seed} DUNLIN_TXN_SEEDS=1",
             protocol.name
@@ -68,36 +68,46 @@ fn scaletx_o_bears_failures() {
     seeds(Protocol::SCALETX_O);
 }
 
-fn found(mistake: Mistake, protocol: Protocol) {
-    let is_found = |seed: &u64| {
-        let run = one(*seed, protocol, Mistakes::of(mistake));
+/// Searches with the faults that show the mistake.
+fn found(mistake: Mistake, protocol: Protocol, faults: &[Fault]) {
+    let is_wrong = |seed: u64, mistakes| {
+        let run = one(seed, protocol, mistakes, Some(faults));
         run.wrong.is_some() || !run.violations.is_empty()
     };
-    let found = (0..1000).find(is_found);
+    let is_found = |seed: &u64| is_wrong(*seed, Mistakes::of(mistake));
+    let first = number("DUNLIN_TXN_SEED", 0);
+    let found = (first..first + number("DUNLIN_TXN_SEEDS", 400)).find(is_found);
+    let name = protocol.name;
+    let Some(seed) = found else {
+        panic!("{mistake:?} in {name} was not found");
+    };
+    println!("{mistake:?} in {name}: seed {seed}");
     assert!(
-        found.is_some(),
-        "{mistake:?} in {} was not found",
-        protocol.name
+        !is_wrong(seed, Mistakes::NONE),
+        "{name}, seed {seed} with {faults:?}: wrong also without the mistake"
     );
 }
 
 macro_rules! mistakes {
-    ($($name:ident: $mistake:ident in $protocol:ident;)*) => {$(
+    ($($name:ident: $mistake:ident in $protocol:ident by $($fault:ident)*;)*) => {$(
         #[test]
         fn $name() {
-            found(Mistake::$mistake, Protocol::$protocol);
+            found(Mistake::$mistake, Protocol::$protocol, &[$(Fault::$fault),*]);
         }
     )*};
 }
 
 mistakes! {
-    old_epoch_served_is_found: OldEpochServed in FLOCKTX;
-    seal_left_out_is_found: SealLeftOut in FLOCKTX;
-    decided_forgotten_is_found: DecidedForgotten in FASST;
-    record_wanted_everywhere_is_found: RecordWantedEverywhere in FASST;
-    installed_twice_is_found: InstalledTwice in FLOCKTX;
-    locks_kept_is_found: LocksKept in SCALETX_O;
-    served_early_is_found: ServedEarly in FLOCKTX;
-    outcome_assumed_is_found: OutcomeAssumed in FLOCKTX;
-    copy_left_out_is_found: CopyLeftOut in FLOCKTX;
+    old_epoch_served_is_found: OldEpochServed in FLOCKTX by Crash;
+    seal_left_out_is_found: SealLeftOut in FLOCKTX by Crash;
+    decided_forgotten_is_found: DecidedForgotten in FASST by Crash;
+    record_wanted_everywhere_is_found: RecordWantedEverywhere in FASST by Crash;
+    installed_twice_is_found: InstalledTwice in FLOCKTX by Crash;
+    locks_kept_is_found: LocksKept in SCALETX_O by Client;
+    served_early_is_found: ServedEarly in FLOCKTX by Crash;
+    records_of_parts_is_found: RecordsOfParts in FLOCKTX by Crash;
+    outcome_assumed_is_found: OutcomeAssumed in FLOCKTX by Crash;
+    lease_ignored_is_found: LeaseIgnored in FASST by Partition;
+    copy_left_out_is_found: CopyLeftOut in FLOCKTX by Crash;
+    absence_not_awaited_is_found: AbsenceNotAwaited in FASST by Flapping LateProposals;
 }

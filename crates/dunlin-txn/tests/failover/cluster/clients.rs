@@ -1,5 +1,5 @@
 //! Clients: they ask for the membership, run transactions and tell what has become of them.
-use super::{Cluster, Happening, SLOTS, TRANSACTIONS};
+use super::{Cluster, Happening, SLOTS, TRANSACTIONS, WATCHER};
 use crate::cluster::faults::FAULTS_UNTIL;
 use crate::machine::MACHINES;
 use crate::network::client_node;
@@ -7,9 +7,19 @@ use dunlin_txn::membership::Configuration;
 use dunlin_txn::wire::{Answer, Request, Response};
 use dunlin_txn::workload::Workload;
 use dunlin_txn::{
-    Action, Committed, Config, Coordinator, Event, MachineId, TransactionError, TransactionId,
+    Access, Action, Committed, Config, Coordinator, Event, Key, Logic, MachineId, Once, Step,
+    TransactionError, TransactionId,
 };
 use std::sync::Arc;
+
+/// Logic that reads one key.
+fn reads(key: Key) -> Box<dyn Logic> {
+    let access = Access {
+        reads: vec![key],
+        writes: Vec::new(),
+    };
+    Box::new(Once::new(access, |_| Step::Commit(Vec::new())))
+}
 
 impl Cluster {
     /// A client asks some machine what the membership is.
@@ -63,17 +73,22 @@ impl Cluster {
             return;
         }
         // Some are left for the time after the last fault.
-        if self.left < TRANSACTIONS / 6 && self.now < FAULTS_UNTIL {
+        if slot != WATCHER && self.left < TRANSACTIONS / 6 && self.now < FAULTS_UNTIL {
             return self.later(1000, Happening::Start(client, slot));
         }
-        self.left -= 1;
+        let logic = match slot {
+            WATCHER => reads(self.watched[client as usize].clone()),
+            _ => {
+                self.left -= 1;
+                load.next(&mut self.random)
+            }
+        };
         self.sequence += 1;
         let id = TransactionId {
             coordinator: client,
             slot,
             sequence: self.sequence,
         };
-        let logic = load.next(&mut self.random);
         let config = Arc::clone(&self.views[client as usize]);
         let (coordinator, actions) = Coordinator::begin(id, config, logic);
         self.running.insert((client, slot), coordinator);
@@ -133,7 +148,7 @@ impl Cluster {
                 } => {
                     let known = self.incarnations[client][usize::from(machine.0)];
                     let life = (machine.0, known);
-                    if self.is_cut(node, u64::from(machine.0)) {
+                    if self.links.is_cut(node, u64::from(machine.0)) {
                         self.later(800, Happening::Event(id, Event::Failed { token }));
                     } else {
                         let delay = self.delay();
