@@ -14,6 +14,7 @@ mod payload;
 pub mod perf;
 pub mod serve;
 pub mod top;
+pub mod txn;
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -62,6 +63,8 @@ pub enum Command {
     Mount(mount::Args),
     /// Check the store of a metadata server
     Fsck(fsck::Args),
+    /// Run transactions by hand
+    Txn(txn::Args),
     /// Watch a running server
     Top(top::Args),
     /// Measure
@@ -87,6 +90,7 @@ impl Command {
             #[cfg(feature = "mount")]
             Self::Mount(args) => mount::run(&args),
             Self::Fsck(args) => fsck::run(&args),
+            Self::Txn(args) => txn::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Perf(command) => command.run(),

@@ -276,7 +276,7 @@ impl Transaction {
     }
 
     fn explain(&self, error: TransactionError) -> DatabaseError {
-        let address = |machine: MachineId| self.database.address(machine).to_owned();
+        let address = |machine: MachineId| self.database.address(machine);
         match error {
             by @ (TransactionError::Locked { .. }
             | TransactionError::Changed { .. }

@@ -129,6 +129,9 @@ pub struct Replicated {
     pub lease: Duration,
     /// How machines reach each other.
     pub client: ClientBuilder,
+    /// Where others reach this machine, if that is not where its server listens: all addresses of a host
+    /// (`dunlin://0.0.0.0:7400`) are none that a client could connect to.
+    pub advertise: Option<String>,
 }
 
 impl Replicated {
@@ -141,6 +144,7 @@ impl Replicated {
             membership: Box::new(membership),
             lease: Self::LEASE,
             client: Client::builder(),
+            advertise: None,
         }
     }
 
@@ -228,10 +232,11 @@ impl StoreServer {
         if is_first {
             load(&participants, server.machine, &server.placement, initial())?;
         }
+        let address = replicated.advertise.take();
         let me = Registration {
             machine: server.machine,
             incarnation,
-            address: server.server.address().to_string(),
+            address: address.unwrap_or_else(|| server.server.address().to_string()),
             whole: is_first,
         };
         let agent = Agent::new(me, machines, replicas, replicated.timing(), database);
