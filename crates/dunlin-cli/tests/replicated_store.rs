@@ -3,14 +3,14 @@
 //! membership, and with etcd where Debian's `etcd-server` is installed.
 
 mod common;
+#[path = "../../dunlin-txn/tests/common/etcd.rs"]
+mod etcd;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use common::{dunlin, failure, object, Serving};
+use etcd::{ports, Etcd, Folder};
 use rustix::process::{kill_process, Pid, Signal};
 
 /// No step takes so long; a hang does.
@@ -19,29 +19,6 @@ const BOUND: Duration = Duration::from_secs(60);
 fn text(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     String::from_utf8(output.stdout.clone()).expect("UTF-8")
-}
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let name = format!("dunlin-test-{}-{name}", std::process::id());
-        Folder(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Ports that were free a moment ago.
-fn ports<const N: usize>() -> [u16; N] {
-    let listen = || TcpListener::bind("127.0.0.1:0").expect("a port");
-    let free: [TcpListener; N] = std::array::from_fn(|_| listen());
-    free.map(|one| one.local_addr().expect("its address").port())
 }
 
 struct Database {
@@ -54,7 +31,7 @@ impl Database {
     fn start(membership: &str) -> Database {
         let mut database = Database {
             membership: membership.to_owned(),
-            ports: ports(),
+            ports: ports(3).try_into().expect("three"),
             machines: Vec::new(),
         };
         for number in 0..3 {
@@ -181,98 +158,13 @@ fn machines_with_a_folder_survive_a_kill() {
     survives(folder.0.to_str().expect("UTF-8"), || ());
 }
 
-/// Waits until a member of etcd knows who leads.
-fn until_healthy(port: u16) {
-    let healthy = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer.contains("\"true\""))
-    };
-    let began = Instant::now();
-    while !healthy().unwrap_or(false) {
-        assert!(began.elapsed() < BOUND, "etcd does not start");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Three members of an etcd cluster, on loopback.
-struct Etcd {
-    _folder: Folder,
-    members: Vec<Child>,
-    clients: Vec<String>,
-}
-
-impl Etcd {
-    /// None where there is no etcd; the test says so aloud.
-    fn start(name: &str) -> Option<Etcd> {
-        if Command::new("etcd").arg("--version").output().is_err() {
-            println!("skipped: no etcd here (apt-get install etcd-server)");
-            return None;
-        }
-        let folder = Folder::new(name);
-        let ports: [u16; 6] = ports();
-        let (peers, clients) = ports.split_at(3);
-        let url = |port: &u16| format!("http://127.0.0.1:{port}");
-        let cluster: Vec<String> = (0..3).map(|n| format!("n{n}={}", url(&peers[n]))).collect();
-        let member = |n: usize| {
-            Command::new("etcd")
-                .args([
-                    "--name",
-                    &format!("n{n}"),
-                    "--initial-cluster",
-                    &cluster.join(","),
-                ])
-                .arg("--data-dir")
-                .arg(folder.0.join(format!("n{n}")))
-                .args(["--listen-peer-urls", &url(&peers[n])])
-                .args(["--initial-advertise-peer-urls", &url(&peers[n])])
-                .args(["--listen-client-urls", &url(&clients[n])])
-                .args(["--advertise-client-urls", &url(&clients[n])])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("etcd starts")
-        };
-        let members = (0..3).map(member).collect();
-        clients.iter().for_each(|port| until_healthy(*port));
-        Some(Etcd {
-            members,
-            clients: clients
-                .iter()
-                .map(|port| format!("127.0.0.1:{port}"))
-                .collect(),
-            _folder: folder,
-        })
-    }
-
-    fn membership(&self) -> String {
-        format!("etcd://{}/bank", self.clients.join(","))
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        for member in &mut self.members {
-            let _ = member.kill();
-            let _ = member.wait();
-        }
-    }
-}
-
 #[test]
-fn machines_with_etcd_survive_a_kill_also_of_etcd() {
-    let Some(mut etcd) = Etcd::start("etcd") else {
+fn machines_with_etcd_survive_a_kill_also_of_its_leader() {
+    let Some(mut etcd) = Etcd::start("etcd", 3) else {
         return;
     };
-    let membership = etcd.membership();
-    survives(&membership, || {
-        // The first of them is the one that machines ask, as long as it answers.
-        let _ = etcd.members[0].kill();
-        let _ = etcd.members[0].wait();
-    });
+    let membership = format!("etcd://{}/bank", etcd.members().join(","));
+    survives(&membership, || etcd.kill_leader());
 }
 
 #[test]
