@@ -6,6 +6,7 @@ mod judge;
 use crate::machine::{Machine, LEASE, MACHINES};
 use crate::membership::Register;
 use crate::network::{Cut, Links, Node, MEMBERSHIP};
+use crate::simulation::{sent, Timeline};
 use dunlin_txn::checker::{History, Violation};
 use dunlin_txn::membership::peer::{PeerAnswer, PeerRequest};
 use dunlin_txn::membership::plan::Proposal;
@@ -73,10 +74,7 @@ pub(crate) struct Run {
 }
 
 pub(crate) struct Cluster {
-    random: fastrand::Rng,
-    now: u64,
-    order: u64,
-    queue: BTreeMap<(u64, u64), Happening>,
+    time: Timeline<Happening>,
     register: Register,
     machines: Vec<Machine>,
     lives: u64,
@@ -122,10 +120,7 @@ impl Cluster {
         let machines: Vec<Machine> = machines.collect();
         let proposal_delay = faults::proposal_delay(&faults, &mut random);
         let mut cluster = Cluster {
-            random,
-            now: 0,
-            order: 0,
-            queue: BTreeMap::new(),
+            time: Timeline::new(random),
             register: Register::default(),
             machines,
             lives: 100,
@@ -151,22 +146,12 @@ impl Cluster {
         cluster
     }
 
-    fn later(&mut self, delay: u64, happening: Happening) {
-        self.order += 1;
-        self.queue.insert((self.now + delay, self.order), happening);
-    }
-
-    fn delay(&mut self) -> u64 {
-        let tail = self.random.u8(..) < 8;
-        self.random.u64(1..if tail { 2000 } else { 40 })
-    }
-
     /// A message on its way; nothing where it is lost.
     fn send(&mut self, from: Node, to: Node, happening: Happening) {
-        let lost = self.random.u8(..) < 6 || self.links.is_cut(from, to);
-        let delay = self.delay();
+        let lost = self.time.random.u8(..) < 6 || self.links.is_cut(from, to);
+        let delay = self.time.delay();
         if !lost {
-            self.later(delay, happening);
+            self.time.later(delay, happening);
         }
     }
 
@@ -179,17 +164,18 @@ impl Cluster {
     pub(crate) fn run(mut self, load: &mut dyn Workload) -> Run {
         for n in 0..MACHINES {
             let incarnation = self.machines[usize::from(n)].incarnation;
-            self.later(u64::from(n), Happening::Beat((n, incarnation)));
+            self.time
+                .later(u64::from(n), Happening::Beat((n, incarnation)));
         }
         for client in 0..CLIENTS {
-            self.later(100, Happening::Look(client));
+            self.time.later(100, Happening::Look(client));
         }
-        let first = self.random.u64(1000..8000);
-        self.later(first, Happening::Fault);
-        while let Some(((now, _), happening)) = self.queue.pop_first() {
-            self.now = now;
+        let first = self.time.random.u64(1000..8000);
+        self.time.later(first, Happening::Fault);
+        while let Some(happening) = self.time.next() {
+            let now = self.time.now;
             self.happen(happening, load);
-            if now > FAULTS_UNTIL && self.order % 64 == 0 && self.is_well() {
+            if now > FAULTS_UNTIL && self.time.count() % 64 == 0 && self.is_well() {
                 break;
             }
             if now > END {
@@ -212,19 +198,18 @@ impl Cluster {
                 let machine = &self.machines[number];
                 let asks = request.body == Body::Outcome;
                 let life = (to.0, machine.incarnation);
-                if !asks && !machine.has_lease(self.now) {
+                if !asks && !machine.has_lease(self.time.now) {
                     let response = Response::Refused(Refusal::Epoch);
                     return self.reply(to, &request, response);
                 }
                 // It may be stopped after it has looked at its lease.
                 let delay = self.within_handler(number);
-                self.later(delay, Happening::Execute(life, epoch, request));
+                self.time
+                    .later(delay, Happening::Execute(life, epoch, request));
             }
             Happening::Execute(life, epoch, request) => {
                 if let Some(number) = self.at(life) {
-                    let mut bytes = Vec::new();
-                    request.encode(&mut bytes);
-                    let request = Request::decode(&bytes).unwrap();
+                    let request = sent(&request);
                     let participant = &mut self.machines[number].local.participant;
                     let answer = participant.handle(&request, epoch);
                     self.reply(MachineId(life.0), &request, answer.response);
@@ -241,13 +226,13 @@ impl Cluster {
                     }
                     None => Event::Failed { token },
                 };
-                let delay = self.delay();
-                self.later(delay, Happening::Event(id, event));
+                let delay = self.time.delay();
+                self.time.later(delay, Happening::Event(id, event));
             }
             Happening::Beat(life) => self.beat(life),
             Happening::AtMembership(me, asked) => {
                 let life = (me.machine.0, me.incarnation);
-                let observed = self.register.beat(me, self.now, LEASE);
+                let observed = self.register.beat(me, self.time.now, LEASE);
                 let observed = Happening::Observed(life, asked, observed);
                 self.send(MEMBERSHIP, u64::from(life.0), observed);
             }
@@ -269,10 +254,10 @@ impl Cluster {
                 }
             }
             Happening::Replace(from, proposal) => {
-                if self.register.replace(proposal, self.now) {
+                if self.register.replace(proposal, self.time.now) {
                     // It hears of it soon.
                     let incarnation = self.machines[usize::from(from)].incarnation;
-                    self.later(50, Happening::Beat((from, incarnation)));
+                    self.time.later(50, Happening::Beat((from, incarnation)));
                 }
             }
             Happening::Peer(from, to, request) => {
@@ -320,11 +305,11 @@ impl Cluster {
             return true;
         }
         let until = self.machines[number].paused_until;
-        if until <= self.now {
+        if until <= self.time.now {
             return false;
         }
         let again = again(self);
-        self.later(until - self.now, again);
+        self.time.later(until - self.time.now, again);
         true
     }
 
@@ -336,7 +321,7 @@ impl Cluster {
         let machine = &self.machines[number];
         let (me, asked) = (
             machine.agent.registration().clone(),
-            machine.clock(self.now),
+            machine.clock(self.time.now),
         );
         self.send(
             u64::from(life.0),
@@ -344,12 +329,12 @@ impl Cluster {
             Happening::AtMembership(me, asked),
         );
         self.poll(number);
-        self.later(BEAT, Happening::Beat(life));
+        self.time.later(BEAT, Happening::Beat(life));
     }
 
     fn poll(&mut self, number: usize) {
         let machine = &mut self.machines[number];
-        let clock = machine.clock(self.now);
+        let clock = machine.clock(self.time.now);
         let from = (number as u16, machine.incarnation);
         for order in machine.agent.poll(clock, &mut machine.local) {
             match order {
@@ -358,7 +343,7 @@ impl Cluster {
                         true => 0,
                         false => self.proposal_delay,
                     };
-                    self.later(delay, Happening::Propose(from, proposal));
+                    self.time.later(delay, Happening::Propose(from, proposal));
                 }
                 Order::Ask {
                     machine,
@@ -381,6 +366,6 @@ impl Cluster {
         let drift = self.machines[at].drift();
         let shape = (self.headers, self.mistakes);
         self.machines[at] = Machine::new(number, self.lives, shape, None, drift);
-        self.later(1, Happening::Beat((number, self.lives)));
+        self.time.later(1, Happening::Beat((number, self.lives)));
     }
 }

@@ -6,36 +6,25 @@ mod left_out;
 mod machine;
 mod membership;
 mod network;
+#[path = "../common/simulation.rs"]
+mod simulation;
 
 use cluster::{Cluster, Fault, Run};
-use dunlin_txn::workload::{Random, SmallBank, Workload};
 use dunlin_txn::{Mistake, Mistakes, Protocol};
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect(name))
-}
+use simulation::{again, finds, seeds, shape};
 
 fn one(seed: u64, protocol: Protocol, mistakes: Mistakes, faults: Option<&[Fault]>) -> Run {
-    // Every other run has fewer headers than keys.
-    let headers = if seed % 4 < 2 { 7 } else { 4096 };
-    let mut load: Box<dyn Workload> = if seed % 2 == 0 {
-        Box::new(Random::new(16))
-    } else {
-        Box::new(SmallBank::new(8))
-    };
+    let (headers, mut load) = shape(seed);
     Cluster::new(seed, protocol, mistakes, headers, &*load, faults).run(&mut *load)
 }
 
-fn seeds(protocol: Protocol) {
-    let (first, count) = (number("DUNLIN_TXN_SEED", 0), number("DUNLIN_TXN_SEEDS", 60));
+fn bears(protocol: Protocol) {
+    let seeds = seeds(60);
     let (mut committed, mut aborted, mut superseded, mut settled) = (0, 0, 0, 0);
     let (mut epochs, mut faults) = (0, 0);
-    for seed in first..first + count {
+    for seed in seeds.clone() {
         let run = one(seed, protocol, Mistakes::NONE, None);
-        let again = format!(
-            "{}, DUNLIN_TXN_SEED={seed} DUNLIN_TXN_SEEDS=1",
-            protocol.name
-        );
+        let again = again(protocol, seed);
         assert!(run.violations.is_empty(), "{again}: {}", run.violations[0]);
         assert_eq!(run.wrong, None, "{again}");
         committed += run.history.committed.len();
@@ -50,22 +39,22 @@ fn seeds(protocol: Protocol) {
          {superseded} ended with their epoch, {settled} unknown for a while",
         protocol.name
     );
-    assert!(count < 20 || (committed > 0 && aborted > 0 && superseded > 0 && settled > 0));
+    assert!(seeds.count() < 20 || (committed > 0 && aborted > 0 && superseded > 0 && settled > 0));
 }
 
 #[test]
 fn fasst_bears_failures() {
-    seeds(Protocol::FASST);
+    bears(Protocol::FASST);
 }
 
 #[test]
 fn flocktx_bears_failures() {
-    seeds(Protocol::FLOCKTX);
+    bears(Protocol::FLOCKTX);
 }
 
 #[test]
 fn scaletx_o_bears_failures() {
-    seeds(Protocol::SCALETX_O);
+    bears(Protocol::SCALETX_O);
 }
 
 /// Searches with the faults that show the mistake.
@@ -75,16 +64,10 @@ fn found(mistake: Mistake, protocol: Protocol, faults: &[Fault]) {
         run.wrong.is_some() || !run.violations.is_empty()
     };
     let is_found = |seed: &u64| is_wrong(*seed, Mistakes::of(mistake));
-    let first = number("DUNLIN_TXN_SEED", 0);
-    let found = (first..first + number("DUNLIN_TXN_SEEDS", 400)).find(is_found);
-    let name = protocol.name;
-    let Some(seed) = found else {
-        panic!("{mistake:?} in {name} was not found");
-    };
-    println!("{mistake:?} in {name}: seed {seed}");
+    let seed = finds(mistake, protocol, 400, is_found);
     assert!(
         !is_wrong(seed, Mistakes::NONE),
-        "{name}, seed {seed} with {faults:?}: wrong also without the mistake"
+        "seed {seed} with {faults:?}: wrong also without the mistake"
     );
 }
 

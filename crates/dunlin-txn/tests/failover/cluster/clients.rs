@@ -3,6 +3,7 @@ use super::{Cluster, Happening, SLOTS, TRANSACTIONS, WATCHER};
 use crate::cluster::faults::FAULTS_UNTIL;
 use crate::machine::MACHINES;
 use crate::network::client_node;
+use crate::simulation::answered;
 use dunlin_txn::membership::Configuration;
 use dunlin_txn::wire::{Answer, Request, Response};
 use dunlin_txn::workload::Workload;
@@ -24,15 +25,15 @@ fn reads(key: Key) -> Box<dyn Logic> {
 impl Cluster {
     /// A client asks some machine what the membership is.
     pub(super) fn look(&mut self, client: u64) {
-        let number = self.random.usize(0..usize::from(MACHINES));
+        let number = self.time.random.usize(0..usize::from(MACHINES));
         let machine = &self.machines[number];
         let known = machine.agent.configuration().filter(|of| of.serving);
-        let awake = machine.alive && machine.paused_until <= self.now;
+        let awake = machine.alive && machine.paused_until <= self.time.now;
         let node = client_node(client);
         if let Some(of) = known.filter(|_| awake).cloned() {
             self.send(number as u64, node, Happening::View(client, of));
         }
-        self.later(300, Happening::Look(client));
+        self.time.later(300, Happening::Look(client));
     }
 
     pub(super) fn view(&mut self, client: u64, of: &Configuration) {
@@ -51,7 +52,7 @@ impl Cluster {
             if self.views.len() == at {
                 self.views.push(Arc::new(config));
                 self.incarnations.push(incarnations);
-                (0..SLOTS).for_each(|slot| self.later(1, Happening::Start(client, slot)));
+                (0..SLOTS).for_each(|slot| self.time.later(1, Happening::Start(client, slot)));
             }
             return;
         }
@@ -63,7 +64,7 @@ impl Cluster {
         for slot in 0..SLOTS {
             let running = self.running.get(&(client, slot));
             if let Some(id) = running.map(Coordinator::id) {
-                self.later(1, Happening::Event(id, Event::Superseded));
+                self.time.later(1, Happening::Event(id, Event::Superseded));
             }
         }
     }
@@ -73,14 +74,14 @@ impl Cluster {
             return;
         }
         // Some are left for the time after the last fault.
-        if slot != WATCHER && self.left < TRANSACTIONS / 6 && self.now < FAULTS_UNTIL {
-            return self.later(1000, Happening::Start(client, slot));
+        if slot != WATCHER && self.left < TRANSACTIONS / 6 && self.time.now < FAULTS_UNTIL {
+            return self.time.later(1000, Happening::Start(client, slot));
         }
         let logic = match slot {
             WATCHER => reads(self.watched[client as usize].clone()),
             _ => {
                 self.left -= 1;
-                load.next(&mut self.random)
+                load.next(&mut self.time.random)
             }
         };
         self.sequence += 1;
@@ -102,9 +103,7 @@ impl Cluster {
             step: request.step,
             response,
         };
-        let mut bytes = Vec::new();
-        answer.encode(&mut bytes);
-        let answer = Answer::decode(&bytes).unwrap();
+        let answer = answered(&answer);
         let event = Happening::Event(request.transaction, Event::Answer(from, answer));
         let node = client_node(request.transaction.coordinator);
         self.send(u64::from(from.0), node, event);
@@ -131,13 +130,14 @@ impl Cluster {
             match action {
                 Action::Send { machine, request } => {
                     let step = request.step;
-                    let overdue = 300 + self.random.u64(0..300);
+                    let overdue = 300 + self.time.random.u64(0..300);
                     let event = Event::Overdue { machine, step };
-                    self.later(overdue, Happening::Event(id, event));
+                    self.time.later(overdue, Happening::Event(id, event));
                     let to = u64::from(machine.0);
-                    if self.random.u8(..) < 12 {
-                        let late = self.random.u64(1..3000);
-                        self.later(late, Happening::Request(machine, epoch, request.clone()));
+                    if self.time.random.u8(..) < 12 {
+                        let late = self.time.random.u64(1..3000);
+                        self.time
+                            .later(late, Happening::Request(machine, epoch, request.clone()));
                     }
                     self.send(node, to, Happening::Request(machine, epoch, request));
                 }
@@ -149,10 +149,12 @@ impl Cluster {
                     let known = self.incarnations[client][usize::from(machine.0)];
                     let life = (machine.0, known);
                     if self.links.is_cut(node, u64::from(machine.0)) {
-                        self.later(800, Happening::Event(id, Event::Failed { token }));
+                        self.time
+                            .later(800, Happening::Event(id, Event::Failed { token }));
                     } else {
-                        let delay = self.delay();
-                        self.later(delay, Happening::Read(id, life, address, token));
+                        let delay = self.time.delay();
+                        self.time
+                            .later(delay, Happening::Read(id, life, address, token));
                     }
                 }
                 Action::Write { .. } => unreachable!("no protocol here WRITEs"),
@@ -170,8 +172,9 @@ impl Cluster {
                 }
             }
             let well = self.run.history.committed.contains_key(&id);
-            let pause = self.random.u64(1..if well { 300 } else { 2000 });
-            self.later(pause, Happening::Start(id.coordinator, id.slot));
+            let pause = self.time.random.u64(1..if well { 300 } else { 2000 });
+            self.time
+                .later(pause, Happening::Start(id.coordinator, id.slot));
         }
     }
 

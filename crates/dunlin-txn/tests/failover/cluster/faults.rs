@@ -61,26 +61,26 @@ pub(super) fn proposal_delay(faults: &[Fault], random: &mut fastrand::Rng) -> u6
 impl Cluster {
     /// For how long a machine is stopped that may be stopped here.
     pub(super) fn stop(&mut self, number: usize) -> u64 {
-        if self.now > FAULTS_UNTIL || !self.may_fail(number) {
+        if self.time.now > FAULTS_UNTIL || !self.may_fail(number) {
             return 0;
         }
-        let pause = self.random.u64(10..3 * LEASE);
-        self.machines[number].paused_until = self.now + pause;
+        let pause = self.time.random.u64(10..3 * LEASE);
+        self.machines[number].paused_until = self.time.now + pause;
         pause
     }
 
     pub(super) fn fault(&mut self) {
-        if self.now > FAULTS_UNTIL {
+        if self.time.now > FAULTS_UNTIL {
             return;
         }
-        let next = self.random.u64(500..9000);
-        self.later(next, Happening::Fault);
-        let kind = self.faults[self.random.usize(0..self.faults.len())];
-        let number = self.random.u16(0..MACHINES);
+        let next = self.time.random.u64(500..9000);
+        self.time.later(next, Happening::Fault);
+        let kind = self.faults[self.time.random.usize(0..self.faults.len())];
+        let number = self.time.random.u16(0..MACHINES);
         let at = usize::from(number);
         if kind == Fault::Client {
             self.run.faults += usize::from(self.dead.is_none());
-            let client = self.random.u64(0..CLIENTS);
+            let client = self.time.random.u64(0..CLIENTS);
             self.dead.get_or_insert(client);
             return;
         }
@@ -91,13 +91,13 @@ impl Cluster {
         match kind {
             Fault::Crash => {
                 self.machines[at].alive = false;
-                let back = self.random.u64(1..4 * LEASE);
-                self.later(back, Happening::Return(number));
+                let back = self.time.random.u64(1..4 * LEASE);
+                self.time.later(back, Happening::Return(number));
             }
             Fault::Stop => drop(self.stop(at)),
             Fault::Cut => {
                 let others = self.others(number);
-                let from = match self.random.u8(0..3) {
+                let from = match self.time.random.u8(0..3) {
                     0 => (0..CLIENTS).map(client_node).chain(others).collect(),
                     1 => vec![MEMBERSHIP],
                     _ => vec![u64::from((number + 1) % MACHINES)],
@@ -127,7 +127,8 @@ impl Cluster {
 
     /// Who is with a machine, and who is not.
     fn sides(&mut self, number: u16) -> (Vec<Node>, Vec<Node>) {
-        let (with, without): (Vec<u64>, Vec<u64>) = (0..CLIENTS).partition(|_| self.random.bool());
+        let (with, without): (Vec<u64>, Vec<u64>) =
+            (0..CLIENTS).partition(|_| self.time.random.bool());
         let mut from = self.others(number);
         from.extend(without.into_iter().map(client_node));
         (with.into_iter().map(client_node).collect(), from)
@@ -144,26 +145,26 @@ impl Cluster {
     }
 
     pub(super) fn flap(&mut self, cut: Cut, times: u32) {
-        if times == 0 || self.now > FAULTS_UNTIL || !self.may_fail(cut.machine as usize) {
+        if times == 0 || self.time.now > FAULTS_UNTIL || !self.may_fail(cut.machine as usize) {
             self.flapping = false;
             return;
         }
         // One that comes and goes is gone for about a lease, and back for a beat or two.
         let (down, up) = match times {
-            1 => (self.random.u64(100..3 * LEASE), 0),
+            1 => (self.time.random.u64(100..3 * LEASE), 0),
             _ => (
-                self.random.u64(LEASE * 3 / 4..LEASE * 5 / 4),
-                self.random.u64(1..BEAT * 3 / 2),
+                self.time.random.u64(LEASE * 3 / 4..LEASE * 5 / 4),
+                self.time.random.u64(1..BEAT * 3 / 2),
             ),
         };
         self.links.cut(&cut);
-        self.later(down, Happening::Heal(cut.clone()));
-        self.later(down + up, Happening::Flap(cut, times - 1));
+        self.time.later(down, Happening::Heal(cut.clone()));
+        self.time.later(down + up, Happening::Flap(cut, times - 1));
     }
 
     /// Whether it is stopped within a handler, and for how long.
     pub(super) fn within_handler(&mut self, number: usize) -> u64 {
-        match self.faults.contains(&Fault::Stop) && self.random.u16(..) < 100 {
+        match self.faults.contains(&Fault::Stop) && self.time.random.u16(..) < 100 {
             true => self.stop(number),
             false => 0,
         }
@@ -181,8 +182,10 @@ impl Cluster {
                 && usize::from(id.0) != number
                 && machine.alive
                 && machine.incarnation == member.incarnation
-                && machine.paused_until <= self.now
-                && self.register.has_lease((id, member.incarnation), self.now)
+                && machine.paused_until <= self.time.now
+                && self
+                    .register
+                    .has_lease((id, member.incarnation), self.time.now)
                 && !self.links.is_hurt(u64::from(id.0))
         };
         now.present().any(is_sound)
