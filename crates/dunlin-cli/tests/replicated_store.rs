@@ -164,7 +164,9 @@ fn machines_with_etcd_survive_a_kill_also_of_its_leader() {
         return;
     };
     let membership = format!("etcd://{}/bank", etcd.members().join(","));
-    survives(&membership, || etcd.kill_leader());
+    survives(&membership, || {
+        etcd.kill_leader();
+    });
 }
 
 #[test]

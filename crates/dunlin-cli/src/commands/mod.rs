@@ -53,7 +53,7 @@ pub enum Command {
     /// Two processes, a key-value store and a load: see it work
     Demo(demo::Args),
     /// Run a service
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Send one request and print the response
     Call(call::Args),
     /// Use the key-value service

@@ -38,6 +38,7 @@ pub fn ports(count: usize) -> Vec<u16> {
 pub struct Etcd {
     folder: Folder,
     processes: Vec<Child>,
+    peers: Vec<u16>,
     ports: Vec<u16>,
 }
 
@@ -48,36 +49,43 @@ impl Etcd {
             println!("skipped: no etcd here (apt-get install etcd-server)");
             return None;
         }
-        let folder = Folder::new(name);
         let ports = ports(2 * members);
         let (peers, clients) = ports.split_at(members);
-        let url = |port: &u16| format!("http://127.0.0.1:{port}");
-        let named = peers.iter().enumerate();
-        let cluster: Vec<String> = named
-            .map(|(n, port)| format!("n{n}={}", url(port)))
-            .collect();
-        let member = |n: usize| {
-            Command::new("etcd")
-                .args(["--name", &format!("n{n}")])
-                .args(["--initial-cluster", &cluster.join(",")])
-                .arg("--data-dir")
-                .arg(folder.0.join(format!("n{n}")))
-                .args(["--listen-peer-urls", &url(&peers[n])])
-                .args(["--initial-advertise-peer-urls", &url(&peers[n])])
-                .args(["--listen-client-urls", &url(&clients[n])])
-                .args(["--advertise-client-urls", &url(&clients[n])])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("etcd starts")
-        };
-        let etcd = Etcd {
-            processes: (0..members).map(member).collect(),
+        let mut etcd = Etcd {
+            folder: Folder::new(name),
+            processes: Vec::new(),
+            peers: peers.to_vec(),
             ports: clients.to_vec(),
-            folder,
         };
+        for number in 0..members {
+            let process = etcd.run(number);
+            etcd.processes.push(process);
+        }
         etcd.ports.iter().for_each(|port| until_healthy(*port));
         Some(etcd)
+    }
+
+    /// A member, with what it has on disk.
+    fn run(&self, number: usize) -> Child {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let named = self.peers.iter().enumerate();
+        let cluster: Vec<String> = named
+            .map(|(n, port)| format!("n{n}={}", url(*port)))
+            .collect();
+        let (peer, client) = (url(self.peers[number]), url(self.ports[number]));
+        Command::new("etcd")
+            .args(["--name", &format!("n{number}")])
+            .args(["--initial-cluster", &cluster.join(",")])
+            .arg("--data-dir")
+            .arg(self.folder.0.join(format!("n{number}")))
+            .args(["--listen-peer-urls", &peer])
+            .args(["--initial-advertise-peer-urls", &peer])
+            .args(["--listen-client-urls", &client])
+            .args(["--advertise-client-urls", &client])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("etcd starts")
     }
 
     /// Where clients reach each.
@@ -86,8 +94,8 @@ impl Etcd {
         self.ports.iter().map(member).collect()
     }
 
-    /// Kills the member that leads the others.
-    pub fn kill_leader(&mut self) {
+    /// Kills the member that leads the others, and says which that was.
+    pub fn kill_leader(&mut self) -> usize {
         let leads = |port: &u16| {
             let status = http(*port, "POST /v3/maintenance/status", "{}").expect("its status");
             field(&status, "leader") == field(&status, "member_id")
@@ -96,6 +104,13 @@ impl Etcd {
         self.processes[leader].kill().expect("it is ours");
         self.processes[leader].wait().expect("it ends");
         println!("killed the leader of etcd, n{leader}");
+        leader
+    }
+
+    /// Starts a member again that was killed, and waits until it knows who leads.
+    pub fn restart(&mut self, number: usize) {
+        self.processes[number] = self.run(number);
+        until_healthy(self.ports[number]);
     }
 }
 
