@@ -79,12 +79,11 @@ const AUTO_REQUEST_BYTES: u64 = 300;
 pub(crate) const AUTO_OWN_LANES: usize = 4;
 
 /// Calls that a pipeline keeps out from which on it has a lane of its own with the preset `auto`, where queue pairs are
-/// memory: so many fill a message by themselves. Below, threads that share a core change places less often when whoever
-/// runs carries for all (docs/auto.md).
-const AUTO_DEEP: usize = 32;
-
-/// Most lanes of such pipelines of one client: each is a connection to be looked at by the server.
-const AUTO_DEEP_LANES: usize = 64;
+/// memory, and how many such lanes a client has at most: each is a connection to be looked at by the server. Pipelines
+/// of 32 calls fill a message by themselves, however many there are. Those of eight are faster alone while they are not
+/// many times more than the cores; beyond that, threads change places less often when whoever runs carries for all
+/// (docs/auto.md).
+const AUTO_DEEP: [(usize, usize); 2] = [(32, 64), (8, 16)];
 
 /// Whose lane it is that a preset is to be chosen for.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +101,8 @@ pub(crate) struct Situation {
 impl Situation {
     /// Whether it is a lane for many calls at a time, of which there may be one more.
     pub(crate) fn is_deep(&self) -> bool {
-        self.window >= AUTO_DEEP && self.deep < AUTO_DEEP_LANES
+        let may = |(calls, lanes)| self.window >= calls && self.deep < lanes;
+        AUTO_DEEP.into_iter().any(may)
     }
 }
 

@@ -106,3 +106,24 @@ fn threads_that_come_at_the_same_time_share_too() {
     eventually("one lane for all", || server.connections() <= 2);
     assert_eq!(server.statistics().violations, 0);
 }
+
+/// Eight calls fill half a message; sixteen such loops are few, and of 32 calls each sixty-four are.
+#[test]
+fn loops_of_many_calls_have_lanes_of_their_own_up_to_a_number() {
+    let server = common::serve_echo();
+    let client = Client::builder().lanes(1);
+    let client = client.connect(&server.address().to_string()).unwrap();
+    // The first takes the lane that the client was connected with.
+    let few: Vec<_> = (0..17).map(|_| client.pipeline_of(8).unwrap()).collect();
+    assert!(client.figures().is_none(), "nobody shares");
+    let many: Vec<_> = (0..4).map(|_| client.pipeline_of(32).unwrap()).collect();
+    assert!(client.figures().is_none(), "nor with many more out");
+    // Beyond sixteen those of eight are as threads with a call each: the first three still find lanes.
+    let shared: Vec<_> = (0..5).map(|_| client.pipeline_of(8).unwrap()).collect();
+    let handle = client.figures().expect("there is a handle now");
+    assert!(handle.threads >= 1, "{handle:?}");
+    let own = few.len() + many.len();
+    assert!(server.connections() > own, "{}", server.connections());
+    drop((few, many, shared));
+    assert_eq!(server.statistics().violations, 0);
+}
