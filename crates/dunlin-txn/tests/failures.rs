@@ -1,11 +1,11 @@
 //! Three machines that replace each other, as processes, under load: one is killed or stopped, again and again, and so is
 //! a client with its locks. No money is made, no acknowledged change is lost, and service goes on. `DUNLIN_TXN_ROUNDS` says
 //! how many rounds; each prints for how long no transaction committed.
+#[path = "common/etcd.rs"]
+mod etcd;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
 
-use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use dunlin_txn::membership::file::FileMembership;
 use dunlin_txn::membership::Role;
 use dunlin_txn::server::{Replicated, StoreConfig, StoreServer, TableSpec};
 use dunlin_txn::{Database, DatabaseError, Key, Outcome, Table, Value};
+use etcd::{ports, Etcd, Folder};
 use process::{listen, role, say, Other};
 use rustix::process::{kill_process, Pid, Signal};
 
@@ -25,7 +26,22 @@ const ACCOUNTS: u64 = 40;
 const CLIENTS: u64 = 3;
 const HELD: i64 = 1000;
 
-/// A machine, in a process of its own: `MACHINE PORT DIRECTORY`. When it is fenced it begins anew.
+/// What a place begins with that is the members of an etcd cluster.
+const ETCD: &str = "etcd:";
+
+/// A machine's membership in a folder, or in etcd.
+fn replicated(place: &str) -> Replicated {
+    match place.strip_prefix(ETCD) {
+        #[cfg(feature = "etcd")]
+        Some(members) => {
+            use dunlin_txn::membership::etcd::EtcdMembership;
+            Replicated::new(EtcdMembership::open(members.split(','), "bank").unwrap())
+        }
+        _ => Replicated::new(FileMembership::open(place).unwrap()),
+    }
+}
+
+/// A machine, in a process of its own: `MACHINE PORT PLACE`. When it is fenced it begins anew.
 fn machine(argument: &str) {
     let parts: Vec<&str> = argument.split(' ').collect();
     let number: u16 = parts[0].parse().unwrap();
@@ -44,7 +60,7 @@ fn machine(argument: &str) {
             ],
             one_sided_writes: false,
         };
-        let mut replicated = Replicated::new(FileMembership::open(parts[2]).unwrap());
+        let mut replicated = replicated(parts[2]);
         replicated.lease = LEASE;
         replicated.client = replicated.client.device("shm");
         let bound = Server::bind(&format!("dunlin://127.0.0.1:{}", parts[1]));
@@ -87,24 +103,17 @@ fn holder(argument: &str) {
 
 struct Cluster {
     test: &'static str,
-    directory: PathBuf,
+    place: String,
     ports: Vec<u16>,
     machines: Vec<Other>,
 }
 
 impl Cluster {
-    fn start(test: &'static str) -> Cluster {
-        let directory = std::env::temp_dir().join(format!("dunlin-{test}-{}", std::process::id()));
-        let free: Vec<TcpListener> = (0..MACHINES)
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect();
-        let ports = free.iter().map(|l| l.local_addr().unwrap().port());
-        let ports: Vec<u16> = ports.collect();
-        drop(free);
+    fn start(test: &'static str, place: &str) -> Cluster {
         let mut cluster = Cluster {
             test,
-            directory,
-            ports,
+            place: place.to_owned(),
+            ports: ports(usize::from(MACHINES)),
             machines: Vec::new(),
         };
         for number in 0..MACHINES {
@@ -116,12 +125,8 @@ impl Cluster {
     }
 
     fn machine(&self, number: u16) -> Other {
-        let (port, directory) = (self.ports[usize::from(number)], self.directory.display());
-        Other::start(
-            self.test,
-            "machine",
-            &format!("{number} {port} {directory}"),
-        )
+        let (port, place) = (self.ports[usize::from(number)], &self.place);
+        Other::start(self.test, "machine", &format!("{number} {port} {place}"))
     }
 
     fn addresses(&self) -> Vec<String> {
@@ -132,13 +137,6 @@ impl Cluster {
     fn signal(&self, number: usize, signal: Signal) {
         let id = Pid::from_child(&self.machines[number].child);
         kill_process(id, signal).unwrap();
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.machines.clear();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -211,16 +209,57 @@ fn is_whole(database: &Database) -> bool {
         .all(|member| member.role == Role::Whole)
 }
 
+/// The process that the test is where it has a role: then there is nothing more to do.
+fn played() -> bool {
+    match role() {
+        Some((role, argument)) if role == "machine" => machine(&argument),
+        Some((_, argument)) => holder(&argument),
+        None => return false,
+    }
+    true
+}
+
 #[test]
 fn machines_and_clients_that_fail_lose_nothing() {
-    match role() {
-        Some((role, argument)) if role == "machine" => return machine(&argument),
-        Some((_, argument)) => return holder(&argument),
-        None => {}
+    if played() {
+        return;
     }
-    let rounds: usize = std::env::var("DUNLIN_TXN_ROUNDS").map_or(4, |n| n.parse().unwrap());
+    let folder = Folder::new("failures");
     let test = "machines_and_clients_that_fail_lose_nothing";
-    let mut cluster = Cluster::start(test);
+    let what = ["killed", "stopped", "holder killed", "killed twice"];
+    bears(
+        Cluster::start(test, &folder.0.display().to_string()),
+        &what,
+        None,
+    );
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn with_etcd_they_lose_nothing_either_and_its_leader_may_fail_too() {
+    if played() {
+        return;
+    }
+    let Some(mut etcd) = etcd::Etcd::start("failures-etcd", 3) else {
+        return;
+    };
+    let place = format!("{ETCD}{}", etcd.members().join(","));
+    let test = "with_etcd_they_lose_nothing_either_and_its_leader_may_fail_too";
+    let what = [
+        "killed",
+        "leader of etcd killed",
+        "stopped",
+        "holder killed",
+        "killed twice",
+    ];
+    bears(Cluster::start(test, &place), &what, Some(&mut etcd));
+}
+
+/// Rounds of failures, each of the next kind.
+fn bears(mut cluster: Cluster, kinds: &[&'static str], mut etcd: Option<&mut Etcd>) {
+    let rounds = std::env::var("DUNLIN_TXN_ROUNDS");
+    let rounds: usize = rounds.map_or(kinds.len(), |n| n.parse().unwrap());
+    let test = cluster.test;
     let database = Database::builder().device("shm").open(cluster.addresses());
     let database = database.unwrap().within(LEASE * 10);
     let over = AtomicBool::new(false);
@@ -233,8 +272,8 @@ fn machines_and_clients_that_fail_lose_nothing() {
         for round in 0..rounds {
             std::thread::sleep(LEASE / 4);
             let before = database.configuration().unwrap().epoch;
-            let number = round / 4 % usize::from(MACHINES);
-            let what = ["killed", "stopped", "holder killed", "killed twice"][round % 4];
+            let number = round / kinds.len() % usize::from(MACHINES);
+            let what = kinds[round % kinds.len()];
             began.push((Instant::now(), what));
             match what {
                 "killed" => {
@@ -247,6 +286,15 @@ fn machines_and_clients_that_fail_lose_nothing() {
                         database.configuration().unwrap().epoch > before
                     });
                     cluster.signal(number, Signal::CONT);
+                }
+                "leader of etcd killed" => {
+                    let etcd = etcd.as_mut().expect("there is one");
+                    let leader = etcd.kill_leader();
+                    std::thread::sleep(LEASE * 3);
+                    etcd.restart(leader);
+                    // The machines' leases last, so no epoch need end.
+                    until("it does not go on", || is_whole(database));
+                    continue;
                 }
                 "holder killed" => {
                     let addresses = cluster.addresses().join(" ");

@@ -14,6 +14,7 @@ mod payload;
 pub mod perf;
 pub mod serve;
 pub mod top;
+pub mod txn;
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -52,7 +53,7 @@ pub enum Command {
     /// Two processes, a key-value store and a load: see it work
     Demo(demo::Args),
     /// Run a service
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Send one request and print the response
     Call(call::Args),
     /// Use the key-value service
@@ -62,6 +63,8 @@ pub enum Command {
     Mount(mount::Args),
     /// Check the store of a metadata server
     Fsck(fsck::Args),
+    /// Run transactions by hand
+    Txn(txn::Args),
     /// Watch a running server
     Top(top::Args),
     /// Measure
@@ -87,6 +90,7 @@ impl Command {
             #[cfg(feature = "mount")]
             Self::Mount(args) => mount::run(&args),
             Self::Fsck(args) => fsck::run(&args),
+            Self::Txn(args) => txn::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Perf(command) => command.run(),

@@ -3,9 +3,11 @@
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::{Address, RunningServer, Secret, Server, WaitMode};
+use dunlin::{Address, Client, RunningServer, Secret, Server, ServerBuilder, WaitMode};
 
 use super::{connect, Failure};
 use crate::input::parse_bytes;
@@ -36,6 +38,8 @@ Examples:\n  \
   dunlin serve echo --listen dunlin://127.0.0.1:7500\n  \
   dunlin serve store --table accounts:10000:8            a database of one machine\n  \
   dunlin serve store --machine 1 --machines 3 --load smallbank --listen dunlin://127.0.0.1:7401\n  \
+  dunlin serve store --machine 1 --machines 3 --membership /tmp/bank --table accounts:10000:8 \\\n      \
+      --listen dunlin://127.0.0.1:7401                     and the other machines replace it when it is gone\n  \
   dunlin serve kv --memory 4GiB --keys 10000000          room for ten million keys, where it is to be had\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501\n  \
@@ -102,9 +106,13 @@ pub fn read_secret(file: impl AsRef<Path>) -> Result<Secret, Failure> {
     Secret::new(bytes).map_err(|error| wrong(&error))
 }
 
-/// Serves.
-pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut server = Server::bind(&args.listen.to_string())?.pollers(args.pollers);
+/// A server of these settings.
+fn builder(
+    args: &Args,
+    listen: &Address,
+    secret: Option<&Secret>,
+) -> Result<ServerBuilder, Failure> {
+    let mut server = Server::bind(&listen.to_string())?.pollers(args.pollers);
     if let Some(device) = &args.device {
         server = server.device(device);
     }
@@ -121,10 +129,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.spin {
         server = server.wait(WaitMode::Spin);
     }
-    let secret = args.secret_file.as_ref().map(read_secret).transpose()?;
-    if let Some(secret) = &secret {
+    if let Some(secret) = secret {
         server = server.secret(secret.clone());
     }
+    Ok(server)
+}
+
+/// Serves.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let secret = args.secret_file.as_ref().map(read_secret).transpose()?;
+    if args.service == Service::Store && args.store.is_replicated() {
+        return run_replicated(args, secret.as_ref());
+    }
+    let server = builder(args, &args.listen, secret.as_ref())?;
     // Of the metadata server; they end after it.
     let mut threads = None;
     let server = match args.service {
@@ -163,6 +180,36 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let finished = finish(server);
     drop(threads);
     finished
+}
+
+/// A machine that others replace, and that goes on in another life when they have.
+fn run_replicated(args: &Args, secret: Option<&Secret>) -> Result<(), Failure> {
+    let mut client = Client::builder();
+    if let Some(device) = &args.device {
+        client = client.device(device);
+    }
+    if let Some(secret) = secret {
+        client = client.secret(secret.clone());
+    }
+    let parent_gone = Arc::new(AtomicBool::new(false));
+    if args.with_parent {
+        interrupt::ignore()?;
+        let gone = Arc::clone(&parent_gone);
+        std::thread::spawn(move || {
+            wait_for_parent();
+            gone.store(true, Ordering::Relaxed);
+        });
+    } else {
+        interrupt::listen()?;
+    }
+    let begins = store::Begins {
+        server: &|listen| builder(args, listen, secret),
+        listen: &args.listen,
+        client,
+        metrics: args.metrics,
+    };
+    let is_over = || interrupt::came() || parent_gone.load(Ordering::Relaxed);
+    store::serve_replicated(&begins, &args.store, &is_over)
 }
 
 fn wait_for_parent() {

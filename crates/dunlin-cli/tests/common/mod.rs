@@ -130,8 +130,13 @@ pub struct Serving {
 impl Serving {
     /// `dunlin serve SERVICE` on a free port, with further arguments.
     pub fn start(service: &str, arguments: &[&str]) -> Self {
+        Self::start_at("dunlin://127.0.0.1:0", service, arguments)
+    }
+
+    /// The same on this address.
+    pub fn start_at(listen: &str, service: &str, arguments: &[&str]) -> Self {
         let mut child = Command::new(DUNLIN)
-            .args(["serve", service, "--listen", "dunlin://127.0.0.1:0"])
+            .args(["serve", service, "--listen", listen])
             .arg("--with-parent")
             .args(arguments)
             .stdin(Stdio::piped())

@@ -7,7 +7,7 @@ mod graph;
 
 use crate::error::Committed;
 use crate::types::{Key, TransactionId, Value, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What happened: what was there at first, and every transaction that has or may have committed.
@@ -102,12 +102,14 @@ impl History {
     }
 
     /// The committed transactions, and those of unknown outcome whose changes these have read. Keys that share a header
-    /// share its versions, so a change may be read at a later version than its own.
+    /// share its versions, so a change may be read at a later version than its own. A value that was there before proves
+    /// nothing: a key that is absent looks the same whether it was deleted once more or not.
     fn included(&self) -> BTreeMap<TransactionId, &Committed> {
         let mut included: BTreeMap<_, _> = self.committed.iter().map(|(id, t)| (*id, t)).collect();
-        let mut last: BTreeMap<&Key, BTreeSet<Version>> = BTreeMap::new();
+        let mut known: BTreeMap<&Key, BTreeMap<Version, &Option<Value>>> = BTreeMap::new();
         for update in self.committed.values().flat_map(|t| &t.writes) {
-            last.entry(&update.key).or_default().insert(update.version);
+            let changes = known.entry(&update.key).or_default();
+            changes.insert(update.version, &update.value);
         }
         let mut made: BTreeMap<&Key, Vec<Change<'_>>> = BTreeMap::new();
         for (id, transaction) in &self.unknown {
@@ -116,22 +118,103 @@ impl History {
                 made.entry(&update.key).or_default().push(change);
             }
         }
-        let mut readers: Vec<&Committed> = self.committed.values().collect();
-        let mut found = BTreeSet::new();
-        while let Some(reader) = readers.pop() {
-            for (key, version, value) in &reader.reads {
-                let known = last
-                    .get(key)
-                    .and_then(|of| of.range(..=*version).next_back());
-                for (made, written, id) in made.get(key).into_iter().flatten() {
-                    let is_last = made <= version && known.is_none_or(|known| made > known);
-                    if is_last && *written == value && found.insert(*id) {
-                        included.insert(*id, &self.unknown[id]);
-                        readers.push(&self.unknown[id]);
-                    }
-                }
+        // Each that is found may be what another's change differs from.
+        while let Some((id, transaction)) = self.read_by(&included, &known, &made) {
+            included.insert(id, transaction);
+            for update in &transaction.writes {
+                let changes = known.entry(&update.key).or_default();
+                changes.insert(update.version, &update.value);
             }
         }
         included
+    }
+
+    /// A transaction of unknown outcome that is not included, and a change of which was read.
+    fn read_by(
+        &self,
+        included: &BTreeMap<TransactionId, &Committed>,
+        known: &BTreeMap<&Key, BTreeMap<Version, &Option<Value>>>,
+        made: &BTreeMap<&Key, Vec<Change<'_>>>,
+    ) -> Option<(TransactionId, &Committed)> {
+        for (key, version, value) in included.values().flat_map(|reader| &reader.reads) {
+            let Some(made) = made.get(key) else { continue };
+            let changes = known
+                .get(key)
+                .and_then(|of| of.range(..=*version).next_back());
+            let before = match changes {
+                Some((_, value)) => value.as_ref(),
+                None => self.initial.get(key),
+            };
+            if before == value.as_ref() {
+                continue;
+            }
+            let is_read = |(at, written, id): &&Change<'_>| {
+                let is_last = at <= version && changes.is_none_or(|(known, _)| at > known);
+                is_last && *written == value && !included.contains_key(id)
+            };
+            if let Some((_, _, id)) = made.iter().find(is_read) {
+                return self.unknown.get_key_value(id).map(|(id, t)| (*id, t));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transaction(
+        reads: &[(u64, u64, Option<&str>)],
+        writes: &[(u64, u64, Option<&str>)],
+    ) -> Committed {
+        let value = |text: Option<&str>| text.map(|text| Value::from(text.as_bytes()));
+        let read = |(key, version, text): &(u64, u64, Option<&str>)| {
+            (Key::number(0, *key), Version(*version), value(*text))
+        };
+        let write = |(key, version, text): &(u64, u64, Option<&str>)| crate::types::Update {
+            key: Key::number(0, *key),
+            value: value(*text),
+            version: Version(*version),
+        };
+        Committed {
+            reads: reads.iter().map(read).collect(),
+            writes: writes.iter().map(write).collect(),
+        }
+    }
+
+    /// A transaction of unknown outcome read the key 8 before another changed it and gives the key 15 this value; one who
+    /// has seen the change of 8 finds 15 absent, and one who comes later finds this value too.
+    fn history(written: Option<&str>) -> History {
+        let id = |sequence| TransactionId {
+            coordinator: 1,
+            slot: 0,
+            sequence,
+        };
+        let committed = [
+            transaction(&[(8, 1, Some("x"))], &[(8, 2, None)]),
+            transaction(&[(8, 2, None), (15, 4, None)], &[]),
+            transaction(&[(15, 6, written)], &[]),
+        ];
+        let unknown = transaction(&[(8, 1, Some("x"))], &[(15, 5, written)]);
+        History {
+            initial: [(Key::number(0, 8), Value::from(&b"x"[..]))].into(),
+            committed: (2..).map(id).zip(committed).collect(),
+            unknown: [(id(1), unknown)].into(),
+        }
+    }
+
+    #[test]
+    fn an_unknown_change_that_was_read_is_a_part_of_the_history() {
+        let violations = history(Some("y")).check();
+        assert!(
+            matches!(violations[..], [Violation::Cycle(_)]),
+            "{violations:?}"
+        );
+    }
+
+    #[test]
+    fn absence_is_no_proof_of_a_delete_that_nobody_knows_the_outcome_of() {
+        assert_eq!(history(None).check(), []);
     }
 }

@@ -1,27 +1,34 @@
 //! The epoch of the coordinator is over: nothing that it asks is done any more. Before it had logged anything, the
 //! transaction has had no effect, and its locks are gone with the epoch. After it, those who began the next epoch have
 //! decided, and tell.
-use super::{Coordinator, Phase};
+use super::{Accessed, Coordinator, Phase};
 use crate::error::TransactionError;
 use crate::mistakes::Mistake;
 use crate::types::MachineId;
 use crate::wire::{Body, Fate, Response};
 
 impl Coordinator {
-    /// A machine is not of this epoch, or has no lease. The epoch may not be over for others, which hold locks.
+    /// A machine is not of this epoch, or has no lease. The epoch may not be over: then the machine goes on in it when it has
+    /// a lease again, with all the locks that it holds.
     pub(super) fn refused(&mut self, machine: MachineId) {
         match self.phase {
             Phase::Execute | Phase::Validate => {
-                self.holders.remove(&machine);
+                if !self.may_hold(machine) {
+                    self.holders.remove(&machine);
+                }
                 self.fail(TransactionError::Superseded);
-            }
-            Phase::Release => {
-                self.pending.remove(&machine);
-                self.advance_when_answered();
             }
             // It is asked again: either it has a lease then, or the coordinator hears that the epoch is over.
             _ => {}
         }
+    }
+
+    /// Whether a machine that has refused the last request may have locked something before: in an earlier round, or by the
+    /// same request whose answer was lost.
+    fn may_hold(&self, machine: MachineId) -> bool {
+        let repeated = self.pending.get(&machine).is_some_and(|p| p.sent > 1);
+        let locked = |accessed: &Accessed| accessed.machine == machine && accessed.locked;
+        repeated || self.accessed.values().any(locked)
     }
 
     /// The epoch is over.

@@ -274,13 +274,13 @@ impl Database {
         Ok(Driver::new(way, source, coordinator, transactions))
     }
 
-    fn address(&self, machine: MachineId) -> &str {
+    fn address(&self, machine: MachineId) -> String {
         match &self.inner.cluster {
             Cluster::Remote(remote) => {
-                let address = remote.addresses.get(usize::from(machine.0));
-                address.map_or("", String::as_str)
+                let mut addresses = remote.addresses().into_iter();
+                addresses.nth(usize::from(machine.0)).unwrap_or_default()
             }
-            Cluster::Local { .. } => "",
+            Cluster::Local { .. } => String::new(),
         }
     }
 }

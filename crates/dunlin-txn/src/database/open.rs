@@ -6,10 +6,11 @@ use dunlin_rpc::{Client, ClientBuilder, Preset};
 
 use super::view::{view_of, Remote, RemoteMachine, View};
 use super::{Cluster, Database, OpenError, DEADLINE};
+use crate::membership::Configuration;
 use crate::placement::Placement;
 use crate::protocol::{Commit, Protocol, Validate};
 use crate::server::catalogue::{region_name, Catalogue};
-use crate::server::CATALOGUE;
+use crate::server::{TableSpec, CATALOGUE};
 use crate::types::MachineId;
 
 /// How long a machine that is being started may take to say what it has.
@@ -160,43 +161,54 @@ impl DatabaseBuilder {
         found: Vec<(Catalogue, Client, String)>,
         given: Vec<String>,
     ) -> Result<Database, OpenError> {
+        if let Some(protocol) = named.filter(|protocol| protocol.commit == Commit::Write) {
+            return Err(OpenError::LateWrites(protocol.name));
+        }
         let until = Instant::now() + OPENING;
-        let (told, tables) = loop {
+        let client = self.client.clone().connect_timeout(CONNECTING);
+        let mut why = None;
+        let (told, tables, view, protocol) = loop {
             // The epoch that a machine serves may have ended since it was asked.
             let asked = found.iter().filter_map(|(_, client, address)| {
                 let catalogue = ask(client, address).ok()?;
                 Some((catalogue.configuration?, catalogue.tables))
             });
-            match asked.max_by_key(|(of, _)| of.epoch) {
-                Some(told) => break told,
-                None if Instant::now() > until => {
-                    return Err(OpenError::NotServed {
-                        within: OPENING,
-                        addresses: given,
-                    });
+            if let Some((told, tables)) = asked.max_by_key(|(of, _)| of.epoch) {
+                match reach(&told, &client, named, &tables) {
+                    Ok((view, protocol)) => break (told, tables, view, protocol),
+                    // A member that is gone is left out soon.
+                    Err(error @ OpenError::Connect { .. }) => why = Some(error),
+                    Err(error) => return Err(error),
                 }
-                None => std::thread::sleep(PAUSE),
             }
-        };
-        let client = self.client.clone().connect_timeout(CONNECTING);
-        let with = |protocol| view_of(told.clone(), &client, protocol, &tables);
-        let (view, protocol) = match named {
-            Some(protocol) if protocol.commit == Commit::Write => {
-                return Err(OpenError::LateWrites(protocol.name));
+            if Instant::now() > until {
+                return Err(why.unwrap_or(OpenError::NotServed {
+                    within: OPENING,
+                    addresses: given,
+                }));
             }
-            Some(protocol) => (with(protocol)?, protocol),
-            None => match with(Protocol::AUTO_ONE_SIDED) {
-                Ok(view) => (view, Protocol::AUTO_ONE_SIDED),
-                Err(OpenError::OneSided { .. }) => {
-                    let protocol = Protocol::AUTO_MESSAGES;
-                    (with(protocol)?, protocol)
-                }
-                Err(error) => return Err(error),
-            },
+            std::thread::sleep(PAUSE);
         };
         let addresses = told.members.iter().map(|m| m.address.clone()).collect();
         let remote = Remote::new((protocol, tables), (addresses, client), view);
         Ok(Database::new(Cluster::Remote(remote), protocol).within(self.deadline))
+    }
+}
+
+/// Connects to all members, by the protocol that is named or the best that can be had.
+fn reach(
+    told: &Configuration,
+    client: &ClientBuilder,
+    named: Option<Protocol>,
+    tables: &[TableSpec],
+) -> Result<(View, Protocol), OpenError> {
+    let with = |protocol| Ok((view_of(told.clone(), client, protocol, tables)?, protocol));
+    match named {
+        Some(protocol) => with(protocol),
+        None => match with(Protocol::AUTO_ONE_SIDED) {
+            Err(OpenError::OneSided { .. }) => with(Protocol::AUTO_MESSAGES),
+            other => other,
+        },
     }
 }
 
@@ -254,7 +266,7 @@ fn check(found: &[(Catalogue, Client, String)]) -> Result<(), OpenError> {
 
 pub(super) fn attach(
     machine: &mut RemoteMachine,
-    tables: &[crate::server::TableSpec],
+    tables: &[TableSpec],
     protocol: Protocol,
 ) -> Result<(), OpenError> {
     let client = &machine.client;

@@ -8,6 +8,7 @@ use crate::driver::{Driver, Report};
 use crate::error::TransactionError;
 use crate::logic::{Access, Logic, Step, View};
 use crate::types::{Key, MachineId, TransactionId, Value};
+use crate::wire::Refusal;
 
 /// How long the end of a transaction may wait for the last answers, before a thread of the database's waits for them.
 const LINGER: Duration = Duration::from_millis(20);
@@ -276,10 +277,15 @@ impl Transaction {
     }
 
     fn explain(&self, error: TransactionError) -> DatabaseError {
-        let address = |machine: MachineId| self.database.address(machine).to_owned();
+        let address = |machine: MachineId| self.database.address(machine);
         match error {
             by @ (TransactionError::Locked { .. }
             | TransactionError::Changed { .. }
+            | TransactionError::Refused {
+                // Its locks go with their coordinator's, or with the epoch.
+                refusal: Refusal::Unfinished,
+                ..
+            }
             | TransactionError::Superseded) => DatabaseError::Aborted {
                 by,
                 attempts: 1,

@@ -59,8 +59,8 @@ impl View {
 pub(super) struct Remote {
     pub(super) protocol: Protocol,
     pub(super) tables: Vec<TableSpec>,
-    /// By the number of the machine, as far as they are known.
-    pub(super) addresses: Vec<String>,
+    /// By the number of the machine, where nobody is replaced.
+    addresses: Vec<String>,
     pub(super) client: ClientBuilder,
     view: Mutex<Arc<View>>,
     epoch: AtomicU64,
@@ -91,6 +91,14 @@ impl Remote {
             }
         }
         remote
+    }
+
+    /// By the number of the machine, as far as they are known.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        match &self.view().configuration {
+            Some(of) => of.members.iter().map(|m| m.address.clone()).collect(),
+            None => self.addresses.clone(),
+        }
     }
 
     pub(super) fn view(&self) -> Arc<View> {
@@ -199,10 +207,11 @@ fn watch(remote: &Weak<Remote>) {
             continue;
         }
         waited = Duration::ZERO;
-        if remote.addresses.is_empty() {
+        let addresses = remote.addresses();
+        if addresses.is_empty() {
             return;
         }
-        let address = &remote.addresses[turn % remote.addresses.len()];
+        let address = &addresses[turn % addresses.len()];
         let known = match clients.remove(address) {
             Some(client) => Ok(client),
             None => {

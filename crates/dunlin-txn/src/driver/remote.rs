@@ -9,7 +9,7 @@ use dunlin_rpc::{CallError, Peers, RemoteRegion};
 
 use super::wire::{Arrival, Kind, Tag, Wire};
 use crate::membership::Epoch;
-use crate::server::tables::{encode_value, place_of};
+use crate::server::shape::{encode_value, place_of};
 use crate::server::TRANSACT;
 use crate::types::{Address, MachineId, Value};
 use crate::wire::{Answer, Request};

@@ -4,6 +4,8 @@
 //! compare-and-set. A machine of a configuration serves while it has a lease; who has none any more may be left out of
 //! the next configuration, which [`plan::next`] makes. `docs/transactions.md` says why each step is safe.
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod file;
 pub mod peer;
 pub mod plan;

@@ -66,6 +66,8 @@ pub struct Agent {
     known_once: bool,
     /// The last epoch that others have begun with it.
     pub(super) sealed: Epoch,
+    /// An epoch is to begin with what this life has missed: the others have gone on without it in between.
+    pub(super) missed: bool,
     loaded: bool,
     beginning: Option<Beginning>,
     copying: Option<Copying>,
@@ -95,6 +97,7 @@ impl Agent {
             lease_until: Duration::ZERO,
             known_once: false,
             sealed: Epoch::FIXED,
+            missed: false,
             beginning: None,
             copying: None,
             suspicion: Suspicion::default(),
@@ -137,6 +140,9 @@ impl Agent {
             return Condition::Well;
         }
         self.observed = observed;
+        if self.missed {
+            return Condition::Fenced;
+        }
         let Some(now) = self.configuration() else {
             return Condition::Well;
         };

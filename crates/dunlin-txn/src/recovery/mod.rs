@@ -76,7 +76,11 @@ impl Agent {
                     self.sealed = *epoch;
                     PeerAnswer::Report(records)
                 }
-                Err(OtherEpoch) => PeerAnswer::No,
+                Err(OtherEpoch) => {
+                    // Not a late request: this life was a member, was left out, and has been taken for one that comes.
+                    self.missed |= local.standing().0 < *epoch;
+                    PeerAnswer::No
+                }
             },
             (PeerRequest::Install { records, .. }, Some(of)) => {
                 done(local.install(epoch, records, of))

@@ -1,7 +1,7 @@
 //! What a machine is and has, as it tells clients.
 
 use crate::membership::Configuration;
-use crate::server::tables::TableSpec;
+use crate::server::shape::TableSpec;
 use crate::wire::{Reader, WireError};
 
 const FORMAT: u32 = 2;

@@ -2,8 +2,10 @@
 //! coordinators reach both.
 
 pub(crate) mod catalogue;
+mod error;
 mod member;
-pub(crate) mod tables;
+pub(crate) mod shape;
+mod tables;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -13,18 +15,18 @@ use dunlin_rpc::{
     Client, ClientBuilder, HandlerError, HandlerId, Region, RunningServer, ServeError,
     ServerBuilder,
 };
-use dunlin_store::StoreError;
 
 use crate::membership::peer::{PeerAnswer, PeerRequest};
-use crate::membership::{Configuration, Epoch, Membership, MembershipError, Registration};
+use crate::membership::{Configuration, Epoch, Membership, Registration};
 use crate::participant::Participant;
-use crate::placement::{Placement, PlacementError};
+use crate::placement::Placement;
 use crate::recovery::{Agent, Timing};
 use crate::types::{Key, MachineId, Value};
 use crate::wire::{Answer, Body, Refusal, Request, Response};
 use catalogue::Catalogue;
+pub use error::StoreServerError;
 use member::{Member, Participants};
-pub use tables::TableSpec;
+pub use shape::TableSpec;
 use tables::{TableStore, Tables};
 
 /// The handler that answers a step of a transaction: the incarnation of the machine (8 bytes), then a [`Request`]; the
@@ -59,59 +61,6 @@ pub struct StoreConfig {
     pub one_sided_writes: bool,
 }
 
-/// Why a machine cannot store.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreServerError {
-    /// The server does not start.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// A table cannot be made.
-    #[error("table '{name}': {source}")]
-    Table {
-        /// Its name.
-        name: String,
-        /// Why.
-        source: StoreError,
-    },
-    /// The machines cannot hold the copies.
-    #[error(transparent)]
-    Placement(#[from] PlacementError),
-    /// The number is none of theirs.
-    #[error("machine {machine} of {machines}: numbers begin with 0")]
-    Machine {
-        /// The number.
-        machine: u16,
-        /// How many there are.
-        machines: u16,
-    },
-    /// More copies than machines, or none.
-    #[error("{replicas} copies on {machines} machines: each copy needs a machine of its own")]
-    Replicas {
-        /// The copies.
-        replicas: u16,
-        /// The machines.
-        machines: u16,
-    },
-    /// Two tables have the same number or name.
-    #[error("two tables have the number {id} or the name '{name}'")]
-    Twice {
-        /// The number of the second.
-        id: u16,
-        /// Its name.
-        name: String,
-    },
-    /// The system has no random numbers.
-    #[error("no random number for the machine's incarnation: {0}")]
-    Random(String),
-    /// Clients that write tables themselves cannot be kept from it when their epoch is over.
-    #[error("one-sided WRITEs and machines that replace each other: a late WRITE could not be kept out; choose one")]
-    OneSided,
-    /// The membership does not answer.
-    #[error(transparent)]
-    Membership(#[from] MembershipError),
-}
-
 /// What the handlers share, once the tables are made.
 #[derive(Debug)]
 struct Service {
@@ -129,6 +78,9 @@ pub struct Replicated {
     pub lease: Duration,
     /// How machines reach each other.
     pub client: ClientBuilder,
+    /// Where others reach this machine, if that is not where its server listens: all addresses of a host
+    /// (`dunlin://0.0.0.0:7400`) are none that a client could connect to.
+    pub advertise: Option<String>,
 }
 
 impl Replicated {
@@ -141,6 +93,7 @@ impl Replicated {
             membership: Box::new(membership),
             lease: Self::LEASE,
             client: Client::builder(),
+            advertise: None,
         }
     }
 
@@ -228,10 +181,11 @@ impl StoreServer {
         if is_first {
             load(&participants, server.machine, &server.placement, initial())?;
         }
+        let address = replicated.advertise.take();
         let me = Registration {
             machine: server.machine,
             incarnation,
-            address: server.server.address().to_string(),
+            address: address.unwrap_or_else(|| server.server.address().to_string()),
             whole: is_first,
         };
         let agent = Agent::new(me, machines, replicas, replicated.timing(), database);

@@ -1,31 +1,37 @@
 //! A cluster in virtual time whose machines crash, are stopped, are cut off and come back, and whose coordinators die.
+mod clients;
 mod faults;
 mod judge;
 
 use crate::machine::{Machine, LEASE, MACHINES};
 use crate::membership::Register;
+use crate::network::{Cut, Links, Node, MEMBERSHIP};
+use crate::simulation::{sent, Timeline};
 use dunlin_txn::checker::{History, Violation};
 use dunlin_txn::membership::peer::{PeerAnswer, PeerRequest};
 use dunlin_txn::membership::plan::Proposal;
 use dunlin_txn::membership::{Configuration, Epoch, Observed, Registration, Role};
 use dunlin_txn::recovery::{Condition, Order};
-use dunlin_txn::wire::{Answer, Body, Refusal, Request, Response};
+use dunlin_txn::wire::{Body, Refusal, Request, Response};
 use dunlin_txn::workload::{SmallBank, Workload};
 use dunlin_txn::{
-    Action, Address, Committed, Config, Coordinator, Event, Key, MachineId, Mistakes, Protocol,
-    Store, TransactionError, TransactionId, Version,
+    Address, Config, Coordinator, Event, Key, MachineId, Mistakes, Protocol, Store, TransactionId,
+    Version,
 };
-use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use faults::Fault;
+use faults::FAULTS_UNTIL;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 const CLIENTS: u64 = 4;
-const SLOTS: u16 = 3;
+/// Transactions of a client at once. The first is always a read of the same key: it asks one machine alone, which so has
+/// to know by itself whether it may answer.
+const SLOTS: u16 = 4;
+const WATCHER: u16 = 0;
 const TRANSACTIONS: usize = 300;
 /// Between two renewals of a lease.
 const BEAT: u64 = LEASE / 5;
-/// No fault begins later; all that were begun are over soon after.
-const FAULTS_UNTIL: u64 = 30_000;
 /// All is well again long before.
 const END: u64 = 400_000;
 
@@ -41,6 +47,7 @@ enum Happening {
     Beat(Life),
     AtMembership(Registration, Duration),
     Observed(Life, Duration, Observed),
+    Propose(Life, Proposal),
     Replace(u16, Proposal),
     Peer(Life, Life, PeerRequest),
     PeerAnswer(Life, u16, PeerRequest, PeerAnswer),
@@ -48,14 +55,8 @@ enum Happening {
     View(u64, Configuration),
     Fault,
     Return(u16),
-    Heal,
-}
-
-/// Who sends and receives: machines by number, then clients, then the membership.
-type Node = u64;
-const MEMBERSHIP: Node = 1000;
-fn client_node(client: u64) -> Node {
-    100 + client
+    Heal(Cut),
+    Flap(Cut, u32),
 }
 
 #[derive(Default)]
@@ -73,15 +74,16 @@ pub(crate) struct Run {
 }
 
 pub(crate) struct Cluster {
-    random: fastrand::Rng,
-    now: u64,
-    order: u64,
-    queue: BTreeMap<(u64, u64), Happening>,
+    time: Timeline<Happening>,
     register: Register,
     machines: Vec<Machine>,
     lives: u64,
-    /// Pairs that do not reach each other.
-    cut: BTreeSet<(Node, Node)>,
+    links: Links,
+    flapping: bool,
+    faults: Vec<Fault>,
+    proposal_delay: u64,
+    /// The key that each client reads again and again.
+    watched: Vec<Key>,
     views: Vec<Arc<Config>>,
     incarnations: Vec<Vec<u64>>,
     running: BTreeMap<(u64, u16), Coordinator>,
@@ -104,22 +106,29 @@ impl Cluster {
         mistakes: Mistakes,
         headers: usize,
         load: &dyn Workload,
+        faults: Option<&[Fault]>,
     ) -> Cluster {
         let mut random = fastrand::Rng::with_seed(seed);
+        let faults = faults.map_or_else(|| Fault::some(&mut random), <[Fault]>::to_vec);
+        let keys: Vec<Key> = load.load().map(|(key, _)| key).collect();
+        let watched = (0..CLIENTS).map(|_| keys[random.usize(0..keys.len())].clone());
+        let watched = watched.collect();
         let machines = (0..MACHINES).map(|n| {
             let drift = (random.i64(-40..40), random.u64(0..1_000_000));
             Machine::new(n, u64::from(n) + 1, (headers, mistakes), Some(load), drift)
         });
         let machines: Vec<Machine> = machines.collect();
+        let proposal_delay = faults::proposal_delay(&faults, &mut random);
         let mut cluster = Cluster {
-            random,
-            now: 0,
-            order: 0,
-            queue: BTreeMap::new(),
+            time: Timeline::new(random),
             register: Register::default(),
             machines,
             lives: 100,
-            cut: BTreeSet::new(),
+            links: Links::default(),
+            flapping: false,
+            proposal_delay,
+            faults,
+            watched,
             views: Vec::new(),
             incarnations: Vec::new(),
             running: BTreeMap::new(),
@@ -137,27 +146,13 @@ impl Cluster {
         cluster
     }
 
-    fn later(&mut self, delay: u64, happening: Happening) {
-        self.order += 1;
-        self.queue.insert((self.now + delay, self.order), happening);
-    }
-
-    fn delay(&mut self) -> u64 {
-        let tail = self.random.u8(..) < 8;
-        self.random.u64(1..if tail { 2000 } else { 40 })
-    }
-
     /// A message on its way; nothing where it is lost.
     fn send(&mut self, from: Node, to: Node, happening: Happening) {
-        let lost = self.random.u8(..) < 6 || self.is_cut(from, to);
-        let delay = self.delay();
+        let lost = self.time.random.u8(..) < 6 || self.links.is_cut(from, to);
+        let delay = self.time.delay();
         if !lost {
-            self.later(delay, happening);
+            self.time.later(delay, happening);
         }
-    }
-
-    fn is_cut(&self, one: Node, other: Node) -> bool {
-        self.cut.contains(&(one.min(other), one.max(other)))
     }
 
     fn at(&self, (number, incarnation): Life) -> Option<usize> {
@@ -169,17 +164,18 @@ impl Cluster {
     pub(crate) fn run(mut self, load: &mut dyn Workload) -> Run {
         for n in 0..MACHINES {
             let incarnation = self.machines[usize::from(n)].incarnation;
-            self.later(u64::from(n), Happening::Beat((n, incarnation)));
+            self.time
+                .later(u64::from(n), Happening::Beat((n, incarnation)));
         }
         for client in 0..CLIENTS {
-            self.later(100, Happening::Look(client));
+            self.time.later(100, Happening::Look(client));
         }
-        let first = self.random.u64(1000..8000);
-        self.later(first, Happening::Fault);
-        while let Some(((now, _), happening)) = self.queue.pop_first() {
-            self.now = now;
+        let first = self.time.random.u64(1000..8000);
+        self.time.later(first, Happening::Fault);
+        while let Some(happening) = self.time.next() {
+            let now = self.time.now;
             self.happen(happening, load);
-            if now > FAULTS_UNTIL && self.order % 64 == 0 && self.is_well() {
+            if now > FAULTS_UNTIL && self.time.count() % 64 == 0 && self.is_well() {
                 break;
             }
             if now > END {
@@ -202,22 +198,18 @@ impl Cluster {
                 let machine = &self.machines[number];
                 let asks = request.body == Body::Outcome;
                 let life = (to.0, machine.incarnation);
-                if !asks && !machine.has_lease(self.now) {
+                if !asks && !machine.has_lease(self.time.now) {
                     let response = Response::Refused(Refusal::Epoch);
                     return self.reply(to, &request, response);
                 }
                 // It may be stopped after it has looked at its lease.
-                let delay = match self.random.u16(..) < 100 {
-                    true => self.stop(number),
-                    false => 0,
-                };
-                self.later(delay, Happening::Execute(life, epoch, request));
+                let delay = self.within_handler(number);
+                self.time
+                    .later(delay, Happening::Execute(life, epoch, request));
             }
             Happening::Execute(life, epoch, request) => {
                 if let Some(number) = self.at(life) {
-                    let mut bytes = Vec::new();
-                    request.encode(&mut bytes);
-                    let request = Request::decode(&bytes).unwrap();
+                    let request = sent(&request);
                     let participant = &mut self.machines[number].local.participant;
                     let answer = participant.handle(&request, epoch);
                     self.reply(MachineId(life.0), &request, answer.response);
@@ -234,13 +226,13 @@ impl Cluster {
                     }
                     None => Event::Failed { token },
                 };
-                let delay = self.delay();
-                self.later(delay, Happening::Event(id, event));
+                let delay = self.time.delay();
+                self.time.later(delay, Happening::Event(id, event));
             }
             Happening::Beat(life) => self.beat(life),
             Happening::AtMembership(me, asked) => {
                 let life = (me.machine.0, me.incarnation);
-                let observed = self.register.beat(me, self.now, LEASE);
+                let observed = self.register.beat(me, self.time.now, LEASE);
                 let observed = Happening::Observed(life, asked, observed);
                 self.send(MEMBERSHIP, u64::from(life.0), observed);
             }
@@ -255,11 +247,17 @@ impl Cluster {
                     Condition::Fenced => self.restart(life.0),
                 }
             }
+            Happening::Propose(life, proposal) => {
+                if self.at(life).is_some() {
+                    let proposal = Happening::Replace(life.0, proposal);
+                    self.send(u64::from(life.0), MEMBERSHIP, proposal);
+                }
+            }
             Happening::Replace(from, proposal) => {
-                if self.register.replace(proposal, self.now) {
+                if self.register.replace(proposal, self.time.now) {
                     // It hears of it soon.
                     let incarnation = self.machines[usize::from(from)].incarnation;
-                    self.later(50, Happening::Beat((from, incarnation)));
+                    self.time.later(50, Happening::Beat((from, incarnation)));
                 }
             }
             Happening::Peer(from, to, request) => {
@@ -296,7 +294,8 @@ impl Cluster {
             Happening::View(client, of) => self.view(client, &of),
             Happening::Fault => self.fault(),
             Happening::Return(number) => self.restart(number),
-            Happening::Heal => self.cut.clear(),
+            Happening::Heal(cut) => self.links.heal(&cut),
+            Happening::Flap(cut, times) => self.flap(cut, times),
         }
     }
 
@@ -306,11 +305,11 @@ impl Cluster {
             return true;
         }
         let until = self.machines[number].paused_until;
-        if until <= self.now {
+        if until <= self.time.now {
             return false;
         }
         let again = again(self);
-        self.later(until - self.now, again);
+        self.time.later(until - self.time.now, again);
         true
     }
 
@@ -322,7 +321,7 @@ impl Cluster {
         let machine = &self.machines[number];
         let (me, asked) = (
             machine.agent.registration().clone(),
-            machine.clock(self.now),
+            machine.clock(self.time.now),
         );
         self.send(
             u64::from(life.0),
@@ -330,18 +329,21 @@ impl Cluster {
             Happening::AtMembership(me, asked),
         );
         self.poll(number);
-        self.later(BEAT, Happening::Beat(life));
+        self.time.later(BEAT, Happening::Beat(life));
     }
 
     fn poll(&mut self, number: usize) {
         let machine = &mut self.machines[number];
-        let clock = machine.clock(self.now);
+        let clock = machine.clock(self.time.now);
         let from = (number as u16, machine.incarnation);
         for order in machine.agent.poll(clock, &mut machine.local) {
             match order {
                 Order::Replace(proposal) => {
-                    let proposal = Happening::Replace(from.0, proposal);
-                    self.send(number as u64, MEMBERSHIP, proposal);
+                    let delay = match proposal.next.serving {
+                        true => 0,
+                        false => self.proposal_delay,
+                    };
+                    self.time.later(delay, Happening::Propose(from, proposal));
                 }
                 Order::Ask {
                     machine,
@@ -364,166 +366,6 @@ impl Cluster {
         let drift = self.machines[at].drift();
         let shape = (self.headers, self.mistakes);
         self.machines[at] = Machine::new(number, self.lives, shape, None, drift);
-        self.later(1, Happening::Beat((number, self.lives)));
-    }
-
-    /// A client asks some machine what the membership is.
-    fn look(&mut self, client: u64) {
-        let number = self.random.usize(0..usize::from(MACHINES));
-        let machine = &self.machines[number];
-        let known = machine.agent.configuration().filter(|of| of.serving);
-        let awake = machine.alive && machine.paused_until <= self.now;
-        let node = client_node(client);
-        if let Some(of) = known.filter(|_| awake).cloned() {
-            self.send(number as u64, node, Happening::View(client, of));
-        }
-        self.later(300, Happening::Look(client));
-    }
-
-    fn view(&mut self, client: u64, of: &Configuration) {
-        let config = Config {
-            protocol: self.protocol,
-            placement: of.placement().unwrap(),
-            log_replicas: of.log_replicas(client),
-            epoch: of.epoch,
-            attempts: 8,
-            mistakes: self.mistakes,
-        };
-        let incarnations = of.members.iter().map(|member| member.incarnation).collect();
-        let at = client as usize;
-        // Clients first look in their order.
-        if self.views.len() <= at {
-            if self.views.len() == at {
-                self.views.push(Arc::new(config));
-                self.incarnations.push(incarnations);
-                (0..SLOTS).for_each(|slot| self.later(1, Happening::Start(client, slot)));
-            }
-            return;
-        }
-        if self.views[at].epoch >= of.epoch {
-            return;
-        }
-        self.views[at] = Arc::new(config);
-        self.incarnations[at] = incarnations;
-        for slot in 0..SLOTS {
-            let running = self.running.get(&(client, slot));
-            if let Some(id) = running.map(Coordinator::id) {
-                self.later(1, Happening::Event(id, Event::Superseded));
-            }
-        }
-    }
-
-    fn start(&mut self, client: u64, slot: u16, load: &mut dyn Workload) {
-        if self.left == 0 || self.dead == Some(client) {
-            return;
-        }
-        // Some are left for the time after the last fault.
-        if self.left < TRANSACTIONS / 6 && self.now < FAULTS_UNTIL {
-            return self.later(1000, Happening::Start(client, slot));
-        }
-        self.left -= 1;
-        self.sequence += 1;
-        let id = TransactionId {
-            coordinator: client,
-            slot,
-            sequence: self.sequence,
-        };
-        let logic = load.next(&mut self.random);
-        let config = Arc::clone(&self.views[client as usize]);
-        let (coordinator, actions) = Coordinator::begin(id, config, logic);
-        self.running.insert((client, slot), coordinator);
-        self.began.insert(id, self.acknowledged.clone());
-        self.act(id, actions);
-    }
-
-    fn reply(&mut self, from: MachineId, request: &Request, response: Response) {
-        let answer = Answer {
-            transaction: request.transaction,
-            step: request.step,
-            response,
-        };
-        let mut bytes = Vec::new();
-        answer.encode(&mut bytes);
-        let answer = Answer::decode(&bytes).unwrap();
-        let event = Happening::Event(request.transaction, Event::Answer(from, answer));
-        let node = client_node(request.transaction.coordinator);
-        self.send(u64::from(from.0), node, event);
-    }
-
-    fn event(&mut self, id: TransactionId, event: Event) {
-        if self.dead == Some(id.coordinator) {
-            return;
-        }
-        let running = self.running.get_mut(&(id.coordinator, id.slot));
-        let Some(coordinator) = running.filter(|c| c.id() == id) else {
-            return;
-        };
-        let actions = coordinator.handle(event);
-        self.act(id, actions);
-    }
-
-    fn act(&mut self, id: TransactionId, actions: Vec<Action>) {
-        let name = (id.coordinator, id.slot);
-        let client = id.coordinator as usize;
-        let node = client_node(id.coordinator);
-        let epoch = self.running[&name].epoch();
-        for action in actions {
-            match action {
-                Action::Send { machine, request } => {
-                    let step = request.step;
-                    let overdue = 300 + self.random.u64(0..300);
-                    let event = Event::Overdue { machine, step };
-                    self.later(overdue, Happening::Event(id, event));
-                    let to = u64::from(machine.0);
-                    if self.random.u8(..) < 12 {
-                        let late = self.random.u64(1..3000);
-                        self.later(late, Happening::Request(machine, epoch, request.clone()));
-                    }
-                    self.send(node, to, Happening::Request(machine, epoch, request));
-                }
-                Action::Read {
-                    machine,
-                    address,
-                    token,
-                } => {
-                    let known = self.incarnations[client][usize::from(machine.0)];
-                    let life = (machine.0, known);
-                    if self.is_cut(node, u64::from(machine.0)) {
-                        self.later(800, Happening::Event(id, Event::Failed { token }));
-                    } else {
-                        let delay = self.delay();
-                        self.later(delay, Happening::Read(id, life, address, token));
-                    }
-                }
-                Action::Write { .. } => unreachable!("no protocol here WRITEs"),
-                Action::Report(result) => self.report(id, result),
-            }
-        }
-        let ended = |c: &Coordinator| c.id() == id && c.is_finished();
-        if self.running.get(&name).is_some_and(ended) {
-            let coordinator = self.running.remove(&name).unwrap();
-            let is_lost = coordinator.is_lost();
-            if !is_lost && self.run.history.unknown.remove(&id).is_some() {
-                self.run.settled += 1;
-                if coordinator.is_decided() {
-                    self.committed(id, coordinator.footprint());
-                }
-            }
-            let well = self.run.history.committed.contains_key(&id);
-            let pause = self.random.u64(1..if well { 300 } else { 2000 });
-            self.later(pause, Happening::Start(id.coordinator, id.slot));
-        }
-    }
-
-    fn report(&mut self, id: TransactionId, result: Result<Committed, TransactionError>) {
-        match result {
-            Ok(committed) => self.committed(id, committed),
-            Err(TransactionError::Unknown { .. }) => {
-                let footprint = self.running[&(id.coordinator, id.slot)].footprint();
-                self.run.history.unknown.insert(id, footprint);
-            }
-            Err(TransactionError::Superseded) => self.run.superseded += 1,
-            Err(_) => self.run.aborted += 1,
-        }
+        self.time.later(1, Happening::Beat((number, self.lives)));
     }
 }

@@ -2,38 +2,29 @@
 //! acknowledged stays, histories are serializable, all machines come back and no lock stays; and deliberate mistakes are
 //! found. `DUNLIN_TXN_SEEDS` says how many seeds, `DUNLIN_TXN_SEED` with which to begin.
 mod cluster;
+mod left_out;
 mod machine;
 mod membership;
+mod network;
+#[path = "../common/simulation.rs"]
+mod simulation;
 
-use cluster::{Cluster, Run};
-use dunlin_txn::workload::{Random, SmallBank, Workload};
+use cluster::{Cluster, Fault, Run};
 use dunlin_txn::{Mistake, Mistakes, Protocol};
+use simulation::{again, finds, seeds, shape};
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect(name))
+fn one(seed: u64, protocol: Protocol, mistakes: Mistakes, faults: Option<&[Fault]>) -> Run {
+    let (headers, mut load) = shape(seed);
+    Cluster::new(seed, protocol, mistakes, headers, &*load, faults).run(&mut *load)
 }
 
-fn one(seed: u64, protocol: Protocol, mistakes: Mistakes) -> Run {
-    // Every other run has fewer headers than keys.
-    let headers = if seed % 4 < 2 { 7 } else { 4096 };
-    let mut load: Box<dyn Workload> = if seed % 2 == 0 {
-        Box::new(Random::new(16))
-    } else {
-        Box::new(SmallBank::new(8))
-    };
-    Cluster::new(seed, protocol, mistakes, headers, &*load).run(&mut *load)
-}
-
-fn seeds(protocol: Protocol) {
-    let (first, count) = (number("DUNLIN_TXN_SEED", 0), number("DUNLIN_TXN_SEEDS", 60));
+fn bears(protocol: Protocol) {
+    let seeds = seeds(60);
     let (mut committed, mut aborted, mut superseded, mut settled) = (0, 0, 0, 0);
     let (mut epochs, mut faults) = (0, 0);
-    for seed in first..first + count {
-        let run = one(seed, protocol, Mistakes::NONE);
-        let again = format!(
-            "{}, DUNLIN_TXN_SEED={seed} DUNLIN_TXN_SEEDS=1",
-            protocol.name
-        );
+    for seed in seeds.clone() {
+        let run = one(seed, protocol, Mistakes::NONE, None);
+        let again = again(protocol, seed);
         assert!(run.violations.is_empty(), "{again}: {}", run.violations[0]);
         assert_eq!(run.wrong, None, "{again}");
         committed += run.history.committed.len();
@@ -48,54 +39,58 @@ fn seeds(protocol: Protocol) {
          {superseded} ended with their epoch, {settled} unknown for a while",
         protocol.name
     );
-    assert!(count < 20 || (committed > 0 && aborted > 0 && superseded > 0 && settled > 0));
+    assert!(seeds.count() < 20 || (committed > 0 && aborted > 0 && superseded > 0 && settled > 0));
 }
 
 #[test]
 fn fasst_bears_failures() {
-    seeds(Protocol::FASST);
+    bears(Protocol::FASST);
 }
 
 #[test]
 fn flocktx_bears_failures() {
-    seeds(Protocol::FLOCKTX);
+    bears(Protocol::FLOCKTX);
 }
 
 #[test]
 fn scaletx_o_bears_failures() {
-    seeds(Protocol::SCALETX_O);
+    bears(Protocol::SCALETX_O);
 }
 
-fn found(mistake: Mistake, protocol: Protocol) {
-    let is_found = |seed: &u64| {
-        let run = one(*seed, protocol, Mistakes::of(mistake));
+/// Searches with the faults that show the mistake.
+fn found(mistake: Mistake, protocol: Protocol, faults: &[Fault]) {
+    let is_wrong = |seed: u64, mistakes| {
+        let run = one(seed, protocol, mistakes, Some(faults));
         run.wrong.is_some() || !run.violations.is_empty()
     };
-    let found = (0..1000).find(is_found);
+    let is_found = |seed: &u64| is_wrong(*seed, Mistakes::of(mistake));
+    let seed = finds(mistake, protocol, 400, is_found);
     assert!(
-        found.is_some(),
-        "{mistake:?} in {} was not found",
-        protocol.name
+        !is_wrong(seed, Mistakes::NONE),
+        "seed {seed} with {faults:?}: wrong also without the mistake"
     );
 }
 
 macro_rules! mistakes {
-    ($($name:ident: $mistake:ident in $protocol:ident;)*) => {$(
+    ($($name:ident: $mistake:ident in $protocol:ident by $($fault:ident)*;)*) => {$(
         #[test]
         fn $name() {
-            found(Mistake::$mistake, Protocol::$protocol);
+            found(Mistake::$mistake, Protocol::$protocol, &[$(Fault::$fault),*]);
         }
     )*};
 }
 
 mistakes! {
-    old_epoch_served_is_found: OldEpochServed in FLOCKTX;
-    seal_left_out_is_found: SealLeftOut in FLOCKTX;
-    decided_forgotten_is_found: DecidedForgotten in FASST;
-    record_wanted_everywhere_is_found: RecordWantedEverywhere in FASST;
-    installed_twice_is_found: InstalledTwice in FLOCKTX;
-    locks_kept_is_found: LocksKept in SCALETX_O;
-    served_early_is_found: ServedEarly in FLOCKTX;
-    outcome_assumed_is_found: OutcomeAssumed in FLOCKTX;
-    copy_left_out_is_found: CopyLeftOut in FLOCKTX;
+    old_epoch_served_is_found: OldEpochServed in FLOCKTX by Crash;
+    seal_left_out_is_found: SealLeftOut in FLOCKTX by Crash;
+    decided_forgotten_is_found: DecidedForgotten in FASST by Crash;
+    record_wanted_everywhere_is_found: RecordWantedEverywhere in FASST by Crash;
+    installed_twice_is_found: InstalledTwice in FLOCKTX by Crash;
+    locks_kept_is_found: LocksKept in SCALETX_O by Client;
+    served_early_is_found: ServedEarly in FLOCKTX by Crash;
+    records_of_parts_is_found: RecordsOfParts in FLOCKTX by Crash;
+    outcome_assumed_is_found: OutcomeAssumed in FLOCKTX by Crash;
+    lease_ignored_is_found: LeaseIgnored in FASST by Partition;
+    copy_left_out_is_found: CopyLeftOut in FLOCKTX by Crash;
+    absence_not_awaited_is_found: AbsenceNotAwaited in FASST by Flapping LateProposals;
 }

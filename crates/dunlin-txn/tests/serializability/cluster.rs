@@ -1,6 +1,7 @@
 //! A cluster in virtual time: messages are late, lost and doubled, one-sided operations fail, coordinators pause and die.
+use crate::simulation::{answered, sent, Timeline};
 use dunlin_txn::checker::{History, Violation};
-use dunlin_txn::wire::{Answer, Request};
+use dunlin_txn::wire::Request;
 use dunlin_txn::workload::Workload;
 use dunlin_txn::{
     Action, Config, Coordinator, Event, MachineId, MemoryStore, Mistakes, Participant, Placement,
@@ -38,10 +39,7 @@ pub(crate) struct Run {
 }
 
 pub(crate) struct Cluster {
-    random: fastrand::Rng,
-    now: u64,
-    order: u64,
-    queue: BTreeMap<(u64, u64), Happening>,
+    time: Timeline<Happening>,
     machines: Vec<Participant<MemoryStore>>,
     running: BTreeMap<(u64, u16), Coordinator>,
     paused: BTreeMap<u64, u64>,
@@ -84,10 +82,7 @@ impl Cluster {
             ..History::default()
         };
         Cluster {
-            random: fastrand::Rng::with_seed(seed),
-            now: 0,
-            order: 0,
-            queue: BTreeMap::new(),
+            time: Timeline::new(fastrand::Rng::with_seed(seed)),
             machines,
             running: BTreeMap::new(),
             paused: BTreeMap::new(),
@@ -109,27 +104,24 @@ impl Cluster {
         }
     }
 
-    fn later(&mut self, delay: u64, happening: Happening) {
-        self.order += 1;
-        self.queue.insert((self.now + delay, self.order), happening);
-    }
-
-    fn delay(&mut self) -> u64 {
-        let tail = self.random.u8(..) < 8;
-        self.random.u64(1..if tail { 2000 } else { 40 })
-    }
-
     /// Runs until nothing is left to happen, and judges what has happened.
     pub(crate) fn run(mut self, load: &mut dyn Workload) -> Run {
         for client in 0..CLIENTS {
-            (0..SLOTS).for_each(|slot| self.later(u64::from(slot), Happening::Start(client, slot)));
+            (0..SLOTS).for_each(|slot| {
+                self.time
+                    .later(u64::from(slot), Happening::Start(client, slot))
+            });
         }
-        let dies = self.random.bool().then(|| self.random.u64(200..4000));
+        let dies = self
+            .time
+            .random
+            .bool()
+            .then(|| self.time.random.u64(200..4000));
         let mut steps = 0_u32;
-        while let Some(((now, _), happening)) = self.queue.pop_first() {
+        while let Some(happening) = self.time.next() {
             steps += 1;
             assert!(steps < 200_000, "the run does not come to an end");
-            self.now = now;
+            let now = self.time.now;
             if dies.is_some_and(|at| now >= at) && self.dead.is_none() {
                 self.dead = Some(0);
                 self.run.crashed = true;
@@ -153,23 +145,19 @@ impl Cluster {
                     slot,
                     sequence: self.sequence,
                 };
-                let logic = load.next(&mut self.random);
+                let logic = load.next(&mut self.time.random);
                 let (coordinator, actions) = Coordinator::begin(id, self.config.clone(), logic);
                 self.running.insert((client, slot), coordinator);
                 self.act(id, actions);
             }
             Happening::Request(machine, request) => {
-                let mut bytes = Vec::new();
-                request.encode(&mut bytes);
-                let request = Request::decode(&bytes).unwrap();
+                let request = sent(&request);
                 let answer = self.machines[usize::from(machine.0)]
                     .handle(&request, dunlin_txn::membership::Epoch::FIXED);
-                let mut bytes = Vec::new();
-                answer.encode(&mut bytes);
-                let answer = Answer::decode(&bytes).unwrap();
-                if self.random.u8(..) > 8 {
-                    let delay = self.delay();
-                    self.later(
+                let answer = answered(&answer);
+                if self.time.random.u8(..) > 8 {
+                    let delay = self.time.delay();
+                    self.time.later(
                         delay,
                         Happening::Event(request.transaction, Event::Answer(machine, answer)),
                     );
@@ -179,8 +167,9 @@ impl Cluster {
             Happening::Read(id, machine, address, token) => {
                 let store = self.machines[usize::from(machine.0)].store();
                 let word = store.header_at(address).unwrap().0;
-                let delay = self.delay();
-                self.later(delay, Happening::Event(id, Event::Header { token, word }));
+                let delay = self.time.delay();
+                self.time
+                    .later(delay, Happening::Event(id, Event::Header { token, word }));
             }
             Happening::Items(machine, items) => {
                 let store = self.machines[usize::from(machine.0)].store_mut();
@@ -203,11 +192,13 @@ impl Cluster {
             return;
         }
         let until = self.paused.get(&id.coordinator).copied().unwrap_or(0);
-        if until > self.now {
-            return self.later(until - self.now, Happening::Event(id, event));
+        if until > self.time.now {
+            return self
+                .time
+                .later(until - self.time.now, Happening::Event(id, event));
         }
-        if self.random.u16(..) < 60 {
-            self.paused.insert(id.coordinator, self.now + 3000);
+        if self.time.random.u16(..) < 60 {
+            self.paused.insert(id.coordinator, self.time.now + 3000);
         }
         let Some(coordinator) = self.running.get_mut(&name).filter(|c| c.id() == id) else {
             return;
@@ -218,21 +209,22 @@ impl Cluster {
 
     fn act(&mut self, id: TransactionId, actions: Vec<Action>) {
         for action in actions {
-            let delay = self.delay();
+            let delay = self.time.delay();
             match action {
                 Action::Send { machine, request } => {
                     let step = request.step;
-                    let overdue = 300 + self.random.u64(0..300);
-                    self.later(
+                    let overdue = 300 + self.time.random.u64(0..300);
+                    self.time.later(
                         overdue,
                         Happening::Event(id, Event::Overdue { machine, step }),
                     );
-                    if self.random.u8(..) < 12 {
-                        let late = self.random.u64(1..3000);
-                        self.later(late, Happening::Request(machine, request.clone()));
+                    if self.time.random.u8(..) < 12 {
+                        let late = self.time.random.u64(1..3000);
+                        self.time
+                            .later(late, Happening::Request(machine, request.clone()));
                     }
-                    if self.random.u8(..) > 8 {
-                        self.later(delay, Happening::Request(machine, request));
+                    if self.time.random.u8(..) > 8 {
+                        self.time.later(delay, Happening::Request(machine, request));
                     }
                 }
                 Action::Read {
@@ -240,7 +232,8 @@ impl Cluster {
                     address,
                     token,
                 } => {
-                    self.later(delay, Happening::Read(id, machine, address, token));
+                    self.time
+                        .later(delay, Happening::Read(id, machine, address, token));
                 }
                 Action::Write {
                     machine,
@@ -248,8 +241,8 @@ impl Cluster {
                     headers,
                     token,
                 } => {
-                    let fate = self.random.u8(..);
-                    let gap = self.random.u64(1..60);
+                    let fate = self.time.random.u8(..);
+                    let gap = self.time.random.u64(1..60);
                     let first =
                         self.config.mistakes == Mistakes::of(dunlin_txn::Mistake::HeaderBeforeItem);
                     let (at_items, at_headers) = if first {
@@ -258,10 +251,11 @@ impl Cluster {
                         (delay, delay + gap)
                     };
                     if fate > 12 {
-                        self.later(at_items, Happening::Items(machine, items));
+                        self.time.later(at_items, Happening::Items(machine, items));
                     }
                     if fate > 24 {
-                        self.later(at_headers, Happening::Headers(machine, headers));
+                        self.time
+                            .later(at_headers, Happening::Headers(machine, headers));
                     }
                     let failed = fate < 48;
                     let event = if failed {
@@ -269,8 +263,9 @@ impl Cluster {
                     } else {
                         Event::Written { token }
                     };
-                    let back = if failed { 400 } else { self.delay() };
-                    self.later(delay + gap + back, Happening::Event(id, event));
+                    let back = if failed { 400 } else { self.time.delay() };
+                    self.time
+                        .later(delay + gap + back, Happening::Event(id, event));
                 }
                 Action::Report(result) => self.report(id, result),
             }
@@ -289,7 +284,8 @@ impl Cluster {
                     .committed
                     .insert(id, coordinator.footprint());
             }
-            self.later(1, Happening::Start(id.coordinator, id.slot));
+            self.time
+                .later(1, Happening::Start(id.coordinator, id.slot));
         }
     }
 

@@ -1,38 +1,24 @@
 //! Each protocol in a simulated cluster, by seeds: histories are serializable, nothing hangs, no money is made; and the
 //! checker finds deliberate mistakes. `DUNLIN_TXN_SEEDS` says how many seeds, `DUNLIN_TXN_SEED` with which to begin.
 mod cluster;
+#[path = "../common/simulation.rs"]
+mod simulation;
 
 use cluster::{Cluster, Run};
-use dunlin_txn::workload::{Random, SmallBank, Workload};
 use dunlin_txn::{Mistake, Mistakes, Protocol};
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect(name))
-}
+use simulation::{again, finds, seeds, shape};
 
 fn one(seed: u64, protocol: Protocol, mistakes: Mistakes) -> Run {
-    // Every other run has fewer headers than keys.
-    let headers = if seed % 4 < 2 { 7 } else { 4096 };
-    let mut load: Box<dyn Workload> = if seed % 2 == 0 {
-        Box::new(Random::new(16))
-    } else {
-        Box::new(SmallBank::new(8))
-    };
+    let (headers, mut load) = shape(seed);
     Cluster::new(seed, protocol, mistakes, headers, &*load).run(&mut *load)
 }
 
-fn seeds(protocol: Protocol) {
-    let (first, count) = (
-        number("DUNLIN_TXN_SEED", 0),
-        number("DUNLIN_TXN_SEEDS", 200),
-    );
+fn bears(protocol: Protocol) {
+    let seeds = seeds(200);
     let (mut committed, mut aborted, mut locks) = (0, 0, 0);
-    for seed in first..first + count {
+    for seed in seeds.clone() {
         let run = one(seed, protocol, Mistakes::NONE);
-        let again = format!(
-            "{}, DUNLIN_TXN_SEED={seed} DUNLIN_TXN_SEEDS=1",
-            protocol.name
-        );
+        let again = again(protocol, seed);
         assert!(run.violations.is_empty(), "{again}: {}", run.violations[0]);
         assert!(
             !run.backups_differ,
@@ -57,40 +43,35 @@ fn seeds(protocol: Protocol) {
         "{}: {committed} committed, {aborted} aborted, {locks} locks of the dead",
         protocol.name
     );
-    assert!(count < 20 || (committed > 0 && aborted > 0 && locks > 0));
+    assert!(seeds.count() < 20 || (committed > 0 && aborted > 0 && locks > 0));
 }
 
 #[test]
 fn fasst_is_serializable() {
-    seeds(Protocol::FASST);
+    bears(Protocol::FASST);
 }
 
 #[test]
 fn flocktx_is_serializable() {
-    seeds(Protocol::FLOCKTX);
+    bears(Protocol::FLOCKTX);
 }
 
 #[test]
 fn scaletx_is_serializable() {
-    seeds(Protocol::SCALETX);
+    bears(Protocol::SCALETX);
 }
 
 #[test]
 fn scaletx_o_is_serializable() {
-    seeds(Protocol::SCALETX_O);
+    bears(Protocol::SCALETX_O);
 }
 
 fn found(mistake: Mistake, protocol: Protocol) {
-    let found = (0..1000).find(|seed| {
-        !one(*seed, protocol, Mistakes::of(mistake))
-            .violations
-            .is_empty()
-    });
-    assert!(
-        found.is_some(),
-        "{mistake:?} in {} was not found",
-        protocol.name
-    );
+    let is_found = |seed: &u64| {
+        let run = one(*seed, protocol, Mistakes::of(mistake));
+        !run.violations.is_empty()
+    };
+    finds(mistake, protocol, 1000, is_found);
 }
 
 macro_rules! mistakes {

@@ -54,7 +54,8 @@ pub struct Args {
     /// How calls reach the servers; by default what goes with the protocol
     #[arg(long)]
     preset: Option<Preset>,
-    /// A server to use, once for each (`dunlin serve store --load WORKLOAD`), instead of three of our own
+    /// A server to use, once for each (`dunlin serve store --load WORKLOAD`), instead of three of our own; they may replace
+    /// each other, and are left as they are
     #[arg(long)]
     address: Vec<Address>,
     /// Print one JSON object
@@ -82,6 +83,9 @@ struct Found {
     declined: u64,
     committed: u64,
     aborted: u64,
+    /// Ended without effect because the membership of the machines changed, or one of them did not answer until it was
+    /// replaced.
+    superseded: u64,
     device: String,
     preset: String,
     servers: usize,
@@ -96,6 +100,11 @@ struct Tally {
     committed: u64,
     aborted: u64,
     declined: u64,
+    superseded: u64,
+    /// Of an outcome that nobody knows yet.
+    unknown: u64,
+    /// Machines replace each other, so that one which does not answer is no error.
+    replaces: bool,
     errors: u64,
     last_error: Option<String>,
     latencies: Latencies,
@@ -161,6 +170,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         sum.committed += tally.committed;
         sum.aborted += tally.aborted;
         sum.declined += tally.declined;
+        sum.superseded += tally.superseded;
         sum.errors += tally.errors;
         sum.last_error = sum.last_error.or(tally.last_error);
         sum.latencies.merge(&tally.latencies);
@@ -177,6 +187,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         declined: sum.declined,
         committed: sum.committed,
         aborted: sum.aborted,
+        superseded: sum.superseded,
         device: info
             .as_ref()
             .map_or_else(String::new, |info| info.device.clone()),
@@ -218,7 +229,10 @@ fn measure(args: &Args, database: &Database, progress: impl Fn(f64)) -> Result<T
     let mut driver = database.driver(args.transactions).map_err(Failure::new)?;
     let mut load = workload(&args.workload, args.rows)?;
     let mut random = fastrand::Rng::new();
-    let mut tally = Tally::default();
+    let mut tally = Tally {
+        replaces: database.configuration().is_some(),
+        ..Tally::default()
+    };
     let limit = args.seconds.as_nanos() as u64;
     let start = now_ns();
     let mut now = start;
@@ -246,9 +260,14 @@ fn measure(args: &Args, database: &Database, progress: impl Fn(f64)) -> Result<T
     // What is under way ends, and counts no more.
     let end = now_ns();
     while driver.running() > 0 && now_ns() - end < ENDING_NS {
-        if !driver.poll(|_, _, _| ()) {
+        if !driver.poll(|_, _, report| tally.settle(&report)) {
             driver.rest();
         }
+    }
+    if tally.unknown > 0 {
+        tally.errors += tally.unknown;
+        let words = "whether they have committed is not known";
+        tally.last_error.get_or_insert_with(|| words.to_owned());
     }
     Ok(tally)
 }
@@ -269,12 +288,31 @@ impl Tally {
             )) => {
                 self.aborted += 1;
             }
+            Report::Ended(Err(TransactionError::Superseded)) => self.superseded += 1,
+            Report::Ended(Err(TransactionError::Unavailable { .. })) if self.replaces => {
+                self.superseded += 1;
+            }
+            Report::Ended(Err(TransactionError::Unknown { .. })) => self.unknown += 1,
             Report::Ended(Err(error)) => {
                 self.errors += 1;
                 self.last_error.get_or_insert_with(|| error.to_string());
             }
-            // It was counted as an error.
-            Report::Settled(_) | Report::Undone => {}
+            Report::Settled(_) | Report::Undone => self.settle(&report),
+        }
+    }
+
+    /// What became of one whose outcome was unknown. It is late, so it has no latency.
+    fn settle(&mut self, report: &Report) {
+        match report {
+            Report::Settled(_) => {
+                self.unknown = self.unknown.saturating_sub(1);
+                self.committed += 1;
+            }
+            Report::Undone => {
+                self.unknown = self.unknown.saturating_sub(1);
+                self.superseded += 1;
+            }
+            Report::Ended(_) => {}
         }
     }
 }
@@ -297,6 +335,10 @@ fn print(found: &Found, json: bool) -> Result<(), Failure> {
             format!("{:.2} %", found.abort_share * 100.0),
         ),
         ("declined by themselves", found.declined.to_string()),
+        (
+            "ended with a machine or an epoch",
+            found.superseded.to_string(),
+        ),
         ("errors", found.errors.to_string()),
         ("median", nanoseconds(found.latency_ns.p50)),
         ("99 %", nanoseconds(found.latency_ns.p99)),

@@ -52,7 +52,7 @@ impl Cluster {
         let before = &self.began[&id];
         for (key, version, _) in &committed.reads {
             if before.get(key).is_some_and(|known| known > version) {
-                let now = self.now;
+                let now = self.time.now;
                 let words = format!("{id} read {key} at {version:?}, {before:?}, at {now}");
                 self.run.wrong.get_or_insert(words);
             }

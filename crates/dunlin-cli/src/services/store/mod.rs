@@ -1,10 +1,19 @@
 //! The store of transactions: one machine of a database.
 
+mod membership;
+mod replicated;
+
+pub use replicated::{serve_replicated, Begins};
+
+use std::time::Duration;
+
 use dunlin::txn::server::{StoreConfig, StoreServer, TableSpec};
 use dunlin::txn::workload::{self, Workload};
-use dunlin::{RunningServer, ServerBuilder};
+use dunlin::{Address, RunningServer, ServerBuilder};
 
+use crate::commands::perf::parse_seconds;
 use crate::commands::Failure;
+use membership::Place;
 
 /// What a machine stores.
 #[derive(Debug, clap::Args)]
@@ -30,6 +39,46 @@ pub struct Options {
     /// With `store`: clients may write the tables themselves (protocol scaletx); they can write anything there then
     #[arg(long)]
     one_sided_writes: bool,
+    /// With `store`: machines replace each other, by the membership kept there: a folder that all of them share, which are
+    /// processes of one host then, or etcd://HOST:PORT[,HOST:PORT...]/NAME
+    #[arg(long, value_name = "WHERE")]
+    membership: Option<Place>,
+    /// With `--membership`: seconds that a machine may be silent before the others go on without it
+    #[arg(long, default_value = "2", value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
+    replace_after: Duration,
+    /// With `--membership`: where others reach this machine; say it where `--listen` names all addresses of the host
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: Option<Address>,
+}
+
+impl Options {
+    /// Whether machines replace each other.
+    pub fn is_replicated(&self) -> bool {
+        self.membership.is_some()
+    }
+
+    fn workload(&self) -> Result<Option<Box<dyn Workload>>, Failure> {
+        let load = self.load.as_deref();
+        load.map(|name| workload(name, self.rows)).transpose()
+    }
+
+    fn config(&self, load: Option<&dyn Workload>) -> Result<StoreConfig, Failure> {
+        let mut tables = load.map_or_else(Vec::new, Workload::tables);
+        for (name, rows, bytes) in &self.tables {
+            tables.push(TableSpec::new(tables.len() as u16, name, *rows, *bytes));
+        }
+        if tables.is_empty() {
+            let words = "a store without tables: say --table NAME:ROWS:BYTES, or --load WORKLOAD";
+            return Err(Failure::usage(words));
+        }
+        Ok(StoreConfig {
+            machine: self.machine,
+            machines: self.machines,
+            replicas: self.replicas.unwrap_or(self.machines.min(3)),
+            tables,
+            one_sided_writes: self.one_sided_writes,
+        })
+    }
 }
 
 fn parse_table(text: &str) -> Result<(String, u64, usize), String> {
@@ -65,25 +114,8 @@ pub fn workload(name: &str, rows: u64) -> Result<Box<dyn Workload>, Failure> {
 /// # Errors
 /// When the options contradict each other, or the server does not start.
 pub fn serve(server: ServerBuilder, options: &Options) -> Result<RunningServer, Failure> {
-    let load = match &options.load {
-        Some(name) => Some(workload(name, options.rows)?),
-        None => None,
-    };
-    let mut tables = load.as_ref().map_or_else(Vec::new, |load| load.tables());
-    for (name, rows, bytes) in &options.tables {
-        tables.push(TableSpec::new(tables.len() as u16, name, *rows, *bytes));
-    }
-    if tables.is_empty() {
-        let words = "a store without tables: say --table NAME:ROWS:BYTES, or --load WORKLOAD";
-        return Err(Failure::usage(words));
-    }
-    let config = StoreConfig {
-        machine: options.machine,
-        machines: options.machines,
-        replicas: options.replicas.unwrap_or(options.machines.min(3)),
-        tables,
-        one_sided_writes: options.one_sided_writes,
-    };
+    let load = options.workload()?;
+    let config = options.config(load.as_deref())?;
     let store = StoreServer::serve(server, config).map_err(Failure::new)?;
     if let Some(load) = load {
         store.load(load.load()).map_err(Failure::new)?;

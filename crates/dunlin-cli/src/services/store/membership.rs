@@ -1,0 +1,70 @@
+//! Where the membership of a database is kept whose machines replace each other.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+#[cfg(feature = "etcd")]
+use dunlin::txn::membership::etcd::EtcdMembership;
+use dunlin::txn::membership::file::FileMembership;
+use dunlin::txn::membership::Membership;
+
+use crate::commands::Failure;
+
+/// Where it is, as `--membership` names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A folder.
+    Folder(PathBuf),
+    /// Under a name in an etcd cluster, with the members of that.
+    Etcd {
+        /// `HOST:PORT` of each.
+        members: Vec<String>,
+        /// The name of the database.
+        name: String,
+    },
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(rest) = text.strip_prefix("etcd://") {
+            let wrong = || format!("{text} is not etcd://HOST:PORT[,HOST:PORT...]/NAME");
+            let (members, name) = rest.split_once('/').ok_or_else(wrong)?;
+            let members: Vec<String> = members.split(',').map(str::to_owned).collect();
+            if name.is_empty() || name.contains('/') || members.iter().any(String::is_empty) {
+                return Err(wrong());
+            }
+            let name = name.to_owned();
+            return Ok(Self::Etcd { members, name });
+        }
+        match text.split_once("://") {
+            Some((scheme, _)) => Err(format!("a membership is a folder or in etcd, not {scheme}")),
+            None if text.is_empty() => Err("the folder has no name".to_owned()),
+            None => Ok(Self::Folder(text.into())),
+        }
+    }
+}
+
+impl Place {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub(super) fn open(&self) -> Result<Box<dyn Membership>, Failure> {
+        match self {
+            Self::Folder(folder) => {
+                let opened = FileMembership::open(folder).map_err(Failure::new)?;
+                Ok(Box::new(opened))
+            }
+            #[cfg(feature = "etcd")]
+            Self::Etcd { members, name } => {
+                let opened = EtcdMembership::open(members, name).map_err(Failure::new)?;
+                Ok(Box::new(opened))
+            }
+            #[cfg(not(feature = "etcd"))]
+            Self::Etcd { .. } => Err(Failure::usage("this command was built without etcd")
+                .help("build it with `--features etcd`, which is a default")),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Requests to etcd, as its gateway takes them: a POST of a JSON object over HTTP/1.1. Numbers of 64 bits are strings
+//! there, and bytes base64.
+
+use std::time::Duration;
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine;
+use serde_json::{json, Value as Json};
+
+/// The longest answer: configurations of thousands of machines.
+const LONGEST: u64 = 16 << 20;
+
+/// Why a request was not answered.
+#[derive(Debug)]
+pub(super) enum GatewayError {
+    /// etcd refused it, with a code of gRPC.
+    Refused { code: u64, why: String },
+    /// None of the members of etcd has answered: the request may have been executed.
+    Unanswered(String),
+}
+
+/// gRPC's `NOT_FOUND`.
+pub(super) const NOT_FOUND: u64 = 5;
+/// gRPC's codes for what another member of etcd may answer, or the same a little later: `UNAVAILABLE`,
+/// `DEADLINE_EXCEEDED`, `UNKNOWN`.
+const ELSEWHERE: [u64; 3] = [14, 4, 2];
+
+impl std::fmt::Display for GatewayError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            GatewayError::Refused { code, why } => {
+                write!(f, "etcd refused it: {why} (code {code})")
+            }
+            GatewayError::Unanswered(why) => write!(f, "no member of etcd answers: {why}"),
+        }
+    }
+}
+
+/// The members of an etcd cluster, any of which may be asked.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    /// `HOST:PORT`.
+    endpoints: Vec<String>,
+    /// Which answered last.
+    turn: usize,
+    agent: ureq::Agent,
+}
+
+impl Gateway {
+    pub(super) fn new(endpoints: Vec<String>, within: Duration) -> Gateway {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(within))
+            .http_status_as_error(false)
+            .proxy(None)
+            .build();
+        Gateway {
+            endpoints,
+            turn: 0,
+            agent: config.into(),
+        }
+    }
+
+    /// Asks one member after another, each once.
+    pub(super) fn ask(&mut self, path: &str, request: &Json) -> Result<Json, GatewayError> {
+        let mut why = "there is none".to_owned();
+        for _ in 0..self.endpoints.len() {
+            let endpoint = &self.endpoints[self.turn % self.endpoints.len()];
+            match self.ask_one(endpoint, path, request) {
+                Ok(answer) => return Ok(answer),
+                Err(GatewayError::Refused { code, why }) if !ELSEWHERE.contains(&code) => {
+                    return Err(GatewayError::Refused { code, why });
+                }
+                Err(error) => why = format!("{endpoint}: {error}"),
+            }
+            self.turn += 1;
+        }
+        Err(GatewayError::Unanswered(why))
+    }
+
+    fn ask_one(&self, endpoint: &str, path: &str, request: &Json) -> Result<Json, GatewayError> {
+        let lost = |error: &dyn std::fmt::Display| GatewayError::Unanswered(error.to_string());
+        let sent = self.agent.post(format!("http://{endpoint}/v3/{path}"));
+        let mut answer = sent.send(request.to_string()).map_err(|e| lost(&e))?;
+        let body = answer.body_mut().with_config().limit(LONGEST);
+        let body = body.read_to_vec().map_err(|e| lost(&e))?;
+        let json: Json = serde_json::from_slice(&body).map_err(|e| lost(&e))?;
+        // A stream's answer has its result, or its error, one level below.
+        let error = json
+            .get("error")
+            .filter(|error| error.is_object())
+            .unwrap_or(&json);
+        match error.get("code").and_then(Json::as_u64) {
+            Some(code) => {
+                let why = error.get("message").or(error.get("error"));
+                let why = why.and_then(Json::as_str).unwrap_or("no reason");
+                Err(GatewayError::Refused {
+                    code,
+                    why: why.to_owned(),
+                })
+            }
+            None if answer.status().is_success() => Ok(json),
+            None => Err(lost(&format_args!("HTTP status {}", answer.status()))),
+        }
+    }
+}
+
+/// Bytes as the gateway has them.
+pub(super) fn encoded(bytes: &[u8]) -> Json {
+    json!(STANDARD.encode(bytes))
+}
+
+/// The bytes of a field.
+pub(super) fn bytes_of(json: &Json, field: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(json.get(field)?.as_str()?).ok()
+}
+
+/// A number of 64 bits; one that is left out is 0.
+pub(super) fn number_of(json: &Json, field: &str) -> Option<u64> {
+    match json.get(field) {
+        None => Some(0),
+        Some(Json::String(text)) => text.parse().ok(),
+        Some(other) => other.as_u64(),
+    }
+}

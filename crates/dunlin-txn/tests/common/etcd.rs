@@ -1,0 +1,153 @@
+//! An etcd cluster of a test's own, on loopback, by Debian's `etcd-server`.
+#![allow(dead_code, unreachable_pub)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// No start takes so long; a hang does.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A folder that goes with the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let name = format!("dunlin-test-{}-{name}", std::process::id());
+        Folder(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Ports that were free a moment ago.
+pub fn ports(count: usize) -> Vec<u16> {
+    let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
+    let free: Vec<TcpListener> = (0..count).map(listen).collect();
+    let port = |one: &TcpListener| one.local_addr().expect("its address").port();
+    free.iter().map(port).collect()
+}
+
+/// The members of a cluster, which end with it.
+pub struct Etcd {
+    folder: Folder,
+    processes: Vec<Child>,
+    peers: Vec<u16>,
+    ports: Vec<u16>,
+}
+
+impl Etcd {
+    /// So many members. None where there is no etcd, which is said aloud.
+    pub fn start(name: &str, members: usize) -> Option<Etcd> {
+        if Command::new("etcd").arg("--version").output().is_err() {
+            println!("skipped: no etcd here (apt-get install etcd-server)");
+            return None;
+        }
+        let ports = ports(2 * members);
+        let (peers, clients) = ports.split_at(members);
+        let mut etcd = Etcd {
+            folder: Folder::new(name),
+            processes: Vec::new(),
+            peers: peers.to_vec(),
+            ports: clients.to_vec(),
+        };
+        for number in 0..members {
+            let process = etcd.run(number);
+            etcd.processes.push(process);
+        }
+        etcd.ports.iter().for_each(|port| until_healthy(*port));
+        Some(etcd)
+    }
+
+    /// A member, with what it has on disk.
+    fn run(&self, number: usize) -> Child {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let named = self.peers.iter().enumerate();
+        let cluster: Vec<String> = named
+            .map(|(n, port)| format!("n{n}={}", url(*port)))
+            .collect();
+        let (peer, client) = (url(self.peers[number]), url(self.ports[number]));
+        Command::new("etcd")
+            .args(["--name", &format!("n{number}")])
+            .args(["--initial-cluster", &cluster.join(",")])
+            .arg("--data-dir")
+            .arg(self.folder.0.join(format!("n{number}")))
+            .args(["--listen-peer-urls", &peer])
+            .args(["--initial-advertise-peer-urls", &peer])
+            .args(["--listen-client-urls", &client])
+            .args(["--advertise-client-urls", &client])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("etcd starts")
+    }
+
+    /// Where clients reach each.
+    pub fn members(&self) -> Vec<String> {
+        let member = |port: &u16| format!("127.0.0.1:{port}");
+        self.ports.iter().map(member).collect()
+    }
+
+    /// Kills the member that leads the others, and says which that was.
+    pub fn kill_leader(&mut self) -> usize {
+        let leads = |port: &u16| {
+            let status = http(*port, "POST /v3/maintenance/status", "{}").expect("its status");
+            field(&status, "leader") == field(&status, "member_id")
+        };
+        let leader = self.ports.iter().position(leads).expect("one leads");
+        self.processes[leader].kill().expect("it is ours");
+        self.processes[leader].wait().expect("it ends");
+        println!("killed the leader of etcd, n{leader}");
+        leader
+    }
+
+    /// Starts a member again that was killed, and waits until it knows who leads.
+    pub fn restart(&mut self, number: usize) {
+        self.processes[number] = self.run(number);
+        until_healthy(self.ports[number]);
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// A field of a JSON object whose value is a string.
+fn field<'a>(json: &'a str, name: &str) -> &'a str {
+    let (_, rest) = json.split_once(&format!("\"{name}\":\"")).expect(name);
+    rest.split('"').next().unwrap_or_default()
+}
+
+/// The answer to a request, its head included.
+fn http(port: u16, what: &str, body: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let length = body.len();
+    write!(
+        stream,
+        "{what} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Waits until a member knows who leads.
+fn until_healthy(port: u16) {
+    let began = Instant::now();
+    while !http(port, "GET /health", "").is_ok_and(|answer| answer.contains("\"true\"")) {
+        assert!(began.elapsed() < BOUND, "etcd does not start");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

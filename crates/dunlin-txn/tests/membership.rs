@@ -1,0 +1,97 @@
+//! What every membership owes: one of two proposals wins, who has a lease is not left out, and who was left out gets none
+//! any more.
+#[cfg(feature = "etcd")]
+#[path = "common/etcd.rs"]
+mod etcd;
+
+use std::time::{Duration, Instant};
+
+use dunlin_txn::membership::file::FileMembership;
+use dunlin_txn::membership::{plan, Membership, Observed, Registration};
+use dunlin_txn::MachineId;
+
+/// No lease lasts so long.
+const BOUND: Duration = Duration::from_secs(60);
+
+fn registration(machine: u16) -> Registration {
+    Registration {
+        machine: MachineId(machine),
+        incarnation: 7 + u64::from(machine),
+        address: format!("dunlin://host:{machine}"),
+        whole: true,
+    }
+}
+
+fn keeps_its_promises<M: Membership>(lease: Duration, open: impl Fn() -> M) {
+    let (mut one, mut two) = (open(), open());
+    one.beat(&registration(0), lease).unwrap();
+    let observed = two.beat(&registration(1), lease).unwrap();
+    assert_eq!(observed.alive, [registration(0), registration(1)]);
+    assert_eq!(observed.configuration, None);
+    let first = plan::first(&observed, 3, MachineId(0), 2, 2).unwrap();
+    assert!(one.replace(0, &first.next, &[]).unwrap());
+    assert!(!two.replace(0, &first.next, &[]).unwrap());
+
+    // What a machine says of itself may change.
+    let moved = Registration {
+        whole: false,
+        ..registration(1)
+    };
+    let observed = two.beat(&moved, lease).unwrap();
+    assert_eq!(observed.alive, [registration(0), moved.clone()]);
+    assert_eq!(one.look().unwrap(), observed);
+    let (revision, now) = observed.configuration.clone().unwrap();
+    assert_eq!(now, first.next);
+
+    // It is left out when its lease is over, and gets no other.
+    let without = Observed {
+        alive: vec![registration(0)],
+        ..observed
+    };
+    let next = plan::next(&without, MachineId(0), false).unwrap();
+    assert_eq!(next.absent, [(MachineId(1), 8)]);
+    let renewed = Instant::now();
+    two.beat(&moved, lease).unwrap();
+    while !one.replace(revision, &next.next, &next.absent).unwrap() {
+        one.beat(&registration(0), lease).unwrap();
+        assert!(renewed.elapsed() < BOUND, "its lease has no end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(renewed.elapsed() >= lease, "the lease was not awaited");
+    assert!(two.beat(&moved, lease).is_err_and(|error| error.is_final));
+    let observed = one.look().unwrap();
+    let (later, of) = observed.configuration.unwrap();
+    assert!(later > revision);
+    assert_eq!(of, next.next);
+    assert!(!observed.alive.contains(&moved));
+}
+
+#[test]
+fn a_folder_keeps_its_promises() {
+    let name = format!("dunlin-membership-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    keeps_its_promises(Duration::from_secs(3), || {
+        FileMembership::open(&path).unwrap()
+    });
+    std::fs::remove_dir_all(&path).unwrap();
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn etcd_keeps_its_promises() {
+    use dunlin_txn::membership::etcd::EtcdMembership;
+    let Some(etcd) = etcd::Etcd::start("promises", 1) else {
+        return;
+    };
+    keeps_its_promises(Duration::from_secs(3), || {
+        EtcdMembership::open(etcd.members(), "bank").unwrap()
+    });
+    // Nobody answers: said, and not for ever.
+    let mut gone = EtcdMembership::open(etcd.members(), "bank").unwrap();
+    drop(etcd);
+    let error = gone.look().unwrap_err();
+    assert!(
+        !error.is_final && error.why.contains("no member of etcd"),
+        "{error}"
+    );
+}
