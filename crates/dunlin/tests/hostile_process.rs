@@ -282,6 +282,7 @@ presets! {
     selfrpc: Preset::SelfRpc,
     erpc: Preset::Erpc,
     herd: Preset::Herd,
+    xrdma: Preset::Xrdma,
     flor: Preset::Flor,
     auto: Preset::Auto,
 }
