@@ -1,6 +1,7 @@
 //! An etcd cluster of a test's own, on loopback, by Debian's `etcd-server`.
 #![allow(dead_code, unreachable_pub)]
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -26,10 +27,13 @@ impl Drop for Folder {
     }
 }
 
-/// Ports that were free a moment ago.
+/// Ports that were free a moment ago. They are below those that the system gives to connections, of which the tests
+/// beside this one make many: one of them had the port of a member before that had begun.
 pub fn ports(count: usize) -> Vec<u16> {
-    let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
-    let free: Vec<TcpListener> = (0..count).map(listen).collect();
+    let random = || RandomState::new().build_hasher().finish();
+    let listen = |_| TcpListener::bind(("127.0.0.1", 10_000 + (random() % 20_000) as u16)).ok();
+    let free: Vec<TcpListener> = (0..10_000).filter_map(listen).take(count).collect();
+    assert_eq!(free.len(), count, "free ports");
     let port = |one: &TcpListener| one.local_addr().expect("its address").port();
     free.iter().map(port).collect()
 }
@@ -49,20 +53,33 @@ impl Etcd {
             println!("skipped: no etcd here (apt-get install etcd-server)");
             return None;
         }
-        let ports = ports(2 * members);
-        let (peers, clients) = ports.split_at(members);
-        let mut etcd = Etcd {
-            folder: Folder::new(name),
-            processes: Vec::new(),
-            peers: peers.to_vec(),
-            ports: clients.to_vec(),
-        };
-        for number in 0..members {
-            let process = etcd.run(number);
-            etcd.processes.push(process);
+        for attempt in 0..5 {
+            let ports = ports(2 * members);
+            let (peers, clients) = ports.split_at(members);
+            let mut etcd = Etcd {
+                folder: Folder::new(&format!("{name}-{attempt}")),
+                processes: Vec::new(),
+                peers: peers.to_vec(),
+                ports: clients.to_vec(),
+            };
+            for number in 0..members {
+                let process = etcd.run(number);
+                etcd.processes.push(process);
+            }
+            if etcd.is_up() {
+                return Some(etcd);
+            }
         }
-        etcd.ports.iter().for_each(|port| until_healthy(*port));
-        Some(etcd)
+        panic!("members of etcd ended, five times");
+    }
+
+    /// Waits until all members know who leads; `false`: one has ended, as it does without its ports.
+    fn is_up(&mut self) -> bool {
+        let ended = |process: &mut Child| !matches!(process.try_wait(), Ok(None));
+        self.ports.iter().all(|&port| {
+            let processes = &mut self.processes;
+            until_healthy(port, || processes.iter_mut().any(ended))
+        })
     }
 
     /// A member, with what it has on disk.
@@ -110,7 +127,7 @@ impl Etcd {
     /// Starts a member again that was killed, and waits until it knows who leads.
     pub fn restart(&mut self, number: usize) {
         self.processes[number] = self.run(number);
-        until_healthy(self.ports[number]);
+        assert!(until_healthy(self.ports[number], || false));
     }
 }
 
@@ -143,11 +160,15 @@ fn http(port: u16, what: &str, body: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// Waits until a member knows who leads.
-fn until_healthy(port: u16) {
+/// Waits until a member knows who leads, or until there is no use in waiting: `false`.
+fn until_healthy(port: u16, mut is_over: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     while !http(port, "GET /health", "").is_ok_and(|answer| answer.contains("\"true\"")) {
+        if is_over() {
+            return false;
+        }
         assert!(began.elapsed() < BOUND, "etcd does not start");
         std::thread::sleep(Duration::from_millis(50));
     }
+    true
 }
