@@ -12,6 +12,10 @@ use crate::sync::{lock, random_u32, read, write};
 const INDEX_BITS: u32 = 15;
 /// Queue pairs at most.
 pub(crate) const MAX_QUEUE_PAIRS: usize = 1 << INDEX_BITS;
+/// Indices that rest before one of them is used again. The random bits alone give a queue pair the number of the one
+/// before it in one case of 511, and then packets to that one, which may still be on their way, would be taken by it:
+/// over UC, whose messages may begin with any sequence number.
+const RESTING: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
@@ -39,21 +43,19 @@ impl Pairs {
         // 24 bits as on InfiniBand; never 0 or 1, which are special there.
         let secret = random_u32()? % ((1 << (24 - INDEX_BITS)) - 1) + 1;
         let mut slots = write(&self.slots);
-        let index = match lock(&self.free).pop_front() {
-            Some(index) => index,
-            None if slots.len() < self.limit => {
-                slots.push(None);
-                slots.len() as u32 - 1
-            }
-            None => {
-                return Err(VerbsError::Limit {
-                    resource: "max_queue_pairs",
-                    asked: 1,
-                    available: 0,
-                    limit: self.limit,
-                })
-            }
+        let mut free = lock(&self.free);
+        let index = if slots.len() < self.limit && free.len() < RESTING {
+            slots.push(None);
+            slots.len() as u32 - 1
+        } else {
+            free.pop_front().ok_or(VerbsError::Limit {
+                resource: "max_queue_pairs",
+                asked: 1,
+                available: 0,
+                limit: self.limit,
+            })?
         };
+        drop(free);
         let pair = Arc::new(make(secret << INDEX_BITS | index));
         slots[index as usize] = Some(Arc::clone(&pair));
         Ok(pair)

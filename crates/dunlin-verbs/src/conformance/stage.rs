@@ -199,6 +199,8 @@ impl<D: Device> Stage<D> {
     /// Our next completion, which must be the success of request `id`.
     pub fn done(&mut self, link: &mut Link<D>, id: u64) -> Completion {
         let completion = self.ours(link);
+        let why = link.local.queue_pair.failure();
+        assert!(completion.is_success(), "{completion:?}: {why:?}");
         check(&completion, id, CompletionStatus::Success);
         assert_eq!(completion.queue_pair, link.local.queue_pair.number());
         completion
