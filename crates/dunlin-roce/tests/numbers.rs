@@ -21,7 +21,7 @@ fn a_number_is_not_used_again_soon() {
         let number = one.queue_pair.number();
         assert!(!recent.contains(&number), "{number}");
         recent.push_back(number);
-        if recent.len() > 256 {
+        if recent.len() == 256 {
             recent.pop_front();
         }
     }
