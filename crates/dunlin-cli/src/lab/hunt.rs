@@ -1,7 +1,7 @@
 //! `dunlin lab hunt`: random loads under random faults; a seed that breaks an invariant is told with the command that
 //! replays it.
 
-use dunlin_lab::parallel;
+use dunlin_lab::{hunt, parallel};
 
 use super::runner;
 use crate::commands::Failure;
@@ -10,15 +10,51 @@ use crate::output;
 /// Random loads under random faults, with invariants checked
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// So many seeds, from 0
+    /// So many seeds
     #[arg(long, default_value_t = 50, conflicts_with = "seed")]
     seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0, conflicts_with = "seed")]
+    from: u64,
+    /// This load with every seed, which otherwise draws one (and then other faults, too)
+    #[arg(long)]
+    load: Option<Load>,
     /// This seed alone
     #[arg(long)]
     seed: Option<u64>,
     /// Seeds worked on at once; as many as there are cores
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+}
+
+/// What is run on the cluster of a seed
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Load {
+    /// Queue pairs
+    Verbs,
+    /// The RPC, with any of its presets
+    Calls,
+    /// Rings of any design
+    Rings,
+}
+
+impl Load {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Verbs => "verbs",
+            Self::Calls => "calls",
+            Self::Rings => "rings",
+        }
+    }
+}
+
+fn hunt(load: Option<Load>, seed: u64) -> hunt::Outcome {
+    match load {
+        None => hunt::hunt(seed),
+        Some(Load::Verbs) => hunt::hunt_with(hunt::Load::Verbs, seed),
+        Some(Load::Calls) => hunt::hunt_with(hunt::Load::Calls, seed),
+        Some(Load::Rings) => hunt::hunt_with(hunt::Load::Rings, seed),
+    }
 }
 
 /// Hunts.
@@ -28,11 +64,11 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let seeds: Vec<u64> = match args.seed {
         Some(seed) => vec![seed],
-        None => (0..args.seeds).collect(),
+        None => (args.from..args.from.saturating_add(args.seeds)).collect(),
     };
     let outcomes = runner::points(seeds.len(), "seeds", || {
         parallel::map(runner::threads(args.threads), &seeds, |&seed| {
-            dunlin_lab::hunt::hunt(seed)
+            hunt(args.load, seed)
         })
     });
     let (mut failed, mut events, mut posted, mut succeeded) = (0, 0, 0, 0);
@@ -52,9 +88,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         if !outcome.violations.is_empty() {
             failed += 1;
+            let load = args.load.map(|load| format!(" --load {}", load.name()));
+            let (seed, load) = (outcome.seed, load.unwrap_or_default());
             output::print(format_args!(
-                "  replay: dunlin lab hunt --seed {}",
-                outcome.seed
+                "  replay: dunlin lab hunt --seed {seed}{load}"
             ))?;
         }
     }

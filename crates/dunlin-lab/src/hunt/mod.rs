@@ -54,16 +54,36 @@ struct Seen {
 /// Virtual time after the last fault in which everything must have come to an end: longer than all retries together.
 const SETTLE_NS: u64 = 5_000_000_000;
 
-/// Runs one seed.
-pub fn hunt(seed: u64) -> Outcome {
-    let mut dice = Dice::new(seed);
-    let load = [verbs::run, calls::run, rings::run][dice.next() as usize % 3];
-    hunt_with(seed, dice, load)
+/// What is run on the cluster of a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Queue pairs.
+    Verbs,
+    /// The RPC, with any of its presets.
+    Calls,
+    /// Rings of any design.
+    Rings,
 }
 
-fn hunt_with(seed: u64, mut dice: Dice, load: fn(&Terrain, &mut Dice) -> Seen) -> Outcome {
+/// Runs one seed, which draws its load.
+pub fn hunt(seed: u64) -> Outcome {
+    let mut dice = Dice::new(seed);
+    let load = [Load::Verbs, Load::Calls, Load::Rings][dice.next() as usize % 3];
+    hunt_among(load, seed, dice)
+}
+
+/// Runs one seed with a given load. That is another run than the one in which the seed draws the same.
+pub fn hunt_with(load: Load, seed: u64) -> Outcome {
+    hunt_among(load, seed, Dice::new(seed))
+}
+
+fn hunt_among(load: Load, seed: u64, mut dice: Dice) -> Outcome {
     let terrain = terrain::build(seed, &mut dice);
-    let mut seen = load(&terrain, &mut dice);
+    let mut seen = match load {
+        Load::Verbs => verbs::run(&terrain, &mut dice),
+        Load::Calls => calls::run(&terrain, &mut dice),
+        Load::Rings => rings::run(&terrain, &mut dice),
+    };
     settle(&terrain, &mut seen.violations);
     let faults = seen.faults.words.join(", ");
     Outcome {
@@ -141,7 +161,7 @@ mod tests {
         let hunt = |seed, bug| {
             plant(bug);
             let _mended = Mended;
-            super::hunt_with(seed, super::Dice::new(seed), super::calls::run)
+            super::hunt_with(super::Load::Calls, seed)
         };
         let bugs = [
             (Bug::LostWakeUp, 91),
