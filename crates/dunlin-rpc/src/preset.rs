@@ -50,8 +50,8 @@ pub enum Preset {
     Xrdma,
     /// Ours, chosen from the device and the load: over RC FLOCK's sharing and admission with as many active queue pairs
     /// as fill the server's NIC, and fewer, fuller messages when it is at its limit; where a WRITE is not a message of
-    /// the network (shared memory, soft-RoCE) the first four lanes are one thread's each, as with `plain`, and all
-    /// share from the fifth on; on a device without RC what goes over datagrams.
+    /// the network (shared memory, soft-RoCE) the first 17 lanes are one thread's each, as with `plain`, and all
+    /// share when one more is asked for; on a device without RC what goes over datagrams.
     #[default]
     Auto,
 }
@@ -79,16 +79,15 @@ const AUTO_LANES: usize = 32;
 const AUTO_REQUEST_BYTES: u64 = 300;
 
 /// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's,
-/// which may never call, and three more, which are workers' or pipelines'. When a fifth is asked for all threads share,
-/// from then on: eight that do make three times the calls of eight that do not, when they outnumber the cores.
-pub(crate) const AUTO_OWN_LANES: usize = 4;
+/// which may never call, and those of sixteen workers or pipelines. When one more is asked for all share, from then on: threads
+/// that are many times more than the cores change places less often when whoever runs carries for all, and it is slower
+/// for some to share and some not (docs/auto.md).
+pub(crate) const AUTO_OWN_LANES: usize = 17;
 
-/// Calls that a pipeline keeps out from which on it has a lane of its own with the preset `auto`, where queue pairs are
-/// memory, and how many such lanes a client has at most: each is a connection to be looked at by the server. Pipelines
-/// of 32 calls fill a message by themselves, however many there are. Those of eight are faster alone while they are not
-/// many times more than the cores; beyond that, threads change places less often when whoever runs carries for all
-/// (docs/auto.md).
-const AUTO_DEEP: [(usize, usize); 2] = [(32, 64), (8, 16)];
+/// Calls that a pipeline keeps out from which on it has a lane of its own all the same, because it fills messages by
+/// itself, and how many such lanes a client has at most: each is a connection to be looked at by the server.
+pub(crate) const AUTO_DEEP_CALLS: usize = 32;
+const AUTO_DEEP_LANES: usize = 64;
 
 /// Whose lane it is that a preset is to be chosen for.
 #[derive(Clone, Copy, Debug)]
@@ -106,8 +105,7 @@ pub(crate) struct Situation {
 impl Situation {
     /// Whether it is a lane for many calls at a time, of which there may be one more.
     pub(crate) fn is_deep(&self) -> bool {
-        let may = |(calls, lanes)| self.window >= calls && self.deep < lanes;
-        AUTO_DEEP.into_iter().any(may)
+        self.window >= AUTO_DEEP_CALLS && self.deep < AUTO_DEEP_LANES
     }
 }
 

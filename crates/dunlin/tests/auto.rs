@@ -1,5 +1,5 @@
-//! The preset that users get without choosing, on shared memory: a client's first four lanes are one thread's each,
-//! and a fifth makes all share.
+//! The preset that users get without choosing, on shared memory: a client's first 17 lanes are one thread's
+//! each, and one more makes all share.
 
 mod common;
 
@@ -34,54 +34,59 @@ impl Worker {
     }
 }
 
+/// Lanes that are one thread's each.
+const OWN: usize = 17;
+
 #[test]
-fn five_threads_share_what_four_did_not() {
+fn one_thread_too_many_makes_all_share() {
     let server = common::serve_echo();
     let client = Client::builder().lanes(1);
     let client = client.connect(&server.address().to_string()).unwrap();
     assert_eq!(client.info().preset, Preset::Auto);
-    let [second, third, fourth, fifth] = [(); 4].map(|()| Worker::new(&client));
+    let workers = [(); OWN - 1].map(|()| Worker::new(&client));
+    let last = Worker::new(&client);
     assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
-    for worker in [&second, &third, &fourth] {
+    for worker in &workers {
         assert_eq!(worker.call().unwrap(), b"x");
     }
     assert!(client.figures().is_none(), "nobody shares");
-    let own = || server.connections();
-    eventually("one lane each", || own() == 4);
-    assert_eq!(fifth.call().unwrap(), b"x");
+    let connections = || server.connections();
+    eventually("one lane each", || connections() == OWN);
+    assert_eq!(last.call().unwrap(), b"x");
     let handle = client.figures().expect("there is a handle now");
     assert_eq!(handle.threads, 1);
     // The others come to it with their next call, and their own lanes end.
-    for worker in [&second, &third, &fourth] {
+    for worker in &workers {
         assert_eq!(worker.call().unwrap(), b"x");
     }
     assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
-    assert_eq!(client.figures().unwrap().threads, 5);
-    eventually("one lane for all", || own() == 1);
+    assert_eq!(client.figures().unwrap().threads, OWN + 1);
+    eventually("one lane for all", || connections() == 1);
     assert_eq!(server.statistics().violations, 0);
 }
 
 #[test]
-fn a_fifth_that_is_refused_takes_nothing_from_the_four() {
+fn one_that_is_refused_takes_nothing_from_the_others() {
     let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
     let server = server.handle(ECHO, |request, reply| reply.write(request.payload()));
-    let server = server.max_connections(4).serve().unwrap();
+    let server = server.max_connections(OWN).serve().unwrap();
     let client = Client::connect(&server.address().to_string()).unwrap();
-    let [second, third, fourth, fifth] = [(); 4].map(|()| Worker::new(&client));
+    let mut workers = Vec::from([(); OWN - 1].map(|()| Worker::new(&client)));
+    let last = Worker::new(&client);
     for _ in 0..3 {
-        for worker in [&second, &third, &fourth] {
+        for worker in &workers {
             assert_eq!(worker.call().unwrap(), b"x");
         }
         assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
-        let refused = fifth.call().unwrap_err();
+        let refused = last.call().unwrap_err();
         assert!(matches!(refused, CallError::Connect(_)), "{refused}");
     }
-    assert_eq!(server.connections(), 4);
+    assert_eq!(server.connections(), OWN);
     assert!(client.figures().is_none());
     // When one of them is gone there is room, and it is one thread's own again.
-    drop(second);
-    eventually("the second is gone", || server.connections() == 3);
-    assert_eq!(fifth.call().unwrap(), b"x");
+    workers.pop();
+    eventually("one is gone", || server.connections() == OWN - 1);
+    assert_eq!(last.call().unwrap(), b"x");
     assert!(client.figures().is_none());
 }
 
@@ -91,7 +96,7 @@ fn threads_that_come_at_the_same_time_share_too() {
     let server = common::serve_echo();
     let client = Client::builder().lanes(1);
     let client = client.connect(&server.address().to_string()).unwrap();
-    let workers = [(); 8].map(|()| Worker::new(&client));
+    let workers = [(); OWN + 4].map(|()| Worker::new(&client));
     for _ in 0..2 {
         for worker in &workers {
             worker.go.send(()).unwrap();
@@ -107,23 +112,41 @@ fn threads_that_come_at_the_same_time_share_too() {
     assert_eq!(server.statistics().violations, 0);
 }
 
-/// Eight calls fill half a message; sixteen such loops are few, and of 32 calls each sixty-four are.
+/// Of 32 calls each, sixty-four loops are few; those of eight are as threads with a call each, and go along when all
+/// come to share, with the calls that are out.
 #[test]
-fn loops_of_many_calls_have_lanes_of_their_own_up_to_a_number() {
+fn loops_share_when_all_do_unless_they_keep_many_calls_out() {
     let server = common::serve_echo();
     let client = Client::builder().lanes(1);
     let client = client.connect(&server.address().to_string()).unwrap();
-    // The first takes the lane that the client was connected with.
-    let few: Vec<_> = (0..17).map(|_| client.pipeline_of(8).unwrap()).collect();
+    // One lane is the connecting thread's, which does not call.
+    let loops = |window, count| -> Vec<_> {
+        let all = (0..count).map(|_| client.pipeline_of(window).unwrap());
+        all.collect()
+    };
+    let mut few = loops(8, OWN - 1);
+    let mut many = loops(32, 4);
     assert!(client.figures().is_none(), "nobody shares");
-    let many: Vec<_> = (0..4).map(|_| client.pipeline_of(32).unwrap()).collect();
-    assert!(client.figures().is_none(), "nor with many more out");
-    // Beyond sixteen those of eight are as threads with a call each: the first three still find lanes.
-    let shared: Vec<_> = (0..5).map(|_| client.pipeline_of(8).unwrap()).collect();
+    for (tag, pipeline) in (0..).zip(few.iter_mut().chain(&mut many)) {
+        assert!(pipeline.submit(ECHO, b"before", tag).unwrap());
+    }
+    few.append(&mut loops(8, 1));
     let handle = client.figures().expect("there is a handle now");
-    assert!(handle.threads >= 1, "{handle:?}");
-    let own = few.len() + many.len();
-    assert!(server.connections() > own, "{}", server.connections());
-    drop((few, many, shared));
+    assert_eq!(handle.threads, 1, "{handle:?}");
+    let mut answers = Vec::new();
+    let all = few.iter_mut().chain(&mut many);
+    for (tag, pipeline) in (100..).zip(all) {
+        assert!(pipeline.submit(ECHO, b"after", tag).unwrap());
+        while pipeline.outstanding() > 0 {
+            let waited = pipeline.wait(|tag, answer| answers.push((tag, answer.unwrap().to_vec())));
+            waited.unwrap();
+        }
+    }
+    answers.sort();
+    let before = (0..OWN as u64 + 3).map(|tag| (tag, b"before".to_vec()));
+    let after = (100..OWN as u64 + 104).map(|tag| (tag, b"after".to_vec()));
+    assert_eq!(answers, before.chain(after).collect::<Vec<_>>());
+    assert_eq!(client.figures().unwrap().threads, few.len());
+    eventually("five lanes, and one for all", || server.connections() == 6);
     assert_eq!(server.statistics().violations, 0);
 }

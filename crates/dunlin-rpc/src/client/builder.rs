@@ -20,7 +20,7 @@ use crate::config::{ChannelConfig, WaitMode};
 use crate::devices::{self, Kinds};
 use crate::error::ConnectError;
 use crate::fabric::{DeviceFabric, Fabric, Fabrics, LaneMaker, Owner, SessionSetup};
-use crate::preset::{ChannelKind, Preset, Situation, AUTO_OWN_LANES};
+use crate::preset::{ChannelKind, Preset, Situation, AUTO_DEEP_CALLS, AUTO_OWN_LANES};
 use crate::server::identity::{self, SERVER_PARAMETER};
 use crate::server::LocalAcceptor;
 use crate::sharing::dispatcher;
@@ -409,10 +409,20 @@ impl Recipe {
         }
     }
 
-    /// Whether another has taken its place.
+    /// Whether a pipeline leaves its lane: another recipe has taken this one's place, or the lanes of those that
+    /// `may_share` are given up.
     #[inline]
-    pub(super) fn is_replaced(&self) -> bool {
-        self.renewal.load(Ordering::Relaxed) == REPLACED
+    pub(super) fn is_left(&self, may_share: bool) -> bool {
+        match self.renewal.load(Ordering::Relaxed) {
+            IN_USE => false,
+            TO_SHARE => may_share,
+            _ => true,
+        }
+    }
+
+    /// Whether a pipeline of so many calls shares when all do.
+    pub(super) fn may_share(&self, lane: &dyn Lane, window: usize) -> bool {
+        self.preset == Preset::Auto && window < AUTO_DEEP_CALLS && !lane.is_shared()
     }
 
     /// Another has taken its place: lanes that were made by it go as soon as nothing is out on them.

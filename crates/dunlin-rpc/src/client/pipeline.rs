@@ -29,7 +29,8 @@ static NEVER_CLOSED: AtomicBool = AtomicBool::new(false);
 /// [`super::Client::pipeline`].
 ///
 /// A pipeline does not reconnect: when its connection is lost, every call that is out ends with an error and the
-/// pipeline is of no more use. It goes along when its client changes its preset ([`super::Client::change_preset`]).
+/// pipeline is of no more use. It goes along when its client changes its preset ([`super::Client::change_preset`]), and
+/// when so many threads use the client that `auto` has all share.
 pub struct Pipeline {
     lane: Owned<Box<dyn Lane>>,
     /// The lane before the last change of the preset, while calls are out on it.
@@ -39,6 +40,8 @@ pub struct Pipeline {
     recipe: Arc<Recipe>,
     counted: Arc<()>,
     window: usize,
+    /// It gives its lane up when all share.
+    may_share: bool,
     wait: WaitMode,
     deadline: Duration,
     told: Told,
@@ -137,6 +140,7 @@ impl Pipeline {
         deadline: Duration,
     ) -> Self {
         Self {
+            may_share: recipe.may_share(lane.as_ref(), window),
             lane: Owned::new(lane),
             former: None,
             client: Arc::downgrade(client),
@@ -152,7 +156,7 @@ impl Pipeline {
         }
     }
 
-    /// The preset of its client has changed: what is submitted from now on goes over a lane of the new one.
+    /// What is submitted from now on goes over a lane of the client's new preset, or over one that is shared.
     #[cold]
     fn change(&mut self) {
         if self.former.is_some() {
@@ -163,16 +167,22 @@ impl Pipeline {
             return;
         };
         let recipe = client.recipe();
-        let lane = match recipe.spares.take() {
+        let spare = match self.recipe.is_left(false) {
+            true => recipe.spares.take(),
+            false => None,
+        };
+        let lane = match spare {
             Some(lane) => lane,
             None => match recipe.open(Owner::Alone, self.window, None) {
                 Ok((lane, _)) => lane,
                 Err(error) => {
                     tracing::debug!(%error, "a pipeline keeps the lane that it has");
+                    self.may_share = false;
                     return;
                 }
             },
         };
+        self.may_share = recipe.may_share(lane.as_ref(), self.window);
         let former = std::mem::replace(&mut self.lane, Owned::new(lane));
         self.former = (former.outstanding() > 0).then_some(former);
         self.counted = recipe.pipeline();
@@ -240,7 +250,7 @@ impl Pipeline {
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lane.check()?;
-        if self.recipe.is_replaced() {
+        if self.recipe.is_left(self.may_share) {
             self.change();
         }
         let said = self.told.says(self.deadline, None);
