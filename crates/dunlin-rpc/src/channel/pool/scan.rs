@@ -4,6 +4,10 @@ use super::{ALL, BLOCKS, CALLS};
 
 /// Looks between two looks at every block of a zone; the others are at those where messages were found before.
 const LOOKS_PER_SCAN: u32 = 16;
+/// Looks in vain, one after the other, after which a zone that may rest is passed over.
+const LOOKS_BEFORE_REST: u32 = 16;
+/// Of so many looks at a zone that rests, one is a look.
+const LOOKS_PER_REST: u32 = 4;
 
 /// A look at a zone, and what is known from those before.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,6 +16,8 @@ pub(crate) struct Scan {
     known: u32,
     left: u32,
     looks: u32,
+    /// Looks since something was found.
+    vain: u32,
 }
 
 impl Scan {
@@ -28,6 +34,19 @@ impl Scan {
             _ => self.known | (self.known & (ALL >> (BLOCKS - CALLS))).wrapping_add(1),
         };
         self.left == ALL
+    }
+
+    /// As [`Scan::begin`], of a zone in which nothing was found for long only now and then: where there are many, looking
+    /// at all of them each time takes as long as the looks that are left out.
+    #[inline]
+    pub(crate) fn begin_or_rest(&mut self) {
+        if self.left != 0 {
+            return;
+        }
+        self.vain = self.vain.wrapping_add(1);
+        if self.vain < LOOKS_BEFORE_REST || self.vain % LOOKS_PER_REST == 0 {
+            self.begin();
+        }
     }
 
     /// The next block of this look.
@@ -48,6 +67,7 @@ impl Scan {
     #[inline]
     pub(crate) fn found(&mut self, blocks: u32) {
         self.known |= blocks;
+        self.vain = 0;
     }
 
     /// This look is at every block.

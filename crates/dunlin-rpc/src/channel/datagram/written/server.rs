@@ -20,6 +20,8 @@ pub(crate) struct Zone<D: Device> {
     pub(super) seals: Seals,
     seen: [u64; BLOCKS],
     scan: Scan,
+    /// Where clients store by CPU a look is a load, and nobody is woken by what a look has missed.
+    rests: bool,
     secret: u64,
     eager: usize,
 }
@@ -47,6 +49,7 @@ impl<D: Device> Zone<D> {
             seals: Seals::sum(secret),
             seen: [0; BLOCKS],
             scan: Scan::default(),
+            rests: !device.attributes().writes_are_messages,
             secret,
             eager,
         })
@@ -89,7 +92,12 @@ impl<D: Device> Zone<D> {
     /// Begins a look.
     #[inline]
     pub(crate) fn begin(&mut self) {
-        self.scan.begin();
+        match self.rests {
+            true => self.scan.begin_or_rest(),
+            false => {
+                self.scan.begin();
+            }
+        }
     }
 
     /// Whether something is there that was not taken.
