@@ -146,8 +146,8 @@ impl<D: Device> Core<D> {
         })
     }
 
-    /// Has simulated threads that rest look again: what they wait for may have come, and who looked last is the one whom
-    /// completions below wake. Says whether there were any.
+    /// Has simulated threads that rest look again: what they wait for may have come, and who looked last is the one
+    /// whom completions below wake. Says whether there were any.
     fn wake_resting(&self) -> bool {
         if self.simulated_host.is_none() {
             return false;

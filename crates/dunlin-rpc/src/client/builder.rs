@@ -182,9 +182,9 @@ impl ClientBuilder {
     }
 
     /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring
-    /// across is handed over at the server's acceptor. This is how clients run on simulated hosts. There, each simulated
-    /// thread has a [`crate::Pipeline`] of its own, made before; the lanes of threads and futures are those of the real
-    /// thread that drives the cluster.
+    /// across is handed over at the server's acceptor. This is how clients run on simulated hosts. There, each
+    /// simulated thread has a [`crate::Pipeline`] of its own, made before; the lanes of threads and futures are those
+    /// of the real thread that drives the cluster.
     ///
     /// # Errors
     /// When a setting is out of range, the server refuses, or the device fails.
@@ -434,8 +434,8 @@ impl Recipe {
         }
     }
 
-    /// Makes lanes before they are needed: one at least, which proves the way, and `most` where lanes can be handed to any
-    /// thread.
+    /// Makes lanes before they are needed: one at least, which proves the way, and `most` where lanes can be handed to
+    /// any thread.
     pub(super) fn open_ahead(&self, most: usize) -> Result<ConnectionInfo, ConnectError> {
         let (lane, info) = self.open(Owner::Alone, 1, None)?;
         let connected = !matches!(self.preset.channel(), ChannelKind::Datagram(_));
