@@ -13,6 +13,7 @@ pub(crate) mod datagram_lane;
 mod driver;
 mod peers;
 mod pipeline;
+mod recipe;
 pub(crate) mod region;
 mod report;
 mod spares;
@@ -41,8 +42,8 @@ pub(crate) use report::REPORT;
 use crate::call::lane::{Answer, Body, Lane, Sink};
 use crate::call::timeout::{Told, TRAILER_BYTES};
 use crate::config::ChannelConfig;
-use builder::Recipe;
 use driver::AsyncLane;
+use recipe::Recipe;
 use thread_lane::ThreadLane;
 use wait::Waiter;
 
