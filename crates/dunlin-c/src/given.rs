@@ -257,3 +257,33 @@ pub(crate) unsafe fn options<T: Versioned>(pointer: *const T, name: &str) -> Res
         options.assume_init()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_at_the_boundary() {
+        let mut error = std::ptr::null_mut();
+        // SAFETY: a place of ours.
+        let code = unsafe { enter(&mut error, || panic!("a defect, numbered {}", 7)) };
+        assert_eq!(code, Code::Defect);
+        // SAFETY: `enter` has put an error there.
+        let words = unsafe { &(*error).message };
+        assert!(words.to_string_lossy().ends_with("a defect, numbered 7"));
+        // SAFETY: nobody else has it.
+        unsafe { take_back(error) };
+        // SAFETY: there is no place.
+        let code = unsafe { enter(std::ptr::null_mut(), || panic!("another")) };
+        assert_eq!(code, Code::Defect);
+    }
+
+    #[test]
+    fn success_clears_the_place() {
+        let mut error = NonNull::<Error>::dangling().as_ptr();
+        // SAFETY: a place of ours, whose value is not looked at.
+        let code = unsafe { enter(&mut error, || Ok(Code::Full)) };
+        assert_eq!(code, Code::Full);
+        assert!(error.is_null());
+    }
+}

@@ -89,6 +89,8 @@ pub struct Responder {
     responder: *mut dunlin::Responder<'static>,
     /// The handler fails.
     failed: Option<HandlerError>,
+    /// It has tried to answer with more than goes, which is what its caller hears then.
+    refused: Option<HandlerError>,
 }
 
 impl Responder {
@@ -97,18 +99,19 @@ impl Responder {
         Self {
             responder: std::ptr::from_mut(responder).cast(),
             failed: None,
+            refused: None,
         }
     }
 
     pub(crate) fn ended(self) -> Result<(), HandlerError> {
-        self.failed.map_or(Ok(()), Err)
+        self.refused.or(self.failed).map_or(Ok(()), Err)
     }
 
     /// What is written into; and where it is said that it was too much.
     fn parts(&mut self) -> (&mut dunlin::Responder<'static>, &mut Option<HandlerError>) {
         // SAFETY: the value lives no longer than what it was made of, which is borrowed mutably for as long as the
         // callback runs, and the reference no longer than `self`.
-        (unsafe { &mut *self.responder }, &mut self.failed)
+        (unsafe { &mut *self.responder }, &mut self.refused)
     }
 }
 
@@ -190,10 +193,10 @@ pub unsafe extern "C" fn dunlin_respond(
         let responder = unsafe { given::exclusive(responder, "responder") }?;
         // SAFETY: as above.
         let bytes = unsafe { given::bytes(data, length, "data") }?;
-        let (responder, failed) = responder.parts();
+        let (responder, told) = responder.parts();
         responder
             .write(bytes)
-            .map_err(|refused| too_long(refused, failed))?;
+            .map_err(|refused| too_long(refused, told))?;
         Ok(Code::Ok)
     };
     // SAFETY: as above.
@@ -215,10 +218,10 @@ pub unsafe extern "C" fn dunlin_respond_in_place(
         let place = unsafe { Place::for_object(data, "data") }?;
         // SAFETY: as above.
         let responder = unsafe { given::exclusive(responder, "responder") }?;
-        let (responder, failed) = responder.parts();
+        let (responder, told) = responder.parts();
         let room = responder
             .in_place(length)
-            .map_err(|refused| too_long(refused, failed))?;
+            .map_err(|refused| too_long(refused, told))?;
         place.put(room.as_mut_ptr().cast());
         Ok(Code::Ok)
     };
@@ -248,9 +251,9 @@ pub unsafe extern "C" fn dunlin_respond_error(
 }
 
 /// Remembers for the caller what the handler hears now.
-fn too_long(refused: HandlerError, failed: &mut Option<HandlerError>) -> Error {
+fn too_long(refused: HandlerError, told: &mut Option<HandlerError>) -> Error {
     let words = refused.to_string();
-    *failed = Some(refused);
+    *told = Some(refused);
     Error::new(Code::TooLong, words)
 }
 

@@ -1,0 +1,162 @@
+//! The examples, compiled by the system's compilers and run as processes, and a server that is killed under a client.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{compile, finish, program, run, said, skipped, Link, Server};
+
+/// Runs a client of the example server.
+fn client_of(server: &Server, source: &str, link: Link) -> Option<String> {
+    let path = compile(source, link, &[])?;
+    Some(said(&run(program(&path).arg(&server.address))))
+}
+
+fn server(link: Link) -> Option<Server> {
+    Some(Server::start(&compile("examples/server.c", link, &[])?))
+}
+
+const CALL: &str = "echo: hello\n8 / 2: 4\n8 / 0: handler error 1: division by zero (1)\n\
+    bulk: 8388608 bytes came back, the same\n";
+
+#[test]
+fn the_examples_do_what_they_say() {
+    let Some(server) = server(Link::Shared) else {
+        return;
+    };
+    let calls = client_of(&server, "examples/call.c", Link::Shared);
+    let calls = calls.expect("there is a compiler");
+    assert!(calls.ends_with(CALL), "{calls}");
+    let asynchronous = client_of(&server, "examples/async.c", Link::Shared);
+    let asynchronous = asynchronous.expect("there is a compiler");
+    assert!(asynchronous.contains("call 1000: later"), "{asynchronous}");
+    assert!(
+        asynchronous.ends_with("200 of 200 are right, 1 refused, 0 out\n"),
+        "{asynchronous}"
+    );
+    let pipeline = client_of(&server, "examples/pipeline.c", Link::Shared);
+    assert_eq!(pipeline.as_deref(), Some("20000 right, 0 wrong\n"));
+    let regions = client_of(&server, "examples/regions.c", Link::Shared);
+    assert_eq!(
+        regions.as_deref(),
+        Some(
+            "table has 4096 bytes\nat 64: a row\ncounter was 2\nlock: ours\nlock: taken\n\
+             beyond: 1 bytes at 4096 leave the region 'table' of 4096 bytes\n"
+        )
+    );
+    assert_eq!(server.stop(), "stopped: all answered, 1 divisions, 3 hits");
+}
+
+#[test]
+fn programs_can_be_linked_with_the_archive() {
+    let Some(server) = server(Link::Static) else {
+        return;
+    };
+    let calls = client_of(&server, "examples/call.c", Link::Static);
+    let calls = calls.expect("there is a compiler");
+    assert!(calls.ends_with(CALL), "{calls}");
+    assert_eq!(server.stop(), "stopped: all answered, 1 divisions, 0 hits");
+}
+
+#[test]
+fn cpp_serves_and_calls() {
+    let Some(path) = compile("examples/both.cpp", Link::Shared, &[]) else {
+        return;
+    };
+    assert_eq!(
+        said(&run(&mut program(&path))),
+        "echo: hello\nrefused: handler error 7: not today (7)\nasynchronous: 1 of 2 refused\n\
+         pipeline: 100 of 100\nregion: a row, 0, 1\nmoved: still here\nstopped: all answered\n"
+    );
+}
+
+#[test]
+fn cpp_objects_behave_when_things_go_wrong() {
+    let Some(path) = compile("tests/c/wrong.cpp", Link::Shared, &[]) else {
+        return;
+    };
+    assert_eq!(said(&run(&mut program(&path))), "all as it should be\n");
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_calls_that_are_out() {
+    let (Some(mut server), Some(path)) = (
+        server(Link::Shared),
+        compile("tests/c/killed.c", Link::Shared, &[]),
+    ) else {
+        return;
+    };
+    let client = program(&path)
+        .arg(&server.address)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the client starts");
+    // One call of each kind is out.
+    for _ in 0..3 {
+        assert_eq!(server.line(), "later: 600000 ms");
+    }
+    server.kill();
+    let told = said(&finish(client));
+    assert_eq!(told, "all calls have ended with an error of their kind\n");
+}
+
+#[test]
+fn misuse_is_said() {
+    let Some(path) = compile("tests/c/misuse.c", Link::Shared, &[]) else {
+        return;
+    };
+    assert_eq!(said(&run(&mut program(&path))), "all as it should be\n");
+}
+
+#[test]
+fn an_example_is_clean_under_a_memory_checker() {
+    let Some(server) = server(Link::Shared) else {
+        return;
+    };
+    for source in ["examples/call.c", "examples/async.c"] {
+        check_memory(source, &server);
+    }
+    server.stop();
+}
+
+fn check_memory(source: &str, server: &Server) {
+    if common::is_there("valgrind") {
+        let Some(path) = compile(source, Link::Shared, &[]) else {
+            return;
+        };
+        let mut valgrind = program("valgrind".as_ref());
+        valgrind
+            .args(["-q", "--error-exitcode=9", "--leak-check=full"])
+            .args([
+                "--show-leak-kinds=definite",
+                "--errors-for-leak-kinds=definite",
+            ])
+            .arg(path)
+            .arg(&server.address);
+        said(&run(&mut valgrind));
+        return;
+    }
+    if sanitizes() {
+        if let Some(path) = compile(source, Link::Shared, &["-fsanitize=address,undefined"]) {
+            said(&run(program(&path).arg(&server.address)));
+        }
+    } else {
+        let why = "neither valgrind nor AddressSanitizer is here";
+        skipped(&format!("{source} under a memory checker"), why);
+    }
+}
+
+/// Whether the compiler has its sanitizers' libraries.
+fn sanitizes() -> bool {
+    let folder = common::folder("sanitizer");
+    let source = folder.join("empty.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("a file can be written");
+    let compiled = std::process::Command::new("cc")
+        .arg("-fsanitize=address,undefined")
+        .arg(&source)
+        .arg("-o")
+        .arg(folder.join("empty"))
+        .output();
+    compiled.is_ok_and(|output| output.status.success())
+}
