@@ -1,4 +1,4 @@
-//! The binary interface is the recorded one: symbols, sizes, offsets, numbers.
+//! The binary interface is the recorded one: symbols and prototypes, sizes, offsets, numbers.
 //!
 //! What programs were compiled with must not change under them. Something added is recorded anew, by
 //! `DUNLIN_ABI_RECORD=1 cargo test -p dunlin-c --test abi`; something changed or gone needs another
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{compile, here, is_there, program, run, said, skipped, Link};
+use common::{compile, header_code, here, is_there, program, prototypes, run, said, skipped, Link};
 
 fn recorded() -> PathBuf {
     here().join("abi.txt")
@@ -19,7 +19,7 @@ fn recorded() -> PathBuf {
 /// What a C compiler says of the types and numbers in the header. The program that prints it is made of the header, so
 /// that nothing is left out.
 fn types() -> Option<String> {
-    let header = std::fs::read_to_string(here().join("include/dunlin.h")).expect("it is there");
+    let header = header_code();
     let mut source = String::from("#include <dunlin.h>\n#include <stdio.h>\nint main(void) {\n");
     let mut number = |name: &str| {
         writeln!(
@@ -77,6 +77,9 @@ fn symbols() -> String {
         .iter()
         .map(|name| format!("symbol {name}\n"))
         .collect();
+    for prototype in prototypes().values() {
+        writeln!(text, "prototype {prototype}").expect("a string takes it");
+    }
     let dynamic = said(&run(Command::new("readelf").arg("-d").arg(library)));
     let soname = dynamic.lines().find(|line| line.contains("SONAME"));
     let name = soname.and_then(|line| line.split(['[', ']']).nth(1));

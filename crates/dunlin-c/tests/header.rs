@@ -42,26 +42,11 @@ fn the_header_is_what_cbindgen_makes() {
     );
 }
 
-/// The functions that the header declares: names before a parenthesis, outside of comments.
+/// The functions that the header declares.
 fn declared() -> BTreeSet<String> {
-    let header = header();
-    let code = header.split("/*").map(|part| match part.split_once("*/") {
-        Some((_, code)) => code,
-        None => part,
-    });
-    let mut names = BTreeSet::new();
-    for part in code.flat_map(|code| code.split_inclusive('(')) {
-        if let Some(before) = part.strip_suffix('(') {
-            let name = before
-                .rsplit(|c: char| !c.is_alphanumeric() && c != '_')
-                .next();
-            names.extend(
-                name.filter(|name| name.starts_with("dunlin_"))
-                    .map(str::to_owned),
-            );
-        }
-    }
-    names
+    let prototypes = common::prototypes().into_iter();
+    let functions = prototypes.filter(|(_, words)| !words.starts_with("typedef"));
+    functions.map(|(name, _)| name).collect()
 }
 
 #[test]

@@ -110,41 +110,96 @@ fn misuse_is_said() {
 }
 
 #[test]
-fn an_example_is_clean_under_a_memory_checker() {
-    let Some(server) = server(Link::Shared) else {
+fn many_threads_use_one_client() {
+    let (Some(server), Some(path)) = (
+        server(Link::Shared),
+        compile("tests/c/threads.c", Link::Shared, &[]),
+    ) else {
         return;
     };
-    for source in ["examples/call.c", "examples/async.c"] {
-        check_memory(source, &server);
-    }
+    let told = said(&run(program(&path).arg(&server.address)));
+    assert_eq!(told, "4000 answers, each its own\n");
     server.stop();
 }
 
-fn check_memory(source: &str, server: &Server) {
-    if common::is_there("valgrind") {
+/// What the example server does, in Rust.
+fn rust_server() -> dunlin::RunningServer {
+    let server = dunlin::Server::bind("dunlin://127.0.0.1:0").expect("an address");
+    let server = server.handle(1, |request, reply| reply.write(request.payload()));
+    let server = server.handle(2, |request, reply| match request.payload() {
+        [_, 0] => Err(dunlin::HandlerError::new(1, "division by zero")),
+        [a, b] => reply.write(&[a / b]),
+        _ => Err(dunlin::HandlerError::new(2, "a request has two bytes")),
+    });
+    server.serve().expect("the server starts")
+}
+
+#[test]
+fn c_and_rust_call_each_other() {
+    let Some(c_server) = server(Link::Shared) else {
+        return;
+    };
+    let rust_server = rust_server();
+    let path = compile("examples/call.c", Link::Shared, &[]).expect("there is a compiler");
+    let address = rust_server.address().to_string();
+    let calls = said(&run(program(&path).arg(address)));
+    assert!(calls.ends_with(CALL), "{calls}");
+
+    let client = dunlin::Client::connect(&c_server.address).expect("the C server listens");
+    let long = vec![7; 1 << 20];
+    assert_eq!(&*client.call(1, &long).expect("an answer"), long);
+    let refused = client.call(2, &[8, 0]);
+    assert!(
+        matches!(&refused, Err(dunlin::CallError::Handler { code: 1, message }) if message == "division by zero"),
+        "{refused:?}"
+    );
+    let table = client.attach("table").expect("the C server grants it");
+    table.fetch_add(0, 5).expect("and atomics on it");
+    drop((client, table));
+    let last = c_server.stop();
+    assert_eq!(last, "stopped: all answered, 0 divisions, 5 hits");
+}
+
+#[test]
+fn memory_is_used_rightly() {
+    let Some(server) = server(Link::Shared) else {
+        return;
+    };
+    let address = server.address.as_str();
+    check_memory("examples/call.c", address);
+    check_memory("examples/async.c", address);
+    // Servers, too.
+    check_memory("tests/c/misuse.c", "without children");
+    check_memory("examples/both.cpp", "");
+    server.stop();
+}
+
+/// Runs a program under valgrind, or with its own code checked by AddressSanitizer where there is none.
+fn check_memory(source: &str, argument: &str) {
+    let ended = if common::is_there("valgrind") {
         let Some(path) = compile(source, Link::Shared, &[]) else {
             return;
         };
-        let mut valgrind = program("valgrind".as_ref());
-        valgrind
+        run(program("valgrind".as_ref())
             .args(["-q", "--error-exitcode=9", "--leak-check=full"])
             .args([
                 "--show-leak-kinds=definite",
                 "--errors-for-leak-kinds=definite",
             ])
             .arg(path)
-            .arg(&server.address);
-        said(&run(&mut valgrind));
-        return;
-    }
-    if sanitizes() {
-        if let Some(path) = compile(source, Link::Shared, &["-fsanitize=address,undefined"]) {
-            said(&run(program(&path).arg(&server.address)));
-        }
+            .arg(argument))
+    } else if sanitizes() {
+        let sanitizer = &["-fsanitize=address,undefined"];
+        let Some(path) = compile(source, Link::Shared, sanitizer) else {
+            return;
+        };
+        run(program(&path).arg(argument))
     } else {
         let why = "neither valgrind nor AddressSanitizer is here";
         skipped(&format!("{source} under a memory checker"), why);
-    }
+        return;
+    };
+    said(&ended);
 }
 
 /// Whether the compiler has its sanitizers' libraries.

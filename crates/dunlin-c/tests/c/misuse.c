@@ -316,7 +316,9 @@ static void stopping_has_a_bound(dunlin_server *server) {
     dunlin_client_free(client);
 }
 
-int main(void) {
+/* With an argument there are no children: a memory checker sees all of their parent's as lost there. */
+int main(int count, char **arguments) {
+    (void)arguments;
     dunlin_server *server = NULL, *other = NULL;
     char byte = 0;
     nothing_is_null();
@@ -363,7 +365,8 @@ int main(void) {
     calls_are_checked(address);
     too_many_are_refused(address);
     pipelines_are_not_reentered(address);
-    children_are_told(address);
+    if (count == 1)
+        children_are_told(address);
     stopping_has_a_bound(server);
     FAILS(dunlin_server_start(server, &error), DUNLIN_CODE_WRONG_STATE, "once");
     dunlin_server_free(server);

@@ -46,6 +46,40 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
+/// The header without its comments.
+pub(crate) fn header_code() -> String {
+    let header = std::fs::read_to_string(here().join("include/dunlin.h")).expect("it is there");
+    let parts = header.split("/*").map(|part| match part.split_once("*/") {
+        Some((_, code)) => code,
+        None => part,
+    });
+    parts.collect()
+}
+
+/// The functions that it declares, each in one line, by name.
+pub(crate) fn prototypes() -> std::collections::BTreeMap<String, String> {
+    let code = header_code();
+    let lines = code.lines().filter(|line| !line.starts_with('#'));
+    let joined = lines.collect::<Vec<_>>().join(" ");
+    let mut prototypes = std::collections::BTreeMap::new();
+    for statement in joined.split([';', '{', '}']) {
+        let words = statement.split_whitespace().collect::<Vec<_>>().join(" ");
+        let Some((before, _)) = words.split_once('(') else {
+            continue;
+        };
+        let name = before.rsplit([' ', '*']).next().unwrap_or_default();
+        // A callback's type has a parenthesis before its name: what is in front of it is not one of ours.
+        let name = match words.split_once("(*") {
+            Some((_, rest)) => rest.split(')').next().unwrap_or_default(),
+            None => name,
+        };
+        if name.starts_with("dunlin_") {
+            prototypes.insert(name.to_owned(), words.clone());
+        }
+    }
+    prototypes
+}
+
 pub(crate) fn is_there(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output();
     found.is_ok_and(|output| output.status.success())
