@@ -35,3 +35,17 @@ pub mod grants;
 mod completions;
 mod given;
 mod stopping;
+
+/// What dunlin.h says of threads: these may be used by several at once, and the last two be handed from one to another.
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    const fn is_handed_on<T: Send>() {}
+    is_shared::<client::Client>();
+    is_shared::<client::Reply>();
+    is_shared::<error::Error>();
+    is_shared::<pipeline::Pipeline>();
+    is_shared::<region::Region>();
+    is_shared::<server::Server>();
+    is_handed_on::<dunlin::OwnedRequest>();
+    is_handed_on::<dunlin::OwnedResponder>();
+};

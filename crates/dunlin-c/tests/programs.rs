@@ -109,6 +109,28 @@ fn misuse_is_said() {
     assert_eq!(said(&run(&mut program(&path))), "all as it should be\n");
 }
 
+/// The programs in docs/c.md do what it says.
+#[test]
+fn the_page_has_programs_that_work() {
+    let Some(server) = server(Link::Shared) else {
+        return;
+    };
+    let page = common::here().join("../../docs/c.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let folder = common::folder("page");
+    for (fence, file) in [("```c\n", "page.c"), ("```cpp\n", "page.cpp")] {
+        let (_, rest) = page.split_once(fence).expect("the page has a program");
+        let (code, _) = rest.split_once("```").expect("and its end");
+        let source = folder.join(file);
+        std::fs::write(&source, code).expect("a file can be written");
+        let Some(said) = client_of(&server, &source.display().to_string(), Link::Shared) else {
+            return;
+        };
+        assert_eq!(said, "hello\n", "{file}");
+    }
+    server.stop();
+}
+
 #[test]
 fn many_threads_use_one_client() {
     let (Some(server), Some(path)) = (
