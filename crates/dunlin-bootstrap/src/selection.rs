@@ -173,9 +173,9 @@ fn fits(capability: &Capability, asked: &str) -> bool {
     capability.device == asked || capability.kind() == asked
 }
 
-/// Better devices first. Hardware beats shared memory because its one-sided verbs cost no processor time. Where one side
-/// alone has it, both use UDP sockets unless one was asked for: these two agree on what a NIC does not, such as to leave
-/// the invariant CRC out. What is made over a device ranks as that does.
+/// Better devices first. Hardware beats shared memory because its one-sided verbs cost no processor time. Where one
+/// side alone has it, both use UDP sockets unless one was asked for: these two agree on what a NIC does not, such as to
+/// leave the invariant CRC out. What is made over a device ranks as that does.
 fn rank(mine: &Capability, theirs: &Capability) -> (u8, Reason) {
     let below = |one: &Capability| {
         one.kind()

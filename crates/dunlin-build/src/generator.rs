@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use prost_build::{Comments, Method, Service, ServiceGenerator};
 
-/// Writes a call of `dunlin_service::service!` for each service. [`crate::configure`] uses it; by itself it is for who has
-/// prost-build's settings in hand already.
+/// Writes a call of `dunlin_service::service!` for each service. [`crate::configure`] uses it; by itself it is for who
+/// has prost-build's settings in hand already.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DunlinGenerator(());
 

@@ -1,5 +1,5 @@
-//! Code for Dunlin's typed services, of `.proto` files, in a build script. No `protoc` is needed: protox reads the files,
-//! prost-build makes the messages, and each service becomes a call of `dunlin_service::service!`.
+//! Code for Dunlin's typed services, of `.proto` files, in a build script. No `protoc` is needed: protox reads the
+//! files, prost-build makes the messages, and each service becomes a call of `dunlin_service::service!`.
 //!
 //! ```no_run
 //! // build.rs

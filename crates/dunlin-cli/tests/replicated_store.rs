@@ -1,6 +1,6 @@
-//! `dunlin serve store --membership`: three machines that replace each other, as a user starts them. One is killed and one
-//! stopped while a load runs and others read; nothing acknowledged is lost, and both come back. With a folder as the
-//! membership, and with etcd where Debian's `etcd-server` is installed.
+//! `dunlin serve store --membership`: three machines that replace each other, as a user starts them. One is killed and
+//! one stopped while a load runs and others read; nothing acknowledged is lost, and both come back. With a folder as
+//! the membership, and with etcd where Debian's `etcd-server` is installed.
 
 mod common;
 #[path = "../../dunlin-txn/tests/common/etcd.rs"]

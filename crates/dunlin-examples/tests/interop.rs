@@ -1,6 +1,6 @@
 //! The cases of gRPC's interoperability tests
-//! (<https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md>) that say nothing of HTTP/2, compression or
-//! credentials, over every preset.
+//! (<https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md>) that say nothing of HTTP/2,
+//! compression or credentials, over every preset.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;

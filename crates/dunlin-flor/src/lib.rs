@@ -7,8 +7,8 @@
 //!
 //! All but [`logical`] and [`device`] is state machines over values: events and times go in, actions and deadlines come
 //! out. [`logical`] drives them over the queue pairs of a device, without a clock or a thread; [`device`] makes queue
-//! pairs of that, as a device of its own. Times are nanoseconds of any clock that does not go back. `docs/flor.md` lists what
-//! the paper has, where it is here, and what is not met.
+//! pairs of that, as a device of its own. Times are nanoseconds of any clock that does not go back. `docs/flor.md`
+//! lists what the paper has, where it is here, and what is not met.
 // `Device::register_raw` is passed on, with its contract.
 #![deny(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! The logical connection over devices of this machine: messages of all sizes cross in both directions, once each and
-//! whole, also when the primary queue pair dies again and again. `crates/dunlin-roce/tests/netns/run flor` runs those over
-//! `roce` on a network that loses packets.
+//! whole, also when the primary queue pair dies again and again. `crates/dunlin-roce/tests/netns/run flor` runs those
+//! over `roce` on a network that loses packets.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

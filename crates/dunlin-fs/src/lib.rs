@@ -1,7 +1,7 @@
 //! A file system in the manner of Octopus: metadata by calls, data by one-sided READs and WRITEs.
 //!
-//! `docs/fs.md` says what it promises. [`namespace`] is the tree of files, its space and its sessions as a state machine;
-//! [`client::FileSystem`] is what programs use. The servers are behind the feature `server`:
+//! `docs/fs.md` says what it promises. [`namespace`] is the tree of files, its space and its sessions as a state
+//! machine; [`client::FileSystem`] is what programs use. The servers are behind the feature `server`:
 //!
 //! ```
 //! use dunlin::Server;

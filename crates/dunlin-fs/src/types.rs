@@ -8,8 +8,8 @@ pub type Ino = u64;
 pub type SessionId = u64;
 /// The root directory.
 pub const ROOT: Ino = 1;
-/// Bytes of an extent, the unit in which space is given: a small file costs this much, and a file of a gigabyte has a map
-/// of 32,768 entries.
+/// Bytes of an extent, the unit in which space is given: a small file costs this much, and a file of a gigabyte has a
+/// map of 32,768 entries.
 pub const EXTENT_BYTES: u64 = 32 << 10;
 /// Longest name in a directory, as Linux has it.
 pub const NAME_BYTES: usize = 255;

@@ -1,5 +1,5 @@
-//! What crosses between clients and servers: values in postcard's encoding. A server decodes bytes that a stranger may have
-//! written: nothing is allocated for a length that is not there, and all numbers are checked where they are used.
+//! What crosses between clients and servers: values in postcard's encoding. A server decodes bytes that a stranger may
+//! have written: nothing is allocated for a length that is not there, and all numbers are checked where they are used.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! SIGKILL of the metadata server, a data server and a client in turn, under load: nothing that was synced is lost, no
 //! client that was revoked writes, no space is lost.
 //!
-//! `DUNLIN_FS_KILL_ROUNDS` says how many (4), `DUNLIN_FS_KILL_SEED` which: `DUNLIN_FS_KILL_ROUNDS=50 cargo test --release -p
-//! dunlin-fs --test kills -- --nocapture` is the long run.
+//! `DUNLIN_FS_KILL_ROUNDS` says how many (4), `DUNLIN_FS_KILL_SEED` which: `DUNLIN_FS_KILL_ROUNDS=50 cargo test
+//! --release -p dunlin-fs --test kills -- --nocapture` is the long run.
 
 mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]

@@ -1,7 +1,7 @@
 //! Random reads, writes and truncations beside a vector of bytes, as `fsx` does it.
 //!
-//! `DUNLIN_FSX_STEPS` says how many steps (20,000), `DUNLIN_FSX_SEED` which: `DUNLIN_FSX_STEPS=1000000 cargo test --release
-//! -p dunlin-fs --test random_operations` is the long run.
+//! `DUNLIN_FSX_STEPS` says how many steps (20,000), `DUNLIN_FSX_SEED` which: `DUNLIN_FSX_STEPS=1000000 cargo test
+//! --release -p dunlin-fs --test random_operations` is the long run.
 
 mod common;
 

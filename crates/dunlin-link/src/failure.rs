@@ -2,8 +2,8 @@
 
 use dunlin_verbs::{CompletionStatus, QueuePair};
 
-/// What `status` says of a queue pair, and what its device knows beyond that. Of a peer that does not answer it names where datagrams went from and to: it may
-/// have ended, and a firewall may stand in between.
+/// What `status` says of a queue pair, and what its device knows beyond that. Of a peer that does not answer it names
+/// where datagrams went from and to: it may have ended, and a firewall may stand in between.
 #[cold]
 pub fn failure_of(queue_pair: &impl QueuePair, status: CompletionStatus) -> String {
     let words = match queue_pair.datagram_path() {

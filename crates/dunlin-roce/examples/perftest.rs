@@ -1,17 +1,17 @@
-//! Speaks with `ib_send_bw`, `ib_write_bw`, `ib_read_bw` and `ib_atomic_bw` of perftest (6.0 and later), as their client or
-//! their server.
+//! Speaks with `ib_send_bw`, `ib_write_bw`, `ib_read_bw` and `ib_atomic_bw` of perftest (6.0 and later), as their
+//! client or their server.
 //!
 //! ```text
 //! perftest send|write|read|atomic server PORT          [size=65536] [count=1000]
 //! perftest send|write|read|atomic client ADDRESS:PORT  [size=65536] [count=1000]
 //! ```
 //!
-//! They need `-x` with the index of a GID of the address's family, `-s` and `-n` as here, and no `-b`. Over RC; over UC with
-//! `over=uc` here and `-c UC` there (`send` and `write`). Settings of the device are variables, as `DUNLIN_ROCE_ADDRESS`;
-//! the port is 4791.
+//! They need `-x` with the index of a GID of the address's family, `-s` and `-n` as here, and no `-b`. Over RC; over UC
+//! with `over=uc` here and `-c UC` there (`send` and `write`). Settings of the device are variables, as
+//! `DUNLIN_ROCE_ADDRESS`; the port is 4791.
 //!
-//! Those programs do not look at what arrives. Here memory is filled before, and has to be other bytes afterwards: theirs
-//! are random.
+//! Those programs do not look at what arrives. Here memory is filled before, and has to be other bytes afterwards:
+//! theirs are random.
 
 mod common;
 

@@ -1,15 +1,16 @@
-//! Speaks with `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` of rdma-core, as their client or their server.
+//! Speaks with `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` of rdma-core, as their client or their
+//! server.
 //!
 //! ```text
 //! pingpong rc|uc|ud server PORT          [size=4096] [count=1000]
 //! pingpong rc|uc|ud client ADDRESS:PORT  [size=4096] [count=1000]
 //! ```
 //!
-//! Settings of the device are variables, as `DUNLIN_ROCE_ADDRESS`; the port is 4791 and the queue key the one that those
-//! programs have agreed on, 0x11111111. They need `-g` with the index of a GID of the address's family.
+//! Settings of the device are variables, as `DUNLIN_ROCE_ADDRESS`; the port is 4791 and the queue key the one that
+//! those programs have agreed on, 0x11111111. They need `-g` with the index of a GID of the address's family.
 //!
-//! Those programs send back what they have received, from the same buffer. So each message that leaves here has bytes of
-//! its own, and each that comes back is compared with them.
+//! Those programs send back what they have received, from the same buffer. So each message that leaves here has bytes
+//! of its own, and each that comes back is compared with them.
 
 mod common;
 

@@ -1,8 +1,8 @@
 //! Addresses of queue pairs: what [`EndpointAddress`] carries on this device, and where that leads.
 //!
 //! The global identifier is an IPv6 or mapped IPv4 address, as on every RoCE device. The token, which means nothing to
-//! kernels and NICs, says what a device of Dunlin adds; zero is what those have, or, from `dunlin-ibv`, how many READs and
-//! atomics of a peer's they answer at once.
+//! kernels and NICs, says what a device of Dunlin adds; zero is what those have, or, from `dunlin-ibv`, how many READs
+//! and atomics of a peer's they answer at once.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

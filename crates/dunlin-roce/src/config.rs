@@ -28,11 +28,11 @@ pub struct RoceConfig {
     pub send_buffer_bytes: usize,
     /// Whether packets between two devices of Dunlin go without the invariant CRC: UDP's own checksum guards them.
     pub omit_icrc: bool,
-    /// Whether packets say that they may be marked instead of dropped where a queue grows long (ECN), and marks of those
-    /// that come are heeded.
+    /// Whether packets say that they may be marked instead of dropped where a queue grows long (ECN), and marks of
+    /// those that come are heeded.
     pub congestion_marks: bool,
-    /// The queue key of all datagram queue pairs, for peers that cannot be told one, such as rdma-core's `ibv_ud_pingpong`.
-    /// `None`: each has one of its own, by chance.
+    /// The queue key of all datagram queue pairs, for peers that cannot be told one, such as rdma-core's
+    /// `ibv_ud_pingpong`. `None`: each has one of its own, by chance.
     pub queue_key: Option<u32>,
     /// Regions registered at once, at most 65536.
     pub max_regions: usize,

@@ -1,7 +1,7 @@
 //! The RoCEv2 device of Dunlin: a software RNIC for hosts that have none, in the wire format of the standard.
 //!
-//! From the bottom up: [`packet`] is bytes and values; [`reliable`] and [`unreliable`] are the protocols of RC and UC as
-//! state machines without sockets and clocks; the socket sends and receives trains of packets by the kernel's own
+//! From the bottom up: [`packet`] is bytes and values; [`reliable`] and [`unreliable`] are the protocols of RC and UC
+//! as state machines without sockets and clocks; the socket sends and receives trains of packets by the kernel's own
 //! segmentation; an engine for each queue pair joins a protocol with posted requests and completions; the port brings
 //! packets and deadlines to the engines, called by whoever polls a completion queue, or by the device's thread while
 //! nobody does. [`RoceDevice`] and what it makes are the verbs of `dunlin-verbs` on top.

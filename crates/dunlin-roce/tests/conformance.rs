@@ -1,6 +1,6 @@
 //! The conformance suite on the RoCE device, by IPv4 and by IPv6: over loopback, or where `DUNLIN_ROCE_ADDRESS` names
-//! an address of that family, from there (`netns/run` has both ends in network namespaces of their own, and `vm/run` the
-//! kernel's soft-RoCE at the other end).
+//! an address of that family, from there (`netns/run` has both ends in network namespaces of their own, and `vm/run`
+//! the kernel's soft-RoCE at the other end).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

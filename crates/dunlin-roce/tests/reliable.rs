@@ -1,5 +1,5 @@
-//! A requester and a responder with a network between them that loses, doubles, delays and marks packets, in virtual time:
-//! whatever it does, each request is carried out once, in order and whole. A seed replays its run:
+//! A requester and a responder with a network between them that loses, doubles, delays and marks packets, in virtual
+//! time: whatever it does, each request is carried out once, in order and whole. A seed replays its run:
 //! `DUNLIN_ROCE_SEED=7 cargo test -p dunlin-roce --test reliable`, and `DUNLIN_ROCE_SEEDS=100000` tries more of them.
 
 use std::cmp::Reverse;

@@ -2,7 +2,8 @@
 //! message arrives once, in order and whole, and each WRITE and atomic is carried out once.
 //!
 //! By itself over loopback; `netns/run stream` runs it between two network namespaces, over a network that loses,
-//! doubles and delays packets. `DUNLIN_ROCE_STREAM_REQUESTS` says how many requests each end posts, `DUNLIN_ROCE_SEED` which.
+//! doubles and delays packets. `DUNLIN_ROCE_STREAM_REQUESTS` says how many requests each end posts, `DUNLIN_ROCE_SEED`
+//! which.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};

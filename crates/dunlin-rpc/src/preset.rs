@@ -79,9 +79,9 @@ const AUTO_LANES: usize = 32;
 const AUTO_REQUEST_BYTES: u64 = 300;
 
 /// Lanes of a client that nobody shares with the preset `auto`, where queue pairs are memory: the connecting thread's,
-/// which may never call, and those of sixteen workers or pipelines. When one more is asked for all share, from then on: threads
-/// that are many times more than the cores change places less often when whoever runs carries for all, and it is slower
-/// for some to share and some not (docs/auto.md).
+/// which may never call, and those of sixteen workers or pipelines. When one more is asked for all share, from then on:
+/// threads that are many times more than the cores change places less often when whoever runs carries for all, and it
+/// is slower for some to share and some not (docs/auto.md).
 pub(crate) const AUTO_OWN_LANES: usize = 17;
 
 /// Calls that a pipeline keeps out from which on it has a lane of its own all the same, because it fills messages by

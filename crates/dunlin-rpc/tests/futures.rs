@@ -302,8 +302,8 @@ fn wakers_may_call_and_drop_calls() {
     }
 }
 
-/// With room for four calls, twenty threads make two hundred: each waits for its place, and none is refused. A place that
-/// is taken and not used, and one that nobody comes for any more, are the next one's.
+/// With room for four calls, twenty threads make two hundred: each waits for its place, and none is refused. A place
+/// that is taken and not used, and one that nobody comes for any more, are the next one's.
 #[test]
 fn who_waits_for_a_place_is_never_refused() {
     let (server, gate) = gated();
@@ -368,8 +368,8 @@ fn who_waits_for_a_place_is_never_refused() {
     assert!(matches!(block_on(client.ready()), Err(CallError::Closed)));
 }
 
-/// A task that has polled its call leads: it looks for all. When it is not polled any more the others are answered still,
-/// and when it is gone, too.
+/// A task that has polled its call leads: it looks for all. When it is not polled any more the others are answered
+/// still, and when it is gone, too.
 #[test]
 fn a_leader_that_is_not_polled_any_more_holds_up_nobody() {
     for preset in [
@@ -407,8 +407,8 @@ fn a_leader_that_is_not_polled_any_more_holds_up_nobody() {
     }
 }
 
-/// Tasks on several threads, whose calls end in any order, are given up or outlive others: whoever looks for answers when
-/// it leaves, somebody goes on.
+/// Tasks on several threads, whose calls end in any order, are given up or outlive others: whoever looks for answers
+/// when it leaves, somebody goes on.
 #[test]
 fn leaders_come_and_go_and_all_are_answered() {
     for preset in [Preset::Auto, Preset::Flock, Preset::Herd, Preset::ScaleRpc] {

@@ -76,8 +76,8 @@ impl<T: prost::Message + Default> Codec<T> for Prost {
     }
 }
 
-/// Types with serde's traits, as postcard writes them: short, and without names or tags, so both sides must have the same
-/// types.
+/// Types with serde's traits, as postcard writes them: short, and without names or tags, so both sides must have the
+/// same types.
 #[cfg(feature = "postcard")]
 #[derive(Clone, Copy, Debug)]
 pub struct Postcard;
@@ -85,8 +85,8 @@ pub struct Postcard;
 #[cfg(feature = "postcard")]
 impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for Postcard {
     fn encoded_len(message: &T) -> usize {
-        // Only an implementation of `Serialize` of the user's own can fail; its message is empty then, and is refused by
-        // who decodes it.
+        // Only an implementation of `Serialize` of the user's own can fail; its message is empty then, and is refused
+        // by who decodes it.
         postcard::experimental::serialized_size(message).unwrap_or(0)
     }
 

@@ -183,7 +183,8 @@ mod tower_services {
         }
     }
 
-    /// A unary method of a channel as a `tower::Service`, for layers on the client's side. Made by [`Channel::service`].
+    /// A unary method of a channel as a `tower::Service`, for layers on the client's side. Made by
+    /// [`Channel::service`].
     pub struct MethodService<M> {
         channel: Channel,
         routes: Arc<Routes>,

@@ -54,8 +54,8 @@ impl<T> Request<T> {
         &mut self.metadata
     }
 
-    /// How long the call may take; the server learns of it. Without one it is the client's deadline, of which the server
-    /// does not learn. A call that a handler makes ends no later than the call that it handles.
+    /// How long the call may take; the server learns of it. Without one it is the client's deadline, of which the
+    /// server does not learn. A call that a handler makes ends no later than the call that it handles.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = Some(timeout);
     }

@@ -1,4 +1,5 @@
-//! tonic itself, unmodified, over byte streams of Dunlin: gRPC on its own wire, for services and clients that are there.
+//! tonic itself, unmodified, over byte streams of Dunlin: gRPC on its own wire, for services and clients that are
+//! there.
 //!
 //! ```ignore
 //! // The server: one line instead of `.serve(address)`.

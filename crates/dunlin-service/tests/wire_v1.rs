@@ -1,5 +1,5 @@
-//! The wire of version 1, as it was written down when it was made: what a client of then says is answered by the server of
-//! today as it was then, and the client of today understands a server of then. The bytes here do not change; a later
+//! The wire of version 1, as it was written down when it was made: what a client of then says is answered by the server
+//! of today as it was then, and the client of today understands a server of then. The bytes here do not change; a later
 //! version has recordings of its own beside these (`docs/compatibility.md`).
 
 mod common;

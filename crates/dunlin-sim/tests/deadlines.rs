@@ -1,6 +1,6 @@
-//! A deadline of 20 ms in virtual time: each front over a handler that never answers, a server that is cut off, one that
-//! has crashed, and one that is cut off with the client's ring full. When each ended is printed; the handler of a call
-//! that is over is told, or never run.
+//! A deadline of 20 ms in virtual time: each front over a handler that never answers, a server that is cut off, one
+//! that has crashed, and one that is cut off with the client's ring full. When each ended is printed; the handler of a
+//! call that is over is told, or never run.
 
 use std::future::Future;
 use std::pin::Pin;

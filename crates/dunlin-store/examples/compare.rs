@@ -1,9 +1,9 @@
-//! GETs and updates of 64-byte values in one thread: the table and the key-value store beside `hashbrown` and `dashmap`, in
-//! turns.
+//! GETs and updates of 64-byte values in one thread: the table and the key-value store beside `hashbrown` and
+//! `dashmap`, in turns.
 //!
-//! `cargo run --release -p dunlin-store --example compare -- [KEYS] [--json]`; a million keys by default. Each turn draws the
-//! same keys for all of them; rates are medians of nine turns. "together" are GETs of 16 keys by `get_many`; `hashbrown` and
-//! `dashmap` look for them one after the other there, too.
+//! `cargo run --release -p dunlin-store --example compare -- [KEYS] [--json]`; a million keys by default. Each turn
+//! draws the same keys for all of them; rates are medians of nine turns. "together" are GETs of 16 keys by `get_many`;
+//! `hashbrown` and `dashmap` look for them one after the other there, too.
 
 use std::error::Error;
 use std::time::Instant;

@@ -15,7 +15,8 @@ const PRESENT: u64 = 1 << 62;
 const OWNER_SHIFT: u32 = 48;
 const VERSION: u64 = (1 << OWNER_SHIFT) - 1;
 
-/// An item's header, as it stands in memory (little-endian on x86-64; the word is in the order of the server's machine).
+/// An item's header, as it stands in memory (little-endian on x86-64; the word is in the order of the server's
+/// machine).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header(pub u64);
 

@@ -1,7 +1,7 @@
 //! Where everything stands in a table's memory: what a client needs to READ and WRITE items by address.
 //!
-//! Main buckets come first, then overflow buckets, each one line of 64 bytes: seven keys and a control word (bits 0 to 6
-//! say which keys count, the upper half is the number of the next overflow bucket plus one). Items follow, seven for
+//! Main buckets come first, then overflow buckets, each one line of 64 bytes: seven keys and a control word (bits 0 to
+//! 6 say which keys count, the upper half is the number of the next overflow bucket plus one). Items follow, seven for
 //! each bucket: header, key, value, padded to 8 bytes.
 
 use crate::StoreError;

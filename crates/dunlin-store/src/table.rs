@@ -1,9 +1,9 @@
 //! The table: lookups without a lock, changes of items by the lock in their header, changes of chains by a mutex.
 //!
 //! A reader takes an item's header, its key and value, and the header again: where both are equal and unlocked the copy
-//! is whole. A chain changes under the mutex of its stripe, which is private memory, so no peer can hold it. An overflow
-//! bucket that becomes empty leaves its chain; a reader who might have followed it elsewhere is told by the stripe's
-//! count of such changes, and looks again.
+//! is whole. A chain changes under the mutex of its stripe, which is private memory, so no peer can hold it. An
+//! overflow bucket that becomes empty leaves its chain; a reader who might have followed it elsewhere is told by the
+//! stripe's count of such changes, and looks again.
 
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

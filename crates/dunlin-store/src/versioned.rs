@@ -98,8 +98,8 @@ impl<R: Region> Table<R> {
         self.take_out(key, place, header.unlocked())
     }
 
-    /// Stores what another copy of the table has decided: a value, or that there is none, with its version. Whether it was
-    /// newer than what is here.
+    /// Stores what another copy of the table has decided: a value, or that there is none, with its version. Whether it
+    /// was newer than what is here.
     pub fn apply(&self, key: u64, value: Option<&[u8]>, version: u64) -> Result<bool, StoreError> {
         value.map_or(Ok(()), |value| self.check_length(value.len()))?;
         let _chain = self.lock_chain(key);

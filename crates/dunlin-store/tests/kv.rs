@@ -198,8 +198,8 @@ fn many_are_found_together() {
     }
 }
 
-/// Values have one number and their length throughout: a torn or foreign one is noticed. Few keys, so that chains change,
-/// and few chunks, so that one key's is soon another's.
+/// Values have one number and their length throughout: a torn or foreign one is noticed. Few keys, so that chains
+/// change, and few chunks, so that one key's is soon another's.
 #[test]
 fn threads_see_whole_values() {
     let store = store(5, 1 << 18);

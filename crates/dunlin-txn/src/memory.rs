@@ -83,7 +83,8 @@ impl MemoryStore {
         item.map(|item| item.value = value).is_some()
     }
 
-    /// A one-sided WRITE of a header: the version, and the lock set to zero. Returns whether there is one at the address.
+    /// A one-sided WRITE of a header: the version, and the lock set to zero. Returns whether there is one at the
+    /// address.
     pub fn write_header_at(&mut self, address: Address, version: Version) -> bool {
         let cell = usize::try_from(address.0)
             .ok()

@@ -31,12 +31,12 @@ pub enum LockError {
     Unknown,
 }
 
-/// A table of versioned items with locks. Keys that share a header share its lock and its version. Keys of
-/// different shards must not share one: a machine may be primary of the one and backup of the other, and each counts the
-/// versions of its own changes.
+/// A table of versioned items with locks. Keys that share a header share its lock and its version. Keys of different
+/// shards must not share one: a machine may be primary of the one and backup of the other, and each counts the versions
+/// of its own changes.
 ///
-/// Locks are re-entrant by owner: who holds the header's lock takes it again for another key. One [`unlock`] releases the
-/// header whatever the number of keys, so a participant unlocks when all of a transaction is installed.
+/// Locks are re-entrant by owner: who holds the header's lock takes it again for another key. One [`unlock`] releases
+/// the header whatever the number of keys, so a participant unlocks when all of a transaction is installed.
 ///
 /// [`unlock`]: Store::unlock
 pub trait Store {
@@ -48,23 +48,23 @@ pub trait Store {
     fn try_lock(&mut self, key: &Key, owner: TransactionId, room: u32)
         -> Result<Stored, LockError>;
 
-    /// Stores value and version under the lock of the owner, which stays. Returns whether the owner holds the lock; where
-    /// it does not, nothing is changed.
+    /// Stores value and version under the lock of the owner, which stays. Returns whether the owner holds the lock;
+    /// where it does not, nothing is changed.
     fn install(&mut self, update: &Update, owner: TransactionId) -> bool;
 
     /// Releases the lock if it is the owner's.
     fn unlock(&mut self, key: &Key, owner: TransactionId);
 
-    /// Stores changes that the primary orders, as its backup: those of a header that has this version or a later one are
-    /// left out. The changes of one transaction to keys of one header come in one call. What there was no room for is
-    /// left out too, and can be applied again.
+    /// Stores changes that the primary orders, as its backup: those of a header that has this version or a later one
+    /// are left out. The changes of one transaction to keys of one header come in one call. What there was no room for
+    /// is left out too, and can be applied again.
     fn apply(&mut self, updates: &[Update]) -> Result<(), LockError>;
 
     /// The participant has forgotten a slot of a coordinator that holds no lock: what is kept for it may go.
     fn forget(&mut self, _coordinator: u64, _slot: u16) {}
 
-    /// An epoch begins, in which another machine may have been the primary before: versions of keys that are absent must
-    /// be above those that it gave.
+    /// An epoch begins, in which another machine may have been the primary before: versions of keys that are absent
+    /// must be above those that it gave.
     fn new_epoch(&mut self, _epoch: Epoch) {}
 
     /// From now on, or no longer, what is changed is remembered, so that [`Store::adopt`] brings back nothing older.

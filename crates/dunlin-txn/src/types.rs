@@ -133,8 +133,8 @@ impl fmt::Display for MachineId {
     }
 }
 
-/// The name of a transaction. A coordinator that starts anew takes a new number; in one of its slots transactions follow
-/// each other with rising sequence numbers, the next only when all that the last one left has been answered.
+/// The name of a transaction. A coordinator that starts anew takes a new number; in one of its slots transactions
+/// follow each other with rising sequence numbers, the next only when all that the last one left has been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransactionId {
     /// The coordinator, in this life of its process.

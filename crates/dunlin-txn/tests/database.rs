@@ -1,5 +1,5 @@
-//! The face of the database, in one process and over the RPC: what is written is read, what is aborted is not, who is in
-//! the way is named.
+//! The face of the database, in one process and over the RPC: what is written is read, what is aborted is not, who is
+//! in the way is named.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Three machines that replace each other, as processes, under load: one is killed or stopped, again and again, and so is
-//! a client with its locks. No money is made, no acknowledged change is lost, and service goes on. `DUNLIN_TXN_ROUNDS` says
-//! how many rounds; each prints for how long no transaction committed.
+//! Three machines that replace each other, as processes, under load: one is killed or stopped, again and again, and so
+//! is a client with its locks. No money is made, no acknowledged change is lost, and service goes on.
+//! `DUNLIN_TXN_ROUNDS` says how many rounds; each prints for how long no transaction committed.
 #[path = "common/etcd.rs"]
 mod etcd;
 #[path = "../../dunlin-shm/tests/common/process.rs"]

@@ -1,5 +1,5 @@
-//! What every membership owes: one of two proposals wins, who has a lease is not left out, and who was left out gets none
-//! any more.
+//! What every membership owes: one of two proposals wins, who has a lease is not left out, and who was left out gets
+//! none any more.
 #[cfg(feature = "etcd")]
 #[path = "common/etcd.rs"]
 mod etcd;

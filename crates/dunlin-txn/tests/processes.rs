@@ -198,8 +198,8 @@ serializable! {
     auto_over_roce: "auto", Auto, "roce";
 }
 
-/// A machine that is killed under load: transactions that need it end with typed errors within a bound, and those that do
-/// not go on.
+/// A machine that is killed under load: transactions that need it end with typed errors within a bound, and those that
+/// do not go on.
 #[test]
 fn a_killed_machine_makes_nobody_wait() {
     if is_other() {

@@ -1,5 +1,5 @@
-//! Devices that have no hardware work on the time of threads that wait: a thread that has looked in vain for what a peer
-//! was to write lets them take packets and keep their deadlines.
+//! Devices that have no hardware work on the time of threads that wait: a thread that has looked in vain for what a
+//! peer was to write lets them take packets and keep their deadlines.
 //!
 //! A NIC writes memory whether anybody polls or not, and code above the wall relies on that where it polls memory. A
 //! software device could do the same with a thread of its own, at the price of a switch between threads for each
@@ -52,8 +52,8 @@ fn progress_all() {
 
 /// A device on a simulated host that needs time of a processor there.
 pub trait Attended: Send + Sync {
-    /// The calling thread, of the device's host, has looked in vain and is about to rest for `at_most`. Does what can be
-    /// done now. `None`: there was something, so the thread looks again. Else for how long it may rest; it is woken
+    /// The calling thread, of the device's host, has looked in vain and is about to rest for `at_most`. Does what can
+    /// be done now. `None`: there was something, so the thread looks again. Else for how long it may rest; it is woken
     /// before when something comes to the device.
     fn before_rest(&self, at_most: Duration) -> Option<Duration>;
 }

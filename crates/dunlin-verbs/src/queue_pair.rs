@@ -211,7 +211,8 @@ pub trait QueuePair: Send + std::fmt::Debug + 'static {
     }
 
     /// The two UDP addresses between which the packets of a connected queue pair go, this side's first: what a user
-    /// needs to find the firewall that drops them. `None`: it has no peer, or its packets are not datagrams of this host.
+    /// needs to find the firewall that drops them. `None`: it has no peer, or its packets are not datagrams of this
+    /// host.
     fn datagram_path(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }

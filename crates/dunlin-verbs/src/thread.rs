@@ -134,8 +134,8 @@ pub fn idle(at_most: Duration, yields: bool) {
 }
 
 /// As [`idle`], for who serves others: on a core that it shares with them it spins on, and sleeps when nothing comes
-/// for long. Each request that comes while it lets others go first waits for all of them. It has looked `looks` times in
-/// vain.
+/// for long. Each request that comes while it lets others go first waits for all of them. It has looked `looks` times
+/// in vain.
 #[inline]
 pub fn stand_by(at_most: Duration, looks: u32) {
     match SIMULATED.get() {

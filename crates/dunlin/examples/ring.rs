@@ -5,8 +5,8 @@
 //! cargo run --release -p dunlin --example ring produce dunlin://127.0.0.1:7400 device=shm messages=100000 longest=1000
 //! ```
 //!
-//! `device=NAME` is one of `dunlin devices`: `shm`, `roce`, `ibv:NAME`. Both sides have the same `longest`. `server=produce`
-//! turns the two round: who produces listens, and who consumes connects.
+//! `device=NAME` is one of `dunlin devices`: `shm`, `roce`, `ibv:NAME`. Both sides have the same `longest`.
+//! `server=produce` turns the two round: who produces listens, and who consumes connects.
 
 use std::error::Error;
 use std::thread;

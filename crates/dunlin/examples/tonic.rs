@@ -1,5 +1,5 @@
-//! gRPC over a byte stream of Dunlin, tonic at both ends, unmodified, and the same over TCP beside it. Two processes that
-//! find each other by address:
+//! gRPC over a byte stream of Dunlin, tonic at both ends, unmodified, and the same over TCP beside it. Two processes
+//! that find each other by address:
 //!
 //! ```sh
 //! cargo run --release -p dunlin --example tonic -- serve dunlin://127.0.0.1:7460 127.0.0.1:7461
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The second makes so many calls of 64 bytes over each, one after the other and then 32 at once, in turns, and prints
-//! rates and medians. The first serves until it is ended. The service is written by hand, so that no compiler for .proto
-//! files is needed; generated code calls the same functions. A third argument of `call` that is a device (`roce`) asks for
-//! it.
+//! rates and medians. The first serves until it is ended. The service is written by hand, so that no compiler for
+//! .proto files is needed; generated code calls the same functions. A third argument of `call` that is a device
+//! (`roce`) asks for it.
 
 use std::convert::Infallible;
 use std::error::Error;

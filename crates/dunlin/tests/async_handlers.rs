@@ -188,8 +188,8 @@ fn keeping() -> (RunningServer, Arc<Mutex<Vec<OwnedResponder>>>) {
     (server, held)
 }
 
-/// By tokio's own count: while thousands of calls are out the one thread of the executor has nothing to do and is parked,
-/// again and again, and other tasks go on. Nothing of the client holds it.
+/// By tokio's own count: while thousands of calls are out the one thread of the executor has nothing to do and is
+/// parked, again and again, and other tasks go on. Nothing of the client holds it.
 #[tokio::test(flavor = "current_thread")]
 async fn the_executors_thread_is_free_while_calls_are_out() {
     let out = number("DUNLIN_FUTURES", 10_000);

@@ -1,9 +1,9 @@
-//! Many connections of one server over UDP (device `roce`): a storm of clients at once, each with several connections, then
-//! calls on all of them. Nobody is refused, nothing is lost, and all goes away again.
+//! Many connections of one server over UDP (device `roce`): a storm of clients at once, each with several connections,
+//! then calls on all of them. Nobody is refused, nothing is lost, and all goes away again.
 //!
-//! `DUNLIN_CROWD` sets the clients, which come at once, each with a thread of its own (50), `DUNLIN_SECONDS` how long calls
-//! go on (1). The figures of docs/notes/roce.md are of
-//! `DUNLIN_CROWD=1000 DUNLIN_SECONDS=60 cargo test -p dunlin --release --test crowd_udp -- --nocapture`.
+//! `DUNLIN_CROWD` sets the clients, which come at once, each with a thread of its own (50), `DUNLIN_SECONDS` how long
+//! calls go on (1). The figures of docs/notes/roce.md are of `DUNLIN_CROWD=1000 DUNLIN_SECONDS=60 cargo test -p dunlin
+//! --release --test crowd_udp -- --nocapture`.
 
 mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
@@ -120,7 +120,8 @@ fn a_crowd_connects_over_udp_calls_and_goes() {
     let server = Server::bind("dunlin://127.0.0.1:0")
         .unwrap()
         .device("roce")
-        // Beside the pipelines each client has the lane of the thread that connects, for as long as that thread is there.
+        // Beside the pipelines each client has the lane of the thread that connects, for as long as that thread is
+        // there.
         .max_connections(all + all / EACH)
         .handle(ECHO, |request, reply| reply.write(request.payload()))
         .serve()

@@ -1,7 +1,7 @@
 //! A deadline of 20 ms, over every front, against a handler that never answers, a server that stands still, one whose
 //! ring is full besides, and one that is no more: the call ends by its deadline, not by anything longer; a handler that
-//! still has it is told, and one that was not begun is not run. How long each took is printed; no test asserts a time but by an error that only the deadline
-//! gives.
+//! still has it is told, and one that was not begun is not run. How long each took is printed; no test asserts a time
+//! but by an error that only the deadline gives.
 
 mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]

@@ -1,5 +1,5 @@
-//! Servers whose handlers call each other, in circles: async ones wait without holding anything up, so none of them waits
-//! for itself; an inline one that calls its own server is told so at once. `DUNLIN_SECONDS` says how long (1).
+//! Servers whose handlers call each other, in circles: async ones wait without holding anything up, so none of them
+//! waits for itself; an inline one that calls its own server is told so at once. `DUNLIN_SECONDS` says how long (1).
 
 mod common;
 
@@ -68,8 +68,8 @@ fn serve(at: usize, preset: Preset, clients: &Clients) -> RunningServer {
         .unwrap()
 }
 
-/// So many tasks with paths of so many hops at most. A call that waits for another keeps its place on its lane, so what is
-/// under way at once must be less than a lane holds: of datagrams and pools that is little.
+/// So many tasks with paths of so many hops at most. A call that waits for another keeps its place on its lane, so what
+/// is under way at once must be less than a lane holds: of datagrams and pools that is little.
 async fn circles(preset: Preset, tasks: u64, most_hops: u8) -> u64 {
     let clients = Clients::default();
     let servers: Vec<_> = (0..SERVERS).map(|at| serve(at, preset, &clients)).collect();

@@ -1,5 +1,5 @@
-//! The same echo of 64 bytes in several ways, in turns: typed services, raw calls, and tonic over TCP, over a Unix socket
-//! and over a stream of Dunlin's. Client and server are two processes, each with one tokio thread.
+//! The same echo of 64 bytes in several ways, in turns: typed services, raw calls, and tonic over TCP, over a Unix
+//! socket and over a stream of Dunlin's. Client and server are two processes, each with one tokio thread.
 //!
 //! ```sh
 //! cargo build --release -p dunlin-examples --features tonic --bin compare

@@ -1,6 +1,7 @@
 //! Messages from one end of a logical connection to the other, over RoCE on this host: how many bytes a second cross by
-//! Flor over UC, by RC whose device goes back to what is lost, and by the kernel's TCP. Both ends and the device run on this one thread
-//! (the kernel's part of TCP where the kernel likes), so the figures compare them on equal terms and are no limits of any.
+//! Flor over UC, by RC whose device goes back to what is lost, and by the kernel's TCP. Both ends and the device run on
+//! this one thread (the kernel's part of TCP where the kernel likes), so the figures compare them on equal terms and
+//! are no limits of any.
 //!
 //! `exchange [LABEL]` prints rows of a table; `DUNLIN_FLOR_EXCHANGE_MS` (1500) is how long each is measured.
 //! `crates/dunlin-roce/tests/netns/run flor` runs it on a network that loses packets.

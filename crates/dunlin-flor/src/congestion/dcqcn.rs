@@ -1,5 +1,5 @@
-//! A rate by marks, after DCQCN (Zhu et al., SIGCOMM '15): for networks whose switches mark (ECN) and for comparison with
-//! what NICs have.
+//! A rate by marks, after DCQCN (Zhu et al., SIGCOMM '15): for networks whose switches mark (ECN) and for comparison
+//! with what NICs have.
 //!
 //! What is marked is known once an acknowledgement came, so there are no notification packets: marks of one interval
 //! count once. Timers are looked at when something happens; nothing runs by itself.

@@ -78,8 +78,8 @@ pub enum Delivery {
         message: Incoming,
         /// Its bytes.
         bytes: u32,
-        /// The network may still hold a WRITE into the memory it is in, and the device would carry it out, with the same
-        /// bytes. For so long the memory is not used again, or its key is revoked.
+        /// The network may still hold a WRITE into the memory it is in, and the device would carry it out, with the
+        /// same bytes. For so long the memory is not used again, or its key is revoked.
         quarantine_ns: Option<u64>,
     },
 }

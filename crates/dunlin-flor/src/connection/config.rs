@@ -14,8 +14,8 @@ use crate::wire::MAX_SEND_BYTES;
 
 /// What becomes of a WRITE that arrives after its bytes were sent again and the message delivered.
 ///
-/// The paper counts on UC to drop it, because its sequence number is behind the one that is expected (§5). As we read the
-/// standard, UC takes the first packet of a message with any number, and `dunlin-roce` does so.
+/// The paper counts on UC to drop it, because its sequence number is behind the one that is expected (§5). As we read
+/// the standard, UC takes the first packet of a message with any number, and `dunlin-roce` does so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LateWrites {
     /// The device drops it: RC, or UC that compares sequence numbers.

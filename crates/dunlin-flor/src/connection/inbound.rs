@@ -1,4 +1,5 @@
-//! The receiving half: work requests of the peer become messages, each delivered once, in whatever order they are whole.
+//! The receiving half: work requests of the peer become messages, each delivered once, in whatever order they are
+//! whole.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! The logical connection (Flor §3.2): both directions of it, over several queue pairs, as one state machine.
 //!
 //! Events go in by methods, each with the time; [`Connection::poll`] gives actions until there is none, and
-//! [`Connection::next_deadline`] says when it wants to be polled if nothing happens before. The bytes of messages, memory
-//! and queue pairs are the driver's.
+//! [`Connection::next_deadline`] says when it wants to be polled if nothing happens before. The bytes of messages,
+//! memory and queue pairs are the driver's.
 
 mod action;
 mod config;
@@ -158,8 +158,8 @@ impl Connection {
         })
     }
 
-    /// By which numbers acknowledgements name the two ends: [`Config::own_queue_pair`], [`Config::peer_queue_pair`]. The
-    /// peer's is known only once it has said where it can be reached.
+    /// By which numbers acknowledgements name the two ends: [`Config::own_queue_pair`], [`Config::peer_queue_pair`].
+    /// The peer's is known only once it has said where it can be reached.
     pub fn name(&mut self, own_queue_pair: u32, peer_queue_pair: u32) {
         self.cx.config.own_queue_pair = own_queue_pair;
         self.cx.config.peer_queue_pair = peer_queue_pair;
@@ -232,7 +232,8 @@ impl Connection {
             return Ok(());
         }
         self.heard_ns = now_ns;
-        // What comes from an epoch that is over was under way when we left it: on RC the peer may count it as delivered.
+        // What comes from an epoch that is over was under way when we left it: on RC the peer may count it as
+        // delivered.
         let epoch = self.cx.paths.epoch_of(header.epoch);
         if self.cx.paths.is_ahead(epoch, received.path) {
             self.outbound.change_epoch(&mut self.cx, now_ns, epoch);

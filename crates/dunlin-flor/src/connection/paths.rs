@@ -1,8 +1,8 @@
 //! The queue pairs of a connection (Flor's Connection Management): which one is primary, and how the others come back.
 //!
-//! The *epoch* counts the changes of the primary; queue pair `epoch mod paths` is primary in it. Both ends may change at
-//! the same time: the greater epoch wins, and who hears of it fences all queue pairs of the epochs before. What a fenced
-//! queue pair still had under way can then not arrive behind what is sent again over the new one.
+//! The *epoch* counts the changes of the primary; queue pair `epoch mod paths` is primary in it. Both ends may change
+//! at the same time: the greater epoch wins, and who hears of it fences all queue pairs of the epochs before. What a
+//! fenced queue pair still had under way can then not arrive behind what is sent again over the new one.
 
 use dunlin_verbs::EndpointAddress;
 

@@ -217,8 +217,8 @@ fn figure_14() {
     );
 }
 
-/// A window of 72 KB with chunks of 32 KB: two go out, and the second says that it is the last. What is left of the window
-/// would be a crumb of 8 KB; it waits until a chunk is acknowledged.
+/// A window of 72 KB with chunks of 32 KB: two go out, and the second says that it is the last. What is left of the
+/// window would be a crumb of 8 KB; it waits until a chunk is acknowledged.
 #[test]
 fn no_crumbs_are_sent_into_a_window_that_is_nearly_full() {
     let mut sender = connection(modules(72 << 10, 32 << 10));

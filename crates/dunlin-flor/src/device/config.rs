@@ -8,7 +8,8 @@ use crate::connection::{Deployment, Modules};
 use crate::logical::LinkConfig;
 use crate::number::WriteLayout;
 
-/// Bytes of a message that one SEND carries, and of a receive buffer: 1.5 MB of them for three queue pairs of 64 RECEIVEs.
+/// Bytes of a message that one SEND carries, and of a receive buffer: 1.5 MB of them for three queue pairs of 64
+/// RECEIVEs.
 const FRAGMENT_BYTES: u32 = 8 << 10;
 /// Bits of a chunk's place in its message: with units of 4 KB messages of 64 MiB.
 const OFFSET_BITS: u32 = 14;

@@ -2,7 +2,7 @@
 //! its process does, and so does this.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, Once, RwLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ pub(crate) struct Core<D: Device> {
     /// Where the device below tells the thread that something has come.
     pub(crate) channel: D::CompletionChannel,
     pairs: RwLock<Vec<Arc<Shared<D>>>>,
+    /// The thread runs.
+    driven: Mutex<bool>,
     began: Instant,
     /// The simulated host that it is in.
     simulated_host: Option<u64>,
@@ -68,6 +70,7 @@ impl<D: Device> Core<D> {
             attributes,
             regions: Arc::new(RegionTable::new()),
             pairs: RwLock::new(Vec::new()),
+            driven: Mutex::new(false),
             began: thread::now(),
             numbers: AtomicU32::new(1),
             domains: AtomicU64::new(1),
@@ -123,6 +126,13 @@ impl<D: Device> Core<D> {
         write(&self.pairs).retain(|pair| pair.number != number);
     }
 
+    /// Whether the thread has nothing to do any more: the next queue pair starts another.
+    fn retire(&self) -> bool {
+        let mut driven = lock(&self.driven);
+        *driven = !read(&self.pairs).is_empty();
+        !*driven
+    }
+
     /// A look by a thread that polls.
     pub(crate) fn poll(&self) {
         self.looks.fetch_add(1, Ordering::Relaxed);
@@ -146,8 +156,8 @@ impl<D: Device> Core<D> {
         })
     }
 
-    /// Has simulated threads that rest look again: what they wait for may have come, and who looked last is the one whom
-    /// completions below wake. Says whether there were any.
+    /// Has simulated threads that rest look again: what they wait for may have come, and who looked last is the one
+    /// whom completions below wake. Says whether there were any.
     fn wake_resting(&self) -> bool {
         if self.simulated_host.is_none() {
             return false;
@@ -222,7 +232,7 @@ impl<D: Device> Attended for Core<D> {
 
 fn run<D: Device>(core: &Core<D>, stop: &AtomicBool) {
     let (mut looks, mut calls) = (core.looks.load(Ordering::Relaxed), 0);
-    while !stop.load(Ordering::SeqCst) {
+    while !stop.load(Ordering::SeqCst) && !core.retire() {
         let called = core.calls.load(Ordering::SeqCst);
         core.look();
         // Simulated threads look when there is something, and not all the time.
@@ -302,19 +312,21 @@ impl<D: Device> Drop for Driver<D> {
     }
 }
 
-/// The open device; its thread ends when the last object made from it is gone.
+/// The open device; its thread ends when its last queue pair is gone.
 #[derive(Debug)]
 pub(crate) struct Handle<D: Device> {
     core: Arc<Core<D>>,
-    /// From the first queue pair on.
-    driver: OnceLock<Driver<D>>,
+    /// While there are queue pairs.
+    driver: Mutex<Option<Driver<D>>>,
+    registered: Once,
 }
 
 impl<D: Device> Handle<D> {
     pub(crate) fn new(core: Core<D>) -> Self {
         Self {
             core: Arc::new(core),
-            driver: OnceLock::new(),
+            driver: Mutex::new(None),
+            registered: Once::new(),
         }
     }
 
@@ -322,23 +334,31 @@ impl<D: Device> Handle<D> {
         &self.core
     }
 
-    /// Starts the thread, unless it runs.
+    /// Starts the thread for a queue pair that is among the core's, unless it runs.
     pub(crate) fn drive(&self) -> Result<(), VerbsError> {
-        if self.driver.get().is_none() {
-            // Where two threads are here at once the second one's driver ends at once.
-            if self.driver.set(Driver::start(&self.core)?).is_ok() {
-                match self.core.simulated_host {
-                    None => {
-                        let core: Arc<dyn Progress> = self.core.clone();
-                        progress::register(Arc::downgrade(&core));
-                    }
-                    Some(host) => {
-                        let core: Arc<dyn Attended> = self.core.clone();
-                        progress::register_simulated(host, Arc::downgrade(&core));
-                    }
-                }
-            }
+        let mut driver = lock(&self.driver);
+        let mut driven = lock(&self.core.driven);
+        if *driven {
+            return Ok(());
         }
+        let next = Driver::start(&self.core)?;
+        *driven = true;
+        drop(driven);
+        let former = driver.replace(next);
+        drop(driver);
+        // It has retired. Waiting for it may take virtual time, in which others want the lock.
+        drop(former);
+        self.registered
+            .call_once(|| match self.core.simulated_host {
+                None => {
+                    let core: Arc<dyn Progress> = self.core.clone();
+                    progress::register(Arc::downgrade(&core));
+                }
+                Some(host) => {
+                    let core: Arc<dyn Attended> = self.core.clone();
+                    progress::register_simulated(host, Arc::downgrade(&core));
+                }
+            });
         Ok(())
     }
 }

@@ -281,7 +281,6 @@ impl<D: Device> Device for FlorDevice<D> {
                 })
             }
         };
-        self.handle.drive()?;
         let core = self.core();
         let engine = Engine::new(Place {
             device: core.device.clone(),
@@ -306,7 +305,9 @@ impl<D: Device> Device for FlorDevice<D> {
             message_bytes: self.attributes().max_message_bytes,
         };
         let requests = config.send_requests;
-        Ok(FlorQueuePair::new(&self.handle, shared, limits, requests))
+        let queue_pair = FlorQueuePair::new(&self.handle, shared, limits, requests);
+        self.handle.drive()?;
+        Ok(queue_pair)
     }
 
     fn create_shared_receive_queue(

@@ -68,7 +68,8 @@ pub enum LinkError {
 pub enum LinkEvent<D: Device> {
     /// A message that was sent has come.
     Message(Vec<u8>),
-    /// A message that was written has come, and is in place. Give the memory back by [`release`](super::LogicalConnection::release).
+    /// A message that was written has come, and is in place. Give the memory back by
+    /// [`release`](super::LogicalConnection::release).
     Landed {
         /// What the peer's user calls it; zero without a tag.
         tag: u32,

@@ -1,5 +1,5 @@
-//! Memory of a logical connection: of messages that are submitted, headers that go in front, and messages that are written
-//! to us.
+//! Memory of a logical connection: of messages that are submitted, headers that go in front, and messages that are
+//! written to us.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -2,8 +2,8 @@
 //!
 //! Data go over a primary queue pair and its backups, UC or RC, which share one completion queue for sends and one for
 //! receives. Acknowledgements of UC have a UD queue pair and a completion queue of their own, polled first (Flor §4.1).
-//! One owner polls; nothing here waits, reads a clock or starts a thread. The traits of verbs know no service levels, so
-//! the priority of the acknowledgements is the order of polling alone.
+//! One owner polls; nothing here waits, reads a clock or starts a thread. The traits of verbs know no service levels,
+//! so the priority of the acknowledgements is the order of polling alone.
 
 mod acks;
 mod actions;
@@ -159,8 +159,8 @@ impl<D: Device> LogicalConnection<D> {
         Ok(self.device.allocate_region(&self.domain, bytes, access)?)
     }
 
-    /// Connects it with the peer at this address. Over RC the first queue pair waits at least `timeout_ns` for an answer
-    /// before it repeats: there is no backup before the peer has answered.
+    /// Connects it with the peer at this address. Over RC the first queue pair waits at least `timeout_ns` for an
+    /// answer before it repeats: there is no backup before the peer has answered.
     ///
     /// # Errors
     /// When the address is none.

@@ -21,8 +21,8 @@ pub trait Reliability: std::fmt::Debug + Send {
     /// Timeouts in a row of one work request after which its queue pair is given up for a backup.
     fn max_timeouts(&self) -> u32;
 
-    /// The same where there is no backup, so that the connection is lost with its queue pair: a peer whose process stands
-    /// still for a while looks like a queue pair that is dead, and nothing is won by giving up.
+    /// The same where there is no backup, so that the connection is lost with its queue pair: a peer whose process
+    /// stands still for a while looks like a queue pair that is dead, and nothing is won by giving up.
     fn last_timeouts(&self) -> u32;
 
     /// A work request is lost when one that was posted so many later was acknowledged.

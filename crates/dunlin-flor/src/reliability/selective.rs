@@ -1,13 +1,14 @@
 //! Selective retransmission in software, over UC (Flor §5): what is named is the rule of the timeout, which the paper
 //! leaves free.
 //!
-//! `timeout = max(least, smoothed + 4 * variation + ack_delay) * 2^timeouts`, RFC 6298 with what the receiver's timer may
-//! add. Smoothed is the whole wait for an acknowledgement, with the time that the receiver kept it back. Before a round trip was measured the timeout is `first`.
+//! `timeout = max(least, smoothed + 4 * variation + ack_delay) * 2^timeouts`, RFC 6298 with what the receiver's timer
+//! may add. Smoothed is the whole wait for an acknowledgement, with the time that the receiver kept it back. Before a
+//! round trip was measured the timeout is `first`.
 
 use super::Reliability;
 
-/// The timeout is doubled so often at most: what is repeated every half second goes on soon after a peer that stood still
-/// does.
+/// The timeout is doubled so often at most: what is repeated every half second goes on soon after a peer that stood
+/// still does.
 const MAX_DOUBLINGS: u32 = 7;
 
 /// The parameters.
@@ -28,11 +29,11 @@ pub struct SelectiveParameters {
 }
 
 impl SelectiveParameters {
-    /// 4 ms before a round trip was measured and at least 4 ms after, by a sweep over `roce` (`docs/flor.md`): with 1 ms a
-    /// software device repeats in vain, with 10 ms short messages wait longer after a loss. 120 µs as the paper's timer of acknowledgements. The
-    /// first work request that overtakes another says that it is lost: the paper takes any gap for a loss, and UC drops
-    /// most of what is overtaken. Seven timeouts in a row, after which the eighth gives a queue pair up, are 127 times the
-    /// first one; fifteen, with at most seven doublings, 1,151 times: 4.6 s.
+    /// 4 ms before a round trip was measured and at least 4 ms after, by a sweep over `roce` (`docs/flor.md`): with 1
+    /// ms a software device repeats in vain, with 10 ms short messages wait longer after a loss. 120 µs as the paper's
+    /// timer of acknowledgements. The first work request that overtakes another says that it is lost: the paper takes
+    /// any gap for a loss, and UC drops most of what is overtaken. Seven timeouts in a row, after which the eighth
+    /// gives a queue pair up, are 127 times the first one; fifteen, with at most seven doublings, 1,151 times: 4.6 s.
     pub const DEFAULT: Self = Self {
         first_ns: 4_000_000,
         least_ns: 4_000_000,

@@ -1,5 +1,5 @@
-//! A data server: a region of memory over a file. Clients READ and WRITE the region by themselves; what is called is what
-//! the file needs.
+//! A data server: a region of memory over a file. Clients READ and WRITE the region by themselves; what is called is
+//! what the file needs.
 
 mod file;
 

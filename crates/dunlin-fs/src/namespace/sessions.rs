@@ -188,7 +188,8 @@ impl Namespace {
         }
     }
 
-    /// A copy that may still be under way, or came to nothing: its places are kept from use until their server starts anew.
+    /// A copy that may still be under way, or came to nothing: its places are kept from use until their server starts
+    /// anew.
     pub fn spoil_move(&mut self, pairs: &[(Extent, Extent)]) {
         self.sequence += 1;
         for (_, to) in pairs {
@@ -198,8 +199,8 @@ impl Namespace {
         }
     }
 
-    /// The bytes are in their new places: the file has them there, the old ones are quarantined, the lease ends. `false`
-    /// where it came otherwise meanwhile; then the new places are free again.
+    /// The bytes are in their new places: the file has them there, the old ones are quarantined, the lease ends.
+    /// `false` where it came otherwise meanwhile; then the new places are free again.
     pub fn finish_move(
         &mut self,
         session: SessionId,

@@ -2,12 +2,12 @@
 //! the simulator's sources; the prices of instructions; the figures and loads with their constants.
 //!
 //! `data/frozen.toml` is checked in. What differs from it has been changed since it was frozen; claims of the class
-//! `predict` are then not judged, because nobody could tell whether the change was made for their sake. Freezing anew is
-//! a decision: `dunlin lab freeze` wants a scorecard of exactly this code in which no calibrating row misses (or misses
-//! by name: `admitted`), and prints a manifest to be checked in. Sources count without comments and tests.
+//! `predict` are then not judged, because nobody could tell whether the change was made for their sake. Freezing anew
+//! is a decision: `dunlin lab freeze` wants a scorecard of exactly this code in which no calibrating row misses (or
+//! misses by name: `admitted`), and prints a manifest to be checked in. Sources count without comments and tests.
 //!
-//! The code that is experimented on, protocols and verbs, has one hash. A change of it does not stop the judging, for it
-//! is what the claims are about; the scorecard says so, and that no verdict is a first one then.
+//! The code that is experimented on, protocols and verbs, has one hash. A change of it does not stop the judging, for
+//! it is what the claims are about; the scorecard says so, and that no verdict is a first one then.
 
 mod source;
 
@@ -175,8 +175,8 @@ pub struct CardRow {
     pub why: String,
 }
 
-/// Why nothing may be frozen on this scorecard: it is of other code, or a calibrating row misses that is not admitted by
-/// name, or one that has a figure was not run.
+/// Why nothing may be frozen on this scorecard: it is of other code, or a calibrating row misses that is not admitted
+/// by name, or one that has a figure was not run.
 ///
 /// # Errors
 /// The reasons, each a sentence.

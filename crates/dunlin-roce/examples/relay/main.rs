@@ -1,7 +1,8 @@
-//! A network that loses, doubles, delays and marks packets, for tests: it moves IP packets between two TUN interfaces, or back
-//! into the only one, where the routes of a network namespace send a host's packets to itself that way.
+//! A network that loses, doubles, delays and marks packets, for tests: it moves IP packets between two TUN interfaces,
+//! or back into the only one, where the routes of a network namespace send a host's packets to itself that way.
 //!
-//! `relay [--lost PERCENT] [--doubled PERCENT] [--late PERCENT] [--marked PERCENT] [--seed NUMBER] INTERFACE [INTERFACE]`
+//! `relay [--lost PERCENT] [--doubled PERCENT] [--late PERCENT] [--marked PERCENT] [--seed NUMBER] INTERFACE
+//! [INTERFACE]`
 //!
 //! The interfaces are made in the network namespace where it is started, and may be moved to others. It says *ready*,
 //! goes on until its standard input ends, and then says what became of the packets. What happens to the n-th packet of

@@ -53,8 +53,8 @@ impl Engine {
         train.add(&shared.core.socket, path, &header, 0, |_| {});
     }
 
-    /// A packet of the peer came with a mark. What answers our READs is as much as we have asked for, so it is ours to ask
-    /// for less; a NIC's is told like all others.
+    /// A packet of the peer came with a mark. What answers our READs is as much as we have asked for, so it is ours to
+    /// ask for less; a NIC's is told like all others.
     pub(super) fn handle_mark(&mut self, now_ns: u64, header: &Header) {
         if header.service == Service::Congestion {
             return;
@@ -67,7 +67,8 @@ impl Engine {
         }
     }
 
-    /// The peer says that packets from here were marked. UC's sender has no window to make smaller: it is counted there.
+    /// The peer says that packets from here were marked. UC's sender has no window to make smaller: it is counted
+    /// there.
     pub(super) fn handle_notification(&mut self, shared: &Shared) {
         let statistics = &shared.core.socket.statistics;
         statistics.count(Count::CongestionNotification);

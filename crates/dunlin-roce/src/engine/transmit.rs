@@ -104,8 +104,8 @@ impl Engine {
         self.set_timer(shared, now_ns, more);
     }
 
-    /// Sends what the peer is owed, before the connection is forgotten. Its last message may have been delivered while the
-    /// acknowledgement waited for a packet to go out with; a NIC would have sent it.
+    /// Sends what the peer is owed, before the connection is forgotten. Its last message may have been delivered while
+    /// the acknowledgement waited for a packet to go out with; a NIC would have sent it.
     pub(crate) fn acknowledge_last(&mut self, shared: &Shared, now_ns: u64, train: &mut Train) {
         if self.acknowledge_ns.is_some() {
             self.acknowledge_ns = Some(now_ns);

@@ -103,8 +103,8 @@ pub fn icrc(envelope: &Envelope, packet: &[u8]) -> Option<[u8; ICRC_BYTES]> {
     Some(hasher.finalize().to_le_bytes())
 }
 
-/// What stands in the reserved bits of a base header's ninth byte where the invariant CRC is left out. Only devices that
-/// agreed on it send such packets to each other; to all others the bits mean nothing.
+/// What stands in the reserved bits of a base header's ninth byte where the invariant CRC is left out. Only devices
+/// that agreed on it send such packets to each other; to all others the bits mean nothing.
 const OMITTED: u8 = 0x35;
 /// Those bits.
 const OMITTED_BITS: u8 = 0x7f;
@@ -124,8 +124,8 @@ pub fn is_icrc_omitted(packet: &[u8]) -> bool {
         .is_some_and(|byte| byte & OMITTED_BITS == OMITTED)
 }
 
-/// Whether `crc` is the invariant CRC of `packet`. Over IPv4 that of any identification will do, since a UDP socket does
-/// not show which it was: sixteen bits of the check remain, and UDP's own checksum where the sender has one.
+/// Whether `crc` is the invariant CRC of `packet`. Over IPv4 that of any identification will do, since a UDP socket
+/// does not show which it was: sixteen bits of the check remain, and UDP's own checksum where the sender has one.
 pub fn icrc_agrees(envelope: &Envelope, packet: &[u8], crc: [u8; ICRC_BYTES]) -> bool {
     let Some(computed) = icrc(envelope, packet) else {
         return false;

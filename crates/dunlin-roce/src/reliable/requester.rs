@@ -47,7 +47,8 @@ pub struct RequesterConfig {
     /// How often a message is offered to a receiver that is not ready; 7 never gives up.
     pub receiver_not_ready_retries: u8,
     /// Whether an acknowledgement is asked for with each message. Otherwise only with those whose end somebody waits
-    /// for ([`Request::prompt`]) and four times in a window; the peer acknowledges the others by itself, a little later.
+    /// for ([`Request::prompt`]) and four times in a window; the peer acknowledges the others by itself, a little
+    /// later.
     pub asks_for_each: bool,
 }
 
@@ -428,8 +429,9 @@ impl Requester {
         }
     }
 
-    /// Packets were marked on the way by a queue that grew long: those of a request, as the peer says by a notification, or
-    /// those of an answer. The window is halved, once for all that is on its way now (RFC 3168 §6.1.2).
+    /// Packets were marked on the way by a queue that grew long: those of a request, as the peer says by a
+    /// notification, or those of an answer. The window is halved, once for all that is on its way now (RFC 3168
+    /// §6.1.2).
     pub fn handle_congestion(&mut self) {
         if self.acknowledged >= self.slowed_before {
             self.slowed_before = self.sent;

@@ -65,8 +65,8 @@ pub(super) fn take_packets_without_checksum(socket: BorrowedFd<'_>) {
     set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1);
 }
 
-/// The kernel says nothing of a datagram beside where it comes from, how many were dropped, and, where those are wanted, the
-/// marks of congestion: what else a library has asked for is not used, and takes time with each.
+/// The kernel says nothing of a datagram beside where it comes from, how many were dropped, and, where those are
+/// wanted, the marks of congestion: what else a library has asked for is not used, and takes time with each.
 pub(super) fn receive_plainly(socket: BorrowedFd<'_>, marks: bool) {
     let wanted = usize::from(marks);
     let (v4, v6) = (libc::IPPROTO_IP, libc::IPPROTO_IPV6);
@@ -121,8 +121,8 @@ impl Route {
     }
 }
 
-/// The MTU of RoCE on the interface that has an address of this host; without one on all interfaces that lead to others,
-/// and where there are none on the loopback interface.
+/// The MTU of RoCE on the interface that has an address of this host; without one on all interfaces that lead to
+/// others, and where there are none on the loopback interface.
 pub(crate) fn interface_mtu_bytes(address: Option<IpAddr>) -> usize {
     let loopback = within(64 << 10);
     if address.is_some_and(|address| address.is_loopback()) {

@@ -79,8 +79,8 @@ pub(crate) trait Lane: Send {
     /// Sends a short request with the next flush, if nothing at all stands against it; else [`Lane::submit`] says what
     /// does.
     fn submit_short(&mut self, handler: HandlerId, payload: &[u8], tag: u64) -> Option<CallId>;
-    /// Sends a request with the next flush. `Ok(None)`: there is no room, or as many calls are out as may be, those that
-    /// were given up among them until they are answered; poll and try again with the same body.
+    /// Sends a request with the next flush. `Ok(None)`: there is no room, or as many calls are out as may be, those
+    /// that were given up among them until they are answered; poll and try again with the same body.
     fn submit(
         &mut self,
         handler: HandlerId,

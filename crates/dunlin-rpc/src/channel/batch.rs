@@ -10,8 +10,8 @@
 //! ```
 //!
 //! When the commit word is there, all is there. Where it stands is the batch's [`Form`]; in whichever word comes first,
-//! the reader polls for its half of the batch's *canary*, a number that both sides draw from a sequence of their own for
-//! each connection ([`Canaries`]). What an earlier lap left in the ring cannot pass for a batch, because no payload
+//! the reader polls for its half of the batch's *canary*, a number that both sides draw from a sequence of their own
+//! for each connection ([`Canaries`]). What an earlier lap left in the ring cannot pass for a batch, because no payload
 //! knows the numbers to come, and nothing needs to be cleared after reading. The half in the commit word stands where a
 //! device that writes byte by byte puts it last. The consumed lines are the flow control: a request-response exchange
 //! needs no WRITE for it (FLOCK §4.2's piggybacked head).

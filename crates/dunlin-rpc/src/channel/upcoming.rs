@@ -3,8 +3,8 @@
 use super::message::{padded, ShortHeader, ShortKind};
 use crate::HandlerId;
 
-/// Short requests that have come together, in order, each with its handler and its payload: what a server looks at ahead
-/// ([`crate::ServerBuilder::prefetch`]). It ends at a message of another kind.
+/// Short requests that have come together, in order, each with its handler and its payload: what a server looks at
+/// ahead ([`crate::ServerBuilder::prefetch`]). It ends at a message of another kind.
 #[derive(Clone, Debug)]
 pub struct Upcoming<'a> {
     content: &'a [u8],

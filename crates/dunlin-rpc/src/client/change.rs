@@ -1,5 +1,5 @@
-//! A client that changes its preset while it is used (Flor §7.7): new lanes are made beside those there are, calls go over
-//! them from then on, and the former ones end when what is out on them is answered.
+//! A client that changes its preset while it is used (Flor §7.7): new lanes are made beside those there are, calls go
+//! over them from then on, and the former ones end when what is out on them is answered.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

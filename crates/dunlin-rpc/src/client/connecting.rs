@@ -1,5 +1,5 @@
-//! Connecting as a future: the handshake asks the system for names and waits for sockets, so a thread of its own does it,
-//! and no thread of an executor waits.
+//! Connecting as a future: the handshake asks the system for names and waits for sockets, so a thread of its own does
+//! it, and no thread of an executor waits.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use super::{Client, ClientBuilder};
 use crate::error::ConnectError;
 
-/// A client, when it is connected; works under any executor. It takes as long as [`ClientBuilder::connect_timeout`] says,
-/// at most. Dropping it gives the connection up. Made by [`ClientBuilder::connect_async`].
+/// A client, when it is connected; works under any executor. It takes as long as [`ClientBuilder::connect_timeout`]
+/// says, at most. Dropping it gives the connection up. Made by [`ClientBuilder::connect_async`].
 #[must_use = "the connection is given up when the future is dropped"]
 pub struct ConnectFuture(Arc<Mutex<Connecting>>);
 

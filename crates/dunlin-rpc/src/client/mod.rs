@@ -13,6 +13,7 @@ pub(crate) mod datagram_lane;
 mod driver;
 mod peers;
 mod pipeline;
+mod recipe;
 pub(crate) mod region;
 mod report;
 mod spares;
@@ -41,8 +42,8 @@ pub(crate) use report::REPORT;
 use crate::call::lane::{Answer, Body, Lane, Sink};
 use crate::call::timeout::{Told, TRAILER_BYTES};
 use crate::config::ChannelConfig;
-use builder::Recipe;
 use driver::AsyncLane;
+use recipe::Recipe;
 use thread_lane::ThreadLane;
 use wait::Waiter;
 
@@ -171,8 +172,8 @@ impl Client {
         Ok(Self { core, deadline })
     }
 
-    /// A clone whose deadline is another, for all that is done by it: calls, futures, batches, pipelines, regions that it
-    /// attaches. The connections are the same.
+    /// A clone whose deadline is another, for all that is done by it: calls, futures, batches, pipelines, regions that
+    /// it attaches. The connections are the same.
     #[must_use = "it is a clone that has the deadline"]
     pub fn within(&self, deadline: Duration) -> Self {
         Self {
@@ -320,18 +321,16 @@ impl Client {
     /// Calls and returns at once; the future brings the answer under any executor, within the client's deadline. The
     /// request is sent now, not at the first poll, or with those of other tasks when the one of them that looks for
     /// answers is polled next; when there is no connection yet, or no room on it, as soon as there is, in the order of
-    /// the calls. Calls that are out or wait are at most as many
-    /// as [`crate::ChannelConfig::max_outstanding`] says: one more ends with [`CallError::TooManyOutstanding`]; [`Client::ready`] waits
-    /// instead.
-    /// Dropping the future cancels the call: the answer is thrown away when it comes.
-    /// The server may have executed the call.
+    /// the calls. Calls that are out or wait are at most as many as [`crate::ChannelConfig::max_outstanding`] says: one
+    /// more ends with [`CallError::TooManyOutstanding`]; [`Client::ready`] waits instead. Dropping the future cancels
+    /// the call: the answer is thrown away when it comes. The server may have executed the call.
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> CallFuture {
         driver::call(&self.core, self.deadline, handler, payload, None)
     }
 
-    /// Waits until one more call of the client's futures may be out or wait ([`crate::ChannelConfig::max_outstanding`]),
-    /// and holds the place for it: `client.ready().await?.call(ECHO, b"hello").await?` is never refused for too many.
-    /// Those that wait are served in their order.
+    /// Waits until one more call of the client's futures may be out or wait
+    /// ([`crate::ChannelConfig::max_outstanding`]), and holds the place for it: `client.ready().await?.call(ECHO,
+    /// b"hello").await?` is never refused for too many. Those that wait are served in their order.
     ///
     /// # Errors
     /// When the client is closed, or was made before a fork.

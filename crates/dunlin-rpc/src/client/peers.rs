@@ -25,8 +25,8 @@ const POLLS_PER_CHECK: u32 = 4096;
 ///
 /// With the preset `fasst` all sessions stand on one queue pair, and what is submitted between two polls leaves with
 /// one doorbell: so also with `auto`, where there are many servers and the network loses no packets. With other presets
-/// it is a set of [`super::Pipeline`]s. A server that is lost takes the calls to it along, and calls to the others go on;
-/// [`Peers::reconnect`] tries whether it is there again.
+/// it is a set of [`super::Pipeline`]s. A server that is lost takes the calls to it along, and calls to the others go
+/// on; [`Peers::reconnect`] tries whether it is there again.
 pub struct Peers {
     /// None where there has been no connection yet.
     lanes: Owned<Vec<Option<Box<dyn Lane>>>>,
@@ -167,7 +167,8 @@ impl Peers {
         lane.is_some_and(|lane| !lane.is_some_and(|lane| lane.is_usable()))
     }
 
-    /// Connects to a server anew whose connection is lost, and waits for it as long as its client waits for connections.
+    /// Connects to a server anew whose connection is lost, and waits for it as long as its client waits for
+    /// connections.
     ///
     /// # Errors
     /// When the client is closed or no connection can be made.
@@ -268,8 +269,8 @@ impl Peers {
         self.operate(peer, region, (offset, &Wanted::Write(bytes)), tag)
     }
 
-    /// Whether the queue pair to this server is this thread's alone, so that its one-sided operations happen in the order
-    /// in which they were submitted: RC keeps it. Threads that share queue pairs are moved between them.
+    /// Whether the queue pair to this server is this thread's alone, so that its one-sided operations happen in the
+    /// order in which they were submitted: RC keeps it. Threads that share queue pairs are moved between them.
     ///
     /// # Panics
     /// When there is no server of this number.
@@ -350,7 +351,8 @@ impl Peers {
         taken
     }
 
-    /// After a poll in vain, for who polls by itself: lets the device work, and other threads where the core is theirs too.
+    /// After a poll in vain, for who polls by itself: lets the device work, and other threads where the core is theirs
+    /// too.
     pub fn rest(&mut self) {
         if let Some(lane) = self.lanes.iter_mut().flatten().next() {
             lane.rest();

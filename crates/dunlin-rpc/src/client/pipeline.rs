@@ -7,7 +7,7 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::builder::Recipe;
+use super::recipe::Recipe;
 use super::region::attach_by;
 use super::wait::{end_of, Waiter};
 use super::{buffer_on, Core, One, RemoteRegion};

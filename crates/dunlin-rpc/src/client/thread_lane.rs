@@ -11,7 +11,7 @@ use dunlin_verbs::thread;
 
 use dunlin_verbs::process::Owned;
 
-use super::builder::Recipe;
+use super::recipe::Recipe;
 use super::wait::end_of;
 use super::Core;
 use crate::call::lane::Lane;

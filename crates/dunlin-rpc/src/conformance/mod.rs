@@ -102,8 +102,8 @@ pub trait World {
     /// Starts a server, at an address that an earlier one had if that is given.
     fn serve(&self, server: ServerBuilder, again: Option<&Serving>) -> Serving;
 
-    /// The device that a preset's queue pairs are on, where servers are given one by name: memory that a server grants is
-    /// on one device.
+    /// The device that a preset's queue pairs are on, where servers are given one by name: memory that a server grants
+    /// is on one device.
     fn device_of(&self, preset: Preset) -> Option<String> {
         let _ = preset;
         None

@@ -2,8 +2,8 @@
 //!
 //! A caller says how much time it had left when it sent the request, by its own clock. How long the request was on its
 //! way is how much later it is here than the quickest of the last seconds were, so the clocks need not agree: the
-//! quickest takes no time at all in this reckoning, and none is thought to have taken longer than it did. Where a request
-//! lay unseen because the thread that polls was busy, it shows here.
+//! quickest takes no time at all in this reckoning, and none is thought to have taken longer than it did. Where a
+//! request lay unseen because the thread that polls was busy, it shows here.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Requests and responders that outlive the handler they were given to: for handlers that answer later, from any thread.
+//! Requests and responders that outlive the handler they were given to: for handlers that answer later, from any
+//! thread.
 //!
 //! Worker threads and async handlers stand on the same two: a worker is one that answers by a closure, an async handler
 //! one that answers when its future is ready.
@@ -22,8 +23,8 @@ const UNANSWERED: &str = "the handler gave its responder up without an answer";
 
 /// A request that its handler keeps for as long as it likes.
 ///
-/// All that such handlers hold at once is bounded: 256 MiB of requests for each kind of client (rings, pools, datagrams),
-/// 4096 calls for each connection; beyond, callers get [`crate::CallError::Overloaded`].
+/// All that such handlers hold at once is bounded: 256 MiB of requests for each kind of client (rings, pools,
+/// datagrams), 4096 calls for each connection; beyond, callers get [`crate::CallError::Overloaded`].
 #[derive(Debug)]
 pub struct OwnedRequest {
     pub(super) handler: HandlerId,
@@ -150,13 +151,14 @@ impl OwnedResponder {
         way.take(outcome);
     }
 
-    /// Whether nobody waits for the answer any more: the caller has given up, its deadline has passed, or its connection
-    /// has ended.
+    /// Whether nobody waits for the answer any more: the caller has given up, its deadline has passed, or its
+    /// connection has ended.
     pub fn is_cancelled(&self) -> bool {
         self.0.as_ref().is_none_or(|way| way.fate.is_over())
     }
 
-    /// Nobody waits: the handler was not run, or is not run any further. A caller whose clock goes otherwise is told so.
+    /// Nobody waits: the handler was not run, or is not run any further. A caller whose clock goes otherwise is told
+    /// so.
     pub(super) fn expire(mut self, begun: bool) {
         if let Some(way) = self.0.take() {
             way.take(Outcome::Failure(expired(begun)));

@@ -1,5 +1,5 @@
-//! Where handlers run that do not run on the polling thread: the worker pool, the user's executor, or wherever a handler
-//! takes its owned request and responder. What they hold is bounded here, whichever it is.
+//! Where handlers run that do not run on the polling thread: the worker pool, the user's executor, or wherever a
+//! handler takes its owned request and responder. What they hold is bounded here, whichever it is.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -58,8 +58,8 @@ pub struct DeviceFigures {
     pub connections: usize,
     /// What was counted there.
     pub statistics: ServerStatistics,
-    /// What the device counted of packets since it was opened, by name: drops, and `retransmission`. Empty where it counts
-    /// none.
+    /// What the device counted of packets since it was opened, by name: drops, and `retransmission`. Empty where it
+    /// counts none.
     pub packets: Vec<(String, u64)>,
 }
 

@@ -47,8 +47,8 @@ impl Request<'_> {
     }
 
     /// When the caller gives up, by this machine's clock; `None`: it did not say. Callers say how much time they have
-    /// left, and how long a request was on its way is counted as far as it took longer than others of the connection; so
-    /// this is never before the caller's own deadline. Of a call that may take as long as all of its client do
+    /// left, and how long a request was on its way is counted as far as it took longer than others of the connection;
+    /// so this is never before the caller's own deadline. Of a call that may take as long as all of its client do
     /// ([`crate::ClientBuilder::deadline`], a second or longer) it is counted from when the request was taken; by a
     /// handler on the polling thread, from when it asks.
     pub fn deadline(&self) -> Option<Instant> {
@@ -60,8 +60,9 @@ impl Request<'_> {
         remaining(self.deadline())
     }
 
-    /// Whether nobody waits for the answer any more: the caller has given up, its deadline has passed, or its connection
-    /// has ended. What callers say does not reach handlers on the polling thread: they run between two looks at it.
+    /// Whether nobody waits for the answer any more: the caller has given up, its deadline has passed, or its
+    /// connection has ended. What callers say does not reach handlers on the polling thread: they run between two looks
+    /// at it.
     pub fn is_cancelled(&self) -> bool {
         match self.fate {
             Some(fate) => fate.is_over(),

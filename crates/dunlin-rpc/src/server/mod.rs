@@ -161,10 +161,10 @@ impl ServerBuilder {
         self.insert(id, Execution::Inline(Arc::new(handler)))
     }
 
-    /// Requests that have come together are shown to `prefetch` before the handler of the first runs: it can ask for the
-    /// memory that all of them will look at ([`dunlin_verbs::prefetch_to_read`]), so that the waits overlap. It is asked
-    /// on the polling thread, at most once for a request, and not at all where requests come one by one or the preset
-    /// has no batches; it must be quick, and nothing may depend on it.
+    /// Requests that have come together are shown to `prefetch` before the handler of the first runs: it can ask for
+    /// the memory that all of them will look at ([`dunlin_verbs::prefetch_to_read`]), so that the waits overlap. It is
+    /// asked on the polling thread, at most once for a request, and not at all where requests come one by one or the
+    /// preset has no batches; it must be quick, and nothing may depend on it.
     pub fn prefetch<F>(mut self, prefetch: F) -> Self
     where
         F: Fn(Upcoming<'_>) + Send + Sync + 'static,
@@ -181,9 +181,9 @@ impl ServerBuilder {
         self.insert(id, Execution::Worker(Arc::new(handler)))
     }
 
-    /// Adds a handler that answers later, from wherever it likes: it begins on the polling thread, keeps its request and
-    /// its responder, and hands them on to whom it has. Right for work that other threads or machines do, and for calls
-    /// that wait for an event. It must return soon, as one added by [`ServerBuilder::handle`].
+    /// Adds a handler that answers later, from wherever it likes: it begins on the polling thread, keeps its request
+    /// and its responder, and hands them on to whom it has. Right for work that other threads or machines do, and for
+    /// calls that wait for an event. It must return soon, as one added by [`ServerBuilder::handle`].
     pub fn handle_deferred<F>(self, id: HandlerId, handler: F) -> Self
     where
         F: Fn(OwnedRequest, OwnedResponder) + Send + Sync + 'static,
@@ -419,9 +419,9 @@ impl ServerBuilder {
     }
 
     /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the
-    /// server's [`LocalAcceptor`]. This is how servers run on simulated hosts, where pollers are threads of the device's cores;
-    /// handlers on workers are not for those. Flor over it is served, too, from its first client
-    /// on; or alone, by a server whose [`ServerBuilder::device`] is one of Flor's (`flor-…`): then its regions are there.
+    /// server's [`LocalAcceptor`]. This is how servers run on simulated hosts, where pollers are threads of the
+    /// device's cores; handlers on workers are not for those. Flor over it is served, too, from its first client on; or
+    /// alone, by a server whose [`ServerBuilder::device`] is one of Flor's (`flor-…`): then its regions are there.
     ///
     /// # Errors
     /// When a setting is out of range, or the device fails.

@@ -159,8 +159,8 @@ impl Region {
         Some(ServeError::Setting(words))
     }
 
-    /// Allocates it, unless another device of the server has done that: then this one has it as well if it stands on that
-    /// one, as Flor's does.
+    /// Allocates it, unless another device of the server has done that: then this one has it as well if it stands on
+    /// that one, as Flor's does.
     fn serve<D: Device>(
         &self,
         device: &D,
@@ -184,8 +184,8 @@ pub(super) struct ServedRegions<D: Device> {
 }
 
 impl<D: Device> ServedRegions<D> {
-    /// Allocates those that no device has yet, and takes over those of the device below. Nobody but this process reaches them by these registrations: each
-    /// connection that attaches one gets its own.
+    /// Allocates those that no device has yet, and takes over those of the device below. Nobody but this process
+    /// reaches them by these registrations: each connection that attaches one gets its own.
     pub(super) fn allocate(device: &D, regions: &[Region]) -> Result<Self, VerbsError> {
         let mut served = Vec::new();
         if !regions.is_empty() {

@@ -175,8 +175,8 @@ impl<H: HasMailbox> ThreadGroup<H> {
         }
     }
 
-    /// The threads, started if they are not yet: one for each of the pollers that `new_poller` makes, called by `name` and
-    /// number, and workers if `works`.
+    /// The threads, started if they are not yet: one for each of the pollers that `new_poller` makes, called by `name`
+    /// and number, and workers if `works`.
     ///
     /// # Errors
     /// When one of them cannot be made.

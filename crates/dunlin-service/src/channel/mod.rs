@@ -106,8 +106,8 @@ impl Channel {
     /// Of a client with whatever preset, device, deadline or secret: `Client::builder()` has them.
     ///
     /// # Errors
-    /// `Unimplemented` when the server has no typed services, `FailedPrecondition` when it speaks no version of them that
-    /// this client does; or what ended the call that asked.
+    /// `Unimplemented` when the server has no typed services, `FailedPrecondition` when it speaks no version of them
+    /// that this client does; or what ended the call that asked.
     pub async fn from_client(client: Client) -> Result<Self, Status> {
         let answer = client.call_async(DIRECTORY, &directory::question()).await;
         Self::with(client, answer)
@@ -136,8 +136,8 @@ impl Channel {
         })))
     }
 
-    /// What runs the tasks that drive this channel's streams: for executors other than tokio's. Without a word it is the
-    /// tokio runtime in which the channel was made (feature `tokio`), or else a thread of its own. Says nothing to
+    /// What runs the tasks that drive this channel's streams: for executors other than tokio's. Without a word it is
+    /// the tokio runtime in which the channel was made (feature `tokio`), or else a thread of its own. Says nothing to
     /// streams that there are.
     #[must_use]
     pub fn executor(self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
@@ -146,8 +146,8 @@ impl Channel {
         self
     }
 
-    /// Bytes that each stream opened from now on holds for its reader, beside one message; what the server has more waits
-    /// there. 64 KiB by default; from 1 KiB to 16 MiB.
+    /// Bytes that each stream opened from now on holds for its reader, beside one message; what the server has more
+    /// waits there. 64 KiB by default; from 1 KiB to 16 MiB.
     #[must_use]
     pub fn stream_window(self, bytes: usize) -> Self {
         self.0

@@ -86,8 +86,8 @@ impl Pipeline {
         self.pipeline.outstanding()
     }
 
-    /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is no
-    /// room, poll first.
+    /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is
+    /// no room, poll first.
     ///
     /// # Errors
     /// When the call cannot be sent at all.

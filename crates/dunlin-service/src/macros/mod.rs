@@ -1,4 +1,5 @@
-//! `service!`: code of a service, of its methods. `dunlin-build` writes calls of it, and so does who has no .proto files.
+//! `service!`: code of a service, of its methods. `dunlin-build` writes calls of it, and so does who has no .proto
+//! files.
 //!
 //! Its helpers make one method each, by the kind of the method; they are macros of their own because an item of a trait
 //! or an implementation is all that a macro may stand for there.
@@ -46,8 +47,8 @@ mod methods;
 ///
 /// For a service `Greeter` with `rpc say_hello as SayHello(HelloRequest) -> HelloReply;` it makes
 ///
-/// - the module `greeter_server`: the trait `Greeter`, with one async method for each, and `GreeterServer` of a type that
-///   implements it; the trait `SyncGreeter` with the unary methods as functions that fill a reply in place, and
+/// - the module `greeter_server`: the trait `Greeter`, with one async method for each, and `GreeterServer` of a type
+///   that implements it; the trait `SyncGreeter` with the unary methods as functions that fill a reply in place, and
 ///   `SyncGreeterServer`;
 /// - the module `greeter_client`: `GreeterClient`, async, and `GreeterBlockingClient`;
 /// - `GreeterSayHello`, the type that stands for the method, for [`crate::Pipeline`].

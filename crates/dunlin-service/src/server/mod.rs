@@ -86,8 +86,8 @@ impl Server {
         self
     }
 
-    /// Bytes that each stream holds for its handler, beside one message; what the client has more waits there. 64 KiB by
-    /// default; from 16 KiB to 16 MiB.
+    /// Bytes that each stream holds for its handler, beside one message; what the client has more waits there. 64 KiB
+    /// by default; from 16 KiB to 16 MiB.
     pub fn stream_window(mut self, bytes: usize) -> Self {
         self.limits.window = bytes.clamp(FIRST_CREDIT, MOST_CREDIT);
         self

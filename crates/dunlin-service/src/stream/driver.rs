@@ -1,5 +1,5 @@
-//! What drives a client's streams: a task that pushes what is to be said, pulls what the server has to say, and runs what
-//! says the streams of the user. One for each channel that has streams.
+//! What drives a client's streams: a task that pushes what is to be said, pulls what the server has to say, and runs
+//! what says the streams of the user. One for each channel that has streams.
 
 use std::future::Future;
 use std::pin::Pin;

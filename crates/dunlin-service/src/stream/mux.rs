@@ -249,7 +249,8 @@ impl Mux {
         }
     }
 
-    /// What has come next for a stream; `None`: nothing yet, and the waker is told. A stream that is not there has ended.
+    /// What has come next for a stream; `None`: nothing yet, and the waker is told. A stream that is not there has
+    /// ended.
     pub(crate) fn next(&mut self, id: u64, waker: &Waker) -> Option<News> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Some(News::End(Status::cancelled("the stream has ended")));

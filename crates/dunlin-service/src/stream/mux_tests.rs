@@ -1,5 +1,5 @@
-//! Two sides of a session with a wire between them that a seed plays: messages come in order, each once, whatever is said
-//! when; what is held is bounded by the windows; all of it ends.
+//! Two sides of a session with a wire between them that a seed plays: messages come in order, each once, whatever is
+//! said when; what is held is bounded by the windows; all of it ends.
 
 use std::collections::HashMap;
 use std::task::Waker;

@@ -248,8 +248,8 @@ impl Session {
         pushed
     }
 
-    /// Answers a pull, or keeps it until there is something to say. `has`: the number of the last answer that the client
-    /// has got.
+    /// Answers a pull, or keeps it until there is something to say. `has`: the number of the last answer that the
+    /// client has got.
     pub(crate) fn pull(&self, has: u32, responder: OwnedResponder) -> Option<&'static str> {
         let mut inner = self.lock();
         let Link::Server(link) = &mut inner.link else {
@@ -281,8 +281,8 @@ impl Session {
     }
 
     /// What the clock asks for: a pull that has waited long is answered with nothing, so that its client sees that the
-    /// server is there, and a server that shuts down does not wait for it; one that was given up is let go. Says how long
-    /// the client has been silent, and whether it gave up its pull; `None`: it waits for news.
+    /// server is there, and a server that shuts down does not wait for it; one that was given up is let go. Says how
+    /// long the client has been silent, and whether it gave up its pull; `None`: it waits for news.
     pub(crate) fn look(&self, longest: Duration) -> Option<(Duration, bool)> {
         let mut inner = self.lock();
         let Inner { mux, link } = &mut *inner;

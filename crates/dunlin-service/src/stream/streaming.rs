@@ -14,8 +14,8 @@ use super::session::Session;
 use crate::codec::{Codec, DecodeError};
 use crate::{Code, MetadataMap, Status};
 
-/// Messages that come one after the other. Dropping it at the client gives the call up and stops its handler; dropping it
-/// at the server throws away what the client still says.
+/// Messages that come one after the other. Dropping it at the client gives the call up and stops its handler; dropping
+/// it at the server throws away what the client still says.
 #[must_use = "dropping it ends the stream"]
 pub struct Streaming<T> {
     session: Arc<Session>,

@@ -1,9 +1,9 @@
 //! The words of a bucket: seven places and a control word.
 //!
-//! A place is empty (0) or names an item: from the top 16 bits of the key's hash (the tag), 8 bits that say how long the
-//! item's chunk is, 40 bits of its offset in units of 32 bytes. The control word of a main bucket has the version of its
-//! whole chain, 36 bits whose lowest says that the chain is being changed, and the number of the next bucket plus one,
-//! 28 bits; that of an overflow bucket has the next bucket alone.
+//! A place is empty (0) or names an item: from the top 16 bits of the key's hash (the tag), 8 bits that say how long
+//! the item's chunk is, 40 bits of its offset in units of 32 bytes. The control word of a main bucket has the version
+//! of its whole chain, 36 bits whose lowest says that the chain is being changed, and the number of the next bucket
+//! plus one, 28 bits; that of an overflow bucket has the next bucket alone.
 
 use super::classes::{Chunk, UNIT_BYTES};
 

@@ -1,9 +1,9 @@
 //! Chains of buckets: how a key is found in one, and how one is changed.
 //!
-//! The control word of a main bucket has a version for the whole chain and all items that it names (MICA §4.3.1). A writer
-//! makes it odd, changes places or an item in place, and makes it even again; a reader copies what it finds between two
-//! equal even versions. A chunk or overflow bucket that is free again was taken out of a chain under such a change
-//! before, so whoever still reads it finds another version.
+//! The control word of a main bucket has a version for the whole chain and all items that it names (MICA §4.3.1). A
+//! writer makes it odd, changes places or an item in place, and makes it even again; a reader copies what it finds
+//! between two equal even versions. A chunk or overflow bucket that is free again was taken out of a chain under such a
+//! change before, so whoever still reads it finds another version.
 
 use super::bucket::{Control, Place, CONTROL, PLACES};
 use super::classes::{most_bytes, Chunk, RUN};
@@ -150,8 +150,9 @@ impl<W: Words> Chains<'_, W> {
         }
     }
 
-    /// Places with a tag. All are compared before any is looked at: which one it is is a number then and no branch, which
-    /// the processor would guess wrong, so that it could not go on with the next key while it waits for this bucket.
+    /// Places with a tag. All are compared before any is looked at: which one it is is a number then and no branch,
+    /// which the processor would guess wrong, so that it could not go on with the next key while it waits for this
+    /// bucket.
     #[inline]
     fn candidates(&self, bucket: u32, tag: u16) -> Candidates {
         let mut mask = 0;

@@ -1,8 +1,9 @@
 //! The allocator of items: chunks of size classes in blocks of 64 KiB, runs of blocks for long ones.
 //!
 //! A block belongs to one class while it holds any item, and to no one again when the last has gone, so a store whose
-//! items change their lengths does not run out of memory that other classes keep (memcached moves pages between its slab
-//! classes for that). What is free is private memory, a bit for each chunk: whoever can write the items cannot change it.
+//! items change their lengths does not run out of memory that other classes keep (memcached moves pages between its
+//! slab classes for that). What is free is private memory, a bit for each chunk: whoever can write the items cannot
+//! change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

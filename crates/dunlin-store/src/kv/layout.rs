@@ -60,9 +60,9 @@ impl Key<'_> {
 }
 
 impl KvLayout {
-    /// A store for about `keys` keys with `item_memory` bytes for their items, rounded up to blocks of 64 KiB, and values
-    /// of up to `longest_value` bytes. The seed decides which keys share a bucket: take a random one where strangers
-    /// choose keys.
+    /// A store for about `keys` keys with `item_memory` bytes for their items, rounded up to blocks of 64 KiB, and
+    /// values of up to `longest_value` bytes. The seed decides which keys share a bucket: take a random one where
+    /// strangers choose keys.
     ///
     /// # Errors
     /// When one of them is beyond its limit.

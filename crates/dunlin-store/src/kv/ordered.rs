@@ -1,8 +1,8 @@
 //! A store with an ordered index of its keys beside it, for scans.
 //!
 //! The index has every key that the store has, and for moments some that it has not: a key enters the index before the
-//! store and leaves it after. So a scan looks each key up, passes over those that are gone, and misses none that is there
-//! throughout. It holds no lock: nodes that it may still look at are freed later (`scc`'s epochs).
+//! store and leaves it after. So a scan looks each key up, passes over those that are gone, and misses none that is
+//! there throughout. It holds no lock: nodes that it may still look at are freed later (`scc`'s epochs).
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -54,9 +54,9 @@ impl<S: Space> OrderedKvStore<S> {
         })
     }
 
-    /// Shows the keys in order, from `first` on, until `each` says `false`; some `most` are likely to be looked at. Keys
-    /// that come or go meanwhile are shown or not; `each` looks up the value, which may be gone. Items are asked for
-    /// some keys ahead.
+    /// Shows the keys in order, from `first` on, until `each` says `false`; some `most` are likely to be looked at.
+    /// Keys that come or go meanwhile are shown or not; `each` looks up the value, which may be gone. Items are asked
+    /// for some keys ahead.
     pub fn scan(&self, first: &[u8], most: usize, mut each: impl FnMut(&Key<'_>) -> bool) {
         let guard = Guard::new();
         let range = (Bound::Included(first), Bound::Unbounded);

@@ -126,8 +126,8 @@ impl<S: Space> KvStore<S> {
         self.layout.key(bytes)
     }
 
-    /// Copies the value of `key` into `target` and says whether there is one. What `target` holds when there is none, or
-    /// when this fails, is undefined.
+    /// Copies the value of `key` into `target` and says whether there is one. What `target` holds when there is none,
+    /// or when this fails, is undefined.
     ///
     /// # Errors
     /// What `target` says when it has no room.

@@ -102,8 +102,8 @@ impl History {
     }
 
     /// The committed transactions, and those of unknown outcome whose changes these have read. Keys that share a header
-    /// share its versions, so a change may be read at a later version than its own. A value that was there before proves
-    /// nothing: a key that is absent looks the same whether it was deleted once more or not.
+    /// share its versions, so a change may be read at a later version than its own. A value that was there before
+    /// proves nothing: a key that is absent looks the same whether it was deleted once more or not.
     fn included(&self) -> BTreeMap<TransactionId, &Committed> {
         let mut included: BTreeMap<_, _> = self.committed.iter().map(|(id, t)| (*id, t)).collect();
         let mut known: BTreeMap<&Key, BTreeMap<Version, &Option<Value>>> = BTreeMap::new();
@@ -183,8 +183,8 @@ mod tests {
         }
     }
 
-    /// A transaction of unknown outcome read the key 8 before another changed it and gives the key 15 this value; one who
-    /// has seen the change of 8 finds 15 absent, and one who comes later finds this value too.
+    /// A transaction of unknown outcome read the key 8 before another changed it and gives the key 15 this value; one
+    /// who has seen the change of 8 finds 15 absent, and one who comes later finds this value too.
     fn history(written: Option<&str>) -> History {
         let id = |sequence| TransactionId {
             coordinator: 1,

@@ -80,8 +80,8 @@ impl Coordinator {
         for (number, machine) in std::mem::take(&mut self.holders).into_iter().enumerate() {
             let updates = match self.config.epoch {
                 Epoch::FIXED => self.updates_at(machine),
-                // A machine that has installed its part can tell the others theirs, when all that logged it are gone. What
-                // it holds no lock of it leaves out.
+                // A machine that has installed its part can tell the others theirs, when all that logged it are gone.
+                // What it holds no lock of it leaves out.
                 _ => self.updates.keys().map(|key| self.update(key)).collect(),
             };
             if lost && number > 0 {

@@ -8,8 +8,8 @@ use crate::types::MachineId;
 use crate::wire::{Body, Fate, Response};
 
 impl Coordinator {
-    /// A machine is not of this epoch, or has no lease. The epoch may not be over: then the machine goes on in it when it has
-    /// a lease again, with all the locks that it holds.
+    /// A machine is not of this epoch, or has no lease. The epoch may not be over: then the machine goes on in it when
+    /// it has a lease again, with all the locks that it holds.
     pub(super) fn refused(&mut self, machine: MachineId) {
         match self.phase {
             Phase::Execute | Phase::Validate => {
@@ -23,8 +23,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether a machine that has refused the last request may have locked something before: in an earlier round, or by the
-    /// same request whose answer was lost.
+    /// Whether a machine that has refused the last request may have locked something before: in an earlier round, or by
+    /// the same request whose answer was lost.
     fn may_hold(&self, machine: MachineId) -> bool {
         let repeated = self.pending.get(&machine).is_some_and(|p| p.sent > 1);
         let locked = |accessed: &Accessed| accessed.machine == machine && accessed.locked;

@@ -89,8 +89,8 @@ pub enum DatabaseError {
         /// For how long.
         within: Duration,
     },
-    /// It may have committed: a machine stopped answering after the decision. [`crate::Database::outcome`] waits for the
-    /// answer.
+    /// It may have committed: a machine stopped answering after the decision. [`crate::Database::outcome`] waits for
+    /// the answer.
     #[error("whether transaction {transaction} has committed is unknown: {machine} ({address}) does not answer; ask Database::outcome")]
     UnknownOutcome {
         /// The transaction.

@@ -166,8 +166,8 @@ impl Database {
         }
     }
 
-    /// Runs a transaction: what it reads and writes happens at one moment, or not at all. Where another transaction stood
-    /// in its way it is tried again, so the function may run several times, and should have no effects but by its
+    /// Runs a transaction: what it reads and writes happens at one moment, or not at all. Where another transaction
+    /// stood in its way it is tried again, so the function may run several times, and should have no effects but by its
     /// transaction. An error of the function's own aborts the transaction and is returned.
     ///
     /// # Errors
@@ -216,8 +216,8 @@ impl Database {
         self.run(|transaction| function(&mut ReadTransaction::new(transaction)))
     }
 
-    /// A transaction to read, write and commit step by step, which is not tried again. Dropped before it has committed it
-    /// has no effect.
+    /// A transaction to read, write and commit step by step, which is not tried again. Dropped before it has committed
+    /// it has no effect.
     ///
     /// # Errors
     /// When no connection can be made.

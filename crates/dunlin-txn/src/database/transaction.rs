@@ -23,8 +23,8 @@ impl Logic for StepByStep {
     }
 }
 
-/// A transaction. What it reads was there together at one moment, which is that of its commit; others see what it writes
-/// from then on. Reads see the transaction's own writes.
+/// A transaction. What it reads was there together at one moment, which is that of its commit; others see what it
+/// writes from then on. Reads see the transaction's own writes.
 ///
 /// Made by [`Database::run`] and [`Database::begin`].
 #[derive(Debug)]

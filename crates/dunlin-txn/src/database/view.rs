@@ -1,7 +1,7 @@
 //! The machines of a database as they are now: who is a member, and how each is reached.
 //!
-//! Where machines replace each other a thread asks them for the membership: now and then, and often while something does
-//! not go well. Drivers go over to what it has found.
+//! Where machines replace each other a thread asks them for the membership: now and then, and often while something
+//! does not go well. Drivers go over to what it has found.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

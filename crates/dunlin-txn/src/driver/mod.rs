@@ -1,8 +1,8 @@
 //! The driver of coordinators: one thread runs many transactions at once, and nobody waits for one of them.
 //!
-//! It gives coordinators their events and does what they say. All that they want to have sent between two polls goes out
-//! together, whoever it is for. It keeps the deadlines: a request without an answer is sent again, which participants
-//! bear, since they know a step that they have done; a one-sided WRITE is never repeated.
+//! It gives coordinators their events and does what they say. All that they want to have sent between two polls goes
+//! out together, whoever it is for. It keeps the deadlines: a request without an answer is sent again, which
+//! participants bear, since they know a step that they have done; a one-sided WRITE is never repeated.
 
 pub(crate) mod local;
 pub(crate) mod remote;

@@ -77,8 +77,8 @@ pub(crate) struct RemoteWire {
     came: Vec<Came>,
     /// What was for machines that there are not.
     lost: Vec<(MachineId, Tag)>,
-    /// The number of a database whose machines replace each other: with the epoch it names what requests are for. Of others
-    /// the incarnation of each machine does.
+    /// The number of a database whose machines replace each other: with the epoch it names what requests are for. Of
+    /// others the incarnation of each machine does.
     database: Option<u64>,
 }
 

@@ -18,8 +18,8 @@ pub(crate) enum Kind {
     Write,
 }
 
-/// The name of what is out: its kind, the transaction by slot and low bits of its sequence number, and the step or token
-/// within the transaction. Results that come after the end of a transaction are known by it.
+/// The name of what is out: its kind, the transaction by slot and low bits of its sequence number, and the step or
+/// token within the transaction. Results that come after the end of a transaction are known by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tag(pub(crate) u64);
 

@@ -1,11 +1,11 @@
 //! The membership of machines that are processes of one host, in a directory: for tests, for trying it out, and for
 //! databases that shall survive the end of a process and not of a host.
 //!
-//! No file is locked, so nobody waits for a process that was stopped. A configuration is a file of its own, named by its
-//! revision, and made by `link`, which fails where there is one. A machine is a file with the end of its lease by
-//! `CLOCK_MONOTONIC`, which all processes of a host have in common. To leave a machine out, its file is renamed *first*,
-//! and the end of its lease is awaited *then*: a renewal that writes after the renaming finds no file of that name, and
-//! one before it is seen.
+//! No file is locked, so nobody waits for a process that was stopped. A configuration is a file of its own, named by
+//! its revision, and made by `link`, which fails where there is one. A machine is a file with the end of its lease by
+//! `CLOCK_MONOTONIC`, which all processes of a host have in common. To leave a machine out, its file is renamed
+//! *first*, and the end of its lease is awaited *then*: a renewal that writes after the renaming finds no file of that
+//! name, and one before it is seen.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};

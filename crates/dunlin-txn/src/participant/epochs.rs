@@ -1,8 +1,9 @@
 //! What a participant does when one epoch ends and the next begins.
 //!
-//! It is *sealed* first: it answers no coordinator any more and says which transactions were decided. Then it *installs*
-//! all that were decided anywhere, releases every lock, and *serves* when all machines of the epoch have installed. Until
-//! then it remembers what it has done with each slot, so that a recovery which is begun again does nothing twice.
+//! It is *sealed* first: it answers no coordinator any more and says which transactions were decided. Then it
+//! *installs* all that were decided anywhere, releases every lock, and *serves* when all machines of the epoch have
+//! installed. Until then it remembers what it has done with each slot, so that a recovery which is begun again does
+//! nothing twice.
 
 use super::{Participant, Slot};
 use crate::membership::{Epoch, Record};
@@ -62,8 +63,8 @@ impl Standing {
 pub struct OtherEpoch;
 
 impl<S: Store> Participant<S> {
-    /// Of a membership that changes: it serves when it is told to. Where it has not loaded what the database begins with,
-    /// it has come later, and copies.
+    /// Of a membership that changes: it serves when it is told to. Where it has not loaded what the database begins
+    /// with, it has come later, and copies.
     #[must_use]
     pub fn recovering(mut self, loaded: bool) -> Self {
         self.standing.empty = !loaded;

@@ -73,8 +73,8 @@ impl Beginning {
         }
     }
 
-    /// One record is enough: a coordinator logs when nothing can keep its transaction from committing, and asks for it to
-    /// be aborted never after that.
+    /// One record is enough: a coordinator logs when nothing can keep its transaction from committing, and asks for it
+    /// to be aborted never after that.
     fn decided(&self) -> Vec<Record> {
         let wanted = match self.mistakes.has(Mistake::RecordWantedEverywhere) {
             true => self.members.len(),

@@ -208,8 +208,8 @@ impl Member {
     }
 }
 
-/// Connections to other machines, and who is being asked: each at most once for one thing, by a thread of its own, since
-/// one that was stopped answers nobody.
+/// Connections to other machines, and who is being asked: each at most once for one thing, by a thread of its own,
+/// since one that was stopped answers nobody.
 #[derive(Clone, Debug, Default)]
 struct Asking {
     clients: Arc<Mutex<HashMap<(MachineId, u64), Client>>>,

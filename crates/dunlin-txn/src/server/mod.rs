@@ -34,8 +34,8 @@ use tables::{TableStore, Tables};
 pub const TRANSACT: HandlerId = 40;
 /// The handler that says what the machine is and has.
 pub const CATALOGUE: HandlerId = 41;
-/// The handler by which machines that replace each other ask each other: the incarnation that is meant (8 bytes), then a
-/// [`PeerRequest`]; the answer is a [`crate::membership::peer::PeerAnswer`].
+/// The handler by which machines that replace each other ask each other: the incarnation that is meant (8 bytes), then
+/// a [`PeerRequest`]; the answer is a [`crate::membership::peer::PeerAnswer`].
 pub const PEER: HandlerId = 42;
 
 /// Participants of a machine, each for its share of coordinators: polling threads wait for each other less.
@@ -152,8 +152,8 @@ impl StoreServer {
     /// `initial` is what the database begins with, the same at all machines; a machine that comes later has it from the
     /// others. It serves when all machines were there once.
     ///
-    /// When others have gone on without it ([`StoreServer::is_fenced`]), what it has is worth nothing any more: drop it and
-    /// begin anew.
+    /// When others have gone on without it ([`StoreServer::is_fenced`]), what it has is worth nothing any more: drop it
+    /// and begin anew.
     ///
     /// # Errors
     /// As for [`StoreServer::serve`], and when the membership does not answer.

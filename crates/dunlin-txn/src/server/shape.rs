@@ -1,8 +1,8 @@
 //! The shape of a table and of its region, and addresses in it: what a machine and its clients agree on.
 //!
 //! Each table stands in a region of its own: the table of `dunlin-store`, and behind it headers for keys that are not
-//! there. An address is the number of the region and an offset in it. A value takes its place behind its length, so that
-//! values may be shorter than the place.
+//! there. An address is the number of the region and an offset in it. A value takes its place behind its length, so
+//! that values may be shorter than the place.
 
 use dunlin_store::{Layout, StoreError};
 

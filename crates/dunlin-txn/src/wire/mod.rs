@@ -1,7 +1,7 @@
 //! Requests of coordinators and answers of participants, as values and as bytes.
 //!
-//! Bytes of a peer are read once, from front to back. Counts are held against the bytes that are left before anything is
-//! allocated for them, so no message makes its reader take more memory than some times its own length.
+//! Bytes of a peer are read once, from front to back. Counts are held against the bytes that are left before anything
+//! is allocated for them, so no message makes its reader take more memory than some times its own length.
 pub(crate) mod codec;
 mod reader;
 

@@ -42,8 +42,8 @@ pub const NAMES: &[&str] = &[
     "ycsb-f",
 ];
 
-/// The load of this name, over so many customers, subscribers or keys; `object-R-W` takes any R from 1 to 64 and W up to
-/// R.
+/// The load of this name, over so many customers, subscribers or keys; `object-R-W` takes any R from 1 to 64 and W up
+/// to R.
 pub fn named(name: &str, rows: u64) -> Option<Box<dyn Workload>> {
     let ycsb = |mix| -> Option<Box<dyn Workload>> { Some(Box::new(Ycsb::new(mix, rows))) };
     match name {

@@ -1,5 +1,5 @@
-//! What the simulated clusters have in common: seeds with what each of them runs, virtual time, and messages that are bytes
-//! on their way.
+//! What the simulated clusters have in common: seeds with what each of them runs, virtual time, and messages that are
+//! bytes on their way.
 #![allow(dead_code, unreachable_pub)]
 
 use std::collections::BTreeMap;

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CLIENTS: u64 = 4;
-/// Transactions of a client at once. The first is always a read of the same key: it asks one machine alone, which so has
-/// to know by itself whether it may answer.
+/// Transactions of a client at once. The first is always a read of the same key: it asks one machine alone, which so
+/// has to know by itself whether it may answer.
 const SLOTS: u16 = 4;
 const WATCHER: u16 = 0;
 const TRANSACTIONS: usize = 300;

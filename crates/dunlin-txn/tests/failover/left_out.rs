@@ -1,6 +1,6 @@
-//! A life of a machine that the others left out, and that a later epoch takes for one that comes: it has missed what the
-//! epochs between have done, so it has no part in the new one, and ends. Seed 3891 of scaletx-o came to it: a late message
-//! had put an older life in its place, and so its number was free.
+//! A life of a machine that the others left out, and that a later epoch takes for one that comes: it has missed what
+//! the epochs between have done, so it has no part in the new one, and ends. Seed 3891 of scaletx-o came to it: a late
+//! message had put an older life in its place, and so its number was free.
 use crate::machine::Machine;
 use dunlin_txn::membership::peer::{PeerAnswer, PeerRequest};
 use dunlin_txn::membership::{Configuration, Epoch, Member, Observed, Registration, Role};

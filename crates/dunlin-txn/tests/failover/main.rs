@@ -1,6 +1,6 @@
 //! Machines crash, are stopped, cut off and come back, and coordinators die, in virtual time and by seeds: what was
-//! acknowledged stays, histories are serializable, all machines come back and no lock stays; and deliberate mistakes are
-//! found. `DUNLIN_TXN_SEEDS` says how many seeds, `DUNLIN_TXN_SEED` with which to begin.
+//! acknowledged stays, histories are serializable, all machines come back and no lock stays; and deliberate mistakes
+//! are found. `DUNLIN_TXN_SEEDS` says how many seeds, `DUNLIN_TXN_SEED` with which to begin.
 mod cluster;
 mod left_out;
 mod machine;

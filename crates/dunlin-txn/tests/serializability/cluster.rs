@@ -1,4 +1,5 @@
-//! A cluster in virtual time: messages are late, lost and doubled, one-sided operations fail, coordinators pause and die.
+//! A cluster in virtual time: messages are late, lost and doubled, one-sided operations fail, coordinators pause and
+//! die.
 use crate::simulation::{answered, sent, Timeline};
 use dunlin_txn::checker::{History, Violation};
 use dunlin_txn::wire::Request;

@@ -72,7 +72,8 @@ pub fn sends_of_the_peer<D: Device>(stage: &mut Stage<D>) -> Outcome {
     Ok(())
 }
 
-/// WRITEs of every length land whole, with immediate data and, where the completion says that they have landed, without.
+/// WRITEs of every length land whole, with immediate data and, where the completion says that they have landed,
+/// without.
 pub fn writes<D: Device>(stage: &mut Stage<D>) -> Outcome {
     for transport in stage.connected(Verbs::WRITE_WITH_IMMEDIATE)? {
         let mut link = stage.link(transport);

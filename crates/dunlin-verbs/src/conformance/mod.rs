@@ -9,8 +9,8 @@
 //! That makes every behaviour three `#[test]`s: `loopback` (both ends on one open device), `in_process` (on two) and
 //! `between_processes`. The behaviour drives the active end itself and the passive end through a [`Remote`], whose
 //! commands an [`Agent`] carries out: here, or in a child that is the same test executable again, which a prefix to its
-//! command line ([`child_command`]) puts into another network namespace, or, where `DUNLIN_CONFORMANCE_PEER_AT` names one,
-//! in a process of another host, whose device may be of another kind.
+//! command line ([`child_command`]) puts into another network namespace, or, where `DUNLIN_CONFORMANCE_PEER_AT` names
+//! one, in a process of another host, whose device may be of another kind.
 //!
 //! What a device lacks by its own attributes, and a device that is not there, prints `skipped: why` past the capture of
 //! the test runner. Behaviours wait for conditions with a bound of [`PATIENCE`], and never take the passing of time for

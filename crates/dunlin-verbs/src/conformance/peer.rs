@@ -14,8 +14,8 @@ use super::{wait, Agent, Harness, Message, Op, PATIENCE};
 /// Set in a child that is to serve commands from its standard input, which is a socket.
 const ENVIRONMENT: &str = "DUNLIN_CONFORMANCE_PEER";
 
-/// The beginning of a child's command line, in words between spaces: what starts the passive end elsewhere on this machine,
-/// such as `ip netns exec NAME env VARIABLE=VALUE`.
+/// The beginning of a child's command line, in words between spaces: what starts the passive end elsewhere on this
+/// machine, such as `ip netns exec NAME env VARIABLE=VALUE`.
 const PREFIX: &str = "DUNLIN_CONFORMANCE_PEER_COMMAND";
 
 /// This test executable once more, to run the test `entry` alone, wherever the passive end of a test is to live.
@@ -39,7 +39,8 @@ pub fn child_command(entry: &str) -> Command {
 }
 
 /// Names the passive end of `between_processes` on another host, `address:port`, instead of a child. Whoever listens
-/// there starts the test executable for each connection, as [`ProcessPeer`] does: with the connection as standard input.
+/// there starts the test executable for each connection, as [`ProcessPeer`] does: with the connection as standard
+/// input.
 const ENVIRONMENT_AT: &str = "DUNLIN_CONFORMANCE_PEER_AT";
 
 /// The passive end of a test.

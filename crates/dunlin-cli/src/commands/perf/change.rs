@@ -18,8 +18,8 @@ use crate::services::child::ServerProcess;
 const WINDOW: Duration = Duration::from_millis(10);
 /// The mean of the rates before a change is taken over so long, and a change is over when so long nothing differs.
 const CALM: Duration = Duration::from_millis(500);
-/// How far a window's rate or latency may be from the median before the change and count as undisturbed, beyond what the
-/// windows before it have been.
+/// How far a window's rate or latency may be from the median before the change and count as undisturbed, beyond what
+/// the windows before it have been.
 const NOTICED: f64 = 0.05;
 
 /// Measure what callers notice while a client changes its preset and changes back

@@ -54,8 +54,8 @@ pub struct Args {
     /// How calls reach the servers; by default what goes with the protocol
     #[arg(long)]
     preset: Option<Preset>,
-    /// A server to use, once for each (`dunlin serve store --load WORKLOAD`), instead of three of our own; they may replace
-    /// each other, and are left as they are
+    /// A server to use, once for each (`dunlin serve store --load WORKLOAD`), instead of three of our own; they may
+    /// replace each other, and are left as they are
     #[arg(long)]
     address: Vec<Address>,
     /// Print one JSON object

@@ -39,8 +39,8 @@ pub struct Options {
     /// With `store`: clients may write the tables themselves (protocol scaletx); they can write anything there then
     #[arg(long)]
     one_sided_writes: bool,
-    /// With `store`: machines replace each other, by the membership kept there: a folder that all of them share, which are
-    /// processes of one host then, or etcd://HOST:PORT[,HOST:PORT...]/NAME
+    /// With `store`: machines replace each other, by the membership kept there: a folder that all of them share, which
+    /// are processes of one host then, or etcd://HOST:PORT[,HOST:PORT...]/NAME
     #[arg(long, value_name = "WHERE")]
     membership: Option<Place>,
     /// With `--membership`: seconds that a machine may be silent before the others go on without it

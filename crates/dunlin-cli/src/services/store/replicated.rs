@@ -38,8 +38,8 @@ impl fmt::Debug for Begins<'_> {
     }
 }
 
-/// Serves until it is over. When the others have gone on without this machine it begins anew, copies what they have, and
-/// is one of them again.
+/// Serves until it is over. When the others have gone on without this machine it begins anew, copies what they have,
+/// and is one of them again.
 ///
 /// # Errors
 /// When the options contradict each other, the membership does not answer, or the server does not start.

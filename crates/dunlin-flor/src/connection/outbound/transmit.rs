@@ -15,8 +15,8 @@ pub(super) fn fragment_bytes(cx: &Context) -> u32 {
     cx.config.max_fragment_bytes / unit * unit
 }
 
-/// The least that is worth a work request, if there is as much. A window that is nearly full would let out a crumb, which
-/// is acknowledged by itself, being the last in the window, and makes room for the next crumb: TCP's silly window
+/// The least that is worth a work request, if there is as much. A window that is nearly full would let out a crumb,
+/// which is acknowledged by itself, being the last in the window, and makes room for the next crumb: TCP's silly window
 /// (RFC 1122 §4.2.3.4).
 fn least_bytes(cx: &Context) -> u64 {
     let window = cx.modules.congestion.window_bytes();

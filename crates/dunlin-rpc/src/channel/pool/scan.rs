@@ -36,8 +36,8 @@ impl Scan {
         self.left == ALL
     }
 
-    /// As [`Scan::begin`], of a zone in which nothing was found for long only now and then: where there are many, looking
-    /// at all of them each time takes as long as the looks that are left out.
+    /// As [`Scan::begin`], of a zone in which nothing was found for long only now and then: where there are many,
+    /// looking at all of them each time takes as long as the looks that are left out.
     #[inline]
     pub(crate) fn begin_or_rest(&mut self) {
         if self.left != 0 {

@@ -137,8 +137,8 @@ impl<D: Device> SentChannel<D> {
         self.window.make();
     }
 
-    /// Hears what arrived messages tell of the window, when they come and not when they are taken: who has no room takes
-    /// none.
+    /// Hears what arrived messages tell of the window, when they come and not when they are taken: who has no room
+    /// takes none.
     fn hear(&mut self) -> Result<(), ChannelError> {
         while let Some((receive, bytes)) = self.carrier.next_arrived() {
             if bytes > WORD_BYTES {

@@ -1,7 +1,7 @@
 //! How many messages may be on their way: X-RDMA's window of sequence numbers and acknowledgements, as values.
 //!
-//! A SEND needs a RECEIVE at the peer. Each message says how many of the peer's messages have given their RECEIVEs back,
-//! so the peer knows how many more it may send; a message without anything else says so where no other goes.
+//! A SEND needs a RECEIVE at the peer. Each message says how many of the peer's messages have given their RECEIVEs
+//! back, so the peer knows how many more it may send; a message without anything else says so where no other goes.
 
 use crate::channel::ChannelError;
 

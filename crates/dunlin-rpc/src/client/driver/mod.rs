@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::thread;
 
 use crate::call::lane::{CallId, Lane, Sleeper, Submitted};
-use crate::client::builder::Recipe;
+use crate::client::recipe::Recipe;
 use crate::config::{ChannelConfig, WaitMode, REST};
 use crate::error::CallError;
 use crate::fabric::Owner;

@@ -1,5 +1,5 @@
-//! How answers leave that do not stand in their place yet: from handlers elsewhere, of long requests, errors, and those that found
-//! no room.
+//! How answers leave that do not stand in their place yet: from handlers elsewhere, of long requests, errors, and those
+//! that found no room.
 
 use super::{Connection, Outcome};
 use crate::bugs::{is_planted, Bug};

@@ -1,13 +1,13 @@
-//! The membership of machines on any hosts, in etcd (version 3.4 or later), by the JSON gateway that each of its members
-//! has. Plain HTTP: put etcd where only those who may change the membership reach it.
+//! The membership of machines on any hosts, in etcd (version 3.4 or later), by the JSON gateway that each of its
+//! members has. Plain HTTP: put etcd where only those who may change the membership reach it.
 //!
 //! The configuration is a key, and its revision that of the key's last change. A machine is a key that is attached to a
-//! lease of etcd and goes with it; it is put only where there was none, so a life whose lease has ended gets no other. All
-//! is read in one range, which is of one moment and linearizable. To replace the configuration one transaction compares its
-//! revision, finds no key of those who shall be left out, and puts the next.
+//! lease of etcd and goes with it; it is put only where there was none, so a life whose lease has ended gets no other.
+//! All is read in one range, which is of one moment and linearizable. To replace the configuration one transaction
+//! compares its revision, finds no key of those who shall be left out, and puts the next.
 //!
-//! etcd counts a lease from when it has heard of it, in whole seconds, and never ends one early: the machine counts from
-//! before it asked, so it stops first, whoever leads etcd meanwhile.
+//! etcd counts a lease from when it has heard of it, in whole seconds, and never ends one early: the machine counts
+//! from before it asked, so it stops first, whoever leads etcd meanwhile.
 
 mod gateway;
 

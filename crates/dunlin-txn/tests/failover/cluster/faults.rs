@@ -170,8 +170,8 @@ impl Cluster {
         }
     }
 
-    /// Whether it may fail: another machine that has all that there is does not. What is only in memory is gone with the
-    /// last that has it.
+    /// Whether it may fail: another machine that has all that there is does not. What is only in memory is gone with
+    /// the last that has it.
     fn may_fail(&self, number: usize) -> bool {
         let Some((_, now)) = &self.register.now else {
             return false;

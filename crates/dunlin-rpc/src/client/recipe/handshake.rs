@@ -1,0 +1,122 @@
+//! The way to one more lane: the server is dialled, one side is made, the server is told, and the two are joined.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin_bootstrap::{dial, dial_until, Dialed, OpenRequest};
+use dunlin_verbs::{EndpointAddress, VerbsError};
+
+use super::{Recipe, Way};
+use crate::call::timeout::DEFAULT_PARAMETER;
+use crate::channel::Parameters;
+use crate::client::ConnectionInfo;
+use crate::devices;
+use crate::error::ConnectError;
+use crate::fabric::Fabric;
+use crate::preset::Preset;
+use crate::server::identity::SERVER_PARAMETER;
+
+/// Why a device was chosen that was given.
+const GIVEN: &str = "given with the server";
+
+/// A server that was reached, over which device, and why it is that one. Given at a local acceptor nothing was dialled.
+pub(super) struct Reached {
+    pub(super) dialed: Option<Dialed>,
+    pub(super) fabric: Arc<dyn Fabric>,
+    pub(super) device: String,
+    pub(super) why: String,
+}
+
+impl Recipe {
+    /// Finds the server, and the device that leads to it. Whoever waits for it does so until `until`, which is the end
+    /// of the handshake.
+    pub(super) fn reach(&self, until: Option<Instant>) -> Result<Reached, ConnectError> {
+        let (dialed, device, why) = match &self.way {
+            Way::Port { address, dial: how } => {
+                let dialed = match until {
+                    None => dial(address, how)?,
+                    Some(until) => dial_until(address, how, until)?,
+                };
+                let device = dialed.device().to_string();
+                let why = match devices::chosen(&device) {
+                    None => dialed.why().to_string(),
+                    Some(chosen) => format!("{}; {chosen}", dialed.why()),
+                };
+                (Some(dialed), device, why)
+            }
+            Way::Local(_) => {
+                let device = self.fabrics.first().map(|f| f.attributes().name.clone());
+                (None, device.unwrap_or_default(), GIVEN.to_string())
+            }
+        };
+        let fabric = self
+            .fabrics
+            .iter()
+            .find(|fabric| fabric.attributes().name == device)
+            .map(Arc::clone)
+            .ok_or_else(|| ConnectError::NoDevice {
+                asked: device.clone(),
+                available: String::new(),
+            })?;
+        Ok(Reached {
+            dialed,
+            fabric,
+            device,
+            why,
+        })
+    }
+
+    /// Makes one side, tells the server, joins.
+    pub(super) fn negotiate<O, T>(
+        &self,
+        reached: Reached,
+        preset: Preset,
+        begin: impl FnOnce(&Arc<dyn Fabric>) -> Result<(O, (EndpointAddress, Parameters)), VerbsError>,
+        finish: impl FnOnce(O, &EndpointAddress, &Parameters) -> Result<T, VerbsError>,
+    ) -> Result<(T, ConnectionInfo), ConnectError> {
+        let Reached {
+            dialed,
+            fabric,
+            device,
+            why,
+        } = reached;
+        let failed = |source| ConnectError::Device {
+            device: device.clone(),
+            source,
+        };
+        let (opening, (endpoint, mut parameters)) = begin(&fabric).map_err(failed)?;
+        let micros = u64::try_from(self.deadline.as_micros()).unwrap_or(u64::MAX);
+        parameters.insert(DEFAULT_PARAMETER.to_string(), micros);
+        let request = OpenRequest {
+            device: device.clone(),
+            preset: preset.name().to_string(),
+            endpoint,
+            parameters,
+        };
+        let reply = match (dialed, &self.way) {
+            (None, Way::Local(acceptor)) => {
+                let device = acceptor.device(devices::is_flor(&device)).to_string();
+                let request = OpenRequest { device, ..request };
+                acceptor.open(&request).map_err(ConnectError::Refused)?
+            }
+            (Some(dialed), _) => dialed.open(request)?,
+            (None, Way::Port { .. }) => unreachable!("a port was dialed"),
+        };
+        if let Some(&server) = reply.parameters.get(SERVER_PARAMETER) {
+            self.server.store(server, Ordering::Relaxed);
+        }
+        self.refuse_own_server()?;
+        let lane = finish(opening, &reply.endpoint, &reply.parameters).map_err(failed)?;
+        let pages = fabric.attributes().page_kind.to_string();
+        Ok((
+            lane,
+            ConnectionInfo {
+                device,
+                why,
+                pages,
+                preset,
+            },
+        ))
+    }
+}
