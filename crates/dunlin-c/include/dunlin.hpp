@@ -362,6 +362,14 @@ public:
         failure.check(dunlin_server_new(address.c_str(), &options, &server, failure.place()));
         server_.reset(server);
     }
+    Server(Server &&) noexcept = default;
+    /// The server that was here before ends first, and then its functions go.
+    Server &operator=(Server &&other) noexcept {
+        server_ = std::move(other.server_);
+        handlers_ = std::move(other.handlers_);
+        return *this;
+    }
+    ~Server() = default;
 
     /// On the polling thread, for a few microseconds of work.
     Server &handle(std::uint16_t id, Handler handler) {

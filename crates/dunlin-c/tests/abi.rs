@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::{compile, header_code, here, is_there, program, prototypes, run, said, skipped, Link};
+use common::{compile, header_code, here, is_there, prototypes, run, said, skipped, Link};
 
 fn recorded() -> PathBuf {
     here().join("abi.txt")
@@ -62,8 +62,8 @@ fn types() -> Option<String> {
     let path = common::folder("abi").join("abi.c");
     std::fs::write(&path, source).expect("a file can be written");
     // An absolute path stays as it is.
-    let path = compile(&path.display().to_string(), Link::Shared, &[])?;
-    Some(said(&run(&mut program(&path))))
+    let path = compile(&path.display().to_string(), Link::Header, &[])?;
+    Some(said(&run(&mut Command::new(path))))
 }
 
 fn symbols() -> String {

@@ -67,6 +67,17 @@ int main() {
         dunlin::Client gone = std::move(client);
     }
     EXPECT(reply.view() == std::string(100000, 'x'));
+
+    // Another server in its place: the first ends with all that it has.
+    dunlin::Server other("dunlin://127.0.0.1:0");
+    auto words = std::make_shared<std::string>("other");
+    other.handle(1, [words](const dunlin::Request &, dunlin::Responder &reply) { reply.write(*words); });
+    other.start();
+    const std::string former = server.address();
+    server = std::move(other);
+    EXPECT(server.address() != former);
+    EXPECT(dunlin::Client(server.address()).call(1, "x").view() == "other");
+    EXPECT(thrown([&] { dunlin::Client gone(former); }) == DUNLIN_CODE_CONNECT);
     server.stop();
     std::printf("all as it should be\n");
     return 0;

@@ -162,10 +162,15 @@ pub(crate) fn prefix() -> &'static Path {
 pub(crate) enum Link {
     Shared,
     Static,
+    /// With nothing: it has only what the header says.
+    Header,
 }
 
 /// What a compiler is told of libdunlin: by pkg-config where there is one.
 fn flags(link: Link) -> Vec<String> {
+    if link == Link::Header {
+        return vec![format!("-I{}", here().join("include").display())];
+    }
     let prefix = prefix();
     let library = prefix.join("lib");
     let mut flags = match Command::new("pkg-config")
@@ -217,7 +222,11 @@ pub(crate) fn compile(source: &str, link: Link, extra: &[&str]) -> Option<PathBu
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let path = here().join(source);
     let name = path.file_stem().expect("a source has a name");
-    let program = prefix().join(format!("{}-{number}", name.to_string_lossy()));
+    let folder = match (link, path.parent()) {
+        (Link::Header, Some(beside)) => beside,
+        _ => prefix(),
+    };
+    let program = folder.join(format!("{}-{number}", name.to_string_lossy()));
     let mut command = Command::new(compiler);
     command
         .args([standard, "-D_GNU_SOURCE", "-O1", "-g"])
