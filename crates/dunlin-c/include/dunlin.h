@@ -238,8 +238,8 @@ typedef struct dunlin_error dunlin_error;
  * A connection for one loop that keeps many calls out: the fastest way to call. Threads may use it one after the
  * other, but not at the same time, and its callback must not use it: both are told DUNLIN_CODE_BUSY.
  *
- * It does not reconnect: when its connection is lost, every call that is out ends with an error, and the pipeline is of
- * no more use.
+ * It does not reconnect: when its connection is lost, every call that is out ends with an error, and the pipeline is
+ * of no more use.
  */
 typedef struct dunlin_pipeline dunlin_pipeline;
 
@@ -493,8 +493,8 @@ size_t dunlin_reply_length(const struct dunlin_reply *reply);
 void dunlin_reply_free(struct dunlin_reply *reply);
 
 /**
- * Begins a call and returns at once. dunlin_client_next brings the answer, with `tag`, which is the caller's to choose.
- * The bytes at `request` are taken now.
+ * Begins a call and returns at once. dunlin_client_next brings the answer, with `tag`, which is the caller's to
+ * choose. The bytes at `request` are taken now.
  *
  * A call that could not be begun is said to be so here, and then does not come by dunlin_client_next:
  * DUNLIN_CODE_TOO_MANY_OUTSTANDING when so many are out, or not taken yet, as options say.
@@ -656,12 +656,12 @@ enum dunlin_code dunlin_server_new(const char *address,
                                    struct dunlin_error **error);
 
 /**
- * Adds a handler that runs on the polling thread, between two looks for requests: right for a few microseconds of work.
- * It must not wait: while it runs, nobody else is served. A number that is taken or reserved is said by
+ * Adds a handler that runs on the polling thread, between two looks for requests: right for a few microseconds of
+ * work. It must not wait: while it runs, nobody else is served. A number that is taken or reserved is said by
  * dunlin_server_start.
  *
- * `user` is handed to the callback as it is. What it points to must stay until the server was freed, and be safe to use
- * by several threads at once.
+ * `user` is handed to the callback as it is. What it points to must stay until the server was freed, and be safe to
+ * use by several threads at once.
  */
 enum dunlin_code dunlin_server_handle(const struct dunlin_server *server,
                                       uint16_t handler,
@@ -706,8 +706,8 @@ const char *dunlin_server_address(const struct dunlin_server *server);
  * `within_us`; 0: for as long as that takes, which is ten seconds at most.
  *
  * DUNLIN_CODE_OK: it has stopped, and `drained`, which may be NULL, says whether everything was answered and read.
- * DUNLIN_CODE_DEADLINE_EXCEEDED: it goes on stopping by itself; call this again to wait for it. A handler that does not
- * return is left behind after a second.
+ * DUNLIN_CODE_DEADLINE_EXCEEDED: it goes on stopping by itself; call this again to wait for it. A handler that does
+ * not return is left behind after a second.
  */
 enum dunlin_code dunlin_server_stop(const struct dunlin_server *server,
                                     uint64_t within_us,
@@ -814,8 +814,8 @@ enum dunlin_code dunlin_server_region(const struct dunlin_server *server,
                                       struct dunlin_error **error);
 
 /**
- * Copies out of a region that the server grants. Clients may change it meanwhile: a copy of more than 8 bytes may be of
- * several moments.
+ * Copies out of a region that the server grants. Clients may change it meanwhile: a copy of more than 8 bytes may be
+ * of several moments.
  */
 enum dunlin_code dunlin_server_region_read(const struct dunlin_server *server,
                                            const char *name,

@@ -27,8 +27,8 @@ impl Client {
     }
 }
 
-/// Begins a call and returns at once. dunlin_client_next brings the answer, with `tag`, which is the caller's to choose.
-/// The bytes at `request` are taken now.
+/// Begins a call and returns at once. dunlin_client_next brings the answer, with `tag`, which is the caller's to
+/// choose. The bytes at `request` are taken now.
 ///
 /// A call that could not be begun is said to be so here, and then does not come by dunlin_client_next:
 /// DUNLIN_CODE_TOO_MANY_OUTSTANDING when so many are out, or not taken yet, as options say.

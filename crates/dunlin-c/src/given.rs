@@ -1,4 +1,5 @@
-//! What a caller hands over: pointers made into references, bytes and text, and the boundary that nothing unwinds across.
+//! What a caller hands over: pointers made into references, bytes and text; and the boundary that nothing unwinds
+//! across.
 //!
 //! Each function here is unsafe for the one reason that it believes its caller about a pointer: that it is NULL or
 //! points to what its type says, for as long as the function that was called runs. `dunlin.h` asks that of C programs.
@@ -221,8 +222,8 @@ pub(crate) unsafe fn take_back<T>(pointer: *mut T) {
 /// It is `repr(C)` without padding, its first field is a `usize`, and any bytes are a value of it.
 pub(crate) unsafe trait Versioned: Copy {}
 
-/// Reads options that a program was compiled with: shorter ones are of an older header, and the rest is zero; longer ones
-/// are of a newer header, and what this version does not know must be zero. NULL: all are zero.
+/// Reads options that a program was compiled with: shorter ones are of an older header, and the rest is zero; longer
+/// ones are of a newer header, and what this version does not know must be zero. NULL: all are zero.
 ///
 /// # Safety
 /// `pointer` is NULL or points to a struct of as many bytes as its first field says.

@@ -51,8 +51,8 @@ pub unsafe extern "C" fn dunlin_server_region(
     unsafe { given::enter(error, body) }
 }
 
-/// Copies out of a region that the server grants. Clients may change it meanwhile: a copy of more than 8 bytes may be of
-/// several moments.
+/// Copies out of a region that the server grants. Clients may change it meanwhile: a copy of more than 8 bytes may be
+/// of several moments.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_region_read(
     server: *const Server,

@@ -35,15 +35,18 @@ enum Asked {
 }
 
 impl Request {
-    /// For a callback that is called with it, and does not keep it.
-    pub(crate) fn lent(request: &dunlin::Request<'_>) -> Self {
+    /// For a callback that is called with it.
+    ///
+    /// # Safety
+    /// The value must not be used after what it was made of.
+    pub(crate) unsafe fn lent(request: &dunlin::Request<'_>) -> Self {
         Self(Asked::Lent(std::ptr::from_ref(request).cast()))
     }
 
     fn payload(&self) -> &[u8] {
         match &self.0 {
-            // SAFETY: the value lives no longer than what it was made of, which is borrowed for as long as the callback
-            // runs; the lifetime that was cast away comes back as that of `self`. So in all functions below.
+            // SAFETY: by the contract of `lent` what it was made of is there; the lifetime that was cast away comes back
+            // as that of `self`. So in all functions below.
             Asked::Lent(request) => unsafe { (**request).payload() },
             Asked::Owned(request) => request.payload(),
         }
@@ -94,8 +97,11 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// For a callback that is called with it, and does not keep it.
-    pub(crate) fn lent(responder: &mut dunlin::Responder<'_>) -> Self {
+    /// For a callback that is called with it.
+    ///
+    /// # Safety
+    /// The value must not be used after what it was made of, and that by nobody else meanwhile.
+    pub(crate) unsafe fn lent(responder: &mut dunlin::Responder<'_>) -> Self {
         Self {
             responder: std::ptr::from_mut(responder).cast(),
             failed: None,
@@ -109,8 +115,8 @@ impl Responder {
 
     /// What is written into; and where it is said that it was too much.
     fn parts(&mut self) -> (&mut dunlin::Responder<'static>, &mut Option<HandlerError>) {
-        // SAFETY: the value lives no longer than what it was made of, which is borrowed mutably for as long as the
-        // callback runs, and the reference no longer than `self`.
+        // SAFETY: by the contract of `lent` what it was made of is there, and this value's alone; and the reference lives
+        // no longer than `self`.
         (unsafe { &mut *self.responder }, &mut self.refused)
     }
 }

@@ -3,10 +3,10 @@
 //! What a C program sees is `include/dunlin.h`, which cbindgen makes of this source, comments included: they are
 //! written for its readers. `include/dunlin.hpp` stands on that header, for C++17.
 //!
-//! Unsafe code is what this crate is about, and stands in the modules of functions that C calls and in [`given`], which
-//! turns what a caller hands over into references. Each of these functions is one call of [`given::enter`]: there its
+//! Unsafe code is what this crate is about, and stands in the modules of functions that C calls and in `given`, which
+//! turns what a caller hands over into references. Each function that can fail is one call of `given::enter`: there its
 //! panics end, and there its error goes to its place. What does not touch a pointer of the caller is in safe modules:
-//! [`error`], and the answers of asynchronous calls in [`completions`].
+//! [`error`], and the answers of asynchronous calls in `completions`.
 #![deny(unsafe_code)]
 
 // In the order of the header, which is why they stand alone.

@@ -63,8 +63,14 @@ pub struct ServerOptions {
     pub spin_us: u64,
 }
 
-// SAFETY: `repr(C)`; words of eight bytes, so that there is no padding, of which the first is a `usize`; any bytes are a
-// value of each.
+/// Without it there would be padding between the fields of the options.
+const _: () = assert!(
+    size_of::<usize>() == 8,
+    "libdunlin is for machines of 64 bits"
+);
+
+// SAFETY: `repr(C)`; words of eight bytes, so that there is no padding, of which the first is a `usize`; any bytes are
+// a value of each.
 unsafe impl Versioned for ClientOptions {}
 // SAFETY: as above.
 unsafe impl Versioned for ServerOptions {}

@@ -14,8 +14,8 @@ use crate::given::{self, Place};
 /// A connection for one loop that keeps many calls out: the fastest way to call. Threads may use it one after the
 /// other, but not at the same time, and its callback must not use it: both are told DUNLIN_CODE_BUSY.
 ///
-/// It does not reconnect: when its connection is lost, every call that is out ends with an error, and the pipeline is of
-/// no more use.
+/// It does not reconnect: when its connection is lost, every call that is out ends with an error, and the pipeline is
+/// of no more use.
 #[derive(Debug)]
 pub struct Pipeline(Arc<Mutex<dunlin::Pipeline>>);
 

@@ -108,12 +108,12 @@ pub unsafe extern "C" fn dunlin_server_new(
     unsafe { given::enter(error, body) }
 }
 
-/// Adds a handler that runs on the polling thread, between two looks for requests: right for a few microseconds of work.
-/// It must not wait: while it runs, nobody else is served. A number that is taken or reserved is said by
+/// Adds a handler that runs on the polling thread, between two looks for requests: right for a few microseconds of
+/// work. It must not wait: while it runs, nobody else is served. A number that is taken or reserved is said by
 /// dunlin_server_start.
 ///
-/// `user` is handed to the callback as it is. What it points to must stay until the server was freed, and be safe to use
-/// by several threads at once.
+/// `user` is handed to the callback as it is. What it points to must stay until the server was freed, and be safe to
+/// use by several threads at once.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_handle(
     server: *const Server,
@@ -166,8 +166,10 @@ fn answering(
     let callback = given::callback(callback, "callback")?;
     Ok(
         move |request: &dunlin::Request<'_>, reply: &mut dunlin::Responder<'_>| {
-            let request = Request::lent(request);
-            let mut responder = Responder::lent(reply);
+            // SAFETY: both are borrowed until this closure returns, and what is made of them ends with it.
+            let request = unsafe { Request::lent(request) };
+            // SAFETY: as above.
+            let mut responder = unsafe { Responder::lent(reply) };
             // SAFETY: the caller's function, which dunlin.h asks to return and to keep neither of the two.
             unsafe { callback(&request, &mut responder, user.pointer()) };
             responder.ended()
@@ -243,8 +245,8 @@ pub unsafe extern "C" fn dunlin_server_address(server: *const Server) -> *const 
 /// `within_us`; 0: for as long as that takes, which is ten seconds at most.
 ///
 /// DUNLIN_CODE_OK: it has stopped, and `drained`, which may be NULL, says whether everything was answered and read.
-/// DUNLIN_CODE_DEADLINE_EXCEEDED: it goes on stopping by itself; call this again to wait for it. A handler that does not
-/// return is left behind after a second.
+/// DUNLIN_CODE_DEADLINE_EXCEEDED: it goes on stopping by itself; call this again to wait for it. A handler that does
+/// not return is left behind after a second.
 #[no_mangle]
 pub unsafe extern "C" fn dunlin_server_stop(
     server: *const Server,

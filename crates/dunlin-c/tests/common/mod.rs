@@ -185,7 +185,8 @@ fn flags(link: Link) -> Vec<String> {
             .map(str::to_owned)
             .collect(),
         Err(error) => {
-            skipped("dunlin.pc", &format!("no pkg-config ({error})"));
+            static SAID: std::sync::Once = std::sync::Once::new();
+            SAID.call_once(|| skipped("dunlin.pc", &format!("no pkg-config ({error})")));
             vec![
                 format!("-I{}", prefix.join("include").display()),
                 format!("-L{}", library.display()),
