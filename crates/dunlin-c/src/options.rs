@@ -1,0 +1,185 @@
+//! Settings of clients and servers, as structs that can grow.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_void};
+use std::time::Duration;
+
+use dunlin::{ChannelConfig, Client, ClientBuilder, Preset, Secret, ServerBuilder, WaitMode};
+
+use crate::error::{Code, Error};
+use crate::given::{self, Versioned};
+
+/// Settings of a client. Zero all of it and set `struct_size`, then what is to be other than the default:
+///
+///     dunlin_client_options options = {.struct_size = sizeof options, .deadline_us = 500000};
+///
+/// Later versions add fields at the end, whose zero is the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOptions {
+    /// sizeof(dunlin_client_options): which fields there are.
+    pub struct_size: usize,
+    /// The composition to use, such as "flock"; NULL: "auto".
+    pub preset: *const c_char,
+    /// Uses this device or fails, such as "shm"; NULL: the best that both sides have.
+    pub device: *const c_char,
+    /// What both sides prove to know, from 1 to 1024 bytes; NULL: nothing.
+    pub secret: *const c_void,
+    /// Bytes of the secret.
+    pub secret_length: usize,
+    /// How long a call may take; 0: ten seconds.
+    pub deadline_us: u64,
+    /// How long making a connection may take; 0: five seconds.
+    pub connect_timeout_us: u64,
+    /// The longest answer that is taken, in bytes; 0: 16 MiB.
+    pub max_message_bytes: usize,
+    /// Calls that may be out at once: for each thread, for all asynchronous calls, for a pipeline; 0: 1024.
+    pub max_outstanding: usize,
+    /// How long a thread that waits polls before it sleeps; 0: 50 microseconds, UINT64_MAX: it never sleeps.
+    pub spin_us: u64,
+}
+
+/// Settings of a server; see dunlin_client_options for how to fill it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ServerOptions {
+    /// sizeof(dunlin_server_options): which fields there are.
+    pub struct_size: usize,
+    /// Serves over this device alone; NULL: all that this host has.
+    pub device: *const c_char,
+    /// What clients must prove to know, from 1 to 1024 bytes; NULL: nothing.
+    pub secret: *const c_void,
+    /// Bytes of the secret.
+    pub secret_length: usize,
+    /// Threads that poll connections, for each device; 0: one.
+    pub pollers: usize,
+    /// Threads for handlers on workers; 0: four.
+    pub workers: usize,
+    /// Connections at once; 0: 4096.
+    pub max_connections: usize,
+    /// The longest request that is taken, in bytes; 0: 16 MiB.
+    pub max_message_bytes: usize,
+    /// How long a polling thread polls before it sleeps; 0: 50 microseconds, UINT64_MAX: it never sleeps.
+    pub spin_us: u64,
+}
+
+/// Without it there would be padding between the fields of the options.
+const _: () = assert!(
+    size_of::<usize>() == 8,
+    "libdunlin is for machines of 64 bits"
+);
+
+// SAFETY: `repr(C)`; words of eight bytes, so that there is no padding, of which the first is a `usize`; any bytes are
+// a value of each.
+unsafe impl Versioned for ClientOptions {}
+// SAFETY: as above.
+unsafe impl Versioned for ServerOptions {}
+
+/// A deadline of the caller's, or what holds when it says nothing.
+pub(crate) fn deadline(micros: u64, default: Duration) -> Duration {
+    match micros {
+        0 => default,
+        micros => Duration::from_micros(micros),
+    }
+}
+
+/// Reads a client's settings; also says the deadline and how many calls may be out.
+///
+/// # Safety
+/// `options` is NULL or as its type says.
+pub(crate) unsafe fn client(
+    options: *const ClientOptions,
+) -> Result<(ClientBuilder, Duration, usize), Error> {
+    // SAFETY: as this function's.
+    let options = unsafe { given::options(options, "options") }?;
+    // What the builder has, too.
+    let default = Duration::from_secs(10);
+    let within = deadline(options.deadline_us, default);
+    let mut channel = ChannelConfig::default();
+    common(&mut channel, options.max_message_bytes, options.spin_us);
+    if options.max_outstanding != 0 {
+        channel.max_outstanding = options.max_outstanding;
+    }
+    let most = channel.max_outstanding;
+    let mut builder = Client::builder().channel(channel).deadline(within);
+    if options.connect_timeout_us != 0 {
+        builder = builder.connect_timeout(Duration::from_micros(options.connect_timeout_us));
+    }
+    // SAFETY: text or NULL, as the struct says.
+    if let Some(name) = unsafe { given::optional_text(options.preset, "options->preset") }? {
+        let preset: Preset = name.parse().map_err(|error| {
+            Error::new(Code::InvalidArgument, format!("options->preset: {error}"))
+        })?;
+        builder = builder.preset(preset);
+    }
+    // SAFETY: as above.
+    if let Some(device) = unsafe { given::optional_text(options.device, "options->device") }? {
+        builder = builder.device(device);
+    }
+    // SAFETY: as the struct says.
+    if let Some(secret) = unsafe { secret(options.secret, options.secret_length) }? {
+        builder = builder.secret(secret);
+    }
+    Ok((builder, within, most))
+}
+
+/// Puts settings into a server's builder.
+///
+/// # Safety
+/// `options` is NULL or as its type says.
+pub(crate) unsafe fn server(
+    options: *const ServerOptions,
+    mut builder: ServerBuilder,
+) -> Result<ServerBuilder, Error> {
+    // SAFETY: as this function's.
+    let options = unsafe { given::options(options, "options") }?;
+    let mut channel = ChannelConfig::default();
+    common(&mut channel, options.max_message_bytes, options.spin_us);
+    builder = builder.channel(channel);
+    // SAFETY: text or NULL, as the struct says.
+    if let Some(device) = unsafe { given::optional_text(options.device, "options->device") }? {
+        builder = builder.device(device);
+    }
+    // SAFETY: as the struct says.
+    if let Some(secret) = unsafe { secret(options.secret, options.secret_length) }? {
+        builder = builder.secret(secret);
+    }
+    if options.pollers != 0 {
+        builder = builder.pollers(options.pollers);
+    }
+    if options.workers != 0 {
+        builder = builder.workers(options.workers);
+    }
+    if options.max_connections != 0 {
+        builder = builder.max_connections(options.max_connections);
+    }
+    Ok(builder)
+}
+
+fn common(channel: &mut ChannelConfig, max_message_bytes: usize, spin_us: u64) {
+    if max_message_bytes != 0 {
+        channel.max_message_bytes = max_message_bytes;
+    }
+    match spin_us {
+        0 => {}
+        u64::MAX => channel.wait = WaitMode::Spin,
+        micros => {
+            channel.wait = WaitMode::Doze {
+                spin: Duration::from_micros(micros),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `data` is NULL or points to so many bytes.
+unsafe fn secret(data: *const c_void, length: usize) -> Result<Option<Secret>, Error> {
+    if data.is_null() && length == 0 {
+        return Ok(None);
+    }
+    // SAFETY: as this function's.
+    let bytes = unsafe { given::bytes(data, length, "options->secret") }?;
+    let secret = Secret::new(bytes)
+        .map_err(|error| Error::new(Code::InvalidArgument, format!("options->secret: {error}")))?;
+    Ok(Some(secret))
+}

@@ -1,0 +1,27 @@
+//! Which version this is.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, CStr};
+
+/// The binary interface that this header describes. It changes when a program that was compiled with an earlier header
+/// would not run with this library; what is only added does not change it.
+pub const DUNLIN_ABI_VERSION: u32 = 0;
+
+/// The version as text.
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => panic!("a version without a NUL inside"),
+    };
+
+/// The version of the library, such as "0.1.0".
+#[no_mangle]
+pub extern "C" fn dunlin_version() -> *const c_char {
+    VERSION.as_ptr()
+}
+
+/// The DUNLIN_ABI_VERSION that the library was built with: another than the header's means that they do not fit.
+#[no_mangle]
+pub extern "C" fn dunlin_abi_version() -> u32 {
+    DUNLIN_ABI_VERSION
+}
