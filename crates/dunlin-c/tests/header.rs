@@ -16,7 +16,7 @@ fn header() -> String {
     std::fs::read_to_string(here().join("include/dunlin.h")).expect("the header is there")
 }
 
-/// cbindgen in this version: where `.ci/run` installs it, or as the system finds it.
+/// cbindgen in this version: below `target/tools`, or as the system finds it.
 fn cbindgen() -> Option<PathBuf> {
     let ours = here().join("../../target/tools/bin/cbindgen");
     [ours, "cbindgen".into()].into_iter().find(|path| {
