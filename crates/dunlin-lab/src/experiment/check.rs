@@ -1,7 +1,8 @@
 //! A tree against the list of keys: what is unknown, missing or of the wrong kind; and the values that are left.
 
+use super::keys::{section, PARAMETERS, SECTIONS};
 use super::mistake::{instead, Mistake, Place};
-use super::schema::{section, Key, Kind, Need, Section, PARAMETERS, SECTIONS};
+use super::schema::{Key, Kind, Need, Section};
 use super::tree::{scalar, Node, Table, Value};
 use super::unit::Dimension;
 
@@ -190,8 +191,11 @@ impl<'a> Values<'a> {
             (None, Need::Default(text)) => scalar(text, Place::Nowhere),
             (None, Need::Or(_)) => return Ok(None),
             (None, Need::Must) => {
-                let (name, table) = (self.full_name(name), self.section.name);
-                let words = format!("[{table}] has no `{name}`: it must be {}", key.kind.words());
+                let table = self.section.name;
+                let words = format!(
+                    "[{table}] has no `{name}`, which must be there: {}",
+                    key.kind.words()
+                );
                 return Err(Mistake::new(self.place, words));
             }
         };

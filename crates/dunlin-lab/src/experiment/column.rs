@@ -178,7 +178,8 @@ pub(super) const COLUMNS: &[Definition] = &[
     of_cluster(
         "context_misses",
         "a call",
-        "Contexts of queue pairs that the server's NIC did not have in its cache.",
+        "Contexts of queue pairs that the server's NIC did not have in its \
+                 cache.",
         |w| w.per_call(w.server.of(|c| c.context_misses)),
     ),
     of_cluster(
@@ -190,7 +191,8 @@ pub(super) const COLUMNS: &[Definition] = &[
     of_cluster(
         "allocating_writes",
         "a call",
-        "Lines that the server's NIC wrote and the processor's cache did not have (PCIeItoM).",
+        "Lines that the server's NIC wrote and the processor's cache did not \
+                 have (PCIeItoM).",
         |w| w.per_call(w.server.of(|c| c.allocating_writes)),
     ),
     of_cluster(
@@ -208,13 +210,14 @@ pub(super) const COLUMNS: &[Definition] = &[
     of_cluster(
         "timeouts",
         "",
-        "Times that a transport timer of any NIC ran out.",
+        "Times that a transport timer of any NIC ran out again after a first probe.",
         |w| w.all.of(|c| c.timeouts),
     ),
     of_cluster(
         "receiver_drops",
         "",
-        "Datagrams and UC messages dropped because no RECEIVE was posted or a packet was missing.",
+        "Datagrams and UC messages dropped because no RECEIVE was posted or a \
+                 packet was missing.",
         |w| w.all.of(|c| c.receiver_drops),
     ),
     of_cluster("fault_drops", "", "Packets that faults dropped.", |w| {

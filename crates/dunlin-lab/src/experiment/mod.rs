@@ -1,18 +1,20 @@
 //! Experiments as files: a cluster, a server, clients, faults and a sweep in TOML, run by the RPC that the figures run.
 //!
-//! - `schema` is the list of all keys; `tree`, `mistake`, `unit`, `path` and `check` read a file by it and say what is
-//!   wrong and where;
-//! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `fault` and `column` beside it;
+//! - `keys` is the list of all keys, `schema` what a key is; `tree`, `mistake`, `unit`, `path` and `check` read a file by
+//!   them and say what is wrong and where;
+//! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `fault` and `column`;
 //! - `sweep` makes points of a file;
-//! - `load` are the server and the client threads, `point` runs them;
-//! - `outcome` is what came out: means, intervals, lines, a chart;
+//! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `point` runs all of it;
+//! - `outcome` is what came out: means, intervals, rows; `plot` is the chart of it;
 //! - `reference` are the tables of the page, from the list of keys.
 //!
 //! `docs/experiments.md` is the reference. Nothing of it is covered by the freeze of predictions, and no figure uses it.
 
+mod caller;
 mod check;
 mod column;
 mod fault;
+mod keys;
 mod load;
 mod mistake;
 mod model;
@@ -21,6 +23,7 @@ mod outcome;
 mod page_tests;
 mod parameters;
 mod path;
+mod plot;
 mod point;
 mod reference;
 mod schema;
@@ -39,7 +42,7 @@ pub use reference::reference;
 
 use mistake::{Mistake, Place, Sources};
 use model::Point;
-use outcome::Plot;
+use plot::Plot;
 use sweep::Axis;
 use tree::Table;
 
@@ -148,12 +151,13 @@ impl Experiment {
         let whole = Point::read(&root, folder)?;
         let point = |places: Vec<usize>| {
             let tree = sweep::at(&root, &axes, &places)?;
-            Ok((places, Point::read(&tree, folder)?))
+            Point::read(&tree, folder).map(|point| (places, point))
         };
-        let points: Result<Vec<_>, _> = sweep::places(&axes).into_iter().map(point).collect();
+        let points = sweep::places(&axes).into_iter().map(point);
+        let points = points.collect::<Result<Vec<_>, Mistake>>()?;
         Ok(Self {
             plot: Plot::read(&root, &axes, &whole)?,
-            points: points?,
+            points,
             title,
             axes,
         })

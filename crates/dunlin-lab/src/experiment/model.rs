@@ -96,6 +96,9 @@ pub(super) struct Run {
     pub(super) repeats: usize,
 }
 
+/// Most hosts of a cluster, and most threads of clients: each has a stack in memory.
+const HOSTS_MOST: usize = 4096;
+const THREADS_MOST: usize = 16_384;
 /// Most pieces of a time series.
 const PIECES: u64 = 10_000;
 
@@ -113,6 +116,11 @@ impl Point {
                 return Err(group.wrong("name", &found, "another group has this name"));
             }
             hosts.push(hosts_of);
+            let count: usize = hosts.iter().map(|group| group.count).sum();
+            if count > HOSTS_MOST {
+                let must = format!("with it there are {count} hosts, {HOSTS_MOST} at most");
+                return Err(group.wrong("count", &group.count("count").to_string(), must));
+            }
         }
         parameters::agree_on_mtu(&mut hosts, &changes);
         let server = check::one(root, "server")?;
@@ -124,6 +132,11 @@ impl Point {
                 return Err(group.wrong("name", &found, "another group has this name"));
             }
             clients.push(clients_of);
+            let count: usize = clients.iter().map(Clients::all_threads).sum();
+            if count > THREADS_MOST {
+                let must = format!("with it clients have {count} threads, {THREADS_MOST} at most");
+                return Err(group.wrong("threads", &group.count("threads").to_string(), must));
+            }
         }
         let run = check::one(root, "run")?;
         let run = Run {

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::keys::SECTIONS;
 use super::mistake::{Place, Sources};
 use super::reference::{columns, keys};
-use super::schema::SECTIONS;
 use super::sweep;
 use super::tree::{self, Table};
 use super::{Experiment, LoadError, Settings};
@@ -125,7 +125,10 @@ fn every_example_runs() {
         }
         assert_eq!(outcome.rows().len(), outcome.points.len());
         assert_eq!(outcome.csv().lines().count(), outcome.points.len() + 1);
-        let charted = outcome.chart.as_ref().is_none_or(|chart| chart.contains("polyline"));
+        let charted = outcome
+            .chart
+            .as_ref()
+            .is_none_or(|chart| chart.contains("polyline"));
         assert!(charted, "{name}");
     }
 }
@@ -152,7 +155,10 @@ fn one_thread_and_two_give_the_same() {
     other.seed = Some(1);
     other.repeats = Some(2);
     let both = by_seed(&other);
-    assert_eq!(both.points[0].digests, [&one.points[0].digests[0][..], &two.points[0].digests[0]]);
+    assert_eq!(
+        both.points[0].digests,
+        [&one.points[0].digests[0][..], &two.points[0].digests[0]]
+    );
     assert!(both.points[0].columns[0].interval.is_some());
 }
 

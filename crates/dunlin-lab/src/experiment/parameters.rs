@@ -5,9 +5,9 @@ use std::path::Path;
 use dunlin_sim::{HostParameters, NicParameters, ParameterError, SwitchParameters};
 
 use super::check::Values;
+use super::keys::PARAMETERS;
 use super::mistake::{instead, Mistake, Place};
 use super::model::Hosts;
-use super::schema::PARAMETERS;
 use super::tree::{Table, Value};
 
 /// A parameter that differs from its file.
@@ -164,8 +164,7 @@ pub(super) fn agree_on_mtu(hosts: &mut [Hosts], changes: &[Change]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::schema::{CPUS, NICS, SWITCHES};
-    use super::*;
+    use super::super::keys::{CPUS, NICS, SWITCHES};
 
     /// The names of the list are those of the files, so none is taken for the last arm.
     #[test]

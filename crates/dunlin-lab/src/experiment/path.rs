@@ -4,8 +4,8 @@
 //! means all of them.
 
 use super::check::roots;
+use super::keys::{PARAMETERS, SECTIONS};
 use super::mistake::{instead, Mistake, Place};
-use super::schema::{PARAMETERS, SECTIONS};
 use super::tree::{Node, Table, Value};
 
 /// Sets what the path leads to.

@@ -4,7 +4,8 @@
 use std::fmt::Write;
 
 use super::column::COLUMNS;
-use super::schema::{Need, Section, SECTIONS};
+use super::keys::SECTIONS;
+use super::schema::{Need, Section};
 
 /// All keys and columns, as tables in Markdown.
 pub fn reference() -> String {

@@ -56,7 +56,7 @@ impl Dimension {
     pub(super) fn words(&self) -> String {
         let units: Vec<&str> = self.units.iter().map(|unit| unit.0).collect();
         let units: Vec<&str> = units.into_iter().filter(|unit| !unit.is_empty()).collect();
-        let unit = if self.bare { " or none" } else { "" };
+        let unit = if self.bare { ", or a number" } else { "" };
         format!("{} in {}{unit}", self.name, units.join(", "))
     }
 
