@@ -131,13 +131,25 @@ impl Experiment {
 
     fn read(sources: &Sources, title: &str, folder: &Path) -> Result<Self, Mistake> {
         let mut root = tree::parse(&sources.text)?;
+        let mut fixed = Vec::new();
         for (number, set) in sources.sets.iter().enumerate() {
             let at = Place::Set(number);
             let Some((key, value)) = set.split_once('=') else {
                 return Err(Mistake::new(at, "it must be KEY=VALUE"));
             };
-            path::set(&mut root, key.trim(), &tree::scalar(value.trim(), at), at)?;
+            let (key, node) = (key.trim(), tree::scalar(value.trim(), at));
+            match key.strip_prefix("sweep.") {
+                Some(swept) => sweep::set(&mut root, swept, node)?,
+                None => {
+                    path::set(&mut root, key, &node, at)?;
+                    // One value instead of those of the sweep.
+                    if sweep::remove(&mut root, key) {
+                        fixed.push(key);
+                    }
+                }
+            }
         }
+        plot::without(&mut root, &fixed);
         Self::of(root, title, folder)
     }
 

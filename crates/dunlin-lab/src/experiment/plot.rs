@@ -6,7 +6,7 @@ use super::mistake::{instead, Mistake};
 use super::model::Point;
 use super::outcome::{Outcome, Piece, Statistic};
 use super::sweep::Axis;
-use super::tree::Table;
+use super::tree::{Table, Value};
 use crate::figure::Findings;
 
 /// What a chart shows.
@@ -23,6 +23,17 @@ enum Across {
     Key(usize),
     Column(Column),
     Time,
+}
+
+/// There is no chart across a key that a `--set` has taken out of the sweep.
+pub(super) fn without(root: &mut Table, fixed: &[&str]) {
+    let across = match root.get("plot").map(|node| &node.value) {
+        Some(Value::Table(table)) => table.get("x").map(|node| node.value.label()),
+        _ => None,
+    };
+    if across.is_some_and(|across| fixed.contains(&across.as_str())) {
+        root.entries.retain(|entry| entry.key != "plot");
+    }
 }
 
 impl Plot {

@@ -64,6 +64,51 @@ pub(super) fn axes(root: &Table) -> Result<Vec<Axis>, Mistake> {
     Ok(axes)
 }
 
+/// Gives a key other values, or takes one more.
+pub(super) fn set(root: &mut Table, key: &str, values: Node) -> Result<(), Mistake> {
+    remove(root, key);
+    let place = values.place;
+    let sweep = root.table("sweep", place);
+    match sweep.map(|node| &mut node.value) {
+        Some(Value::Table(table)) => table.set(key, values),
+        _ => {
+            return Err(Mistake::new(
+                place,
+                "`sweep` is not a table: it must be [sweep]",
+            ))
+        }
+    }
+    Ok(())
+}
+
+/// Takes a key out, however it is written; says whether it was there.
+pub(super) fn remove(root: &mut Table, key: &str) -> bool {
+    let mut entries = root.entries.iter_mut();
+    let sweep = entries.find(|entry| entry.key == "sweep");
+    match sweep.map(|entry| &mut entry.node.value) {
+        Some(Value::Table(table)) => remove_from(table, key),
+        _ => false,
+    }
+}
+
+fn remove_from(table: &mut Table, key: &str) -> bool {
+    let before = table.entries.len();
+    let is_list = |node: &Node| !matches!(node.value, Value::Table(_));
+    table
+        .entries
+        .retain(|entry| !(entry.key == key && is_list(&entry.node)));
+    let mut found = table.entries.len() < before;
+    for entry in &mut table.entries {
+        let rest = key
+            .strip_prefix(&entry.key)
+            .and_then(|rest| rest.strip_prefix('.'));
+        if let (Some(rest), Value::Table(inner)) = (rest, &mut entry.node.value) {
+            found |= remove_from(inner, rest);
+        }
+    }
+    found
+}
+
 /// `"clients.threads" = [...]` and `clients.threads = [...]` are the same.
 fn collect(prefix: &str, table: &Table, axes: &mut Vec<Axis>) -> Result<(), Mistake> {
     for entry in &table.entries {

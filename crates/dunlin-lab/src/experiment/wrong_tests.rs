@@ -273,3 +273,26 @@ fn settings_reach_every_key() {
         assert_eq!(complaint(RIGHT, &[set]), None, "{set}");
     }
 }
+
+#[test]
+fn settings_change_the_sweep() {
+    let size = |text: &str, set: &str| {
+        let settings = Settings {
+            set: vec![set.to_owned()],
+            ..Settings::default()
+        };
+        let parsed = Experiment::parse("my.toml", text, Path::new(""), &settings);
+        parsed.expect("right").size().0
+    };
+    let nested = RIGHT.replace("\"clients.threads\" = [1, 2]", "clients.threads = [1, 2]");
+    for text in [RIGHT, &nested] {
+        assert_eq!(size(text, "title=as it is"), 2);
+        assert_eq!(size(text, "clients.threads=8"), 1);
+        assert_eq!(size(text, "sweep.clients.threads=[1, 2, 3]"), 3);
+        assert_eq!(size(text, "sweep.run.seed=[1, 2, 3]"), 6);
+    }
+    let said = complaint(RIGHT, &["sweep.clients.threads=[1, 0]"]).unwrap_or_default();
+    let wanted = "--set sweep.clients.threads=[1, 0]: `clients.threads` is 0: \
+                  it must be a whole number from 1 to 1024";
+    assert_eq!(said, wanted);
+}
