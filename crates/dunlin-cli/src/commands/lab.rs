@@ -26,12 +26,12 @@ pub enum Command {
         /// Which figures and how much of them
         #[command(flatten)]
         selection: Selection,
+        /// Write CSV, SVG and, for figures, an HTML report into this folder
+        #[arg(long)]
+        out: Option<PathBuf>,
         /// What only experiments take
         #[command(flatten)]
         experiment: experiment::Args,
-        /// Write CSV, SVG and an HTML report into this folder
-        #[arg(long)]
-        out: Option<PathBuf>,
     },
     /// Print every key and column that the file of an experiment can have, as tables in Markdown
     Keys,
@@ -100,7 +100,7 @@ const EXAMPLE: &str = r#"An experiment is a file in TOML. This one asks how many
   dunlin lab run clients.toml --repeat 3 --out report
   dunlin lab run clients.toml --set clients.request=1KiB --set nic.tx_wqe_ns=30 --json
 
-Every key, and twelve examples: docs/experiments.md, crates/dunlin-lab/experiments/."#;
+Every key, and more examples: docs/experiments.md, crates/dunlin-lab/experiments/."#;
 
 /// Which figures, and how much of them
 #[derive(Debug, clap::Args)]
@@ -197,8 +197,9 @@ impl Command {
                     return experiment.run(file, how, out.as_ref());
                 }
                 if experiment.is_used() {
-                    return Err(Failure::usage("--set, --repeat, --json and --check are for experiments")
-                        .help("name a file: `dunlin lab run FILE.toml`; `dunlin lab score --json` has figures as JSON"));
+                    let words = "--set, --repeat, --json and --check are for experiments";
+                    let help = "name a file: `dunlin lab run FILE.toml`; `dunlin lab score --json` is for figures";
+                    return Err(Failure::usage(words).help(help));
                 }
                 if let Some(out) = &out {
                     output::folder(out)?;

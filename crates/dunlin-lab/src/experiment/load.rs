@@ -40,7 +40,7 @@ pub enum RunError {
         group: String,
         /// Why.
         #[source]
-        source: ConnectError,
+        source: Box<ConnectError>,
     },
 }
 
@@ -85,9 +85,11 @@ impl Load {
                 )
             });
             if let Err(source) = joined {
-                let group = group.name.clone();
                 load.end(cluster, &[]);
-                return Err(RunError::Connect { group, source });
+                return Err(RunError::Connect {
+                    group: group.name.clone(),
+                    source: Box::new(source),
+                });
             }
         }
         Ok(load)

@@ -1,14 +1,15 @@
 //! Experiments as files: a cluster, a server, clients, faults and a sweep in TOML, run by the RPC that the figures run.
 //!
-//! - `keys` is the list of all keys, `schema` what a key is; `tree`, `mistake`, `unit`, `path` and `check` read a file by
-//!   them and say what is wrong and where;
+//! - `keys` is the list of all keys, `schema` what a key is; `tree`, `mistake`, `unit`, `path` and `check` read a file
+//!   by them and say what is wrong and where;
 //! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `fault` and `column`;
 //! - `sweep` makes points of a file;
 //! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `point` runs all of it;
 //! - `outcome` is what came out: means, intervals, rows; `plot` is the chart of it;
 //! - `reference` are the tables of the page, from the list of keys.
 //!
-//! `docs/experiments.md` is the reference. Nothing of it is covered by the freeze of predictions, and no figure uses it.
+//! `docs/experiments.md` is the reference. Nothing of it is covered by the freeze of predictions, and no figure uses
+//! it.
 
 mod caller;
 mod check;
