@@ -4,6 +4,7 @@
 //! - `load` holds the simulated threads of the raw-verbs experiments;
 //! - `calibration` compares the model with measurements that it may be fitted to, and fits it;
 //! - `claims` are the papers' claims, `freeze` says with which parameters they are judged, `score` judges them;
+//! - `experiment` runs what a file in TOML describes: `docs/experiments.md`;
 //! - `hunt` looks for broken invariants under random faults;
 //! - `report` writes text, CSV, SVG, HTML and the scorecard;
 //! - `parallel` runs independent points on several real threads.
@@ -15,6 +16,7 @@ pub mod calibration;
 pub mod claims;
 pub mod csv;
 mod dice;
+pub mod experiment;
 pub mod figure;
 pub mod figures;
 pub mod freeze;

@@ -1,33 +1,40 @@
-//! `dunlin lab`: the papers' figures on the simulated cluster, and their claims against what the figures show.
+//! `dunlin lab`: the papers' figures on the simulated cluster, their claims against what the figures show, and
+//! experiments of the user's own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use dunlin_lab::{figures, freeze, report, speed};
 
 use super::Failure;
 use crate::interrupt;
-use crate::lab::{fit, hunt, runner, sensitivity};
+use crate::lab::{experiment, fit, hunt, runner, sensitivity};
 use crate::output;
 
 /// The papers' figures on the simulated cluster, and their claims
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "Examples:\n  dunlin lab run --quick --out report\n  dunlin lab run rb2-throughput\n  dunlin lab score --json | jq .summary\n  \
+    after_help = "Examples:\n  dunlin lab run --quick --out report\n  dunlin lab run rb2-throughput\n  dunlin lab run my.toml --set clients.threads=8\n  dunlin lab score --json | jq .summary\n  \
     dunlin lab hunt --seeds 1000\n  dunlin lab fit cx3 'context_sets!' context_miss_ns"
 )]
 pub enum Command {
     /// Name the figures
     List,
-    /// Run figures: their lines, and the claims they answer
+    /// Run figures, or an experiment that a file describes
+    #[command(after_help = EXAMPLE)]
     Run {
         /// Which figures and how much of them
         #[command(flatten)]
         selection: Selection,
-        /// Write CSV, SVG and an HTML report into this folder
+        /// Write CSV, SVG and, for figures, an HTML report into this folder
         #[arg(long)]
         out: Option<PathBuf>,
+        /// What only experiments take
+        #[command(flatten)]
+        experiment: experiment::Args,
     },
+    /// Print every key and column that the file of an experiment can have, as tables in Markdown
+    Keys,
     /// Judge every claim of the papers
     Score {
         /// Which figures and how much of them
@@ -60,10 +67,45 @@ pub enum Command {
     },
 }
 
+/// What `dunlin lab run --help` ends with. A test runs the file.
+const EXAMPLE: &str = r#"An experiment is a file in TOML. This one asks how many clients a server takes, by two presets:
+
+  # clients.toml
+  [topology]
+  switch = "z9264f"
+
+  [[topology.hosts]]
+  name = "server"
+
+  [[topology.hosts]]
+  name = "clients"
+  count = 4
+
+  [server]
+  host = "server"
+  pollers = 4
+
+  [[clients]]
+  hosts = "clients"
+  request = "64B"
+
+  [sweep]
+  "clients.preset" = ["flock", "erpc"]
+  "clients.threads" = [1, 4, 16]
+
+  [plot]
+  x = "clients.threads"
+
+  dunlin lab run clients.toml --check
+  dunlin lab run clients.toml --repeat 3 --out report
+  dunlin lab run clients.toml --set clients.request=1KiB --set nic.tx_wqe_ns=30 --json
+
+Every key, and more examples: docs/experiments.md, crates/dunlin-lab/experiments/."#;
+
 /// Which figures, and how much of them
 #[derive(Debug, clap::Args)]
 pub struct Selection {
-    /// Figures, as `dunlin lab list` names them; all of them without any
+    /// Figures, as `dunlin lab list` names them, all of them without any; for `run` also an experiment, FILE.toml
     figures: Vec<String>,
     /// Fewer points and shorter windows: a minute for all of them
     #[arg(long)]
@@ -71,9 +113,9 @@ pub struct Selection {
     /// Points worked on at once; as many as there are cores
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Seed of the first run; the others follow it
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// Seed of the first run; the others follow it. 1 for figures, the file's for an experiment
+    #[arg(long)]
+    seed: Option<u64>,
     /// Runs of each figure, each by another seed: three, and one with --quick
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     seeds: Option<u16>,
@@ -98,10 +140,30 @@ impl Selection {
         self.figures.iter().map(find).collect()
     }
 
+    /// The file of an experiment, if one was named.
+    ///
+    /// # Errors
+    /// When it was named beside something else, or with what only figures take.
+    fn file(&self) -> Result<Option<&Path>, Failure> {
+        let is_file = |name: &&String| Path::new(name).extension().is_some_and(|end| end == "toml");
+        let Some(file) = self.figures.iter().find(is_file) else {
+            return Ok(None);
+        };
+        if self.figures.len() > 1 {
+            let words = format!("{file} is an experiment, which runs alone");
+            return Err(Failure::usage(words).help("name one file, or figures"));
+        }
+        if self.quick || self.seeds.is_some() {
+            return Err(Failure::usage("--quick and --seeds are for figures")
+                .help("--repeat N for an experiment; `--set run.duration=200us` shortens it"));
+        }
+        Ok(Some(Path::new(file)))
+    }
+
     /// How much of them.
     pub fn effort(&self) -> dunlin_lab::figure::Effort {
         dunlin_lab::figure::Effort {
-            seed: self.seed,
+            seed: self.seed.unwrap_or(1),
             ..dunlin_lab::figure::Effort::new(self.quick, runner::threads(self.threads))
         }
     }
@@ -125,7 +187,20 @@ impl Command {
                 }
                 Ok(())
             }
-            Self::Run { selection, out } => {
+            Self::Run {
+                selection,
+                experiment,
+                out,
+            } => {
+                if let Some(file) = selection.file()? {
+                    let how = (selection.seed, selection.threads);
+                    return experiment.run(file, how, out.as_ref());
+                }
+                if experiment.is_used() {
+                    let words = "--set, --repeat, --json and --check are for experiments";
+                    let help = "name a file: `dunlin lab run FILE.toml`; `dunlin lab score --json` is for figures";
+                    return Err(Failure::usage(words).help(help));
+                }
                 if let Some(out) = &out {
                     output::folder(out)?;
                 }
@@ -143,6 +218,7 @@ impl Command {
                 frozen()?;
                 interrupt::check()
             }
+            Self::Keys => output::print(dunlin_lab::experiment::reference().trim_end()),
             Self::Score { selection, json } => {
                 let figures = selection.figures()?;
                 interrupt::listen()?;

@@ -6,6 +6,8 @@ mod svg;
 use std::fmt::Write;
 use std::path::Path;
 
+pub(crate) use svg::chart;
+
 use crate::claims::FirstVerdict;
 use crate::csv::quote;
 use crate::figure::{Figure, Findings};

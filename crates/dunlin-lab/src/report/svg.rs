@@ -33,7 +33,7 @@ fn round_up(value: f64) -> f64 {
 }
 
 /// The chart of a figure; a note when it has no lines.
-pub(super) fn chart(findings: &Findings) -> String {
+pub(crate) fn chart(findings: &Findings) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"

@@ -1,0 +1,114 @@
+//! `dunlin lab run FILE.toml`: an experiment of the user's own.
+
+use std::path::{Path, PathBuf};
+
+use dunlin_lab::experiment::{Experiment, LoadError, Outcome, Settings};
+
+use super::runner;
+use crate::commands::Failure;
+use crate::interrupt;
+use crate::output;
+
+/// What only experiments take.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Experiments (FILE.toml)")]
+pub struct Args {
+    /// Change a key of the file, or a parameter: clients.threads=8, nic.tx_wqe_ns=20; any number of times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Runs of each point, each by another seed: mean and 95 % confidence interval
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repeat: Option<u64>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// See only whether the file is right
+    #[arg(long)]
+    check: bool,
+}
+
+impl Args {
+    /// Whether something was asked for that figures do not have.
+    pub fn is_used(&self) -> bool {
+        !self.set.is_empty() || self.repeat.is_some() || self.json || self.check
+    }
+
+    /// Runs the file, and writes results into `out`.
+    ///
+    /// # Errors
+    /// When the file is wrong, the RPC refuses, or results cannot be written.
+    pub fn run(
+        &self,
+        file: &Path,
+        (seed, threads): (Option<u64>, Option<u16>),
+        out: Option<&PathBuf>,
+    ) -> Result<(), Failure> {
+        let settings = Settings {
+            set: self.set.clone(),
+            seed,
+            repeats: self.repeat,
+        };
+        let experiment = Experiment::load(file, &settings).map_err(|error| match error {
+            LoadError::Wrong(wrong) => Failure::usage(wrong).help(
+                "`docs/experiments.md` has every key; `dunlin lab run --help` has an example",
+            ),
+            error => Failure::usage(error),
+        })?;
+        let (points, repeats) = experiment.size();
+        if self.check {
+            return output::print(format_args!(
+                "{}: right; points: {points}, runs of each: {repeats}",
+                file.display()
+            ));
+        }
+        if let Some(out) = out {
+            output::folder(out)?;
+        }
+        interrupt::listen()?;
+        let threads = runner::threads(threads);
+        let outcome = runner::points(experiment.runs(), "runs", || {
+            experiment.run(threads, interrupt::came)
+        });
+        let outcome =
+            outcome.map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+        if let Some(out) = out {
+            write(out, file, &outcome)?;
+        }
+        if self.json {
+            output::print_json(&outcome)?;
+        } else {
+            print(&outcome)?;
+        }
+        interrupt::check()
+    }
+}
+
+fn print(outcome: &Outcome) -> Result<(), Failure> {
+    output::print(&outcome.title)?;
+    let table = |header: Vec<String>, rows: Vec<Vec<String>>| {
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        let mut table = output::table(&header);
+        table.add_rows(rows);
+        output::print(table)
+    };
+    table(outcome.header(), outcome.rows())?;
+    if outcome.has_series() {
+        table(outcome.series_header(), outcome.series_rows())?;
+    }
+    output::print(format_args!("digest {}", outcome.digest))
+}
+
+/// `NAME.csv`, `NAME.series.csv` and `NAME.svg`, as far as there is something in them.
+fn write(out: &Path, file: &Path, outcome: &Outcome) -> Result<(), Failure> {
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let place = |end: &str| out.join(format!("{name}{end}"));
+    output::file(&place(".csv"), outcome.csv())?;
+    if outcome.has_series() {
+        output::file(&place(".series.csv"), outcome.series_csv())?;
+    }
+    if let Some(chart) = &outcome.chart {
+        output::file(&place(".svg"), chart)?;
+        output::note(place(".svg").display());
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! `dunlin lab run FILE.toml` as a user calls it. No test asserts a time.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// A folder of one test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("dunlin-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(file: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .args(["lab", "run"])
+        .arg(file)
+        .args(arguments)
+        .output()
+        .expect("dunlin runs")
+}
+
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// The file that the help shows.
+fn example() -> String {
+    let help = run(Path::new("--help"), &[]);
+    let help = words(&help.stdout);
+    let after = help.split("# clients.toml\n").nth(1).expect("an example");
+    let text = after.split("dunlin lab run clients.toml").next();
+    text.expect("commands behind it").to_owned()
+}
+
+const SHORT: [&str; 4] = ["--set", "run.duration=50us", "--set", "run.warm_up=20us"];
+
+#[test]
+fn the_help_teaches_a_file_that_runs() {
+    let folder = Folder::new("experiment-help");
+    let file = folder.file("clients.toml", &example());
+    let checked = run(&file, &["--check"]);
+    assert!(checked.status.success(), "{checked:?}");
+    let said = words(&checked.stdout);
+    assert!(said.contains("right; points: 6, runs of each: 1"), "{said}");
+    let out = folder.0.join("report");
+    let more = ["--out", out.to_str().expect("UTF-8"), "--repeat", "2"];
+    let ran = run(&file, &[&SHORT[..], &more].concat());
+    assert!(ran.status.success(), "{ran:?}");
+    let said = words(&ran.stdout);
+    for part in ["clients.preset", "rate, M/s", "erpc", " ± ", "digest "] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).expect(name);
+    assert_eq!(read("clients.csv").lines().count(), 7);
+    assert!(read("clients.svg").contains("polyline"));
+}
+
+#[test]
+fn json_is_one_object_and_the_same_with_one_thread_and_two() {
+    let folder = Folder::new("experiment-json");
+    let file = folder.file("clients.toml", &example());
+    let json = |arguments: &[&str]| -> Value {
+        let output = run(&file, &[&SHORT[..], &["--json"], arguments].concat());
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("one JSON object")
+    };
+    let (one, two) = (json(&["--threads", "1"]), json(&["--threads", "2"]));
+    assert_eq!(one, two);
+    assert_ne!(one["digest"], json(&["--seed", "9"])["digest"]);
+    let points = one["points"].as_array().expect("points");
+    assert_eq!(points.len(), 6);
+    assert_eq!(points[5]["at"]["clients.preset"], "erpc");
+    let rate = &points[5]["columns"][0];
+    assert_eq!(
+        (&rate["name"], &rate["unit"]),
+        (&"rate".into(), &"M/s".into())
+    );
+    assert!(
+        rate["mean"].as_f64().is_some_and(|rate| rate > 0.0),
+        "{rate}"
+    );
+}
+
+#[test]
+fn a_wrong_file_ends_with_two_and_says_where() {
+    let folder = Folder::new("experiment-wrong");
+    let text = example().replace("pollers = 4", "polers = 4");
+    let file = folder.file("my.toml", &text);
+    let line = text
+        .lines()
+        .position(|line| line.contains("polers"))
+        .expect("a line")
+        + 1;
+    for arguments in [&[][..], &["--check"], &["--json"]] {
+        let output = run(&file, arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stdout.is_empty());
+        let said = words(&output.stderr);
+        let place = format!("error: {}:{line}:", file.display());
+        assert!(said.starts_with(&place), "{said}");
+        for part in [
+            "`server.polers`; did you mean `pollers`?",
+            "docs/experiments.md",
+        ] {
+            assert!(said.contains(part), "no {part} in {said}");
+        }
+    }
+}
+
+#[test]
+fn wrong_calls_say_what_is_for_what() {
+    let folder = Folder::new("experiment-calls");
+    let file = folder.file("my.toml", &example());
+    let file = file.to_str().expect("UTF-8");
+    for (arguments, why) in [
+        (
+            &["rb2-nf", "--set", "clients.threads=2"][..],
+            "are for experiments",
+        ),
+        (&["rb2-nf", "--check"], "are for experiments"),
+        (&[file, "--quick"], "are for figures"),
+        (&[file, "--seeds", "2"], "are for figures"),
+        (&[file, "rb2-nf"], "runs alone"),
+        (&["no/such.toml"], "no/such.toml"),
+        (
+            &[file, "--set", "clients.treads=2"],
+            "did you mean `threads`?",
+        ),
+        (&[file, "--repeat", "0"], "0 is not in 1..=1000"),
+    ] {
+        let output = run(Path::new(arguments[0]), &arguments[1..]);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        let said = words(&output.stderr);
+        assert!(said.contains(why), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn the_keys_are_those_of_the_page() {
+    let output = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .args(["lab", "keys"])
+        .output()
+        .expect("dunlin runs");
+    let page = include_str!("../../../docs/experiments.md");
+    let text = words(&output.stdout);
+    assert!(text.lines().count() > 100, "{text}");
+    for line in text.lines() {
+        assert!(page.contains(line), "not on the page: {line}");
+    }
+}

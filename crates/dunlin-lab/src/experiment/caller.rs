@@ -1,0 +1,232 @@
+//! A client thread of an experiment: a closed loop, with or without time to think, or an open one.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin::{CallError, Pipeline};
+use dunlin_verbs::thread;
+
+use super::model::{Arrivals, Clients};
+use crate::dice::Dice;
+
+/// Longest rest of a thread that has answers to take which others may take for it.
+const REST: Duration = Duration::from_micros(1);
+/// The same where it has none to take; the end must not wait for a call that is due much later.
+const LONGEST_REST: Duration = Duration::from_millis(1);
+/// How often a thread looks whether all may begin.
+const STANDING_BY: Duration = Duration::from_micros(5);
+
+/// What threads of a group and who measures them share.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) calls: AtomicU64,
+    pub(super) failed: AtomicU64,
+    latencies_ns: Mutex<Vec<u32>>,
+}
+
+impl Seen {
+    /// The latencies since it was last asked.
+    pub(super) fn take(&self) -> Vec<u32> {
+        let latencies = self.latencies_ns.lock();
+        std::mem::take(&mut *latencies.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn answered(&self, took: Duration) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let all = self.latencies_ns.lock();
+        let mut all = all.unwrap_or_else(PoisonError::into_inner);
+        all.push(took.as_nanos().min(u128::from(u32::MAX)) as u32);
+    }
+}
+
+/// What all threads are told.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    pub(super) begun: AtomicBool,
+    pub(super) stopping: AtomicBool,
+}
+
+/// What a thread is made of.
+pub(super) struct Start {
+    pub(super) pipeline: Pipeline,
+    pub(super) handler: u16,
+    pub(super) request: Vec<u8>,
+    pub(super) dice: Dice,
+    pub(super) seen: Arc<Seen>,
+    pub(super) signals: Arc<Signals>,
+}
+
+/// The thread.
+struct Caller {
+    pipeline: Pipeline,
+    handler: u16,
+    request: Vec<u8>,
+    slots: Slots,
+    schedule: Option<Schedule>,
+}
+
+/// Which calls are out, and which may be made.
+struct Slots {
+    begun: Vec<Instant>,
+    /// Those that are free, with the time from which on they may be used, in that order.
+    free: VecDeque<(u64, Instant)>,
+    think: Duration,
+    response_bytes: usize,
+    seen: Arc<Seen>,
+}
+
+/// When the calls of an open loop are due.
+struct Schedule {
+    arrivals: Arrivals,
+    dice: Dice,
+    next: Instant,
+}
+
+/// What a thread waits for when it has made all calls that are due.
+enum Waits {
+    /// For answers alone: everything is out.
+    ForAnswers,
+    /// For room in the lane, which a poll makes.
+    ForRoom,
+    /// Until a call is due, and for answers meanwhile.
+    Until(Duration),
+}
+
+/// Runs until it is told to stop and has all answers, or its connection is lost.
+pub(super) fn run(start: Start, group: &Clients) {
+    let signals = Arc::clone(&start.signals);
+    while !signals.begun.load(Ordering::Relaxed) {
+        thread::sleep(STANDING_BY);
+    }
+    let mut caller = Caller::new(start, group);
+    if caller.call(&signals).is_err() {
+        // What is out will not be answered.
+        let out = caller.slots.begun.len() - caller.slots.free.len();
+        let failed = &caller.slots.seen.failed;
+        failed.fetch_add(out as u64, Ordering::Relaxed);
+    }
+}
+
+impl Caller {
+    fn new(start: Start, group: &Clients) -> Self {
+        let Start {
+            pipeline,
+            handler,
+            request,
+            mut dice,
+            seen,
+            ..
+        } = start;
+        let begin = thread::now();
+        // Who thinks is not in step with the others.
+        let think_ns = group.think.as_nanos() as u64;
+        let mut first: Vec<Instant> = (0..group.outstanding)
+            .map(|_| begin + Duration::from_nanos(dice.between(0, think_ns)))
+            .collect();
+        first.sort_unstable();
+        let free = first.into_iter().enumerate();
+        let slots = Slots {
+            begun: vec![begin; group.outstanding],
+            free: free.map(|(tag, at)| (tag as u64, at)).collect(),
+            think: group.think,
+            response_bytes: group.response_bytes,
+            seen,
+        };
+        let schedule = group.arrivals.map(|arrivals| {
+            // Nor are threads of an open loop.
+            let first = dice.between(0, arrivals.gap_ns as u64);
+            Schedule {
+                arrivals,
+                next: begin + Duration::from_nanos(first),
+                dice,
+            }
+        });
+        Self {
+            pipeline,
+            handler,
+            request,
+            slots,
+            schedule,
+        }
+    }
+
+    fn call(&mut self, signals: &Signals) -> Result<(), CallError> {
+        loop {
+            let stopping = signals.stopping.load(Ordering::Relaxed);
+            if stopping && self.pipeline.outstanding() == 0 {
+                return Ok(());
+            }
+            let waits = match stopping {
+                true => Waits::ForAnswers,
+                false => self.submit_due()?,
+            };
+            let slots = &mut self.slots;
+            let answer = |tag: u64, answer: Result<&[u8], CallError>| slots.take(tag, answer);
+            let (taken, rest) = match waits {
+                Waits::ForAnswers => (self.pipeline.wait(answer)?, REST),
+                Waits::ForRoom => (self.pipeline.poll(answer)?, REST),
+                Waits::Until(due) => (self.pipeline.poll(answer)?, due),
+            };
+            if taken == 0 {
+                // With nothing out there is nothing to take either.
+                let out = self.pipeline.outstanding() > 0;
+                thread::idle(rest.min(if out { REST } else { LONGEST_REST }), false);
+            }
+        }
+    }
+
+    /// Makes the calls that are due; they leave with the next poll.
+    fn submit_due(&mut self) -> Result<Waits, CallError> {
+        let slots = &mut self.slots;
+        while let Some(&(tag, ready)) = slots.free.front() {
+            let now = thread::now();
+            let when = self
+                .schedule
+                .as_ref()
+                .map_or(ready, |schedule| schedule.next);
+            if when > now {
+                return Ok(Waits::Until(when - now));
+            }
+            // In a closed loop a call begins when it is made, in an open one when it was due.
+            slots.begun[tag as usize] =
+                self.schedule.as_ref().map_or(now, |schedule| schedule.next);
+            if !self.pipeline.submit(self.handler, &self.request, tag)? {
+                return Ok(Waits::ForRoom);
+            }
+            slots.free.pop_front();
+            if let Some(schedule) = &mut self.schedule {
+                schedule.advance();
+            }
+        }
+        Ok(Waits::ForAnswers)
+    }
+}
+
+impl Slots {
+    fn take(&mut self, tag: u64, answer: Result<&[u8], CallError>) {
+        let now = thread::now();
+        self.free.push_back((tag, now + self.think));
+        if answer.is_ok_and(|bytes| bytes.len() == self.response_bytes) {
+            let begun = self.begun[tag as usize];
+            self.seen.answered(now.saturating_duration_since(begun));
+        } else {
+            self.seen.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Schedule {
+    fn advance(&mut self) {
+        let gap = match self.arrivals.random {
+            // The inverse of the exponential distribution; the share is above zero.
+            true => {
+                let share = (self.dice.between(1, 1 << 40) as f64) / (1u64 << 40) as f64;
+                -share.ln() * self.arrivals.gap_ns
+            }
+            false => self.arrivals.gap_ns,
+        };
+        self.next += Duration::from_nanos(gap.round() as u64);
+    }
+}

@@ -1,0 +1,344 @@
+//! What can be printed of a point: rates, latencies, and what NICs, hosts and switches counted.
+
+use dunlin_sim::Counters;
+
+use super::mistake::instead;
+
+/// What one group of clients did in a window.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    /// Calls that were answered.
+    pub(super) calls: u64,
+    /// Calls that ended with an error.
+    pub(super) failed: u64,
+    /// Bytes of requests and responses of those that were answered.
+    pub(super) bytes: u64,
+    /// In nanoseconds, sorted.
+    pub(super) latencies_ns: Vec<u32>,
+}
+
+/// What a window showed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    pub(super) nanoseconds: u64,
+    /// By group of clients.
+    pub(super) clients: Vec<Tally>,
+    /// What the server's host counted, and all hosts together.
+    pub(super) server: Counted,
+    pub(super) all: Counted,
+    pub(super) switches: Switches,
+    pub(super) server_cores: usize,
+    /// Queue pairs that the server has active at the end of the window.
+    pub(super) active: usize,
+}
+
+/// What hosts counted in a window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) before: Counters,
+    pub(super) after: Counters,
+}
+
+impl Counted {
+    fn of(&self, counter: fn(&Counters) -> u64) -> f64 {
+        counter(&self.after).saturating_sub(counter(&self.before)) as f64
+    }
+}
+
+/// What switches counted in a window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Switches {
+    pub(super) drops: u64,
+    pub(super) marks: u64,
+    pub(super) pauses: u64,
+    /// Most bytes in the buffer of one of them, since the cluster was made.
+    pub(super) most_bytes: u64,
+}
+
+impl Window {
+    fn total(&self, of: fn(&Tally) -> u64) -> f64 {
+        self.clients.iter().map(of).sum::<u64>() as f64
+    }
+
+    fn calls(&self) -> f64 {
+        self.total(|tally| tally.calls)
+    }
+
+    fn per_call(&self, count: f64) -> f64 {
+        count / self.calls().max(1.0)
+    }
+
+    /// All latencies, sorted.
+    fn latencies(&self) -> Vec<u32> {
+        let all = self.clients.iter().flat_map(|tally| &tally.latencies_ns);
+        let mut all: Vec<u32> = all.copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn latency_us(&self, share: f64) -> f64 {
+        let all = self.latencies();
+        let place = (all.len() as f64 * share) as usize;
+        let place = place.min(all.len().saturating_sub(1));
+        all.get(place).map_or(f64::NAN, |&ns| f64::from(ns) / 1e3)
+    }
+
+    fn mean_us(&self) -> f64 {
+        let all = self.latencies();
+        let sum: f64 = all.iter().map(|&ns| f64::from(ns)).sum();
+        sum / all.len() as f64 / 1e3
+    }
+
+    /// With the clients of one group alone.
+    fn of_group(&self, group: usize) -> Self {
+        Self {
+            clients: self.clients.get(group).cloned().into_iter().collect(),
+            ..self.clone()
+        }
+    }
+}
+
+/// A column, as it is defined.
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    /// It can be asked for one group of clients, as `name.GROUP`.
+    pub(super) by_group: bool,
+    pub(super) meaning: &'static str,
+    value: fn(&Window) -> f64,
+}
+
+const fn of_clients(
+    name: &'static str,
+    unit: &'static str,
+    meaning: &'static str,
+    value: fn(&Window) -> f64,
+) -> Definition {
+    Definition {
+        name,
+        unit,
+        by_group: true,
+        meaning,
+        value,
+    }
+}
+
+const fn of_cluster(
+    name: &'static str,
+    unit: &'static str,
+    meaning: &'static str,
+    value: fn(&Window) -> f64,
+) -> Definition {
+    Definition {
+        by_group: false,
+        ..of_clients(name, unit, meaning, value)
+    }
+}
+
+/// All columns, in the order of the page.
+pub(super) const COLUMNS: &[Definition] = &[
+    of_clients("rate", "M/s", "Millions of calls answered a second.", |w| {
+        w.calls() * 1e3 / w.nanoseconds as f64
+    }),
+    of_clients("calls", "", "Calls answered.", Window::calls),
+    of_clients("failed", "", "Calls that ended with an error.", |w| {
+        w.total(|tally| tally.failed)
+    }),
+    of_clients(
+        "bandwidth",
+        "Gb/s",
+        "Bytes of requests and responses of the calls answered.",
+        |w| w.total(|tally| tally.bytes) * 8.0 / w.nanoseconds as f64,
+    ),
+    of_clients("mean", "us", "Mean latency of a call.", Window::mean_us),
+    of_clients("p50", "us", "Median latency.", |w| w.latency_us(0.5)),
+    of_clients("p90", "us", "90th percentile.", |w| w.latency_us(0.9)),
+    of_clients("p99", "us", "99th percentile.", |w| w.latency_us(0.99)),
+    of_clients("p999", "us", "99.9th percentile.", |w| w.latency_us(0.999)),
+    of_clients("max", "us", "Longest latency.", |w| w.latency_us(1.0)),
+    of_cluster(
+        "server_busy",
+        "%",
+        "Share of the time in which the server host's cores worked.",
+        |w| w.server.of(|c| c.busy_ps) / 10.0 / w.nanoseconds as f64 / w.server_cores.max(1) as f64,
+    ),
+    of_cluster(
+        "server_out",
+        "Gb/s",
+        "What the server's NIC put on the wire, headers included.",
+        |w| w.server.of(|c| c.wire_bytes) * 8.0 / w.nanoseconds as f64,
+    ),
+    of_cluster(
+        "server_packets",
+        "a call",
+        "Packets that the server's NIC sent, acknowledgements included.",
+        |w| w.per_call(w.server.of(|c| c.packets_sent)),
+    ),
+    of_cluster(
+        "context_misses",
+        "a call",
+        "Contexts of queue pairs that the server's NIC did not have in its \
+                 cache.",
+        |w| w.per_call(w.server.of(|c| c.context_misses)),
+    ),
+    of_cluster(
+        "pcie_reads",
+        "a call",
+        "Cache lines that the server's NIC read from memory (PCIeRdCur).",
+        |w| w.per_call(w.server.of(|c| c.pcie_read_lines)),
+    ),
+    of_cluster(
+        "allocating_writes",
+        "a call",
+        "Lines that the server's NIC wrote and the processor's cache did not \
+                 have (PCIeItoM).",
+        |w| w.per_call(w.server.of(|c| c.allocating_writes)),
+    ),
+    of_cluster(
+        "active",
+        "",
+        "Queue pairs that the server's scheduler has active at the end (FLOCK).",
+        |w| w.active as f64,
+    ),
+    of_cluster(
+        "retransmissions",
+        "",
+        "Times that any NIC went back to an earlier packet.",
+        |w| w.all.of(|c| c.retransmissions),
+    ),
+    of_cluster(
+        "timeouts",
+        "",
+        "Times that a transport timer of any NIC ran out again after a first probe.",
+        |w| w.all.of(|c| c.timeouts),
+    ),
+    of_cluster(
+        "receiver_drops",
+        "",
+        "Datagrams and UC messages dropped because no RECEIVE was posted or a \
+                 packet was missing.",
+        |w| w.all.of(|c| c.receiver_drops),
+    ),
+    of_cluster("fault_drops", "", "Packets that faults dropped.", |w| {
+        w.all.of(|c| c.fault_drops)
+    }),
+    of_cluster(
+        "nic_pauses",
+        "",
+        "Times that a NIC paused its switch.",
+        |w| w.all.of(|c| c.pauses_sent),
+    ),
+    of_cluster(
+        "notifications",
+        "",
+        "Congestion notifications that NICs received.",
+        |w| w.all.of(|c| c.congestion_notifications),
+    ),
+    of_cluster(
+        "switch_drops",
+        "",
+        "Packets that switches dropped because their buffer was full.",
+        |w| w.switches.drops as f64,
+    ),
+    of_cluster(
+        "switch_marks",
+        "",
+        "Packets that switches marked (ECN).",
+        |w| w.switches.marks as f64,
+    ),
+    of_cluster(
+        "switch_pauses",
+        "",
+        "Times that a switch paused who sends to it.",
+        |w| w.switches.pauses as f64,
+    ),
+    of_cluster(
+        "switch_buffer",
+        "KiB",
+        "Most that was in the buffer of a switch, warm-up included.",
+        |w| w.switches.most_bytes as f64 / 1024.0,
+    ),
+];
+
+/// A column that was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    /// As it was asked for.
+    pub(super) name: String,
+    pub(super) definition: &'static Definition,
+    group: Option<usize>,
+}
+
+impl Column {
+    pub(super) fn value(&self, window: &Window) -> f64 {
+        match self.group {
+            None => (self.definition.value)(window),
+            Some(group) => (self.definition.value)(&window.of_group(group)),
+        }
+    }
+
+    /// Its name with its unit.
+    pub(super) fn heading(&self) -> String {
+        match self.definition.unit {
+            "" => self.name.clone(),
+            unit => format!("{}, {unit}", self.name),
+        }
+    }
+}
+
+/// The column of a name; what is wrong with it.
+pub(super) fn find(text: &str, groups: &[&str]) -> Result<Column, String> {
+    let (name, group) = match text.split_once('.') {
+        Some((name, group)) => (name, Some(group)),
+        None => (text, None),
+    };
+    let Some(definition) = COLUMNS.iter().find(|column| column.name == name) else {
+        let names: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
+        return Err(format!("no such column{}", instead(name, &names)));
+    };
+    let group = match group {
+        None => None,
+        Some(_) if !definition.by_group => {
+            return Err("it counts for the cluster, not for a group of clients".to_owned());
+        }
+        Some(group) => match groups.iter().position(|other| *other == group) {
+            Some(place) => Some(place),
+            None => return Err(format!("no group of clients{}", instead(group, groups))),
+        },
+    };
+    Ok(Column {
+        name: text.to_owned(),
+        definition,
+        group,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_of_all_clients_or_of_one_group() {
+        let tally = |calls, latencies: &[u32]| Tally {
+            calls,
+            failed: 1,
+            bytes: calls * 128,
+            latencies_ns: latencies.to_vec(),
+        };
+        let window = Window {
+            nanoseconds: 1_000,
+            clients: vec![tally(2, &[1_000, 2_000]), tally(3, &[3_000, 4_000, 5_000])],
+            ..Window::default()
+        };
+        let value = |name: &str| find(name, &["one", "two"]).unwrap().value(&window);
+        assert_eq!(value("rate"), 5.0);
+        assert_eq!(value("rate.two"), 3.0);
+        assert_eq!(value("p50"), 3.0);
+        assert_eq!(value("p50.one"), 2.0);
+        assert_eq!(value("max.one"), 2.0);
+        assert_eq!(value("mean"), 3.0);
+        assert_eq!(value("failed"), 2.0);
+        assert!(value("bandwidth") > 5.0);
+    }
+}

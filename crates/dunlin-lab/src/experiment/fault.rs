@@ -1,0 +1,227 @@
+//! Faults of an experiment: what happens to which packets and hosts, and when.
+
+use dunlin_sim::{Cluster, FaultRule, HostId, RuleGuard, Traffic};
+
+use super::check::{self, Values};
+use super::mistake::Mistake;
+use super::model::{numbers, Hosts};
+use super::tree::Table;
+
+/// A fault with its time, which counts from when the clients begin.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    from_ns: u64,
+    /// None: it does not end.
+    to_ns: Option<u64>,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Packets {
+        fault: dunlin_sim::Fault,
+        share: f64,
+        sender: Option<usize>,
+        receiver: Option<usize>,
+        traffic: Traffic,
+    },
+    Slow(Vec<usize>, f64),
+    Crash(Vec<usize>),
+    Partition(Vec<usize>),
+}
+
+/// Keys that only some kinds have.
+const OF_PACKETS: [&str; 4] = ["share", "sender", "receiver", "traffic"];
+
+/// Reads the faults of a file.
+pub(super) fn read(root: &Table, hosts: &[Hosts]) -> Result<Vec<Fault>, Mistake> {
+    let faults = check::all(root, "faults")?;
+    faults.iter().map(|values| fault(values, hosts)).collect()
+}
+
+fn fault(values: &Values<'_>, hosts: &[Hosts]) -> Result<Fault, Mistake> {
+    let kind = values.text("kind").unwrap_or_default();
+    let own: &[&str] = match kind.as_str() {
+        "loss" => &[],
+        "delay" => &["least", "most"],
+        "duplicate" => &["after"],
+        "slow" => &["hosts", "factor"],
+        _ => &["hosts"],
+    };
+    let of_packets = matches!(kind.as_str(), "loss" | "delay" | "duplicate");
+    let others = ["least", "most", "after", "hosts", "factor"];
+    let others = others.iter().chain(&OF_PACKETS);
+    for key in others.filter(|key| values.has(key)) {
+        if !(own.contains(key) || of_packets && OF_PACKETS.contains(key)) {
+            let words = format!("a fault of the kind \"{kind}\" does not have it");
+            return Err(values.wrong(key, "there", words));
+        }
+    }
+    let fault = match kind.as_str() {
+        "loss" => Some(dunlin_sim::Fault::Drop),
+        "delay" => Some(delay(values)?),
+        "duplicate" => Some(dunlin_sim::Fault::Duplicate {
+            after_ns: values.count("after"),
+        }),
+        _ => None,
+    };
+    let what = match fault {
+        Some(fault) => What::Packets {
+            fault,
+            share: values.number("share").unwrap_or(1.0),
+            sender: one_host(values, "sender", hosts)?,
+            receiver: one_host(values, "receiver", hosts)?,
+            traffic: match values.text("traffic").unwrap_or_default().as_str() {
+                "requests" => Traffic::Requests,
+                "answers" => Traffic::Answers,
+                _ => Traffic::All,
+            },
+        },
+        None if !values.has("hosts") => {
+            let words = format!("a fault of the kind \"{kind}\" needs `hosts`");
+            return Err(Mistake::new(values.place("kind"), words));
+        }
+        None => {
+            let hosts = numbers(values, "hosts", hosts)?;
+            match kind.as_str() {
+                "slow" => What::Slow(hosts, values.number("factor").unwrap_or(1.0)),
+                "crash" => What::Crash(hosts),
+                _ => What::Partition(hosts),
+            }
+        }
+    };
+    let from_ns = values.count("from");
+    let to_ns = values.number("to").map(|ns| ns.round() as u64);
+    if to_ns.is_some_and(|to| to <= from_ns) {
+        let found = format!("{} ns", to_ns.unwrap_or(0));
+        let must = format!("a fault ends after it begins ({from_ns} ns)");
+        return Err(values.wrong("to", &found, must));
+    }
+    if to_ns.is_some() && kind == "crash" {
+        return Err(values.wrong("to", "there", "a host that has crashed stays so"));
+    }
+    Ok(Fault {
+        from_ns,
+        to_ns,
+        what,
+    })
+}
+
+fn delay(values: &Values<'_>) -> Result<dunlin_sim::Fault, Mistake> {
+    let (least_ns, most_ns) = (values.count("least"), values.count("most"));
+    if most_ns < least_ns {
+        let must = format!("the least delay is {least_ns} ns");
+        return Err(values.wrong("most", &format!("{most_ns} ns"), must));
+    }
+    Ok(dunlin_sim::Fault::Delay { least_ns, most_ns })
+}
+
+fn one_host(values: &Values<'_>, key: &str, hosts: &[Hosts]) -> Result<Option<usize>, Mistake> {
+    match numbers(values, key, hosts)?.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(*one)),
+        [_, ..] => {
+            let text = values.text(key).unwrap_or_default();
+            let must = format!("that is several hosts; one of them is \"{text}.0\"");
+            Err(values.wrong(key, &format!("{text:?}"), must))
+        }
+    }
+}
+
+/// Faults that begin and end while a cluster runs.
+#[derive(Debug)]
+pub(super) struct Timeline<'a> {
+    cluster: &'a Cluster,
+    hosts: Vec<HostId>,
+    /// With what keeps each in force.
+    waiting: Vec<&'a Fault>,
+    active: Vec<(&'a Fault, Option<RuleGuard>)>,
+    /// Hosts that are dead.
+    pub(super) crashed: Vec<usize>,
+}
+
+impl<'a> Timeline<'a> {
+    pub(super) fn new(cluster: &'a Cluster, faults: &'a [Fault]) -> Self {
+        Self {
+            cluster,
+            hosts: cluster.hosts(),
+            waiting: faults.iter().collect(),
+            active: Vec::new(),
+            crashed: Vec::new(),
+        }
+    }
+
+    /// When the next one begins or ends.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        let begins = self.waiting.iter().map(|fault| fault.from_ns);
+        let ends = self.active.iter().filter_map(|(fault, _)| fault.to_ns);
+        begins.chain(ends).min()
+    }
+
+    /// Ends and begins what is due.
+    pub(super) fn advance(&mut self, now_ns: u64) {
+        let (cluster, hosts) = (self.cluster, &self.hosts);
+        self.active.retain(|(fault, _)| {
+            let over = fault.to_ns.is_some_and(|to| to <= now_ns);
+            if let (true, What::Slow(slow, _)) = (over, &fault.what) {
+                slow.iter()
+                    .for_each(|&host| cluster.slow_down(hosts[host], 1.0));
+            }
+            !over
+        });
+        let waiting = std::mem::take(&mut self.waiting);
+        let (due, later) = waiting
+            .into_iter()
+            .partition(|fault| fault.from_ns <= now_ns);
+        self.waiting = later;
+        let due: Vec<&Fault> = due;
+        for fault in due {
+            let guard = self.begin(fault);
+            self.active.push((fault, guard));
+        }
+    }
+
+    fn begin(&mut self, fault: &Fault) -> Option<RuleGuard> {
+        let host = |number: &usize| self.hosts[*number];
+        match &fault.what {
+            What::Packets {
+                fault,
+                share,
+                sender,
+                receiver,
+                traffic,
+            } => {
+                let mut rule = FaultRule::new(*fault, *share);
+                rule.from = sender.as_ref().map(host);
+                rule.to = receiver.as_ref().map(host);
+                rule.traffic = *traffic;
+                Some(self.cluster.fault(rule))
+            }
+            What::Partition(side) => {
+                let side: Vec<HostId> = side.iter().map(host).collect();
+                Some(self.cluster.partition(&side))
+            }
+            What::Slow(slow, factor) => {
+                slow.iter()
+                    .for_each(|slow| self.cluster.slow_down(host(slow), *factor));
+                None
+            }
+            What::Crash(dead) => {
+                dead.iter().for_each(|dead| self.cluster.crash(host(dead)));
+                self.crashed.extend(dead);
+                None
+            }
+        }
+    }
+
+    /// Ends all that can be ended.
+    pub(super) fn end(&mut self) {
+        self.waiting.clear();
+        for (fault, _) in std::mem::take(&mut self.active) {
+            if let What::Slow(slow, _) = &fault.what {
+                slow.iter()
+                    .for_each(|&host| self.cluster.slow_down(self.hosts[host], 1.0));
+            }
+        }
+    }
+}

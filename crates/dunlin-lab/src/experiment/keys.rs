@@ -1,0 +1,455 @@
+//! The list of all keys that an experiment can have.
+
+use dunlin::Preset;
+
+use super::schema::{Key, Kind, Need, Section};
+use super::unit::{BANDWIDTH, BYTES, RATE, SHARE, TIME};
+
+/// The section of a name.
+pub(super) fn section(name: &str) -> &'static Section {
+    let found = SECTIONS.iter().find(|section| section.name == name);
+    found.expect("a name of the list")
+}
+
+const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'static str) -> Key {
+    Key {
+        name,
+        kind,
+        need,
+        meaning,
+    }
+}
+
+/// NICs whose parameters are compiled in.
+pub(super) const NICS: [&str; 5] = [
+    "connectx-3",
+    "connect-ib",
+    "connectx-4-lx",
+    "connectx-5",
+    "connectx-6-dx",
+];
+/// Hosts, as [`NICS`].
+pub(super) const CPUS: [&str; 3] = ["xeon-e5-v4", "xeon-gold-5118", "epyc-7452"];
+/// Switches, as [`NICS`].
+pub(super) const SWITCHES: [&str; 4] = ["sx6036", "sx1012", "sb7890", "z9264f"];
+/// Faults.
+pub(super) const FAULTS: [&str; 6] = ["loss", "delay", "duplicate", "slow", "crash", "partition"];
+
+fn presets() -> Vec<&'static str> {
+    Preset::ALL.iter().map(|preset| preset.name()).collect()
+}
+
+const MOST: f64 = f64::INFINITY;
+const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, MOST);
+const TIME_ABOVE: Kind = Kind::Quantity(TIME, 1.0, MOST);
+/// The longest message that the channels of a default configuration take.
+const LONGEST: f64 = 1_048_576.0;
+
+/// All of them, in the order of the page.
+pub(super) const SECTIONS: &[Section] = &[
+    Section {
+        name: "",
+        many: false,
+        needed: true,
+        keys: &[key(
+            "title",
+            Kind::Text,
+            Need::Or("the name of the file"),
+            "What the experiment is called.",
+        )],
+    },
+    Section {
+        name: "topology",
+        many: false,
+        needed: true,
+        keys: &[
+            key(
+                "switch",
+                Kind::Word(|| SWITCHES.to_vec()),
+                Need::Default("sx1012"),
+                "Which switch.",
+            ),
+            key(
+                "switch_file",
+                Kind::Text,
+                Need::Or("`switch`"),
+                "A parameter file of a switch, beside the experiment; goes before \
+                 `switch`.",
+            ),
+            key(
+                "switches",
+                Kind::Count(1, 64),
+                Need::Default("1"),
+                "How many of them, in a row: each has cables to the next.",
+            ),
+            key(
+                "links",
+                Kind::Count(1, 16),
+                Need::Default("1"),
+                "Cables between two switches that are neighbours.",
+            ),
+            key(
+                "link_rate",
+                Kind::Quantity(BANDWIDTH, 0.1, 1e4),
+                Need::Default("100Gbps"),
+                "Rate of each of those cables. A host's cable has its NIC's.",
+            ),
+        ],
+    },
+    Section {
+        name: "topology.hosts",
+        many: true,
+        needed: true,
+        keys: &[
+            key(
+                "name",
+                Kind::Text,
+                Need::Must,
+                "What other tables call this group of hosts; one of its hosts is \
+                 `name.0`, `name.1` and so on.",
+            ),
+            key(
+                "count",
+                Kind::Count(1, 1024),
+                Need::Default("1"),
+                "How many hosts.",
+            ),
+            key(
+                "nic",
+                Kind::Word(|| NICS.to_vec()),
+                Need::Default("connectx-5"),
+                "Their NIC.",
+            ),
+            key(
+                "nic_file",
+                Kind::Text,
+                Need::Or("`nic`"),
+                "A parameter file of a NIC, beside the experiment; goes before `nic`.",
+            ),
+            key(
+                "cpu",
+                Kind::Word(|| CPUS.to_vec()),
+                Need::Default("epyc-7452"),
+                "Their processor.",
+            ),
+            key(
+                "cores",
+                Kind::Count(1, 256),
+                Need::Or("the processor's"),
+                "Cores of each.",
+            ),
+            key(
+                "switch",
+                Kind::Count(0, 63),
+                Need::Default("0"),
+                "Which switch they are on, from 0.",
+            ),
+        ],
+    },
+    Section {
+        name: "server",
+        many: false,
+        needed: true,
+        keys: &[
+            key(
+                "host",
+                Kind::Text,
+                Need::Must,
+                "Where it runs: a group, of which it takes the first host, or one host.",
+            ),
+            key(
+                "pollers",
+                Kind::Count(1, 256),
+                Need::Default("4"),
+                "Threads that look for requests and run handlers, each on a core of its \
+                 own.",
+            ),
+            key(
+                "handler",
+                TIME_OR_ZERO,
+                Need::Default("100ns"),
+                "What a handler computes for each request.",
+            ),
+            key(
+                "max_active",
+                Kind::Count(1, 65536),
+                Need::Default("256"),
+                "Most queue pairs that are active (FLOCK).",
+            ),
+            key(
+                "group",
+                Kind::Count(1, 4096),
+                Need::Default("40"),
+                "Clients of a group (ScaleRPC).",
+            ),
+            key(
+                "slice",
+                Kind::Quantity(TIME, 1e3, 1e9),
+                Need::Default("100us"),
+                "A group's turn (ScaleRPC).",
+            ),
+        ],
+    },
+    Section {
+        name: "clients",
+        many: true,
+        needed: true,
+        keys: &[
+            key(
+                "name",
+                Kind::Text,
+                Need::Or("its number, from 0"),
+                "What columns call this group of clients.",
+            ),
+            key(
+                "hosts",
+                Kind::Texts,
+                Need::Must,
+                "Where they run: groups of hosts, or single hosts.",
+            ),
+            key(
+                "processes",
+                Kind::Count(1, 1024),
+                Need::Default("1"),
+                "Processes on each host, each with a connection handle.",
+            ),
+            key(
+                "threads",
+                Kind::Count(1, 1024),
+                Need::Default("1"),
+                "Threads of each process.",
+            ),
+            key(
+                "preset",
+                Kind::Word(presets),
+                Need::Default("auto"),
+                "How they call.",
+            ),
+            key(
+                "lanes",
+                Kind::Count(1, 256),
+                Need::Or("as many as threads"),
+                "Most queue pairs of a process, for presets whose threads share them.",
+            ),
+            key(
+                "dispatcher",
+                Kind::Flag,
+                Need::Default("false"),
+                "Whether each process has a thread that takes all answers (FLOCK §4.3).",
+            ),
+            key(
+                "outstanding",
+                Kind::Count(1, 1024),
+                Need::Default("1"),
+                "Calls that each thread keeps out at most.",
+            ),
+            key(
+                "request",
+                Kind::Quantity(BYTES, 1.0, LONGEST),
+                Need::Default("64B"),
+                "Size of a request.",
+            ),
+            key(
+                "response",
+                Kind::Quantity(BYTES, 1.0, LONGEST),
+                Need::Default("64B"),
+                "Size of a response.",
+            ),
+            key(
+                "think",
+                TIME_OR_ZERO,
+                Need::Default("0ns"),
+                "From an answer to the call that takes its place; first calls are spread \
+                 over it. Not together with `rate`.",
+            ),
+            key(
+                "rate",
+                Kind::Quantity(RATE, 1.0, MOST),
+                Need::Or("a closed loop: a call follows an answer"),
+                "An open loop: calls a second of the whole group, whatever the answers \
+                 do. A call that finds `outstanding` others out waits, and its latency \
+                 counts from when it was due.",
+            ),
+            key(
+                "arrivals",
+                Kind::Word(|| vec!["poisson", "even"]),
+                Need::Default("poisson"),
+                "How calls of an open loop come: at random, or at equal distances.",
+            ),
+            key(
+                "deadline",
+                Kind::Quantity(TIME, 1e3, MOST),
+                Need::Default("10s"),
+                "Longest time of a call.",
+            ),
+            key(
+                "loss_timeout",
+                Kind::Quantity(TIME, 1e7, 3.6e12),
+                Need::Default("1s"),
+                "Presets over datagrams: how long a call may be without a sign before \
+                 its caller asks what became of it.",
+            ),
+        ],
+    },
+    Section {
+        name: "faults",
+        many: true,
+        needed: false,
+        keys: &[
+            key(
+                "kind",
+                Kind::Word(|| FAULTS.to_vec()),
+                Need::Must,
+                "What happens.",
+            ),
+            key(
+                "from",
+                TIME_OR_ZERO,
+                Need::Default("0ns"),
+                "When it begins.",
+            ),
+            key(
+                "to",
+                TIME_ABOVE,
+                Need::Or("the end of the run"),
+                "When it ends. A crash does not.",
+            ),
+            key(
+                "share",
+                Kind::Quantity(SHARE, 0.0, 1.0),
+                Need::Default("100%"),
+                "`loss`, `delay`, `duplicate`: which share of the packets.",
+            ),
+            key(
+                "sender",
+                Kind::Text,
+                Need::Or("any host"),
+                "`loss`, `delay`, `duplicate`: only packets of this host.",
+            ),
+            key(
+                "receiver",
+                Kind::Text,
+                Need::Or("any host"),
+                "`loss`, `delay`, `duplicate`: only packets to this host.",
+            ),
+            key(
+                "traffic",
+                Kind::Word(|| vec!["all", "requests", "answers"]),
+                Need::Default("all"),
+                "`loss`, `delay`, `duplicate`: all packets, those that carry verbs' \
+                 requests, or acknowledgements and what READs bring.",
+            ),
+            key(
+                "least",
+                TIME_OR_ZERO,
+                Need::Default("0ns"),
+                "`delay`: least delay.",
+            ),
+            key(
+                "most",
+                TIME_ABOVE,
+                Need::Default("10us"),
+                "`delay`: greatest delay. Packets overtake each other where it differs \
+                 from `least`.",
+            ),
+            key(
+                "after",
+                TIME_ABOVE,
+                Need::Default("1us"),
+                "`duplicate`: how long after the first the second one comes.",
+            ),
+            key(
+                "hosts",
+                Kind::Texts,
+                Need::Or("an error for those kinds"),
+                "`slow`, `crash`, `partition`: which hosts; a partition cuts them off \
+                 from all others.",
+            ),
+            key(
+                "factor",
+                Kind::Number(1.0),
+                Need::Default("10"),
+                "`slow`: how many times as long the host's cores and the receiving side \
+                 of its NIC take.",
+            ),
+        ],
+    },
+    Section {
+        name: "run",
+        many: false,
+        needed: false,
+        keys: &[
+            key(
+                "seed",
+                Kind::Count(0, 1 << 53),
+                Need::Default("1"),
+                "Seed of the first run; a repeat takes the next.",
+            ),
+            key(
+                "warm_up",
+                TIME_OR_ZERO,
+                Need::Default("500us"),
+                "Before anything is counted.",
+            ),
+            key(
+                "duration",
+                Kind::Quantity(TIME, 1e3, 1e11),
+                Need::Default("1ms"),
+                "What is counted.",
+            ),
+            key(
+                "repeats",
+                Kind::Count(1, 1000),
+                Need::Default("1"),
+                "Runs of each point, each by another seed.",
+            ),
+        ],
+    },
+    Section {
+        name: "print",
+        many: false,
+        needed: false,
+        keys: &[
+            key(
+                "columns",
+                Kind::Texts,
+                Need::Default("[\"rate\", \"p50\", \"p99\", \"failed\"]"),
+                "What is printed of each point.",
+            ),
+            key(
+                "every",
+                Kind::Quantity(TIME, 1e3, MOST),
+                Need::Or("no time series"),
+                "Prints the columns of each such piece of the duration, too.",
+            ),
+        ],
+    },
+    Section {
+        name: "plot",
+        many: false,
+        needed: false,
+        keys: &[
+            key(
+                "x",
+                Kind::Text,
+                Need::Or("the key of the sweep whose values are numbers"),
+                "A key of the sweep, a column, or `time` where there is `print.every`.",
+            ),
+            key(
+                "y",
+                Kind::Text,
+                Need::Or("the first column"),
+                "A column. Each value of the other key of the sweep is a line.",
+            ),
+            key(
+                "log_x",
+                Kind::Flag,
+                Need::Default("false"),
+                "Whether the horizontal axis is logarithmic.",
+            ),
+        ],
+    },
+];
+
+/// Tables whose keys are those of the parameter files: they change parameters of all NICs, processors, switches.
+pub(super) const PARAMETERS: [&str; 3] = ["nic", "cpu", "switch"];

@@ -1,0 +1,249 @@
+//! The server and the clients of an experiment: the RPC of `dunlin-rpc`, as it is, on simulated hosts.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use dunlin::{
+    ChannelConfig, Client, ConnectError, Grouping, LocalServer, ServeError, Server, WaitMode,
+};
+use dunlin_sim::{Cluster, SimDevice};
+use dunlin_verbs::{Device, Work};
+
+use super::caller::{self, Seen, Signals, Start};
+use super::model::{Clients, Point};
+use crate::dice::Dice;
+use crate::load::DATAGRAMS;
+
+/// Handlers have the number of their group of clients, from this one: each answers with as much as its group wants.
+const FIRST_HANDLER: u16 = 1;
+/// Sessions of a poller that come together over datagrams, and how long it has to adopt them: it posts 64 RECEIVEs for
+/// each, at half a microsecond.
+const NEWCOMERS: usize = 16;
+const TAKING_IN_NS: u64 = 1_000_000;
+/// By when threads have ended after they were told to, in steps.
+const ENDING_STEPS: usize = 200;
+const ENDING_STEP_NS: u64 = 1_000_000;
+/// By when clients and the server have ended.
+const CLOSING_NS: u64 = 5_000_000;
+
+/// Why a point could not be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The server did not start.
+    #[error("the server cannot start: {0}")]
+    Serve(#[from] ServeError),
+    /// A client, or one of its threads, got no connection.
+    #[error("clients `{group}` cannot connect: {source}")]
+    Connect {
+        /// Their name.
+        group: String,
+        /// Why.
+        #[source]
+        source: Box<ConnectError>,
+    },
+}
+
+/// A server and clients at work.
+#[derive(Debug)]
+pub(super) struct Load {
+    server: (LocalServer, usize),
+    /// With their hosts.
+    clients: Vec<(Client, usize)>,
+    pub(super) seen: Vec<Arc<Seen>>,
+    signals: Arc<Signals>,
+    /// Threads that have not ended, by host.
+    running: Arc<[AtomicUsize]>,
+}
+
+impl Load {
+    /// Puts them on the hosts of a cluster. They do nothing until [`Load::begin`].
+    pub(super) fn new(cluster: &Cluster, point: &Point, seed: u64) -> Result<Self, RunError> {
+        let hosts = cluster.hosts();
+        let mut load = Self {
+            server: (serve(cluster, point)?, point.server.host),
+            clients: Vec::new(),
+            seen: point.clients.iter().map(|_| Arc::default()).collect(),
+            signals: Arc::default(),
+            running: hosts.iter().map(|_| AtomicUsize::new(0)).collect(),
+        };
+        // Threads of groups that share a host go on where those of the group before ended. The server's pollers are on
+        // the first cores of its host.
+        let mut cores = vec![0; hosts.len()];
+        cores[point.server.host] = point.server.pollers;
+        let mut came = 0;
+        for number in 0..point.clients.len() {
+            let group = &point.clients[number];
+            let first = load.clients.len();
+            let joined = load.connect(cluster, point, group).and_then(|()| {
+                came += load.clients.len() - first;
+                load.start(
+                    cluster,
+                    (point, number, first),
+                    seed,
+                    (&mut cores, &mut came),
+                )
+            });
+            if let Err(source) = joined {
+                load.end(cluster, &[]);
+                return Err(RunError::Connect {
+                    group: group.name.clone(),
+                    source: Box::new(source),
+                });
+            }
+        }
+        Ok(load)
+    }
+
+    /// The processes of a group connect.
+    fn connect(
+        &mut self,
+        cluster: &Cluster,
+        point: &Point,
+        group: &Clients,
+    ) -> Result<(), ConnectError> {
+        let (hosts, acceptor) = (cluster.hosts(), self.server.0.acceptor());
+        for &host in &group.hosts {
+            for _ in 0..group.processes {
+                let client = Client::builder()
+                    .preset(group.preset)
+                    .lanes(group.lanes)
+                    .dispatched(group.dispatcher)
+                    .channel(ChannelConfig {
+                        loss_timeout: group.loss_timeout,
+                        ..channel(point)
+                    })
+                    .deadline(group.deadline)
+                    .connect_on(cluster.device(hosts[host]), &acceptor)?;
+                self.clients.push((client, host));
+            }
+        }
+        Ok(())
+    }
+
+    /// Their threads, thread after thread of each process, as they come when processes start together.
+    fn start(
+        &self,
+        cluster: &Cluster,
+        (point, number, first): (&Point, usize, usize),
+        seed: u64,
+        (cores, came): (&mut [usize], &mut usize),
+    ) -> Result<(), ConnectError> {
+        let (hosts, group) = (cluster.hosts(), &point.clients[number]);
+        for thread in 0..group.threads {
+            for (place, (client, host)) in self.clients.iter().enumerate().skip(first) {
+                if DATAGRAMS.contains(&group.preset) && *came >= NEWCOMERS * point.server.pollers {
+                    cluster.run_for(TAKING_IN_NS);
+                    *came = 0;
+                }
+                *came += 1;
+                let unique = (place * group.threads + thread) as u64;
+                let start = Start {
+                    pipeline: client.pipeline()?,
+                    handler: FIRST_HANDLER + number as u16,
+                    request: bytes(group.request_bytes, unique),
+                    dice: Dice::new(seed ^ unique.wrapping_mul(0x9e37_79b9)),
+                    seen: Arc::clone(&self.seen[number]),
+                    signals: Arc::clone(&self.signals),
+                };
+                let host = *host;
+                let core = cores[host] % cluster.device(hosts[host]).cores();
+                cores[host] += 1;
+                self.running[host].fetch_add(1, Ordering::Relaxed);
+                let (group, running) = (group.clone(), Arc::clone(&self.running));
+                cluster.spawn_thread(hosts[host], core, move || {
+                    caller::run(start, &group);
+                    running[host].fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all threads call.
+    pub(super) fn begin(&self) {
+        self.signals.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Queue pairs that the server's scheduler has active.
+    pub(super) fn active(&self) -> usize {
+        let senders = self.server.0.senders();
+        let lanes = senders.iter().flat_map(|sender| &sender.lanes);
+        lanes.filter(|lane| lane.active).count()
+    }
+
+    /// Ends the threads, the clients and the server. Those of hosts that have crashed are left as they are: nobody ends
+    /// a process that was killed.
+    pub(super) fn end(self, cluster: &Cluster, crashed: &[usize]) {
+        self.signals.stopping.store(true, Ordering::Relaxed);
+        self.begin();
+        let live = |host: &usize| !crashed.contains(host);
+        let running = |host: usize| self.running[host].load(Ordering::Relaxed) > 0;
+        for _ in 0..ENDING_STEPS {
+            if !(0..self.running.len()).any(|host| live(&host) && running(host)) {
+                break;
+            }
+            cluster.run_for(ENDING_STEP_NS);
+        }
+        let hosts = cluster.hosts();
+        for (client, host) in self.clients {
+            // One with a thread that still waits would wait for it.
+            let ends = live(&host) && self.running[host].load(Ordering::Relaxed) == 0;
+            match ends {
+                true => drop(cluster.spawn_thread(hosts[host], 0, move || drop(client))),
+                false => std::mem::forget(client),
+            }
+        }
+        cluster.run_for(CLOSING_NS);
+        let (server, host) = self.server;
+        match live(&host) {
+            true => drop(cluster.spawn_thread(hosts[host], 0, move || drop(server))),
+            false => std::mem::forget(server),
+        }
+        cluster.run_for(CLOSING_NS);
+    }
+}
+
+fn serve(cluster: &Cluster, point: &Point) -> Result<LocalServer, ServeError> {
+    let settings = &point.server;
+    let handler_ns = settings.handler_ns;
+    let mut server = Server::unbound();
+    for (number, group) in point.clients.iter().enumerate() {
+        let response = bytes(group.response_bytes, 0);
+        server = server.handle(FIRST_HANDLER + number as u16, move |_, reply| {
+            SimDevice::charge(Work::Compute(handler_ns));
+            reply.write(&response)
+        });
+    }
+    server
+        .channel(ChannelConfig {
+            // As FLOCK's server does, and the figures with it.
+            answer_each_message: true,
+            ..channel(point)
+        })
+        .pollers(settings.pollers)
+        .pin_pollers(0)
+        .max_active_queue_pairs(settings.most_active)
+        .grouping(Grouping {
+            clients: settings.group,
+            slice: settings.slice,
+            by_priority: false,
+        })
+        .serve_on(cluster.device(cluster.hosts()[settings.host]))
+}
+
+/// Both sides agree on what is out at most.
+fn channel(point: &Point) -> ChannelConfig {
+    let most = point.clients.iter().map(|group| group.outstanding).max();
+    ChannelConfig {
+        max_outstanding: most.unwrap_or(1).max(64),
+        wait: WaitMode::Spin,
+        ..ChannelConfig::default()
+    }
+}
+
+/// Bytes that tell threads apart.
+fn bytes(count: usize, thread: u64) -> Vec<u8> {
+    let byte = |i: usize| (thread >> (8 * (i % 8))) as u8 ^ i as u8;
+    (0..count).map(byte).collect()
+}

@@ -1,0 +1,217 @@
+//! Experiments as files: a cluster, a server, clients, faults and a sweep in TOML, run by the RPC that the figures run.
+//!
+//! - `keys` is the list of all keys, `schema` what a key is; `tree`, `mistake`, `unit`, `path` and `check` read a file
+//!   by them and say what is wrong and where;
+//! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `fault` and `column`;
+//! - `sweep` makes points of a file;
+//! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `point` runs all of it;
+//! - `outcome` is what came out: means, intervals, rows; `plot` is the chart of it;
+//! - `reference` are the tables of the page, from the list of keys.
+//!
+//! `docs/experiments.md` is the reference. Nothing of it is covered by the freeze of predictions, and no figure uses
+//! it.
+
+mod caller;
+mod check;
+mod column;
+mod fault;
+mod keys;
+mod load;
+mod mistake;
+mod model;
+mod outcome;
+#[cfg(test)]
+mod page_tests;
+mod parameters;
+mod path;
+mod plot;
+mod point;
+mod reference;
+mod schema;
+mod sweep;
+mod tree;
+mod unit;
+#[cfg(test)]
+mod wrong_tests;
+
+use std::path::Path;
+
+pub use load::RunError;
+pub use mistake::WrongFile;
+pub use outcome::{Outcome, OutcomePoint, Piece, Statistic};
+pub use reference::reference;
+
+use mistake::{Mistake, Place, Sources};
+use model::Point;
+use plot::Plot;
+use sweep::Axis;
+use tree::Table;
+
+use crate::parallel;
+
+/// What is asked for beside a file.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// `KEY=VALUE`, as after `--set`.
+    pub set: Vec<String>,
+    /// Another seed.
+    pub seed: Option<u64>,
+    /// Other repeats.
+    pub repeats: Option<u64>,
+}
+
+/// An experiment that can be run.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    title: String,
+    axes: Vec<Axis>,
+    points: Vec<(Vec<usize>, Point)>,
+    plot: Option<Plot>,
+}
+
+/// A file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// What it says cannot be run.
+    #[error(transparent)]
+    Wrong(#[from] WrongFile),
+}
+
+impl Experiment {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or says what cannot be run.
+    pub fn load(path: &Path, settings: &Settings) -> Result<Self, LoadError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| LoadError::Read {
+            path: name.clone(),
+            source,
+        })?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Ok(Self::parse(&name, &text, folder, settings)?)
+    }
+
+    /// Reads the text of a file. `folder`: where it finds parameter files.
+    ///
+    /// # Errors
+    /// When it says what cannot be run: all points of a sweep are looked at.
+    pub fn parse(
+        name: &str,
+        text: &str,
+        folder: &Path,
+        settings: &Settings,
+    ) -> Result<Self, WrongFile> {
+        let mut sets = settings.set.clone();
+        sets.extend(settings.seed.map(|seed| format!("run.seed={seed}")));
+        sets.extend(
+            settings
+                .repeats
+                .map(|repeats| format!("run.repeats={repeats}")),
+        );
+        let sources = Sources {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            sets,
+        };
+        let title = Path::new(name)
+            .file_stem()
+            .map_or(name.into(), std::ffi::OsStr::to_string_lossy);
+        Self::read(&sources, &title, folder).map_err(|mistake| sources.wrong(mistake))
+    }
+
+    fn read(sources: &Sources, title: &str, folder: &Path) -> Result<Self, Mistake> {
+        let mut root = tree::parse(&sources.text)?;
+        let mut fixed = Vec::new();
+        for (number, set) in sources.sets.iter().enumerate() {
+            let at = Place::Set(number);
+            let Some((key, value)) = set.split_once('=') else {
+                return Err(Mistake::new(at, "it must be KEY=VALUE"));
+            };
+            let (key, node) = (key.trim(), tree::scalar(value.trim(), at));
+            match key.strip_prefix("sweep.") {
+                Some(swept) => sweep::set(&mut root, swept, node)?,
+                None => {
+                    path::set(&mut root, key, &node, at)?;
+                    // One value instead of those of the sweep.
+                    if sweep::remove(&mut root, key) {
+                        fixed.push(key);
+                    }
+                }
+            }
+        }
+        plot::without(&mut root, &fixed);
+        Self::of(root, title, folder)
+    }
+
+    /// Of a tree in which settings have been made.
+    fn of(root: Table, title: &str, folder: &Path) -> Result<Self, Mistake> {
+        let title = check::root(&root)?
+            .text("title")
+            .unwrap_or_else(|| title.to_owned());
+        let axes = sweep::axes(&root)?;
+        // First without the sweep: what is wrong with the file itself is said of the file.
+        let whole = Point::read(&root, folder)?;
+        let point = |places: Vec<usize>| {
+            let tree = sweep::at(&root, &axes, &places)?;
+            Point::read(&tree, folder).map(|point| (places, point))
+        };
+        let points = sweep::places(&axes).into_iter().map(point);
+        let points = points.collect::<Result<Vec<_>, Mistake>>()?;
+        Ok(Self {
+            plot: Plot::read(&root, &axes, &whole)?,
+            points,
+            title,
+            axes,
+        })
+    }
+
+    /// Points of the sweep, and runs of each.
+    pub fn size(&self) -> (usize, usize) {
+        let repeats = self.points.iter().map(|(_, point)| point.run.repeats).max();
+        (self.points.len(), repeats.unwrap_or(1))
+    }
+
+    /// Runs of all points together.
+    pub fn runs(&self) -> usize {
+        self.points.iter().map(|(_, point)| point.run.repeats).sum()
+    }
+
+    /// Runs all of it on so many real threads; the outcome does not depend on how many. `stop` is asked before each
+    /// run whether the rest is to be left out.
+    ///
+    /// # Errors
+    /// When the RPC refuses a point.
+    pub fn run(&self, threads: usize, stop: impl Fn() -> bool + Sync) -> Result<Outcome, RunError> {
+        let runs: Vec<(usize, u64)> = self
+            .points
+            .iter()
+            .enumerate()
+            .flat_map(|(number, (_, point))| {
+                let seeds = (0..point.run.repeats as u64).map(|more| point.run.seed + more);
+                seeds.map(move |seed| (number, seed))
+            })
+            .collect();
+        let shown = parallel::map(threads, &runs, |&(number, seed)| {
+            (!stop()).then(|| point::run(&self.points[number].1, seed))
+        });
+        let mut of_points: Vec<Vec<point::Shown>> =
+            self.points.iter().map(|_| Vec::new()).collect();
+        for ((number, _), shown) in runs.iter().zip(shown) {
+            if let Some(shown) = shown {
+                of_points[*number].push(shown?);
+            }
+        }
+        Ok(Outcome::new(self, of_points))
+    }
+}

@@ -1,0 +1,304 @@
+//! One point of an experiment, checked: what a cluster is built from and what its clients do.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dunlin::Preset;
+use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
+
+use super::check::{self, Values};
+use super::column::{self, Column};
+use super::fault::{self, Fault};
+use super::mistake::{instead, Mistake};
+use super::parameters::{self, Change};
+use super::tree::Table;
+
+/// A point.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) switch: SwitchParameters,
+    pub(super) switches: usize,
+    pub(super) links: usize,
+    pub(super) link_gbit_s: f64,
+    pub(super) hosts: Vec<Hosts>,
+    pub(super) server: Server,
+    pub(super) clients: Vec<Clients>,
+    pub(super) faults: Vec<Fault>,
+    pub(super) run: Run,
+    pub(super) columns: Vec<Column>,
+    pub(super) every_ns: Option<u64>,
+}
+
+/// A group of hosts.
+#[derive(Clone, Debug)]
+pub(super) struct Hosts {
+    pub(super) name: String,
+    pub(super) count: usize,
+    pub(super) nic: NicParameters,
+    pub(super) cpu: HostParameters,
+    pub(super) switch: usize,
+}
+
+/// The server.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    /// Number of its host.
+    pub(super) host: usize,
+    pub(super) pollers: usize,
+    pub(super) handler_ns: u64,
+    pub(super) most_active: usize,
+    pub(super) group: usize,
+    pub(super) slice: Duration,
+}
+
+/// A group of clients.
+#[derive(Clone, Debug)]
+pub(super) struct Clients {
+    pub(super) name: String,
+    /// Numbers of their hosts.
+    pub(super) hosts: Vec<usize>,
+    pub(super) processes: usize,
+    pub(super) threads: usize,
+    pub(super) preset: Preset,
+    pub(super) lanes: usize,
+    pub(super) dispatcher: bool,
+    pub(super) outstanding: usize,
+    pub(super) request_bytes: usize,
+    pub(super) response_bytes: usize,
+    pub(super) think: Duration,
+    pub(super) arrivals: Option<Arrivals>,
+    pub(super) deadline: Duration,
+    pub(super) loss_timeout: Duration,
+}
+
+impl Clients {
+    /// Threads of all of them.
+    pub(super) fn all_threads(&self) -> usize {
+        self.hosts.len() * self.processes * self.threads
+    }
+}
+
+/// An open loop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrivals {
+    /// Mean distance of two calls of a thread.
+    pub(super) gap_ns: f64,
+    /// At random, or evenly.
+    pub(super) random: bool,
+}
+
+/// How long, and by what seed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) seed: u64,
+    pub(super) warm_ns: u64,
+    pub(super) measured_ns: u64,
+    pub(super) repeats: usize,
+}
+
+/// Most hosts of a cluster, and most threads of clients: each has a stack in memory.
+const HOSTS_MOST: usize = 4096;
+const THREADS_MOST: usize = 16_384;
+/// Most pieces of a time series.
+const PIECES: u64 = 10_000;
+
+impl Point {
+    /// Reads a tree. `folder`: where parameter files are looked for.
+    pub(super) fn read(root: &Table, folder: &Path) -> Result<Self, Mistake> {
+        let topology = check::one(root, "topology")?;
+        let changes = parameters::changes(root)?;
+        let switches = topology.count("switches") as usize;
+        let mut hosts = Vec::<Hosts>::new();
+        for group in check::all(root, "topology.hosts")? {
+            let hosts_of = Hosts::read(&group, folder, switches, &changes)?;
+            if hosts.iter().any(|other| other.name == hosts_of.name) {
+                let found = format!("\"{}\"", hosts_of.name);
+                return Err(group.wrong("name", &found, "another group has this name"));
+            }
+            hosts.push(hosts_of);
+            let count: usize = hosts.iter().map(|group| group.count).sum();
+            if count > HOSTS_MOST {
+                let must = format!("with it there are {count} hosts, {HOSTS_MOST} at most");
+                return Err(group.wrong("count", &group.count("count").to_string(), must));
+            }
+        }
+        parameters::agree_on_mtu(&mut hosts, &changes);
+        let server = check::one(root, "server")?;
+        let mut clients = Vec::<Clients>::new();
+        for (number, group) in check::all(root, "clients")?.iter().enumerate() {
+            let clients_of = Clients::read(group, number, &hosts)?;
+            if clients.iter().any(|other| other.name == clients_of.name) {
+                let found = format!("\"{}\"", clients_of.name);
+                return Err(group.wrong("name", &found, "another group has this name"));
+            }
+            clients.push(clients_of);
+            let count: usize = clients.iter().map(Clients::all_threads).sum();
+            if count > THREADS_MOST {
+                let must = format!("with it clients have {count} threads, {THREADS_MOST} at most");
+                return Err(group.wrong("threads", &group.count("threads").to_string(), must));
+            }
+        }
+        let run = check::one(root, "run")?;
+        let run = Run {
+            seed: run.count("seed"),
+            warm_ns: run.count("warm_up"),
+            measured_ns: run.count("duration"),
+            repeats: run.count("repeats") as usize,
+        };
+        let print = check::one(root, "print")?;
+        let every_ns = print.number("every").map(|ns| ns.round() as u64);
+        if every_ns.is_some_and(|every| run.measured_ns.div_ceil(every) > PIECES) {
+            let found = format!("{} ns", every_ns.unwrap_or(0));
+            let must = format!("that is more than {PIECES} pieces of the duration");
+            return Err(print.wrong("every", &found, must));
+        }
+        let names: Vec<&str> = clients.iter().map(|group| group.name.as_str()).collect();
+        let column = |text: &String| {
+            column::find(text, &names)
+                .map_err(|why| print.wrong("columns", &format!("{text:?}"), why))
+        };
+        Ok(Self {
+            columns: print
+                .texts("columns")
+                .iter()
+                .map(column)
+                .collect::<Result<_, _>>()?,
+            every_ns,
+            switch: parameters::switch(&topology, folder, &changes)?,
+            switches,
+            links: topology.count("links") as usize,
+            link_gbit_s: topology.number("link_rate").unwrap_or_default(),
+            server: Server::read(&server, &hosts)?,
+            faults: fault::read(root, &hosts)?,
+            hosts,
+            clients,
+            run,
+        })
+    }
+}
+
+impl Hosts {
+    fn read(
+        group: &Values<'_>,
+        folder: &Path,
+        switches: usize,
+        changes: &[Change],
+    ) -> Result<Self, Mistake> {
+        let switch = group.count("switch") as usize;
+        if switch >= switches {
+            let must = format!("there are {switches} switches, from 0");
+            return Err(group.wrong("switch", &switch.to_string(), must));
+        }
+        let name = group.text("name").unwrap_or_default();
+        if name.contains('.') {
+            return Err(group.wrong("name", &format!("{name:?}"), "a name has no dot"));
+        }
+        Ok(Self {
+            name,
+            count: group.count("count") as usize,
+            nic: parameters::nic(group, folder, changes)?,
+            cpu: parameters::cpu(group, changes)?,
+            switch,
+        })
+    }
+}
+
+impl Server {
+    fn read(server: &Values<'_>, hosts: &[Hosts]) -> Result<Self, Mistake> {
+        let host = numbers(server, "host", hosts)?[0];
+        let pollers = server.count("pollers") as usize;
+        let cores = cores_of(host, hosts);
+        if pollers > cores {
+            let must = format!("its host has {cores} cores");
+            return Err(server.wrong("pollers", &pollers.to_string(), must));
+        }
+        Ok(Self {
+            host,
+            pollers,
+            handler_ns: server.count("handler"),
+            most_active: server.count("max_active") as usize,
+            group: server.count("group") as usize,
+            slice: Duration::from_nanos(server.count("slice")),
+        })
+    }
+}
+
+impl Clients {
+    fn read(group: &Values<'_>, number: usize, hosts: &[Hosts]) -> Result<Self, Mistake> {
+        let threads = group.count("threads") as usize;
+        let preset = group.text("preset").unwrap_or_default();
+        let mut clients = Self {
+            name: group.text("name").unwrap_or_else(|| number.to_string()),
+            hosts: numbers(group, "hosts", hosts)?,
+            processes: group.count("processes") as usize,
+            threads,
+            preset: preset.parse().expect("one of the words of this key"),
+            lanes: group
+                .number("lanes")
+                .map_or(threads.min(256), |lanes| lanes as usize),
+            dispatcher: group.flag("dispatcher"),
+            outstanding: group.count("outstanding") as usize,
+            request_bytes: group.count("request") as usize,
+            response_bytes: group.count("response") as usize,
+            think: Duration::from_nanos(group.count("think")),
+            arrivals: None,
+            deadline: Duration::from_nanos(group.count("deadline")),
+            loss_timeout: Duration::from_nanos(group.count("loss_timeout")),
+        };
+        if let Some(rate) = group.number("rate") {
+            if group.has("think") {
+                let found = format!("{:?}", clients.think);
+                let must = "calls of an open loop (`rate`) do not wait for answers: leave one out";
+                return Err(group.wrong("think", &found, must));
+            }
+            clients.arrivals = Some(Arrivals {
+                gap_ns: clients.all_threads() as f64 * 1e9 / rate,
+                random: group.text("arrivals").as_deref() == Some("poisson"),
+            });
+        } else if group.has("arrivals") {
+            let found = format!("{:?}", group.text("arrivals").unwrap_or_default());
+            return Err(group.wrong("arrivals", &found, "it is for an open loop: give a `rate`"));
+        }
+        Ok(clients)
+    }
+}
+
+/// Numbers of the hosts that a key names, in the order in which the cluster has them.
+pub(super) fn numbers(
+    values: &Values<'_>,
+    key: &str,
+    hosts: &[Hosts],
+) -> Result<Vec<usize>, Mistake> {
+    let mut all = Vec::new();
+    for text in values.texts(key) {
+        let (name, which) = match text.split_once('.') {
+            Some((name, which)) => (name, Some(which)),
+            None => (text.as_str(), None),
+        };
+        let place = hosts.iter().position(|group| group.name == name);
+        let Some(place) = place else {
+            let names: Vec<&str> = hosts.iter().map(|group| group.name.as_str()).collect();
+            let must = format!("no group of hosts{}", instead(name, &names));
+            return Err(values.wrong(key, &format!("{text:?}"), must));
+        };
+        let first: usize = hosts[..place].iter().map(|group| group.count).sum();
+        let count = hosts[place].count;
+        match which.map(|which| which.parse().ok().filter(|&which: &usize| which < count)) {
+            None => all.extend(first..first + count),
+            Some(Some(which)) => all.push(first + which),
+            Some(None) => {
+                let must = format!("the group has the hosts {name}.0 to {name}.{}", count - 1);
+                return Err(values.wrong(key, &format!("{text:?}"), must));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Cores of a host by its number.
+pub(super) fn cores_of(host: usize, hosts: &[Hosts]) -> usize {
+    let mut all = hosts
+        .iter()
+        .flat_map(|group| (0..group.count).map(move |_| group));
+    all.nth(host).map_or(0, |group| group.cpu.cores as usize)
+}

@@ -1,0 +1,181 @@
+//! NICs, processors and switches of an experiment: by name, by file, with single parameters changed.
+
+use std::path::Path;
+
+use dunlin_sim::{HostParameters, NicParameters, ParameterError, SwitchParameters};
+
+use super::check::Values;
+use super::keys::PARAMETERS;
+use super::mistake::{instead, Mistake, Place};
+use super::model::Hosts;
+use super::tree::{Table, Value};
+
+/// A parameter that differs from its file.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    /// One of [`PARAMETERS`].
+    of: &'static str,
+    name: String,
+    value: f64,
+}
+
+/// The tables that change parameters.
+pub(super) fn changes(root: &Table) -> Result<Vec<Change>, Mistake> {
+    let mut changes = Vec::new();
+    for of in PARAMETERS {
+        let Some(node) = root.get(of) else { continue };
+        let Value::Table(table) = &node.value else {
+            let words = format!(
+                "`{of}` is {}: it must be a table, [{of}]",
+                node.value.shown()
+            );
+            return Err(Mistake::new(node.place, words));
+        };
+        let known = names(of);
+        for entry in &table.entries {
+            let name = &entry.key;
+            let names: Vec<&str> = known.iter().map(String::as_str).collect();
+            if !names.contains(&name.as_str()) {
+                let words = format!("unknown `{of}.{name}`{}", instead(name, &names));
+                return Err(Mistake::new(entry.place, words));
+            }
+            match entry.node.value {
+                Value::Number(_, value) if value >= 0.0 && value.is_finite() => {
+                    changes.push(Change {
+                        of,
+                        name: name.clone(),
+                        value,
+                    });
+                }
+                ref other => {
+                    let found = other.shown();
+                    let words = format!("`{of}.{name}` is {found}: it must be a number from 0");
+                    return Err(Mistake::new(entry.node.place, words));
+                }
+            }
+        }
+    }
+    Ok(changes)
+}
+
+/// Parameters of a kind.
+fn names(of: &str) -> Vec<String> {
+    let origins = match of {
+        "nic" => NicParameters::connectx_5().origins,
+        "cpu" => HostParameters::epyc_7452().origins,
+        _ => SwitchParameters::sx1012().origins,
+    };
+    origins.into_iter().map(|origin| origin.name).collect()
+}
+
+fn apply(
+    changes: &[Change],
+    of: &str,
+    mut set: impl FnMut(&str, f64) -> Result<(), ParameterError>,
+) {
+    for change in changes.iter().filter(|change| change.of == of) {
+        set(&change.name, change.value).expect("names were checked");
+    }
+}
+
+/// What `nic_file` or `switch_file` names, from the experiment's folder.
+fn load<T>(
+    values: &Values<'_>,
+    key: &str,
+    folder: &Path,
+    load: fn(&Path) -> Result<T, ParameterError>,
+) -> Option<Result<T, Mistake>> {
+    let file = values.text(key)?;
+    let loaded = load(&folder.join(&file));
+    Some(loaded.map_err(|error| {
+        let why = error.to_string().trim().replace('\n', "; ");
+        values.wrong(key, &format!("{file:?}"), why)
+    }))
+}
+
+pub(super) fn nic(
+    group: &Values<'_>,
+    folder: &Path,
+    changes: &[Change],
+) -> Result<NicParameters, Mistake> {
+    let by_name = || match group.text("nic").unwrap_or_default().as_str() {
+        "connectx-3" => NicParameters::connectx_3(),
+        "connect-ib" => NicParameters::connect_ib(),
+        "connectx-4-lx" => NicParameters::connectx_4_lx(),
+        "connectx-6-dx" => NicParameters::connectx_6_dx(),
+        _ => NicParameters::connectx_5(),
+    };
+    let loaded = load(group, "nic_file", folder, NicParameters::load);
+    let mut nic = loaded.unwrap_or_else(|| Ok(by_name()))?;
+    apply(changes, "nic", |name, value| nic.set(name, value));
+    Ok(nic)
+}
+
+pub(super) fn cpu(group: &Values<'_>, changes: &[Change]) -> Result<HostParameters, Mistake> {
+    let mut cpu = match group.text("cpu").unwrap_or_default().as_str() {
+        "xeon-e5-v4" => HostParameters::xeon_e5_v4(),
+        "xeon-gold-5118" => HostParameters::xeon_gold_5118(),
+        _ => HostParameters::epyc_7452(),
+    };
+    apply(changes, "cpu", |name, value| cpu.set(name, value));
+    if let Some(cores) = group.number("cores") {
+        cpu.cores = cores;
+    }
+    if cpu.cores < 1.0 {
+        return Err(Mistake::new(
+            Place::Nowhere,
+            "`cpu.cores` is 0: a host has a core at least",
+        ));
+    }
+    Ok(cpu)
+}
+
+pub(super) fn switch(
+    topology: &Values<'_>,
+    folder: &Path,
+    changes: &[Change],
+) -> Result<SwitchParameters, Mistake> {
+    let by_name = || match topology.text("switch").unwrap_or_default().as_str() {
+        "sx6036" => SwitchParameters::sx6036(),
+        "sb7890" => SwitchParameters::sb7890(),
+        "z9264f" => SwitchParameters::z9264f(),
+        _ => SwitchParameters::sx1012(),
+    };
+    let loaded = load(topology, "switch_file", folder, SwitchParameters::load);
+    let mut switch = loaded.unwrap_or_else(|| Ok(by_name()))?;
+    apply(changes, "switch", |name, value| switch.set(name, value));
+    Ok(switch)
+}
+
+/// Both ends of a connection have one MTU: the least of all NICs, as administrators set it.
+pub(super) fn agree_on_mtu(hosts: &mut [Hosts], changes: &[Change]) {
+    let set = |change: &Change| change.of == "nic" && change.name == "mtu_bytes";
+    if changes.iter().any(set) {
+        return;
+    }
+    let least = hosts
+        .iter()
+        .map(|group| group.nic.mtu_bytes)
+        .fold(f64::MAX, f64::min);
+    for group in hosts {
+        group.nic.mtu_bytes = least;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::{CPUS, NICS, SWITCHES};
+
+    /// The names of the list are those of the files, so none is taken for the last arm.
+    #[test]
+    fn every_name_is_a_file() {
+        let files: Vec<&str> = dunlin_sim::parameter_files()
+            .map(|(name, _)| name)
+            .collect();
+        let names = [&NICS[..], &CPUS[..], &SWITCHES[..]].concat();
+        assert_eq!(files.len(), names.len());
+        for name in names {
+            assert!(files.contains(&format!("{name}.toml").as_str()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Running one point: the cluster is built, clients begin, faults come and go, and windows are looked at.
+
+use dunlin_sim::{Cluster, ClusterBuilder, Counters, HostId, SwitchId};
+use dunlin_verbs::Device;
+
+use super::column::{Counted, Switches, Tally, Window};
+use super::fault::Timeline;
+use super::load::{Load, RunError};
+use super::model::Point;
+
+/// What a run of a point showed.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// Of each column, over the whole duration.
+    pub(super) values: Vec<f64>,
+    /// The same for each piece of the duration, with its end in nanoseconds since the clients began.
+    pub(super) pieces: Vec<(u64, Vec<f64>)>,
+    /// Of all events.
+    pub(super) digest: u64,
+    pub(super) events: u64,
+}
+
+/// Runs it by a seed.
+pub(super) fn run(point: &Point, seed: u64) -> Result<Shown, RunError> {
+    let (cluster, switches) = build(point, seed);
+    let load = Load::new(&cluster, point, seed)?;
+    let mut timeline = Timeline::new(&cluster, &point.faults);
+    let mut run = Run {
+        point,
+        cluster: &cluster,
+        switches: &switches,
+        load: &load,
+        zero_ns: cluster.now_ns(),
+    };
+    load.begin();
+    run.until(point.run.warm_ns, &mut timeline);
+    let before = run.look();
+    let end = point.run.warm_ns + point.run.measured_ns;
+    let mut whole = vec![Tally::default(); point.clients.len()];
+    let (mut pieces, mut last) = (Vec::new(), before.clone());
+    let every = point.every_ns.unwrap_or(point.run.measured_ns);
+    while last.now_ns < end {
+        run.until((last.now_ns + every).min(end), &mut timeline);
+        let now = run.look();
+        let tallies = run.tallies(&last, &now);
+        for (whole, piece) in whole.iter_mut().zip(&tallies) {
+            whole.calls += piece.calls;
+            whole.failed += piece.failed;
+            whole.bytes += piece.bytes;
+            whole.latencies_ns.extend(&piece.latencies_ns);
+        }
+        if point.every_ns.is_some() {
+            let window = run.window(&last, &now, tallies);
+            pieces.push((now.now_ns, values(point, &window)));
+        }
+        last = now;
+    }
+    for tally in &mut whole {
+        tally.latencies_ns.sort_unstable();
+    }
+    let window = run.window(&before, &last, whole);
+    let shown = Shown {
+        values: values(point, &window),
+        pieces,
+        digest: cluster.digest(),
+        events: cluster.events(),
+    };
+    timeline.end();
+    let crashed = std::mem::take(&mut timeline.crashed);
+    load.end(&cluster, &crashed);
+    Ok(shown)
+}
+
+fn values(point: &Point, window: &Window) -> Vec<f64> {
+    let columns = point.columns.iter();
+    columns.map(|column| column.value(window)).collect()
+}
+
+fn build(point: &Point, seed: u64) -> (Cluster, Vec<SwitchId>) {
+    let mut builder = ClusterBuilder::new(seed);
+    let switches: Vec<SwitchId> = (0..point.switches)
+        .map(|_| builder.switch(point.switch.clone()))
+        .collect();
+    for pair in switches.windows(2) {
+        for _ in 0..point.links {
+            builder.link(pair[0], pair[1], point.link_gbit_s);
+        }
+    }
+    for group in &point.hosts {
+        for _ in 0..group.count {
+            builder.host(group.cpu.clone(), group.nic.clone(), switches[group.switch]);
+        }
+    }
+    (builder.build(), switches)
+}
+
+/// What there is to see at a time.
+#[derive(Clone)]
+struct Look {
+    /// Since the clients began.
+    now_ns: u64,
+    /// Calls answered and failed, by group.
+    calls: Vec<(u64, u64)>,
+    counters: Vec<Counters>,
+    switches: Switches,
+}
+
+struct Run<'a> {
+    point: &'a Point,
+    cluster: &'a Cluster,
+    switches: &'a [SwitchId],
+    load: &'a Load,
+    zero_ns: u64,
+}
+
+impl Run<'_> {
+    fn now_ns(&self) -> u64 {
+        self.cluster.now_ns().saturating_sub(self.zero_ns)
+    }
+
+    /// Lets time pass until then, with the faults that begin and end on the way. What was seen in the warm-up does not
+    /// count.
+    fn until(&mut self, end_ns: u64, timeline: &mut Timeline<'_>) {
+        timeline.advance(self.now_ns());
+        while self.now_ns() < end_ns {
+            let now = self.now_ns();
+            let next = timeline.next_ns().map_or(end_ns, |next| next.min(end_ns));
+            self.cluster.run_for(next.saturating_sub(now).max(1));
+            timeline.advance(self.now_ns());
+        }
+        if end_ns <= self.point.run.warm_ns {
+            self.load.seen.iter().for_each(|seen| drop(seen.take()));
+        }
+    }
+
+    fn look(&self) -> Look {
+        let load = |counter: &std::sync::atomic::AtomicU64| {
+            counter.load(std::sync::atomic::Ordering::Relaxed)
+        };
+        let hosts = self.cluster.hosts();
+        let mut switches = Switches::default();
+        for &switch in self.switches {
+            let counted = self.cluster.switch_counters(switch);
+            switches.drops += counted.drops;
+            switches.marks += counted.marks;
+            switches.pauses += counted.pauses;
+            switches.most_bytes = switches.most_bytes.max(counted.buffer_bytes_max);
+        }
+        let seen = self.load.seen.iter();
+        Look {
+            now_ns: self.now_ns(),
+            calls: seen
+                .map(|seen| (load(&seen.calls), load(&seen.failed)))
+                .collect(),
+            counters: hosts
+                .iter()
+                .map(|&host| self.cluster.counters(host))
+                .collect(),
+            switches,
+        }
+    }
+
+    /// What groups did between two looks; takes the latencies.
+    fn tallies(&self, before: &Look, after: &Look) -> Vec<Tally> {
+        let groups = self.point.clients.iter().zip(&self.load.seen).enumerate();
+        let tally = groups.map(|(number, (group, seen))| {
+            let (then, now) = (before.calls[number], after.calls[number]);
+            let mut latencies_ns = seen.take();
+            latencies_ns.sort_unstable();
+            Tally {
+                calls: now.0 - then.0,
+                failed: now.1 - then.1,
+                bytes: (now.0 - then.0) * (group.request_bytes + group.response_bytes) as u64,
+                latencies_ns,
+            }
+        });
+        tally.collect()
+    }
+
+    fn window(&self, before: &Look, after: &Look, clients: Vec<Tally>) -> Window {
+        let server = self.point.server.host;
+        let host: HostId = self.cluster.hosts()[server];
+        Window {
+            nanoseconds: after.now_ns - before.now_ns,
+            clients,
+            server: Counted {
+                before: before.counters[server],
+                after: after.counters[server],
+            },
+            all: Counted {
+                before: sum(&before.counters),
+                after: sum(&after.counters),
+            },
+            switches: Switches {
+                drops: after.switches.drops - before.switches.drops,
+                marks: after.switches.marks - before.switches.marks,
+                pauses: after.switches.pauses - before.switches.pauses,
+                most_bytes: after.switches.most_bytes,
+            },
+            server_cores: self.cluster.device(host).cores(),
+            active: self.load.active(),
+        }
+    }
+}
+
+/// Of the counters that columns of all hosts show.
+fn sum(all: &[Counters]) -> Counters {
+    let mut sum = Counters::default();
+    for one in all {
+        sum.retransmissions += one.retransmissions;
+        sum.timeouts += one.timeouts;
+        sum.receiver_drops += one.receiver_drops;
+        sum.fault_drops += one.fault_drops;
+        sum.pauses_sent += one.pauses_sent;
+        sum.congestion_notifications += one.congestion_notifications;
+    }
+    sum
+}
