@@ -161,6 +161,11 @@ impl Calls {
         }
     }
 
+    /// Whether somebody waits for one that has not ended.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.slots.iter().any(|slot| slot.terms().is_some())
+    }
+
     /// A place for a call.
     ///
     /// # Errors

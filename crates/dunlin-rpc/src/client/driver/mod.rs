@@ -49,7 +49,7 @@ pub(in crate::client) struct AsyncLane {
     sleeping: AtomicBool,
     /// The client was closed.
     ending: AtomicBool,
-    /// A new lane has taken its place: what is out is finished, and then the driver ends.
+    /// A new lane has taken its place: what somebody waits for is finished, and then the driver ends.
     replaced: AtomicBool,
     wait: WaitMode,
     /// Looks of tasks.
@@ -327,7 +327,8 @@ impl AsyncLane {
             return Next::End;
         }
         let is_busy = lane.outstanding() > 0 || !calls.waiting.is_empty();
-        if self.replaced.load(Ordering::Acquire) && !is_busy {
+        // Calls that were given up, or whose time was over, may be out on the lane for ever.
+        if self.replaced.load(Ordering::Acquire) && !(is_busy && calls.are_awaited()) {
             *over = true;
             return Next::End;
         }
