@@ -263,3 +263,24 @@ fn the_former_connections_end() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Nobody waits for a call that was given up: the connection ends though the server has not answered.
+#[test]
+fn calls_that_were_given_up_keep_no_former_connection() {
+    let (executed, gate) = (Executed::default(), Arc::default());
+    let server = serve(&executed, &gate);
+    let client = Client::builder().preset(Preset::Plain).device("shm");
+    let client = client.connect(&server.address().to_string()).unwrap();
+    block_on(client.call_async(ECHO, &payload(1))).unwrap();
+    drop(client.call_async(GATED, b"given up"));
+    client.change_preset(Preset::Xrdma).unwrap();
+    client.call(ECHO, &payload(2)).unwrap();
+    block_on(client.call_async(ECHO, &payload(3))).unwrap();
+    let began = Instant::now();
+    // One for threads, one for futures.
+    while server.connections() > 2 {
+        assert!(began.elapsed() < PATIENCE, "{}", server.connections());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    gate.store(true, Ordering::Release);
+}
