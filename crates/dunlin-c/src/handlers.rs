@@ -45,8 +45,8 @@ impl Request {
 
     fn payload(&self) -> &[u8] {
         match &self.0 {
-            // SAFETY: by the contract of `lent` what it was made of is there; the lifetime that was cast away comes back
-            // as that of `self`. So in all functions below.
+            // SAFETY: by the contract of `lent` what it was made of is there; the lifetime that was cast away comes
+            // back as that of `self`. So in all functions below.
             Asked::Lent(request) => unsafe { (**request).payload() },
             Asked::Owned(request) => request.payload(),
         }
@@ -115,8 +115,8 @@ impl Responder {
 
     /// What is written into; and where it is said that it was too much.
     fn parts(&mut self) -> (&mut dunlin::Responder<'static>, &mut Option<HandlerError>) {
-        // SAFETY: by the contract of `lent` what it was made of is there, and this value's alone; and the reference lives
-        // no longer than `self`.
+        // SAFETY: by the contract of `lent` what it was made of is there, and this value's alone; and the reference
+        // lives no longer than `self`.
         (unsafe { &mut *self.responder }, &mut self.refused)
     }
 }

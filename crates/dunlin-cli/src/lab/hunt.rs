@@ -1,7 +1,9 @@
 //! `dunlin lab hunt`: random loads under random faults; a seed that breaks an invariant is told with the command that
 //! replays it.
 
-use dunlin_lab::{hunt, parallel};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use dunlin_lab::hunt::{self, Load};
+use dunlin_lab::parallel;
 
 use super::runner;
 use crate::commands::Failure;
@@ -16,8 +18,8 @@ pub struct Args {
     /// The first of them
     #[arg(long, default_value_t = 0, conflicts_with = "seed")]
     from: u64,
-    /// This load with every seed, which otherwise draws one (and then other faults, too)
-    #[arg(long)]
+    /// This load with every seed: queue pairs, the RPC, or rings. Otherwise each seed draws one (and other faults with it)
+    #[arg(long, value_parser = load())]
     load: Option<Load>,
     /// This seed alone
     #[arg(long)]
@@ -27,34 +29,13 @@ pub struct Args {
     threads: Option<u16>,
 }
 
-/// What is run on the cluster of a seed
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Load {
-    /// Queue pairs
-    Verbs,
-    /// The RPC, with any of its presets
-    Calls,
-    /// Rings of any design
-    Rings,
-}
-
-impl Load {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Verbs => "verbs",
-            Self::Calls => "calls",
-            Self::Rings => "rings",
-        }
-    }
-}
-
-fn hunt(load: Option<Load>, seed: u64) -> hunt::Outcome {
-    match load {
-        None => hunt::hunt(seed),
-        Some(Load::Verbs) => hunt::hunt_with(hunt::Load::Verbs, seed),
-        Some(Load::Calls) => hunt::hunt_with(hunt::Load::Calls, seed),
-        Some(Load::Rings) => hunt::hunt_with(hunt::Load::Rings, seed),
-    }
+/// Reads the name of a load.
+fn load() -> impl TypedValueParser<Value = Load> {
+    PossibleValuesParser::new(Load::ALL.map(Load::name)).try_map(|name| {
+        let named = |load: &Load| load.name() == name;
+        let unknown = || format!("no load '{name}'");
+        Load::ALL.into_iter().find(named).ok_or_else(unknown)
+    })
 }
 
 /// Hunts.
@@ -68,7 +49,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let outcomes = runner::points(seeds.len(), "seeds", || {
         parallel::map(runner::threads(args.threads), &seeds, |&seed| {
-            hunt(args.load, seed)
+            match args.load {
+                None => hunt::hunt(seed),
+                Some(load) => hunt::hunt_with(load, seed),
+            }
         })
     });
     let (mut failed, mut events, mut posted, mut succeeded) = (0, 0, 0, 0);

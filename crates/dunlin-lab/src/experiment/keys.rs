@@ -2,6 +2,7 @@
 
 use dunlin::Preset;
 
+use super::parameters::{names_of, CPUS, NICS, SWITCHES};
 use super::schema::{Key, Kind, Need, Section};
 use super::unit::{BANDWIDTH, BYTES, RATE, SHARE, TIME};
 
@@ -20,18 +21,6 @@ const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'static str) 
     }
 }
 
-/// NICs whose parameters are compiled in.
-pub(super) const NICS: [&str; 5] = [
-    "connectx-3",
-    "connect-ib",
-    "connectx-4-lx",
-    "connectx-5",
-    "connectx-6-dx",
-];
-/// Hosts, as [`NICS`].
-pub(super) const CPUS: [&str; 3] = ["xeon-e5-v4", "xeon-gold-5118", "epyc-7452"];
-/// Switches, as [`NICS`].
-pub(super) const SWITCHES: [&str; 4] = ["sx6036", "sx1012", "sb7890", "z9264f"];
 /// Faults.
 pub(super) const FAULTS: [&str; 6] = ["loss", "delay", "duplicate", "slow", "crash", "partition"];
 
@@ -65,7 +54,7 @@ pub(super) const SECTIONS: &[Section] = &[
         keys: &[
             key(
                 "switch",
-                Kind::Word(|| SWITCHES.to_vec()),
+                Kind::Word(|| names_of(&SWITCHES)),
                 Need::Default("sx1012"),
                 "Which switch.",
             ),
@@ -116,7 +105,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             key(
                 "nic",
-                Kind::Word(|| NICS.to_vec()),
+                Kind::Word(|| names_of(&NICS)),
                 Need::Default("connectx-5"),
                 "Their NIC.",
             ),
@@ -128,7 +117,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             key(
                 "cpu",
-                Kind::Word(|| CPUS.to_vec()),
+                Kind::Word(|| names_of(&CPUS)),
                 Need::Default("epyc-7452"),
                 "Their processor.",
             ),

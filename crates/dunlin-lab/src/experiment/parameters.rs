@@ -93,18 +93,48 @@ fn load<T>(
     }))
 }
 
+/// Parameters that are compiled in, and what files call them.
+pub(super) type Named<P> = (&'static str, fn() -> P);
+
+/// NICs.
+pub(super) const NICS: [Named<NicParameters>; 5] = [
+    ("connectx-3", NicParameters::connectx_3),
+    ("connect-ib", NicParameters::connect_ib),
+    ("connectx-4-lx", NicParameters::connectx_4_lx),
+    ("connectx-5", NicParameters::connectx_5),
+    ("connectx-6-dx", NicParameters::connectx_6_dx),
+];
+/// Hosts.
+pub(super) const CPUS: [Named<HostParameters>; 3] = [
+    ("xeon-e5-v4", HostParameters::xeon_e5_v4),
+    ("xeon-gold-5118", HostParameters::xeon_gold_5118),
+    ("epyc-7452", HostParameters::epyc_7452),
+];
+/// Switches.
+pub(super) const SWITCHES: [Named<SwitchParameters>; 4] = [
+    ("sx6036", SwitchParameters::sx6036),
+    ("sx1012", SwitchParameters::sx1012),
+    ("sb7890", SwitchParameters::sb7890),
+    ("z9264f", SwitchParameters::z9264f),
+];
+
+pub(super) fn names_of<P>(all: &[Named<P>]) -> Vec<&'static str> {
+    all.iter().map(|(name, _)| *name).collect()
+}
+
+/// Those that a key names; it has been checked.
+fn named<P>(all: &[Named<P>], values: &Values<'_>, key: &str) -> P {
+    let name = values.text(key).unwrap_or_default();
+    let found = all.iter().find(|(known, _)| *known == name);
+    found.expect("a name of the list").1()
+}
+
 pub(super) fn nic(
     group: &Values<'_>,
     folder: &Path,
     changes: &[Change],
 ) -> Result<NicParameters, Mistake> {
-    let by_name = || match group.text("nic").unwrap_or_default().as_str() {
-        "connectx-3" => NicParameters::connectx_3(),
-        "connect-ib" => NicParameters::connect_ib(),
-        "connectx-4-lx" => NicParameters::connectx_4_lx(),
-        "connectx-6-dx" => NicParameters::connectx_6_dx(),
-        _ => NicParameters::connectx_5(),
-    };
+    let by_name = || named(&NICS, group, "nic");
     let loaded = load(group, "nic_file", folder, NicParameters::load);
     let mut nic = loaded.unwrap_or_else(|| Ok(by_name()))?;
     apply(changes, "nic", |name, value| nic.set(name, value));
@@ -112,11 +142,7 @@ pub(super) fn nic(
 }
 
 pub(super) fn cpu(group: &Values<'_>, changes: &[Change]) -> Result<HostParameters, Mistake> {
-    let mut cpu = match group.text("cpu").unwrap_or_default().as_str() {
-        "xeon-e5-v4" => HostParameters::xeon_e5_v4(),
-        "xeon-gold-5118" => HostParameters::xeon_gold_5118(),
-        _ => HostParameters::epyc_7452(),
-    };
+    let mut cpu = named(&CPUS, group, "cpu");
     apply(changes, "cpu", |name, value| cpu.set(name, value));
     if let Some(cores) = group.number("cores") {
         cpu.cores = cores;
@@ -135,12 +161,7 @@ pub(super) fn switch(
     folder: &Path,
     changes: &[Change],
 ) -> Result<SwitchParameters, Mistake> {
-    let by_name = || match topology.text("switch").unwrap_or_default().as_str() {
-        "sx6036" => SwitchParameters::sx6036(),
-        "sb7890" => SwitchParameters::sb7890(),
-        "z9264f" => SwitchParameters::z9264f(),
-        _ => SwitchParameters::sx1012(),
-    };
+    let by_name = || named(&SWITCHES, topology, "switch");
     let loaded = load(topology, "switch_file", folder, SwitchParameters::load);
     let mut switch = loaded.unwrap_or_else(|| Ok(by_name()))?;
     apply(changes, "switch", |name, value| switch.set(name, value));
@@ -164,15 +185,15 @@ pub(super) fn agree_on_mtu(hosts: &mut [Hosts], changes: &[Change]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::{CPUS, NICS, SWITCHES};
+    use super::{names_of, CPUS, NICS, SWITCHES};
 
-    /// The names of the list are those of the files, so none is taken for the last arm.
+    /// The names of the lists are those of the files, and none is missing.
     #[test]
     fn every_name_is_a_file() {
         let files: Vec<&str> = dunlin_sim::parameter_files()
             .map(|(name, _)| name)
             .collect();
-        let names = [&NICS[..], &CPUS[..], &SWITCHES[..]].concat();
+        let names = [names_of(&NICS), names_of(&CPUS), names_of(&SWITCHES)].concat();
         assert_eq!(files.len(), names.len());
         for name in names {
             assert!(files.contains(&format!("{name}.toml").as_str()), "{name}");

@@ -65,10 +65,24 @@ pub enum Load {
     Rings,
 }
 
+impl Load {
+    /// Every load there is, in the order in which seeds draw them.
+    pub const ALL: [Load; 3] = [Load::Verbs, Load::Calls, Load::Rings];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Load::Verbs => "verbs",
+            Load::Calls => "calls",
+            Load::Rings => "rings",
+        }
+    }
+}
+
 /// Runs one seed, which draws its load.
 pub fn hunt(seed: u64) -> Outcome {
     let mut dice = Dice::new(seed);
-    let load = [Load::Verbs, Load::Calls, Load::Rings][dice.next() as usize % 3];
+    let load = Load::ALL[dice.next() as usize % Load::ALL.len()];
     hunt_among(load, seed, dice)
 }
 

@@ -167,7 +167,7 @@ impl Pipeline {
             return;
         };
         let recipe = client.recipe();
-        let spare = match self.recipe.is_left(false) {
+        let spare = match self.recipe.is_replaced() {
             true => recipe.spares.take(),
             false => None,
         };

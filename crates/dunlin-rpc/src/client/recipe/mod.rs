@@ -208,6 +208,11 @@ impl Recipe {
         self.preset == Preset::Auto && window < AUTO_DEEP_CALLS && !lane.is_shared()
     }
 
+    /// Whether another has taken its place.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.renewal.load(Ordering::Relaxed) == REPLACED
+    }
+
     /// Another has taken its place: lanes that were made by it go as soon as nothing is out on them.
     pub(super) fn replace(&self) {
         self.renewal.store(REPLACED, Ordering::Relaxed);
