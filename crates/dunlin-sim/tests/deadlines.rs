@@ -49,15 +49,18 @@ enum Front {
     Future,
     Batch,
     Pipeline,
+    /// A pipeline that a task waits for.
+    Awaited,
     Read,
     Attach,
 }
 
-const FRONTS: [Front; 6] = [
+const FRONTS: [Front; 7] = [
     Front::Call,
     Front::Future,
     Front::Batch,
     Front::Pipeline,
+    Front::Awaited,
     Front::Read,
     Front::Attach,
 ];
@@ -106,7 +109,9 @@ fn attempt(
                 .send()?;
             answers.into_iter().try_for_each(|answer| answer.map(drop))
         }
-        (Front::Pipeline, _) => unreachable!("it is made before the trouble begins"),
+        (Front::Pipeline | Front::Awaited, _) => {
+            unreachable!("it is made before the trouble begins")
+        }
         (Front::Read, Some(region)) => region.within(DEADLINE).read(0, 8).map(drop),
         (Front::Attach, _) | (Front::Read, None) => hurried.attach(REGION).map(drop),
     }
@@ -173,6 +178,10 @@ fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64
             Front::Pipeline => {
                 let _ = pipeline.submit(handler, b"twenty", 2);
                 pipeline.wait(|_, _| {}).map(drop)
+            }
+            Front::Awaited => {
+                let _ = pipeline.submit(handler, b"twenty", 2);
+                block_on(pipeline.wait_async(|_, _| {})).map(drop)
             }
             front => attempt(front, &client, region.as_ref(), handler),
         };

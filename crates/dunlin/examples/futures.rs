@@ -5,7 +5,8 @@
 //! cargo run --release -p dunlin --example futures -- call dunlin://127.0.0.1:7470 64 200000
 //! ```
 //!
-//! The second keeps so many calls out, and makes so many in each of its turns.
+//! The second keeps so many calls out, and makes so many in each of its turns: as futures, by a pipeline that a thread
+//! waits for (`pipeline`) or a task (`awaited`), and none at all (`executor`: what as many tasks cost that only run).
 
 use std::error::Error;
 use std::io::Write;
@@ -52,6 +53,23 @@ async fn futures(client: &Client, out: usize, calls: usize) -> Result<Duration, 
     Ok(start.elapsed())
 }
 
+/// What the executor alone takes: as many tasks that are woken and polled as often, and call nobody.
+async fn executor(out: usize, calls: usize) -> Result<Duration, Failure> {
+    let start = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..out {
+        tasks.spawn(async move {
+            for _ in 0..calls / out {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done?;
+    }
+    Ok(start.elapsed())
+}
+
 fn pipeline(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
     let mut pipeline = client.pipeline()?;
     let start = Instant::now();
@@ -65,28 +83,47 @@ fn pipeline(client: &Client, out: usize, calls: usize) -> Result<Duration, Failu
     Ok(start.elapsed())
 }
 
-async fn call(address: &str, out: usize, calls: usize) -> Result<(), Failure> {
+/// The same loop as a task: one wakes for all answers that have come.
+async fn awaited(client: &Client, out: usize, calls: usize) -> Result<Duration, Failure> {
+    let mut pipeline = client.pipeline()?;
+    let start = Instant::now();
+    let (mut sent, mut answered) = (0, 0);
+    while answered < calls {
+        while sent < calls && sent - answered < out && pipeline.submit(ECHO, &PAYLOAD, 0)? {
+            sent += 1;
+        }
+        let take = |_, answer: Result<&[u8], _>| answered += usize::from(answer.is_ok());
+        pipeline.wait_async(take).await?;
+    }
+    Ok(start.elapsed())
+}
+
+/// What is measured.
+const KINDS: [&str; 4] = ["futures", "pipeline", "awaited", "executor"];
+
+async fn call(address: &str, out: usize, calls: usize, kinds: &[&str]) -> Result<(), Failure> {
     let channel = ChannelConfig {
         max_outstanding: out.max(1024),
         ..ChannelConfig::default()
     };
     let client = Client::builder().channel(channel).connect(address)?;
-    let mut rates = [Vec::new(), Vec::new()];
+    let mut rates = vec![Vec::new(); kinds.len()];
     for _ in 0..TURNS {
-        let took = [
-            futures(&client, out, calls).await?,
-            pipeline(&client, out, calls)?,
-        ];
-        for (rates, took) in rates.iter_mut().zip(took) {
+        for (kind, rates) in kinds.iter().zip(&mut rates) {
+            let took = match *kind {
+                "futures" => futures(&client, out, calls).await?,
+                "pipeline" => pipeline(&client, out, calls)?,
+                "awaited" => awaited(&client, out, calls).await?,
+                "executor" => executor(out, calls).await?,
+                _ => return Err(format!("{kind} is none of {KINDS:?}").into()),
+            };
             rates.push(calls as f64 / took.as_secs_f64());
         }
     }
-    for (name, mut rates) in ["futures", "pipeline"].into_iter().zip(rates) {
+    for (kind, mut rates) in kinds.iter().zip(rates) {
         rates.sort_unstable_by(f64::total_cmp);
-        println!(
-            "{name}, {out} out: {:.0} calls/s (median of {TURNS})",
-            rates[TURNS / 2]
-        );
+        let median = rates[TURNS / 2];
+        println!("{kind}, {out} out: {median:.0} calls/s (median of {TURNS})");
     }
     Ok(())
 }
@@ -96,12 +133,13 @@ fn main() -> Result<(), Failure> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["serve", address] => serve(address),
-        ["call", address, out, calls] => {
+        ["call", address, out, calls, kinds @ ..] => {
+            let kinds = if kinds.is_empty() { &KINDS } else { kinds };
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
-            runtime.block_on(call(address, out.parse()?, calls.parse()?))
+            runtime.block_on(call(address, out.parse()?, calls.parse()?, kinds))
         }
-        _ => Err("usage: futures serve ADDRESS | call ADDRESS OUT CALLS".into()),
+        _ => Err("usage: futures serve ADDRESS | call ADDRESS OUT CALLS [KIND ...]".into()),
     }
 }

@@ -64,7 +64,7 @@ fn client(address: &str) -> Client {
 /// The fronts: each makes one call of the handler within the short deadline, and says how it ended.
 type Front = (&'static str, fn(&Client, u16) -> Result<(), CallError>);
 
-const FRONTS: [Front; 5] = [
+const FRONTS: [Front; 6] = [
     ("call_within", |client, handler| {
         client.call_within(SHORT, handler, b"short").map(drop)
     }),
@@ -77,6 +77,16 @@ const FRONTS: [Front; 5] = [
     ("ready().call", |client, handler| {
         let permit = block_on(client.within(SHORT).ready())?;
         block_on(permit.call(handler, b"short")).map(drop)
+    }),
+    ("wait_async", |client, handler| {
+        let mut pipeline = client.within(SHORT).pipeline()?;
+        if !pipeline.submit(handler, b"short", 0)? {
+            // The ring is full.
+            block_on(pipeline.wait_async(|_, _| {}))?;
+        }
+        let mut ended = Ok(());
+        block_on(pipeline.wait_async(|_, answer| ended = answer.map(drop)))?;
+        ended
     }),
     ("batch", |client, handler| {
         let batch = client.batch().deadline(SHORT).call(handler, b"short");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dunlin::{CallError, Client, Pipeline};
 use dunlin_verbs::thread;
 
+use super::fronts;
 use crate::dice::{bytes_of, Dice};
 
 /// Answers with [`response`].
@@ -175,6 +176,8 @@ impl Caller {
             mut dice,
             log,
         } = self;
+        // A task or a thread waits.
+        let is_awaited = number % 3 == 2;
         let mut out: BTreeMap<u64, u16> = BTreeMap::new();
         let (mut made, mut lives) = (0, LIVES);
         loop {
@@ -195,14 +198,18 @@ impl Caller {
                     }
                 }
             }
-            let waited = pipeline.wait(|call, answer| {
+            let take = |call, answer: Result<&[u8], CallError>| {
                 let mut log = log.lock().expect("nobody panicked");
                 log.made = made;
                 match out.remove(&call) {
                     None => log.wrong.push(format!("call {call} ends once more")),
                     Some(handler) => judge(&mut log, number, (call, handler), answer),
                 }
-            });
+            };
+            let waited = match is_awaited {
+                true => fronts::block_on(pipeline.wait_async(take)),
+                false => pipeline.wait(take),
+            };
             if refused && waited.is_ok() {
                 lives -= 1;
                 if lives == 0 {

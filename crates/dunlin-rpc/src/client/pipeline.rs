@@ -1,5 +1,8 @@
 //! A lane for a loop that keeps many calls out: the fastest way for one thread.
 
+mod sleep_thread;
+mod task;
+
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -50,6 +53,7 @@ pub struct Pipeline {
     server: u64,
     /// Polls in a row that took nothing.
     empty_polls: u32,
+    waiting: task::Waiting,
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -152,6 +156,7 @@ impl Pipeline {
             copy: Vec::new(),
             server: recipe.server(),
             empty_polls: 0,
+            waiting: task::Waiting::default(),
             recipe,
         }
     }

@@ -1,9 +1,13 @@
 //! Handlers that answer later: deferred ones, async ones, and what they hear of callers that give up.
 
-use std::future::poll_fn;
+use std::future::{poll_fn, Future};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use dunlin_verbs::thread;
 
 use super::{call, eventually, pattern, Outcome, Stage, ECHO};
 use crate::{Client, HandlerError, OwnedRequest, OwnedResponder, ServerBuilder};
@@ -170,6 +174,66 @@ pub fn async_handlers_wait_together(stage: &Stage<'_>) -> Outcome {
     }
     assert!(out > 1 && ended == out, "{ended} of {out}");
     Ok(())
+}
+
+/// A task waits for a pipeline as long as its handler keeps the request, is polled seldom meanwhile, and is woken by the
+/// answer. Another wait goes on where one was given up.
+pub fn tasks_sleep_on_pipelines(stage: &Stage<'_>) -> Outcome {
+    let (server, held) = keeping(stage.server());
+    let server = stage.serve(server);
+    let client = stage.client(&server);
+    let keeps = Arc::clone(&held);
+    let asleep = Arc::new(AtomicUsize::new(0));
+    let sleeps = Arc::clone(&asleep);
+    let awaited = client.pipeline().expect("a lane");
+    let waits = move |mut pipeline: crate::Pipeline| {
+        assert!(pipeline.submit(KEPT, b"kept", 7).expect("a lane"));
+        let given_up = Box::pin(pipeline.wait_async(|_, _| panic!("nobody answers yet")));
+        assert!(poll_once(given_up).is_none());
+        let mut took = Vec::new();
+        let mut wait = Box::pin(pipeline.wait_async(|tag, answer| {
+            took.push((tag, answer.expect("an answer").to_vec()));
+        }));
+        let waker = thread::waker();
+        let mut context = Context::from_waker(&waker);
+        let mut polls = 0;
+        let answered = loop {
+            polls += 1;
+            let began = thread::now();
+            if let Poll::Ready(answered) = wait.as_mut().poll(&mut context) {
+                break answered;
+            }
+            thread::park(Duration::from_secs(60));
+            // Its own wake-ups come at once while it looks by itself.
+            if thread::now().duration_since(began) > Duration::from_millis(5) {
+                sleeps.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        drop(wait);
+        assert_eq!(answered.expect("a lane"), 1, "after {polls} polls");
+        assert_eq!(took, [(7, b"kept".to_vec())]);
+        pipeline
+    };
+    let releases = move || {
+        eventually("the task sleeps", || asleep.load(Ordering::Relaxed) > 0);
+        for (request, responder) in take(&keeps) {
+            responder.reply(request.payload().to_vec());
+        }
+    };
+    stage.world.run(vec![
+        Box::new(move || drop(waits(awaited))),
+        Box::new(releases),
+    ]);
+    drop(held);
+    Ok(())
+}
+
+/// Polls a future once, with a waker of nobody's.
+fn poll_once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+    match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
 }
 
 /// A handler whose caller gives up, or goes away, is told.

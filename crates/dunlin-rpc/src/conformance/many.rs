@@ -1,7 +1,9 @@
 //! Many calls at once: batches, pipelines, threads, futures, workers.
 
+use std::future::{poll_fn, Future};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::{block_on, call, pattern, Job, Outcome, Stage, ECHO};
@@ -32,8 +34,15 @@ pub fn batches_give_each_call_its_own_answer(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
+/// Who waits for a pipeline.
+#[derive(Clone, Copy)]
+enum Waits {
+    Thread,
+    Task,
+}
+
 /// Each of so many calls of mixed sizes ends with its own bytes, `out` at a time.
-fn mixed(pipeline: &mut crate::Pipeline, total: u64, out: usize) {
+fn mixed(pipeline: &mut crate::Pipeline, total: u64, out: usize, waits: Waits) {
     let sizes = [0usize, 1, 40, 41, 64, 500, 4064, 4065, 5000, 70_000];
     let (mut sent, mut answered) = (0u64, 0u64);
     while answered < total {
@@ -45,13 +54,16 @@ fn mixed(pipeline: &mut crate::Pipeline, total: u64, out: usize) {
             }
             sent += 1;
         }
-        pipeline
-            .wait(|tag, answer| {
-                let size = sizes[tag as usize % sizes.len()];
-                assert!(*answer.expect("an answer") == *pattern(size, tag));
-                answered += 1;
-            })
-            .expect("a lane");
+        let take = |tag, answer: Result<&[u8], CallError>| {
+            let size = sizes[tag as usize % sizes.len()];
+            assert!(*answer.expect("an answer") == *pattern(size, tag));
+            answered += 1;
+        };
+        let waited = match waits {
+            Waits::Thread => pipeline.wait(take),
+            Waits::Task => block_on(pipeline.wait_async(take)),
+        };
+        waited.expect("a lane");
     }
     assert_eq!(pipeline.outstanding(), 0);
 }
@@ -65,8 +77,55 @@ pub fn pipelines_keep_calls_out(stage: &Stage<'_>) -> Outcome {
     } else {
         600
     };
-    stage.with_pipeline(&client, move |pipeline| mixed(pipeline, total, 50));
+    stage.with_pipeline(&client, move |pipeline| {
+        mixed(pipeline, total, 50, Waits::Thread);
+    });
     assert_eq!(server.requests(), total);
+    Ok(())
+}
+
+/// The same when tasks wait: two pipelines on one thread, whose tasks take turns.
+pub fn pipelines_are_awaited(stage: &Stage<'_>) -> Outcome {
+    let server = stage.serve(stage.server());
+    let client = stage.client(&server);
+    let mut other = client.pipeline().expect("a lane");
+    stage.with_pipeline(&client, move |pipeline| {
+        mixed(pipeline, 200, 20, Waits::Task);
+        let mut ended = [false; 2];
+        for (lane, tag) in [(&mut *pipeline, 0), (&mut other, 1)] {
+            assert!(lane.submit(ECHO, b"both", tag).expect("a lane"));
+        }
+        let [first, second] = [pipeline, &mut other].map(|lane| {
+            Box::pin(async {
+                let mut tags = Vec::new();
+                let waited = lane.wait_async(|tag, answer| {
+                    assert_eq!(answer.expect("an answer"), b"both");
+                    tags.push(tag);
+                });
+                assert_eq!(waited.await.expect("a lane"), 1);
+                // Nothing is out: there is nothing to wait for.
+                assert_eq!(lane.wait_async(|_, _| {}).await.expect("a lane"), 0);
+                tags
+            })
+        });
+        let mut tasks = [first, second];
+        block_on(poll_fn(|context| {
+            for (tag, (task, ended)) in tasks.iter_mut().zip(&mut ended).enumerate() {
+                if *ended {
+                    continue;
+                }
+                if let Poll::Ready(tags) = task.as_mut().poll(context) {
+                    assert_eq!(tags, [tag as u64]);
+                    *ended = true;
+                }
+            }
+            match ended {
+                [true, true] => Poll::Ready(()),
+                _ => Poll::Pending,
+            }
+        }));
+    });
+    assert_eq!(server.requests(), 202);
     Ok(())
 }
 

@@ -32,7 +32,7 @@ pub use errors::{
 pub use hostile::a_peer_without_manners_harms_itself_alone;
 pub use later::{
     async_handlers_wait_together, deferred_handlers_answer_in_any_order,
-    handlers_hear_of_callers_that_give_up,
+    handlers_hear_of_callers_that_give_up, tasks_sleep_on_pipelines,
 };
 pub use lifecycle::{
     a_client_finds_its_server_again, a_deadline_ends_the_wait_and_not_the_connection,
@@ -41,8 +41,8 @@ pub use lifecycle::{
 };
 pub use loss::{each_call_is_executed_once_or_reported, nothing_is_lost_on_a_good_network};
 pub use many::{
-    batches_give_each_call_its_own_answer, futures_of_many_tasks_end, pipelines_keep_calls_out,
-    slow_handlers_hold_up_nobody, threads_share_a_client,
+    batches_give_each_call_its_own_answer, futures_of_many_tasks_end, pipelines_are_awaited,
+    pipelines_keep_calls_out, slow_handlers_hold_up_nobody, threads_share_a_client,
 };
 
 /// Sends back what it gets.
@@ -491,11 +491,13 @@ macro_rules! rpc_conformance {
                 one_sided_operations_work_or_are_refused,
                 batches_give_each_call_its_own_answer,
                 pipelines_keep_calls_out,
+                pipelines_are_awaited,
                 threads_share_a_client,
                 futures_of_many_tasks_end,
                 slow_handlers_hold_up_nobody,
                 deferred_handlers_answer_in_any_order,
                 async_handlers_wait_together,
+                tasks_sleep_on_pipelines,
                 handlers_hear_of_callers_that_give_up,
                 a_deadline_ends_the_wait_and_not_the_connection,
                 dropping_a_future_cancels_its_call_alone,

@@ -45,6 +45,12 @@ impl Identity {
     }
 }
 
+/// Whether the calling thread polls for a server at all.
+#[inline]
+pub(crate) fn polls_here() -> bool {
+    POLLS_FOR.get() != NOBODY
+}
+
 /// Whether the calling thread polls for the server of this number; zero is none.
 #[inline]
 pub(crate) fn is_polled_here(server: u64) -> bool {

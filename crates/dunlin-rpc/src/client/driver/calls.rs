@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::thread;
+
 use super::ready::Waiters;
 use crate::call::lane::{Answer, Body, CallId, Lane, Sink, Submitted};
 use crate::call::reply::Reply;
 use crate::call::timeout::{Said, Told};
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::client::region::granted_on;
+use crate::client::wait::end_of;
 use crate::error::CallError;
 use crate::HandlerId;
 
@@ -52,17 +55,48 @@ pub(super) enum Slot {
 
 /// How long a call may take, and who wants its answer.
 pub(super) struct Terms {
-    pub(super) deadline: Instant,
+    /// `None`: it counts from the next look at the clock on. A call that is sent at once does not look at it by itself.
+    deadline: Option<Instant>,
     pub(super) after: Duration,
     pub(super) told: Told,
     pub(super) waker: Option<Waker>,
 }
 
 impl Terms {
+    /// Of a call that is made now.
+    pub(super) fn new(after: Duration, told: Told) -> Self {
+        Self {
+            deadline: None,
+            after,
+            told,
+            waker: None,
+        }
+    }
+
+    /// What a call says of its time that is sent at once: something, if its deadline is a short one.
+    pub(super) fn says(&mut self) -> Option<Said> {
+        let said = self.told.says(self.after, None);
+        if said.is_some() {
+            self.begin();
+        }
+        said
+    }
+
+    /// Its time begins now, if it has not yet.
+    pub(super) fn begin(&mut self) {
+        self.until(thread::now());
+    }
+
     /// What a call says of its time that is sent some time after it was made.
     fn says_late(&self) -> Option<Said> {
-        let began = self.deadline.checked_sub(self.after);
+        let deadline = self.deadline;
+        let began = deadline.and_then(|deadline| deadline.checked_sub(self.after));
         self.told.says(self.after, began)
+    }
+
+    /// When it has to end.
+    fn until(&mut self, now: Instant) -> Instant {
+        *self.deadline.get_or_insert_with(|| end_of(now, self.after))
     }
 }
 
@@ -170,7 +204,8 @@ impl Calls {
     ///
     /// # Errors
     /// When as many as there may be are out or wait.
-    pub(super) fn reserve(&mut self, slot: Slot) -> Result<usize, CallError> {
+    #[inline]
+    pub(super) fn reserve(&mut self) -> Result<(usize, &mut Slot), CallError> {
         if self.live >= self.limit {
             return Err(CallError::TooManyOutstanding { limit: self.limit });
         }
@@ -179,8 +214,7 @@ impl Calls {
             self.slots.push(Slot::Free);
             self.slots.len() - 1
         });
-        self.slots[tag] = slot;
-        Ok(tag)
+        Ok((tag, &mut self.slots[tag]))
     }
 
     /// Nobody wants what is in the slot any more, which is given back for the caller to drop: it may hold a waker.
@@ -198,17 +232,16 @@ impl Calls {
     }
 
     /// A call has ended.
+    #[inline]
     pub(super) fn finish(&mut self, tag: usize, result: Result<Reply, CallError>) {
-        let Some(slot) = self.slots.get_mut(tag) else {
-            return;
-        };
-        let Some(terms) = slot.terms_mut() else {
-            return;
-        };
-        self.woken.extend(terms.waker.take());
-        *slot = Slot::Done(result);
-        self.live -= 1;
-        self.offer_place();
+        if let Some(slot) = self.slots.get_mut(tag) {
+            if let Some(terms) = slot.terms_mut() {
+                self.woken.extend(terms.waker.take());
+                *slot = Slot::Done(result);
+                self.live -= 1;
+                self.offer_place();
+            }
+        }
     }
 
     /// All calls end.
@@ -225,11 +258,15 @@ impl Calls {
     pub(super) fn expire(&mut self, now: Instant, mut lane: Option<&mut (dyn Lane + 'static)>) {
         let mut waited = false;
         for tag in 0..self.slots.len() {
-            let slot = &self.slots[tag];
-            let Some(after) = slot.terms().filter(|t| t.deadline <= now).map(|t| t.after) else {
+            let slot = &mut self.slots[tag];
+            let Some(terms) = slot.terms_mut() else {
                 continue;
             };
-            match (slot, &mut lane) {
+            if terms.until(now) > now {
+                continue;
+            }
+            let after = terms.after;
+            match (&*slot, &mut lane) {
                 (&Slot::Out(call, _), Some(lane)) => lane.abandon(call),
                 (slot, _) => waited |= matches!(slot, Slot::Waiting(..)),
             }
@@ -252,13 +289,13 @@ impl Calls {
             .waiting
             .iter()
             .filter_map(|&tag| self.slots[tag].terms());
-        waiting.map(|terms| terms.deadline).min()
+        waiting.filter_map(|terms| terms.deadline).min()
     }
 
     /// How long it is until the first call has to end, whether it is out or waits.
-    pub(super) fn until_deadline(&self, now: Instant) -> Duration {
-        let deadlines = self.slots.iter().filter_map(Slot::terms);
-        let first = deadlines.map(|terms| terms.deadline).min();
+    pub(super) fn until_deadline(&mut self, now: Instant) -> Duration {
+        let terms = self.slots.iter_mut().filter_map(Slot::terms_mut);
+        let first = terms.map(|terms| terms.until(now)).min();
         first.map_or(Duration::MAX, |first| first.saturating_duration_since(now))
     }
 
@@ -329,8 +366,10 @@ impl Calls {
 
 impl Calls {
     /// Puts a call behind those that wait.
-    pub(super) fn wait(&mut self, wish: Wish<'_>, terms: Terms) -> Result<usize, CallError> {
-        let tag = self.reserve(Slot::Waiting(wish.keep(), terms))?;
+    pub(super) fn wait(&mut self, wish: Wish<'_>, mut terms: Terms) -> Result<usize, CallError> {
+        terms.begin();
+        let (tag, slot) = self.reserve()?;
+        *slot = Slot::Waiting(wish.keep(), terms);
         self.waiting.push_back(tag);
         Ok(tag)
     }
@@ -354,6 +393,14 @@ impl Slot {
 }
 
 impl Sink for Calls {
+    #[inline]
+    fn answer(&mut self, tag: u64, response: &[u8]) {
+        match tag {
+            ATTACH => self.complete(tag, Ok(Answer::Short(response))),
+            _ => self.finish(tag as usize, Ok(Reply::new(Answer::Short(response)))),
+        }
+    }
+
     fn complete(&mut self, tag: u64, result: Result<Answer<'_>, CallError>) {
         let result = result.map(Reply::new);
         if tag != ATTACH {

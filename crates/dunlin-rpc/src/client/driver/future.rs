@@ -17,10 +17,10 @@ use crate::call::reply::Reply;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::channel::one_sided::Attached;
 use crate::client::region::granted_on;
-use crate::client::wait::end_of;
 use crate::client::Core;
 use crate::config::REST;
 use crate::error::CallError;
+use crate::server::identity;
 use crate::HandlerId;
 
 /// Sends a call and returns its future.
@@ -86,14 +86,10 @@ fn put(
     held: &mut Option<Arc<Owned<AsyncLane>>>,
 ) -> Result<(Arc<Owned<AsyncLane>>, usize), CallError> {
     core.check()?;
-    let recipe = core.recipe();
-    recipe.refuse_own_server()?;
-    let terms = Terms {
-        deadline: end_of(thread::now(), after),
-        after,
-        told: core.settings.told,
-        waker: None,
-    };
+    if identity::polls_here() {
+        core.recipe().refuse_own_server()?;
+    }
+    let terms = Terms::new(after, core.settings.told);
     let mut place = thread::lock(&core.asynchronous);
     if core.closed.load(Ordering::Acquire) {
         return Err(CallError::Closed);
@@ -117,6 +113,7 @@ fn put(
         lane.replace();
         *place = None;
     }
+    let recipe = core.recipe();
     let lane = AsyncLane::new(&core.settings.channel);
     let lane = Arc::new(Owned::new(lane));
     // Its first call stands there before its driver looks for one.
@@ -163,14 +160,14 @@ impl std::fmt::Debug for CallFuture {
 }
 
 impl AsyncLane {
-    /// Looks for the answer of a call; `None`: it is out, and its task is woken. `waker`: the task's, if the call does
-    /// not have it yet.
+    /// Looks for the answer of a call; while it is out its task is woken. `waker`: the task's, if the call does not have
+    /// it yet.
     fn poll_call(
         &self,
         tag: usize,
         context: &Context<'_>,
         mut waker: Option<Waker>,
-    ) -> Option<Slot> {
+    ) -> Poll<Result<Reply, CallError>> {
         let mut inner = self.lock();
         let looked = match inner.calls.slots[tag].terms() {
             Some(_) => inner.look_as_task(tag, self.wait),
@@ -179,9 +176,12 @@ impl AsyncLane {
         let leads = matches!(looked, Looked::Lead(_));
         loop {
             let Some(terms) = inner.calls.slots[tag].terms_mut() else {
-                let ended = inner.release(tag);
+                let ended = match inner.release(tag) {
+                    Slot::Done(result) => result,
+                    _ => Err(CallError::Closed),
+                };
                 give_back(inner);
-                return Some(ended);
+                return Poll::Ready(ended);
             };
             // Who leads is woken by itself.
             let known = terms.waker.as_ref();
@@ -193,7 +193,8 @@ impl AsyncLane {
                 inner.calls.last_asked = tag;
                 give_back(inner);
                 drop(former);
-                return self.after(&looked);
+                self.after(&looked);
+                return Poll::Pending;
             }
             give_back(inner);
             waker = Some(context.waker().clone());
@@ -211,17 +212,17 @@ impl AsyncLane {
                 _ => thread::found(),
             }
             context.waker().wake_by_ref();
-            return None;
+        } else {
+            self.after(&looked);
         }
-        self.after(&looked)
+        Poll::Pending
     }
 
     /// The lock is given back after a look in vain.
-    fn after(&self, looked: &Looked) -> Option<Slot> {
+    fn after(&self, looked: &Looked) {
         if matches!(looked, Looked::Leave) {
             self.hand_over();
         }
-        None
     }
 }
 
@@ -240,11 +241,11 @@ impl Future for CallFuture {
                 // Most calls are polled twice, and wait in between: the waker is cloned outside of the lock.
                 let waker = (!*asked).then(|| context.waker().clone());
                 *asked = true;
-                match lane.poll_call(*tag, context, waker) {
-                    None => return Poll::Pending,
-                    Some(Slot::Done(result)) => result,
-                    Some(_) => Err(CallError::Closed),
+                let polled = lane.poll_call(*tag, context, waker);
+                if polled.is_ready() {
+                    *this = State::Over;
                 }
+                return polled;
             }
         };
         *this = State::Over;

@@ -21,7 +21,7 @@ use crate::call::lane::Lane;
 use crate::config::WaitMode;
 use crate::error::CallError;
 
-/// A leader's looks in vain between two looks at the clock.
+/// A leader's looks between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 32;
 /// How often the driver looks whether a leader is still polled.
 const WATCH: Duration = Duration::from_millis(1);
@@ -31,7 +31,6 @@ const WATCH: Duration = Duration::from_millis(1);
 pub(super) struct Leader {
     /// Its call, while there is one.
     tag: Option<usize>,
-    in_vain: u32,
     idle_since: Option<Instant>,
 }
 
@@ -68,26 +67,30 @@ impl Inner {
             self.leader.tag = None;
             return Looked::Wait;
         };
-        match turn(lane.as_mut(), calls) {
-            Ok(0) => {}
-            Ok(_) => {
-                self.leader.in_vain = 0;
-                self.leader.idle_since = None;
-                return Looked::Lead(false);
-            }
+        let in_vain = match turn(lane.as_mut(), calls) {
+            Ok(taken) => taken == 0,
             // The driver says so to the others.
             Err(_) => return self.leave(),
+        };
+        if !in_vain {
+            self.leader.idle_since = None;
         }
-        self.leader.in_vain += 1;
-        if self.leader.in_vain % LOOKS_PER_CLOCK != 0 {
-            return Looked::Lead(true);
+        // Of all leaders: each may lead for one look.
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks % LOOKS_PER_CLOCK != 0 {
+            return Looked::Lead(in_vain);
         }
         let now = thread::now();
+        // The driver ends what has failed.
+        if self.attend(now).is_err() {
+            return self.leave();
+        }
+        if !in_vain {
+            return Looked::Lead(false);
+        }
         let since = *self.leader.idle_since.get_or_insert(now);
-        let attended = self.attend(now);
         match wait {
             WaitMode::Doze { spin } if now.duration_since(since) >= spin => self.leave(),
-            _ if attended.is_err() => self.leave(),
             _ => Looked::Lead(true),
         }
     }

@@ -15,6 +15,7 @@ pub use future::CallFuture;
 pub(in crate::client) use future::{attach, call, operate};
 pub use ready::{Permit, Ready};
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::task::Waker;
@@ -65,6 +66,8 @@ struct Inner {
     lane: Option<Box<dyn Lane>>,
     calls: Calls,
     leader: Leader,
+    /// Looks of leaders.
+    looks: u32,
     /// When calls are looked at next for their deadlines, and the lane for failures.
     next_expiry: Instant,
     /// The driver has ended: a call that is sent now would never be answered.
@@ -78,7 +81,7 @@ impl Inner {
     }
 
     /// Sends a call, or lets it wait for room. `awake`: the driver looks at the lane soon.
-    fn put(&mut self, wish: Wish<'_>, terms: Terms, awake: bool) -> Result<usize, CallError> {
+    fn put(&mut self, wish: Wish<'_>, mut terms: Terms, awake: bool) -> Result<usize, CallError> {
         let is_led = self.is_led();
         let Self { lane, calls, .. } = self;
         let lane = match lane {
@@ -87,8 +90,9 @@ impl Inner {
             _ => return calls.wait(wish, terms),
         };
         // It is out before it is named: it may end while it is sent.
-        let said = terms.told.says(terms.after, None);
-        let tag = calls.reserve(Slot::Out(CallId::MAX, terms))?;
+        let said = terms.says();
+        let (tag, slot) = calls.reserve()?;
+        *slot = Slot::Out(CallId::MAX, terms);
         let mut submitted = wish.submit(lane.as_mut(), tag, said);
         if matches!(submitted, Ok(Submitted::Full)) && matches!(lane.turn(calls, true), Ok(1..)) {
             submitted = wish.submit(lane.as_mut(), tag, said);
@@ -105,7 +109,8 @@ impl Inner {
                 Ok(tag)
             }
             Ok(Submitted::Full | Submitted::Unattached) => {
-                if let Slot::Out(_, terms) = std::mem::take(&mut calls.slots[tag]) {
+                if let Slot::Out(_, mut terms) = std::mem::take(&mut calls.slots[tag]) {
+                    terms.begin();
                     calls.slots[tag] = Slot::Waiting(wish.keep(), terms);
                     calls.waiting.push_back(tag);
                 }
@@ -149,6 +154,7 @@ impl AsyncLane {
                 lane: None,
                 calls: Calls::new(channel.max_outstanding),
                 leader: Leader::default(),
+                looks: 0,
                 next_expiry: thread::now(),
                 over: false,
             }),
@@ -332,20 +338,25 @@ impl AsyncLane {
             *over = true;
             return Next::End;
         }
-        if matches!(polled, Ok(taken) if taken > 0) {
+        rounds.polls = rounds.polls.wrapping_add(1);
+        let looks_at_clock = spun || rounds.polls % POLLS_PER_CLOCK == 0;
+        let found = matches!(polled, Ok(1..));
+        if found {
             rounds.idle_since = None;
             thread::found();
-            return Next::Look;
         }
-        rounds.polls = rounds.polls.wrapping_add(1);
-        if !spun && rounds.polls % POLLS_PER_CLOCK != 0 {
-            return Next::Spin;
+        if !looks_at_clock {
+            return if found { Next::Look } else { Next::Spin };
         }
+        // Also while answers come all the time: there may be none to one of the calls.
         let now = thread::now();
         if let Err(error) = inner.attend(now) {
             inner.over = true;
             inner.calls.end(&error);
             return Next::End;
+        }
+        if found {
+            return Next::Look;
         }
         let since = *rounds.idle_since.get_or_insert(now);
         let spin = match self.wait {
@@ -366,10 +377,24 @@ impl AsyncLane {
 }
 
 /// Gives the lock back, and then wakes those whose calls have ended under it.
-fn give_back(mut inner: MutexGuard<'_, Inner>) {
-    let woken = std::mem::take(&mut inner.calls.woken);
+#[inline]
+fn give_back(inner: MutexGuard<'_, Inner>) {
+    if !inner.calls.woken.is_empty() {
+        give_back_and_wake(inner);
+    }
+}
+
+fn give_back_and_wake(mut inner: MutexGuard<'_, Inner>) {
+    thread_local! {
+        /// Room for wakers, so that none is allocated for each look.
+        static ROOM: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
+    }
+    let mut woken = ROOM.take();
+    std::mem::swap(&mut inner.calls.woken, &mut woken);
     drop(inner);
-    woken.into_iter().for_each(Waker::wake);
+    // Wakers may do anything, and come here again.
+    woken.drain(..).for_each(Waker::wake);
+    ROOM.set(woken);
 }
 
 /// The lane, if it still takes calls.

@@ -26,8 +26,9 @@ pub(super) struct Waiters {
 
 impl Calls {
     /// A place has become free, or who was told of one does not want it any more: the first that waits is woken.
+    #[inline]
     pub(super) fn offer_place(&mut self) {
-        if self.live < self.limit {
+        if self.live < self.limit && !self.waiters.queue.is_empty() {
             let first = self.waiters.queue.pop_front();
             self.woken.extend(first.map(|(_, waker)| waker));
         }

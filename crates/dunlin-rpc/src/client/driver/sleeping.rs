@@ -15,7 +15,7 @@ use crate::error::CallError;
 
 impl AsyncLane {
     pub(super) fn sleep(&self) {
-        let inner = self.lock();
+        let mut inner = self.lock();
         let Some(lane) = &inner.lane else {
             return;
         };

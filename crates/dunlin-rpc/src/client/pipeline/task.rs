@@ -1,0 +1,176 @@
+//! A pipeline that a task waits for: it blocks no thread of the executor.
+//!
+//! While answers are expected at once the task asks its executor to be polled again, behind all others that are ready,
+//! and looks with each poll; when nothing has come for as long as a thread would spin ([`WaitMode`]) a thread of the
+//! pipeline's own sleeps for it ([`SleepThread`]). One task takes all answers, so there is no lock, no waker and no
+//! place for each call, as [`crate::client::CallFuture`] needs them.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread;
+
+use super::sleep_thread::SleepThread;
+use super::{Callback, Pipeline};
+use crate::call::lane::{Lane, Sink};
+use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
+use crate::doze::{doze, Doze, Dozed};
+use crate::error::CallError;
+use crate::server::identity;
+
+/// Looks in vain between two looks at the clock.
+const LOOKS_PER_CLOCK: u32 = 32;
+
+/// The waiting of a task, from poll to poll.
+#[derive(Default)]
+pub(super) struct Waiting {
+    looks: u32,
+    began: Option<Instant>,
+    idle_since: Option<Instant>,
+    sleeper: Option<SleepThread>,
+}
+
+impl Waiting {
+    /// Another wait begins, or something has come.
+    fn reset(&mut self) {
+        self.looks = 0;
+        self.began = None;
+        self.idle_since = None;
+    }
+}
+
+/// The lane of a pipeline whose task falls asleep.
+struct Task<'a, 'b> {
+    lane: &'a mut dyn Lane,
+    sink: &'a mut dyn Sink,
+    sleeper: &'a mut SleepThread,
+    context: &'a Context<'b>,
+}
+
+impl Doze for Task<'_, '_> {
+    type Error = CallError;
+
+    fn announce(&mut self) -> Result<bool, CallError> {
+        self.lane.prepare_sleep(self.sink)
+    }
+
+    fn look(&mut self) -> Result<bool, CallError> {
+        Ok(self.lane.poll(self.sink)? > 0)
+    }
+
+    fn check(&mut self) -> Result<(), CallError> {
+        self.lane.check(self.sink)
+    }
+
+    /// Another thread does, and wakes the task.
+    fn sleep(&mut self, most: Duration) -> Result<(), CallError> {
+        let lane = Some(self.lane.sleeper());
+        self.sleeper.sleep(lane, most, self.context.waker());
+        Ok(())
+    }
+}
+
+impl Pipeline {
+    /// As [`Pipeline::wait`], for a task: it waits without blocking its executor's thread. Nothing is lost when the
+    /// future is dropped before it is ready: what has come was given to `answer`, and another wait goes on.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::wait`].
+    pub async fn wait_async(
+        &mut self,
+        answer: impl FnMut(u64, Result<&[u8], CallError>),
+    ) -> Result<usize, CallError> {
+        self.waiting.reset();
+        let before = self.outstanding();
+        let mut sink = Callback(answer);
+        poll_fn(|context| {
+            let looked = self.look_as_task(before, context, &mut sink);
+            looked.transpose().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Answers that were taken, of `before` calls that were out when the wait began; `None`: the task is woken when it is
+    /// to look again.
+    fn look_as_task(
+        &mut self,
+        before: usize,
+        context: &mut Context<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<Option<usize>, CallError> {
+        self.lane.check()?;
+        let mut taken = match &self.former {
+            Some(_) => self.take_former(sink)?,
+            None => 0,
+        };
+        taken += self.lane.turn(sink, true)?;
+        let answered = before - self.outstanding();
+        if answered > 0 || before == 0 {
+            thread::found();
+            return Ok(Some(answered));
+        }
+        match taken {
+            0 => self.waiting.looks += 1,
+            // Words about a call are no answer.
+            _ => self.waiting.idle_since = None,
+        }
+        if taken > 0 || self.waiting.looks % LOOKS_PER_CLOCK != 0 {
+            thread::idle(REST, false);
+            context.waker().wake_by_ref();
+            return Ok(None);
+        }
+        if identity::is_polled_here(self.server) {
+            return Err(CallError::OwnServer);
+        }
+        let now = thread::now();
+        let waited = now.duration_since(*self.waiting.began.get_or_insert(now));
+        if waited >= self.deadline {
+            return Err(CallError::DeadlineExceeded {
+                after: self.deadline,
+            });
+        }
+        self.lane.as_mut().check(sink)?;
+        let idle_since = *self.waiting.idle_since.get_or_insert(now);
+        let idle = now.duration_since(idle_since);
+        match self.wait {
+            // A sleeper hears of one lane only.
+            WaitMode::Doze { spin } if idle >= spin && self.former.is_none() => {
+                self.fall_asleep(self.deadline - waited, context, sink)?;
+            }
+            _ => context.waker().wake_by_ref(),
+        }
+        // It may have come while the task fell asleep.
+        let answered = before - self.outstanding();
+        Ok((answered > 0).then_some(answered))
+    }
+
+    /// The task is woken when something comes, or after `left`.
+    fn fall_asleep(
+        &mut self,
+        left: Duration,
+        context: &mut Context<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), CallError> {
+        // A task that is woken looks at once at what there is, and then at the clock.
+        self.waiting.looks = LOOKS_PER_CLOCK - 1;
+        let sleeper = match &mut self.waiting.sleeper {
+            Some(sleeper) => sleeper,
+            none => none.insert(SleepThread::start(&self.recipe)?),
+        };
+        let mut task = Task {
+            lane: self.lane.as_mut(),
+            sink,
+            sleeper,
+            context,
+        };
+        match doze(&mut task, left)? {
+            Dozed::Found => context.waker().wake_by_ref(),
+            Dozed::Slept => {}
+            Dozed::Unheard => task
+                .sleeper
+                .sleep(None, UNHEARD_PAUSE.min(left), context.waker()),
+        }
+        Ok(())
+    }
+}
