@@ -27,6 +27,13 @@ pub(super) fn end_of(began: Instant, limit: Duration) -> Instant {
     began.checked_add(limit).unwrap_or(began + YEARS)
 }
 
+/// How long to leave the core to others after having waited so long for a peer that has not heard of the sleep. The
+/// longer it has taken, the more threads there are that wait for the same: those who could tell the peer need the cores
+/// more.
+pub(super) fn unheard_pause(waited: Duration) -> Duration {
+    (waited / UNHEARD_SHARE).clamp(UNHEARD_PAUSE, LONGEST_UNHEARD_PAUSE)
+}
+
 /// The waiting of one call or batch.
 pub(super) struct Waiter<'a> {
     mode: WaitMode,
@@ -142,10 +149,7 @@ impl<'a> Waiter<'a> {
         let left = self.limit - waited;
         match doze(&mut Caller { lane, sink }, left)? {
             Dozed::Unheard => {
-                // The longer it has taken, the more threads there are that wait for the same: those who could tell the
-                // peer need the cores more.
-                let pause = (waited / UNHEARD_SHARE).clamp(UNHEARD_PAUSE, LONGEST_UNHEARD_PAUSE);
-                thread::sleep(pause.min(left));
+                thread::sleep(unheard_pause(waited).min(left));
                 // One look is enough to see whether it was heard by now.
                 self.polls = POLLS_PER_CLOCK - 1;
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dunlin_verbs::thread;
 
-use super::{call, eventually, pattern, Outcome, Stage, ECHO};
+use super::{block_on, call, eventually, pattern, Outcome, Stage, ECHO};
 use crate::{Client, HandlerError, OwnedRequest, OwnedResponder, ServerBuilder};
 
 const KEPT: u16 = 20;
@@ -176,54 +176,35 @@ pub fn async_handlers_wait_together(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// A task waits for a pipeline as long as its handler keeps the request, is polled seldom meanwhile, and is woken by the
-/// answer. Another wait goes on where one was given up.
+/// A task waits for a pipeline as long as its handler keeps the request, and is woken by the answer. Another wait goes on
+/// where one was given up.
 pub fn tasks_sleep_on_pipelines(stage: &Stage<'_>) -> Outcome {
     let (server, held) = keeping(stage.server());
     let server = stage.serve(server);
     let client = stage.client(&server);
     let keeps = Arc::clone(&held);
-    let asleep = Arc::new(AtomicUsize::new(0));
-    let sleeps = Arc::clone(&asleep);
-    let awaited = client.pipeline().expect("a lane");
-    let waits = move |mut pipeline: crate::Pipeline| {
+    let mut pipeline = client.pipeline().expect("a lane");
+    let waits = move || {
         assert!(pipeline.submit(KEPT, b"kept", 7).expect("a lane"));
         let given_up = Box::pin(pipeline.wait_async(|_, _| panic!("nobody answers yet")));
         assert!(poll_once(given_up).is_none());
         let mut took = Vec::new();
-        let mut wait = Box::pin(pipeline.wait_async(|tag, answer| {
+        let answered = block_on(pipeline.wait_async(|tag, answer| {
             took.push((tag, answer.expect("an answer").to_vec()));
         }));
-        let waker = thread::waker();
-        let mut context = Context::from_waker(&waker);
-        let mut polls = 0;
-        let answered = loop {
-            polls += 1;
-            let began = thread::now();
-            if let Poll::Ready(answered) = wait.as_mut().poll(&mut context) {
-                break answered;
-            }
-            thread::park(Duration::from_secs(60));
-            // Its own wake-ups come at once while it looks by itself.
-            if thread::now().duration_since(began) > Duration::from_millis(5) {
-                sleeps.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        drop(wait);
-        assert_eq!(answered.expect("a lane"), 1, "after {polls} polls");
+        assert_eq!(answered.expect("a lane"), 1);
         assert_eq!(took, [(7, b"kept".to_vec())]);
-        pipeline
     };
     let releases = move || {
-        eventually("the task sleeps", || asleep.load(Ordering::Relaxed) > 0);
+        let count = || keeps.lock().unwrap_or_else(PoisonError::into_inner).len();
+        eventually("the handler has the request", || count() > 0);
+        // Far longer than a task looks by itself.
+        thread::sleep(Duration::from_millis(30));
         for (request, responder) in take(&keeps) {
             responder.reply(request.payload().to_vec());
         }
     };
-    stage.world.run(vec![
-        Box::new(move || drop(waits(awaited))),
-        Box::new(releases),
-    ]);
+    stage.world.run(vec![Box::new(waits), Box::new(releases)]);
     drop(held);
     Ok(())
 }

@@ -14,7 +14,8 @@ use dunlin_verbs::thread;
 use super::sleep_thread::SleepThread;
 use super::{Callback, Pipeline};
 use crate::call::lane::{Lane, Sink};
-use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
+use crate::client::wait::unheard_pause;
+use crate::config::{WaitMode, REST};
 use crate::doze::{doze, Doze, Dozed};
 use crate::error::CallError;
 use crate::server::identity;
@@ -136,7 +137,7 @@ impl Pipeline {
         match self.wait {
             // A sleeper hears of one lane only.
             WaitMode::Doze { spin } if idle >= spin && self.former.is_none() => {
-                self.fall_asleep(self.deadline - waited, context, sink)?;
+                self.fall_asleep(waited, context, sink)?;
             }
             _ => context.waker().wake_by_ref(),
         }
@@ -145,15 +146,16 @@ impl Pipeline {
         Ok((answered > 0).then_some(answered))
     }
 
-    /// The task is woken when something comes, or after `left`.
+    /// The task, which has waited so long, is woken when something comes, or at the deadline.
     fn fall_asleep(
         &mut self,
-        left: Duration,
+        waited: Duration,
         context: &mut Context<'_>,
         sink: &mut dyn Sink,
     ) -> Result<(), CallError> {
         // A task that is woken looks at once at what there is, and then at the clock.
         self.waiting.looks = LOOKS_PER_CLOCK - 1;
+        let left = self.deadline - waited;
         let sleeper = match &mut self.waiting.sleeper {
             Some(sleeper) => sleeper,
             none => none.insert(SleepThread::start(&self.recipe)?),
@@ -167,9 +169,10 @@ impl Pipeline {
         match doze(&mut task, left)? {
             Dozed::Found => context.waker().wake_by_ref(),
             Dozed::Slept => {}
-            Dozed::Unheard => task
-                .sleeper
-                .sleep(None, UNHEARD_PAUSE.min(left), context.waker()),
+            Dozed::Unheard => {
+                let pause = unheard_pause(waited).min(left);
+                task.sleeper.sleep(None, pause, context.waker());
+            }
         }
         Ok(())
     }
