@@ -52,8 +52,9 @@ pub use error::{CallError, ConnectError, Execution, ServeError};
 pub use preset::Preset;
 pub use server::{
     DeviceFigures, Grouping, HandlerError, HandlerTask, LocalAcceptor, LocalServer, OwnedRequest,
-    OwnedResponder, Region, RegisteredRegion, Request, Responder, RunningServer, Server,
-    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, FIGURES,
+    OwnedResponder, PollingThread, Region, RegisteredRegion, Request, Responder, RunningServer,
+    Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, ThreadProgress,
+    FIGURES,
 };
 
 pub use sharing::handle::{HandleFigures, LaneReport};

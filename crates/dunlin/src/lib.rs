@@ -57,9 +57,10 @@ pub use dunlin_rpc::{
     ClientReport, ConnectError, ConnectFuture, ConnectionInfo, DatagramBatches, DeviceFigures,
     DeviceReport, Execution, Grouping, HandleFigures, HandlerError, HandlerId, HandlerTask,
     LaneReport, LaneUse, LocalAcceptor, LocalServer, Memory, OwnedRequest, OwnedResponder, Pace,
-    PacketLoss, Peers, Permit, Pipeline, Preset, Ready, Region, RegisteredRegion, RemoteRegion,
-    Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport, ServeError, Server,
-    ServerBuilder, ServerFigures, ServerObserver, ServerStatistics, Upcoming, WaitMode, FIGURES,
+    PacketLoss, Peers, Permit, Pipeline, PollingThread, Preset, Ready, Region, RegisteredRegion,
+    RemoteRegion, Reply, Request, RequestBuffer, Responder, RunningServer, SenderReport,
+    ServeError, Server, ServerBuilder, ServerFigures, ServerObserver, ServerStatistics,
+    ThreadProgress, Upcoming, WaitMode, FIGURES,
 };
 
 /// For hunts in virtual time.

@@ -25,6 +25,7 @@ mod rounds;
 mod sent;
 pub(crate) mod service;
 mod statistics;
+mod thread_task;
 mod threads;
 mod workers;
 
@@ -44,6 +45,7 @@ use on_demand::OnDemand;
 use pacing::Follower;
 use reports::Reports;
 use service::ServiceSetup;
+use thread_task::ThreadTasks;
 
 pub use answering::HandlerTask;
 pub use deferred::{OwnedRequest, OwnedResponder};
@@ -53,6 +55,7 @@ pub use local::{LocalAcceptor, LocalServer};
 pub use pool::Grouping;
 pub use region::{Region, RegisteredRegion};
 pub use statistics::ServerStatistics;
+pub use thread_task::{PollingThread, ThreadProgress};
 
 use crate::admission::grouping::pace::Pace;
 use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
@@ -104,6 +107,7 @@ impl Server {
             pollers: 1,
             workers: 4,
             executor: None,
+            tasks: None,
             max_connections: MAX_CONNECTIONS,
             handshake_timeout: AcceptorConfig::default().handshake_timeout,
             affinity: None,
@@ -130,6 +134,7 @@ pub struct ServerBuilder {
     pollers: usize,
     workers: usize,
     executor: Option<Executor>,
+    tasks: Option<ThreadTasks>,
     max_connections: usize,
     handshake_timeout: Duration,
     affinity: Option<usize>,
@@ -207,6 +212,26 @@ impl ServerBuilder {
     /// `let runtime = tokio::runtime::Handle::current();` and `.executor(move |task| drop(runtime.spawn(task)))`.
     pub fn executor(mut self, spawn: impl Fn(HandlerTask) + Send + Sync + 'static) -> Self {
         self.executor = Some(Executor(Arc::new(spawn)));
+        self
+    }
+
+    /// Gives each polling thread work of the application's own, between its passes over its clients: a thread that asks
+    /// while it answers (FaSST §4.1). `start` makes the task of a thread there, which runs until the server ends; a turn
+    /// of it must not wait: it sends calls by a [`crate::Pipeline`] or [`crate::Peers`] that it owns, and takes answers
+    /// by `poll`. The coroutines of a thread are what it keeps for each tag.
+    ///
+    /// A server has threads for each kind of channel; the tasks are on those that serve clients of `preset`, on the
+    /// server's first device: name it ([`ServerBuilder::device`]) where there are several. A task that panics is run no
+    /// more.
+    pub fn on_polling_threads<T>(
+        mut self,
+        preset: crate::Preset,
+        start: impl Fn(PollingThread) -> T + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: FnMut() -> ThreadProgress + 'static,
+    {
+        self.tasks = Some(ThreadTasks::new(preset, start));
         self
     }
 
@@ -465,6 +490,7 @@ impl ServerBuilder {
             pollers: self.pollers,
             workers: self.workers,
             executor: self.executor,
+            tasks: self.tasks,
             max_connections: self.max_connections,
             affinity: self.affinity,
             most_active: self.most_active,

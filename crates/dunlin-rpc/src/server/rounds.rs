@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_verbs::{thread, CompletionChannel};
 
+use super::thread_task::{ThreadProgress, ThreadTask};
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 use crate::doze::{doze, Doze, Dozed, LONGEST_SLEEP};
 
@@ -12,7 +13,6 @@ use crate::doze::{doze, Doze, Dozed, LONGEST_SLEEP};
 const PASSES_PER_CLOCK: u32 = 64;
 /// Passes between two looks for failures, which messages do not show; a server that is always busy looks, too.
 const PASSES_PER_CHECK: u32 = 1 << 14;
-/// How long a poller goes on looking after it announced its sleep: longer than a store takes to become visible
 /// A shorter sleep costs more than it saves.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
 
@@ -40,8 +40,13 @@ pub(super) trait Rounds {
     fn close(&mut self);
 }
 
-/// Serves until the server ends; sleeps on `wake`.
-pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl CompletionChannel) {
+/// Serves until the server ends, and gives `task` its turns; sleeps on `wake`.
+pub(super) fn run(
+    mut rounds: impl Rounds,
+    mut task: ThreadTask,
+    wait: WaitMode,
+    wake: &impl CompletionChannel,
+) {
     let mut passes = 0u32;
     let mut idle_passes = 0u32;
     let mut idle_since: Option<Instant> = None;
@@ -54,9 +59,16 @@ pub(super) fn run(mut rounds: impl Rounds, wait: WaitMode, wake: &impl Completio
         if passes % PASSES_PER_CHECK == 0 {
             rounds.check();
         }
-        if work > 0 {
+        let own = task.turn();
+        if work > 0 || own == ThreadProgress::Worked {
             idle_passes = 0;
             idle_since = None;
+            continue;
+        }
+        if own == ThreadProgress::Waiting {
+            // It stands where a caller would that waits for answers.
+            idle_since = None;
+            thread::idle(REST, false);
             continue;
         }
         if !rounds.has_clients() {

@@ -41,6 +41,14 @@ impl<D: Device> SentService<D> {
         &self.threads
     }
 
+    /// Starts them, if they are not yet.
+    ///
+    /// # Errors
+    /// When one of them cannot be made.
+    pub(super) fn start(&self) -> Result<(), VerbsError> {
+        self.started().map(drop)
+    }
+
     fn started(&self) -> Result<&Started<Handle<D>>, VerbsError> {
         let plan = &self.threads.plan;
         let new_poller = |_| -> Result<NewPoller<Handle<D>, Poller<SentChannel<D>>>, VerbsError> {

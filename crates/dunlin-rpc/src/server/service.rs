@@ -17,6 +17,7 @@ use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
 use super::sent::SentService;
 use super::statistics::ServerStatistics;
+use super::thread_task::{ThreadKind, ThreadTasks};
 use super::threads::{NewPoller, Plan, ThreadGroup, Threads};
 use crate::admission::credits::{CREDITS, CREDITS_OF_FEW, CREDITS_OF_MEMORY};
 use crate::admission::grouping::pace::Pace;
@@ -46,6 +47,7 @@ pub(crate) struct ServiceSetup {
     pub(super) pollers: usize,
     pub(crate) workers: usize,
     pub(super) executor: Option<Executor>,
+    pub(super) tasks: Option<ThreadTasks>,
     pub(crate) max_connections: usize,
     pub(crate) affinity: Option<usize>,
     pub(super) most_active: usize,
@@ -96,32 +98,48 @@ pub(crate) struct DeviceService<D: Device> {
 
 impl<D: Device> DeviceService<D> {
     pub(crate) fn start(device: D, setup: ServiceSetup) -> Result<Self, ServeError> {
-        let plan = Plan {
+        let tasks = setup.tasks;
+        let plan = |kind| Plan {
+            tasks: tasks.clone().filter(|tasks| tasks.are_on(kind)),
             identity: setup.identity,
             handlers: setup.handlers.clone(),
             channel: setup.channel.clone(),
             pollers: setup.pollers,
             workers: setup.workers,
-            executor: setup.executor,
+            executor: setup.executor.clone(),
             grouping: setup.grouping,
-            pace: setup.pace,
+            pace: setup.pace.clone(),
             affinity: setup.affinity,
         };
-        let ServiceSetup {
-            max_connections,
-            most_active,
-            regions,
-            ..
-        } = setup;
-        let rings = RingService::start(device.clone(), plan.clone(), most_active, &regions)?;
-        let regions = Arc::clone(&rings.regions);
-        Ok(Self {
-            max_connections,
+        let of_rings = plan(ThreadKind::Rings);
+        let rings =
+            RingService::start(device.clone(), of_rings, setup.most_active, &setup.regions)?;
+        let regions = || Arc::clone(&rings.regions);
+        let [sent, pools, datagrams] =
+            [ThreadKind::Sent, ThreadKind::Pools, ThreadKind::Datagrams].map(plan);
+        let service = Self {
+            max_connections: setup.max_connections,
+            sent: SentService::new(device.clone(), sent, regions()),
+            pools: PoolService::new(device.clone(), pools, regions()),
+            datagrams: DatagramService::new(device, datagrams),
             rings,
-            sent: SentService::new(device.clone(), plan.clone(), Arc::clone(&regions)),
-            pools: PoolService::new(device.clone(), plan.clone(), regions),
-            datagrams: DatagramService::new(device, plan),
-        })
+        };
+        service.start_tasks()?;
+        Ok(service)
+    }
+
+    /// Threads that have tasks of their own do not wait for their first client.
+    fn start_tasks(&self) -> Result<(), VerbsError> {
+        if self.sent.threads().have_tasks() {
+            self.sent.start()?;
+        }
+        if self.pools.threads().have_tasks() {
+            self.pools.start()?;
+        }
+        if self.datagrams.threads().have_tasks() {
+            self.datagrams.start()?;
+        }
+        Ok(())
     }
 
     fn threads(&self) -> impl Iterator<Item = &dyn Threads> {

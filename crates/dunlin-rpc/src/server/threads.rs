@@ -17,6 +17,7 @@ use super::mailbox::{Mail, Mailbox};
 use super::pool::Grouping;
 use super::rounds::{self, Rounds};
 use super::statistics::{Counters, ServerStatistics};
+use super::thread_task::{ThreadTask, ThreadTasks};
 use super::workers::{self, WorkerQueue};
 use crate::admission::grouping::pace::Pace;
 use crate::config::ChannelConfig;
@@ -31,6 +32,7 @@ pub(super) struct Plan {
     pub(super) pollers: usize,
     pub(super) workers: usize,
     pub(super) executor: Option<Executor>,
+    pub(super) tasks: Option<ThreadTasks>,
     pub(super) grouping: Grouping,
     pub(super) pace: Option<Pace>,
     pub(super) affinity: Option<usize>,
@@ -57,6 +59,8 @@ impl<N: Send + 'static, W: CompletionChannel> HasMailbox for Mailbox<N, W> {
 
 /// The threads of a service, whatever its clients stand on.
 pub(super) trait Threads {
+    /// Whether they have work of the application's own.
+    fn have_tasks(&self) -> bool;
     /// Clients now.
     fn connections(&self) -> usize;
     /// Adds their counters.
@@ -224,6 +228,8 @@ impl<H: HasMailbox> ThreadGroup<H> {
             let identity = self.plan.identity;
             let core = self.plan.affinity.map(|first| first + index);
             let polling = Polling::begin(&self.polling);
+            let tasks = self.plan.tasks.as_ref();
+            let task = tasks.and_then(|tasks| tasks.claim(index, &handle));
             let outside = Arc::clone(&handle);
             let run = move || {
                 let _polling = polling;
@@ -232,7 +238,7 @@ impl<H: HasMailbox> ThreadGroup<H> {
                     super::pin(core);
                 }
                 let wake = handle.mailbox().wake();
-                rounds::run(inside(context), wait, wake);
+                rounds::run(inside(context), ThreadTask::start(task), wait, wake);
             };
             let spawned = device.spawn(format!("{name}-{index}"), core, Box::new(run));
             let spawned = spawned.inspect_err(|_| {
@@ -260,6 +266,10 @@ impl<H: HasMailbox> ThreadGroup<H> {
 }
 
 impl<H: HasMailbox> Threads for ThreadGroup<H> {
+    fn have_tasks(&self) -> bool {
+        self.plan.tasks.is_some()
+    }
+
     fn connections(&self) -> usize {
         let counts = self
             .pollers()

@@ -46,6 +46,14 @@ impl<D: Device> DatagramService<D> {
         &self.threads
     }
 
+    /// Starts them, if they are not yet.
+    ///
+    /// # Errors
+    /// When one of them cannot be made.
+    pub(super) fn start(&self) -> Result<(), VerbsError> {
+        self.started().map(drop)
+    }
+
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
         let plan = &self.threads.plan;
         let longest = plan.channel.max_message_bytes;

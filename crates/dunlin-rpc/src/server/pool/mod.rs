@@ -65,6 +65,14 @@ impl<D: Device> PoolService<D> {
         &self.threads
     }
 
+    /// Starts them, if they are not yet.
+    ///
+    /// # Errors
+    /// When one of them cannot be made.
+    pub(super) fn start(&self) -> Result<(), VerbsError> {
+        self.started().map(drop)
+    }
+
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
         let plan = &self.threads.plan;
         // Together the pollers serve as many clients at a time as one alone would.

@@ -1,0 +1,167 @@
+//! Work of the application's own on polling threads: a thread that asks while it answers, as FaSST's do (§4.1: a master
+//! coroutine that polls, and workers that have calls out, in one thread). The thread takes turns between a pass over its
+//! clients and the task.
+
+use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use dunlin_verbs::CompletionChannel;
+
+use super::threads::HasMailbox;
+use crate::preset::ChannelKind;
+use crate::Preset;
+
+/// What a turn of a thread's own task has come to. Returned by the tasks of
+/// [`crate::ServerBuilder::on_polling_threads`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadProgress {
+    /// It did something: it is asked again at once.
+    Worked,
+    /// It has calls out, whose answers only another turn shows: the thread does not sleep.
+    Waiting,
+    /// It has nothing to do. The thread may sleep, until a request comes or [`PollingThread::waker`] is used, and asks
+    /// again ten times a second.
+    Idle,
+}
+
+/// A polling thread, as the task on it sees it.
+#[derive(Clone, Debug)]
+pub struct PollingThread {
+    index: usize,
+    waker: Waker,
+}
+
+impl PollingThread {
+    /// Its number among those of the server, from zero.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Wakes it, from any thread.
+    pub fn waker(&self) -> &Waker {
+        &self.waker
+    }
+}
+
+type Task = Box<dyn FnMut() -> ThreadProgress>;
+
+/// How the tasks are made, and which threads they are on.
+#[derive(Clone)]
+pub(super) struct ThreadTasks {
+    preset: Preset,
+    start: Arc<dyn Fn(PollingThread) -> Task + Send + Sync>,
+    /// Threads that have theirs: those of the first device have all.
+    claimed: Arc<AtomicUsize>,
+}
+
+impl fmt::Debug for ThreadTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ThreadTasks").field(&self.preset).finish()
+    }
+}
+
+/// The kinds of threads that a server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ThreadKind {
+    Rings,
+    Sent,
+    Datagrams,
+    Pools,
+}
+
+impl ThreadKind {
+    fn of(preset: Preset) -> Self {
+        match preset.channel() {
+            ChannelKind::Ring => Self::Rings,
+            ChannelKind::Sent => Self::Sent,
+            ChannelKind::Datagram(_) => Self::Datagrams,
+            ChannelKind::Pool(_) => Self::Pools,
+        }
+    }
+}
+
+impl ThreadTasks {
+    pub(super) fn new<T>(
+        preset: Preset,
+        start: impl Fn(PollingThread) -> T + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: FnMut() -> ThreadProgress + 'static,
+    {
+        Self {
+            preset,
+            start: Arc::new(move |thread| Box::new(start(thread))),
+            claimed: Arc::default(),
+        }
+    }
+
+    /// Whether they are on threads of this kind.
+    pub(super) fn are_on(&self, kind: ThreadKind) -> bool {
+        ThreadKind::of(self.preset) == kind
+    }
+
+    /// The task of a thread, if it is to have one: called for each in the order of their numbers.
+    pub(super) fn claim<H: HasMailbox>(&self, index: usize, poller: &Arc<H>) -> Option<Unstarted> {
+        let first = index == self.claimed.load(Ordering::Relaxed);
+        let mine = first && self.claimed.fetch_add(1, Ordering::Relaxed) == index;
+        mine.then(|| {
+            let waker = Waker::from(Arc::new(WakePoller(Arc::clone(poller))));
+            let thread = PollingThread { index, waker };
+            Unstarted(Arc::clone(&self.start), thread)
+        })
+    }
+}
+
+struct WakePoller<H>(Arc<H>);
+
+impl<H: HasMailbox> Wake for WakePoller<H> {
+    fn wake(self: Arc<Self>) {
+        self.0.mailbox().wake().wake();
+    }
+}
+
+/// A task that is made on its thread.
+pub(super) struct Unstarted(
+    Arc<dyn Fn(PollingThread) -> Task + Send + Sync>,
+    PollingThread,
+);
+
+/// A task on its thread.
+pub(super) struct ThreadTask(Option<Task>);
+
+impl ThreadTask {
+    pub(super) fn start(unstarted: Option<Unstarted>) -> Self {
+        let start = |Unstarted(start, thread): Unstarted| contained(move || start(thread));
+        Self(unstarted.and_then(start))
+    }
+
+    /// Gives it a turn.
+    #[inline]
+    pub(super) fn turn(&mut self) -> ThreadProgress {
+        match &mut self.0 {
+            None => ThreadProgress::Idle,
+            Some(_) => self.turn_of_some(),
+        }
+    }
+
+    fn turn_of_some(&mut self) -> ThreadProgress {
+        let progress = self.0.as_mut().and_then(|task| contained(task));
+        if progress.is_none() {
+            let left = self.0.take();
+            contained(move || drop(left));
+        }
+        progress.unwrap_or(ThreadProgress::Idle)
+    }
+}
+
+/// `None`: it panicked. The clients of the thread are served on.
+fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
+    let ended = catch_unwind(AssertUnwindSafe(run));
+    if ended.is_err() {
+        tracing::error!("the task of a polling thread panicked, and is run no more");
+    }
+    ended.ok()
+}
