@@ -1,6 +1,6 @@
 //! Servers that change turns together (ScaleRPC §4.2), on shared memory: one follows the other, clients keep their
 //! group, and what is not a time server is said to be none. What it is worth is shown in virtual time:
-//! `cargo test -p dunlin-sim --test pace`.
+//! `cargo test -p dunlin-sim --test rpc pace`.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,8 @@
 //! The preset `auto` against a server whose NIC takes no more messages: threads that keep many calls out send some of
 //! them together, and none waits for a call that takes long.
+//!
+//! A process for itself: workers are real threads. In one that has run other simulations for a while they took the calls
+//! of a simulated client for expired.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;

@@ -299,7 +299,7 @@ impl<H: HasMailbox> Threads for ThreadGroup<H> {
             poller.mailbox().end();
         }
         if let Some(jobs) = &threads.jobs {
-            jobs.close(threads.workers.len());
+            jobs.close();
         }
     }
 

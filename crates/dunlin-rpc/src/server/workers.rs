@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Wake, Waker};
 
 use crossbeam_channel::{Receiver, Sender};
@@ -38,8 +38,12 @@ pub(super) struct WorkerQueue {
     tasks: Sender<Task>,
     /// Jobs that wait.
     waiting: Arc<AtomicUsize>,
-    closed: Arc<AtomicBool>,
+    closed: Arc<Closed>,
 }
+
+/// The way to the workers again, set when they are to end: each that ends tells the next. Before, none of them may have
+/// it, as they also end when nobody else has.
+type Closed = OnceLock<Sender<Task>>;
 
 impl WorkerQueue {
     /// Takes a job, unless too many wait: then it is given back.
@@ -71,12 +75,10 @@ impl WorkerQueue {
         Arc::new(spawned).wake();
     }
 
-    /// Has each of so many workers end after what it is at; nobody does what waits.
-    pub(super) fn close(&self, workers: usize) {
-        self.closed.store(true, Ordering::Release);
-        for _ in 0..workers {
-            let _ = self.tasks.send(Task::Look);
-        }
+    /// Has each worker end after what it is at; nobody does what waits.
+    pub(super) fn close(&self) {
+        let tasks = self.closed.get_or_init(|| self.tasks.clone());
+        let _ = tasks.send(Task::Look);
     }
 }
 
@@ -119,7 +121,7 @@ impl Spawned {
 pub(super) fn start(count: usize) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
     let (tasks, queue) = crossbeam_channel::unbounded();
     let waiting = Arc::<AtomicUsize>::default();
-    let closed = Arc::new(AtomicBool::new(false));
+    let closed = Arc::<Closed>::default();
     let threads = (0..count)
         .map(|i| {
             let queue = queue.clone();
@@ -136,12 +138,12 @@ pub(super) fn start(count: usize) -> std::io::Result<(WorkerQueue, Vec<Running>)
     Ok((queue, threads))
 }
 
-fn work(queue: &Receiver<Task>, waiting: &AtomicUsize, closed: &AtomicBool) {
+fn work(queue: &Receiver<Task>, waiting: &AtomicUsize, closed: &Closed) {
     for task in queue {
         if matches!(task, Task::Job(_)) {
             waiting.fetch_sub(1, Ordering::Relaxed);
         }
-        if closed.load(Ordering::Acquire) {
+        if closed.get().is_some() {
             break;
         }
         match task {
@@ -152,6 +154,10 @@ fn work(queue: &Receiver<Task>, waiting: &AtomicUsize, closed: &AtomicBool) {
     }
     // Futures hold the way into the queue, so what they wait in must not hold them.
     while queue.try_recv().is_ok() {}
+    // What was dropped may have been what another worker would have woken by.
+    if let Some(tasks) = closed.get() {
+        let _ = tasks.send(Task::Look);
+    }
 }
 
 fn run(job: Job) {
@@ -166,4 +172,27 @@ fn run(job: Job) {
         return responder.expire(false);
     }
     responder.answer(|reply| function(&request.lend(), reply));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    /// Far longer than a thread needs to end, also where others keep the processors.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn all_workers_end_when_the_queue_is_closed() {
+        for round in 0..50 {
+            let (queue, threads) = super::start(6).unwrap();
+            queue.close();
+            let deadline = Instant::now() + PATIENCE;
+            for thread in threads {
+                let ended = thread.join_until(deadline);
+                assert!(ended.is_some(), "round {round}: a worker goes on");
+            }
+            // Their way in is still there: they have not ended because it was gone.
+            drop(queue);
+        }
+    }
 }

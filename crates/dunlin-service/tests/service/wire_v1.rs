@@ -2,16 +2,14 @@
 //! of today as it was then, and the client of today understands a server of then. The bytes here do not change; a later
 //! version has recordings of its own beside these (`docs/compatibility.md`).
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use common::flow_client::FlowClient;
-use common::flow_server::{Flow, FlowServer};
-use common::probe_client::ProbeClient;
-use common::probe_server::{SyncProbe, SyncProbeServer};
-use common::{Note, PATIENCE};
+use crate::common::flow_client::FlowClient;
+use crate::common::flow_server::{Flow, FlowServer};
+use crate::common::probe_client::ProbeClient;
+use crate::common::probe_server::{SyncProbe, SyncProbeServer};
+use crate::common::{Note, PATIENCE};
 use dunlin::{Client, OwnedResponder};
 use dunlin_service::{Channel, Code, Request, Response, Server, Status, Streaming};
 use futures_util::stream::{self, BoxStream, StreamExt};

@@ -1,15 +1,13 @@
 //! Layers of tower's on both sides.
 
-mod common;
-
 use std::future::{ready, Ready};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::probe_client::ProbeClient;
-use common::probe_server::{Probe, ProbeServer};
-use common::{until_async, Note, ProbeEcho, ProbeSleep};
+use crate::common::probe_client::ProbeClient;
+use crate::common::probe_server::{Probe, ProbeServer};
+use crate::common::{until_async, Note, ProbeEcho, ProbeSleep};
 use dunlin_service::layers::Call;
 use dunlin_service::{Channel, Code, Request, Response, Server, Status};
 use tower::retry::Policy;
@@ -170,7 +168,7 @@ async fn layers_at_the_client_stand_before_each_method() {
         .unwrap();
     let mut failing = ServiceBuilder::new()
         .retry(Again(5))
-        .service(channel.service::<common::ProbeFail>());
+        .service(channel.service::<crate::common::ProbeFail>());
     let request = Request::new(Note {
         number: 3,
         ..Note::default()

@@ -1,16 +1,14 @@
 //! Streams of all kinds over every preset: order, ends, errors, back-pressure, cancellation, deadlines, many at once.
 
-mod common;
-
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use common::flow_client::{FlowBlockingClient, FlowClient};
-use common::flow_server::{Flow, FlowServer};
-use common::{until, until_async, Note, PATIENCE};
+use crate::common::flow_client::{FlowBlockingClient, FlowClient};
+use crate::common::flow_server::{Flow, FlowServer};
+use crate::common::{until, until_async, Note, PATIENCE};
 use dunlin::{Client, Preset, RunningServer};
 use dunlin_service::{Channel, Code, Request, Response, Server, Status, Streaming};
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};

@@ -1,9 +1,6 @@
 //! A peer whose acknowledgements are lost fills the send queue of its lane. That holds up its own calls alone: the
 //! poller that serves it waits for nobody, and other clients of the same poller are served as before.
 
-#[path = "support/calls.rs"]
-mod calls;
-
 use std::time::Duration;
 
 use dunlin_rpc::{Client, Preset};
@@ -11,7 +8,7 @@ use dunlin_sim::{
     Cluster, Fault, FaultRule, HostParameters, NicParameters, SwitchParameters, Traffic,
 };
 
-use calls::{calling, echoing, run_until, MILLISECOND};
+use crate::calls::{calling, echoing, run_until, MILLISECOND};
 
 /// Of virtual time: a hundredth of what a queue pair takes to give up.
 const STALL_MS: u64 = 5;

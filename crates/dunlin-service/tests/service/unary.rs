@@ -1,15 +1,13 @@
 //! Unary calls: async and sync services, async and blocking clients, over every preset; status, metadata, deadlines and
 //! cancellation.
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::probe_client::{ProbeBlockingClient, ProbeClient};
-use common::probe_server::{Probe, ProbeServer, SyncProbe, SyncProbeServer};
-use common::{until_async, Note, ProbeEcho, ProbeFail, PATIENCE};
+use crate::common::probe_client::{ProbeBlockingClient, ProbeClient};
+use crate::common::probe_server::{Probe, ProbeServer, SyncProbe, SyncProbeServer};
+use crate::common::{until_async, Note, ProbeEcho, ProbeFail, PATIENCE};
 use dunlin::{Client, Execution, Preset, RunningServer};
 use dunlin_service::{Channel, Code, Request, Response, Server, Status, TraceContext, TRACEPARENT};
 

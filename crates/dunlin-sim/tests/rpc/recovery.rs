@@ -1,14 +1,11 @@
 //! All queue pairs of a server's NIC go to error: its clients are told, and are served again.
 
-#[path = "support/calls.rs"]
-mod calls;
-
 use std::time::Duration;
 
 use dunlin_rpc::{ChannelConfig, Client, Preset};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
-use calls::{calling, echoing, run_until};
+use crate::calls::{calling, echoing, run_until};
 
 fn fails_and_comes_back(preset: Preset) {
     let host = HostParameters::epyc_7452();

@@ -1,0 +1,10 @@
+//! Typed services from outside, in one binary: each file needs most of the crate, and none a process for itself.
+#![allow(missing_docs, unreachable_pub)]
+
+mod common;
+mod health;
+mod postcard;
+mod streams;
+mod tower;
+mod unary;
+mod wire_v1;

@@ -1,0 +1,14 @@
+//! RPC between simulated hosts: the conformance suite of every preset, and what only a simulated cluster can show.
+//!
+//! One binary, since what takes the time to build is the RPC over the simulated device, once in each that uses it. All
+//! is in virtual time and each test has a cluster of its own, so that they do not disturb each other. A test with real
+//! threads is a file beside this folder.
+
+mod calls;
+mod conformance;
+mod deadlines;
+mod full_send_queue;
+mod pace;
+mod recovery;
+mod rough;
+mod turns;
