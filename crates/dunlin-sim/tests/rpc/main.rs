@@ -11,4 +11,5 @@ mod full_send_queue;
 mod pace;
 mod recovery;
 mod rough;
+mod server_threads;
 mod turns;
