@@ -19,6 +19,7 @@ fn registration(machine: u16) -> Registration {
         incarnation: 7 + u64::from(machine),
         address: format!("dunlin://host:{machine}"),
         whole: true,
+        succeeds: None,
     }
 }
 

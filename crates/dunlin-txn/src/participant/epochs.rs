@@ -19,19 +19,19 @@ const OUTCOMES: usize = 64;
 /// Of which epoch a participant is, and how far.
 #[derive(Debug)]
 pub(super) struct Standing {
-    epoch: Epoch,
-    serving: bool,
+    pub(super) epoch: Epoch,
+    pub(super) serving: bool,
     /// The last epoch that is known to have served: that of the slots.
-    served: Epoch,
+    pub(super) served: Epoch,
     /// The last epoch whose decided transactions are installed.
-    installed: Epoch,
+    pub(super) installed: Epoch,
     recovers: bool,
     /// It has come without anything, and no epoch has served since: what was decided before it will copy.
-    empty: bool,
+    pub(super) empty: bool,
     /// The transactions that were decided before this epoch.
-    committed: BTreeSet<TransactionId>,
+    pub(super) committed: BTreeSet<TransactionId>,
     /// By the epoch whose transactions they are.
-    outcomes: VecDeque<(Epoch, BTreeSet<TransactionId>)>,
+    pub(super) outcomes: VecDeque<(Epoch, BTreeSet<TransactionId>)>,
     /// There was no room for another slot: a new epoch begins without any.
     pub(super) crowded: bool,
 }
@@ -274,7 +274,7 @@ impl<S: Store> Participant<S> {
     }
 }
 
-fn transaction((coordinator, number): (u64, u16), slot: &Slot) -> TransactionId {
+pub(super) fn transaction((coordinator, number): (u64, u16), slot: &Slot) -> TransactionId {
     TransactionId {
         coordinator,
         slot: number,

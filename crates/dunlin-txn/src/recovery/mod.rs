@@ -55,6 +55,8 @@ pub trait Local {
     ) -> (Vec<Update>, Option<u64>);
     /// Stores what was copied. Whether there was room.
     fn adopt(&mut self, items: &[Update]) -> bool;
+    /// Whether all that was installed and adopted is where it should be kept: on the disk, where there is a log.
+    fn is_durable(&self) -> bool;
     /// The machine has all that it should have.
     fn learned(&mut self);
 }

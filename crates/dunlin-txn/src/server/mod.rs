@@ -2,20 +2,24 @@
 //! coordinators reach both.
 
 pub(crate) mod catalogue;
+mod disk;
 mod error;
 mod member;
 pub(crate) mod shape;
 mod tables;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dunlin_rpc::{
-    Client, ClientBuilder, HandlerError, HandlerId, Region, RunningServer, ServeError,
-    ServerBuilder,
+    Client, ClientBuilder, HandlerError, HandlerId, OwnedResponder, Region, RunningServer,
+    ServeError, ServerBuilder,
 };
 
+use crate::log::{Directory, Identity};
+pub use crate::log::{LogError, LogStatistics};
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Membership, Registration};
 use crate::participant::Participant;
@@ -24,6 +28,8 @@ use crate::recovery::{Agent, Timing};
 use crate::types::{Key, MachineId, Value};
 use crate::wire::{Answer, Body, Refusal, Request, Response};
 use catalogue::Catalogue;
+pub use disk::LogFolder;
+use disk::{Begins, Disk, Opened};
 pub use error::StoreServerError;
 use member::{Member, Participants};
 pub use shape::TableSpec;
@@ -67,6 +73,8 @@ struct Service {
     participants: Arc<Participants>,
     /// Where machines replace each other.
     member: Option<Arc<Member>>,
+    /// Where the log is on a disk: answers wait for it.
+    disk: Option<Arc<Disk>>,
 }
 
 /// How machines of a database replace each other.
@@ -81,6 +89,9 @@ pub struct Replicated {
     /// Where others reach this machine, if that is not where its server listens: all addresses of a host
     /// (`dunlin://0.0.0.0:7400`) are none that a client could connect to.
     pub advertise: Option<String>,
+    /// Where the machine has its log on a disk; in memory without one. What was acknowledged is then on the disks of all
+    /// machines that have it, and is there again when all of them were ended at once.
+    pub log: Option<LogFolder>,
 }
 
 impl Replicated {
@@ -94,7 +105,15 @@ impl Replicated {
             lease: Self::LEASE,
             client: Client::builder(),
             advertise: None,
+            log: None,
         }
+    }
+
+    /// With its log in this directory, which is the machine's alone.
+    #[must_use]
+    pub fn log_file(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.log = Some(LogFolder::new(directory));
+        self
     }
 
     fn timing(&self) -> Timing {
@@ -116,6 +135,8 @@ pub struct StoreServer {
     placement: Placement,
     tables: Vec<TableSpec>,
     agent: Option<Running>,
+    /// Its log on a disk. The last one: what the others have appended is written before it ends.
+    log: Option<disk::Running>,
 }
 
 /// The agent of a machine, which ends with it: others go on without the machine when its lease is over.
@@ -140,10 +161,11 @@ impl StoreServer {
     /// # Errors
     /// When the configuration contradicts itself, the server does not start, or there is no memory for the tables.
     pub fn serve(builder: ServerBuilder, config: StoreConfig) -> Result<Self, StoreServerError> {
-        let (server, participants) = Self::start(builder, config, None)?;
+        let (server, participants) = Self::start(builder, config, (None, false))?;
         let _ = server.service.set(Service {
             participants: Arc::new(participants),
             member: None,
+            disk: None,
         });
         Ok(server)
     }
@@ -152,11 +174,15 @@ impl StoreServer {
     /// `initial` is what the database begins with, the same at all machines; a machine that comes later has it from the
     /// others. It serves when all machines were there once.
     ///
+    /// With a log on a disk ([`Replicated::log_file`]) a machine that comes back is whole at once, if the others have
+    /// not gone on without it, and so is a database all of whose machines were ended.
+    ///
     /// When others have gone on without it ([`StoreServer::is_fenced`]), what it has is worth nothing any more: drop it
     /// and begin anew.
     ///
     /// # Errors
-    /// As for [`StoreServer::serve`], and when the membership does not answer.
+    /// As for [`StoreServer::serve`], and when the membership does not answer, or the directory of the log is not this
+    /// machine's, is in use, or is damaged.
     pub fn serve_replicated<I: Iterator<Item = (Key, Value)>>(
         builder: ServerBuilder,
         config: StoreConfig,
@@ -169,31 +195,87 @@ impl StoreServer {
         let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
         let (incarnation, database) = (random()?, random()?);
         let (machines, replicas) = (config.machines, config.replicas);
-        // Before there is a configuration nobody has anything that this machine could copy.
-        let is_first = replicated.membership.look()?.configuration.is_none();
-        let (mut server, participants) = Self::start(builder, config, Some(incarnation))?;
+        let me = MachineId(config.machine);
+        let log = replicated.log.take();
+        let opened = log
+            .as_ref()
+            .map(|log| Directory::open(&log.path, &Identity::from(&config)));
+        let opened = opened.transpose()?;
+        let observed = replicated.membership.look()?;
+        let known = observed.configuration.as_ref().map(|(_, of)| of);
+        let begins = match &opened {
+            Some((directory, contents)) => disk::begins(directory, contents, me, known)?,
+            // Before there is a configuration nobody has anything that this machine could copy.
+            None if known.is_none() => Begins::First,
+            None => Begins::Empty,
+        };
+        let defers = log.is_some();
+        let (mut server, participants) = Self::start(builder, config, (Some(incarnation), defers))?;
+        let opened = opened
+            .map(|(directory, contents)| Opened::new(directory, contents, begins, incarnation));
+        let loaded = match &opened {
+            Some((opened, _)) => opened.is_loaded(),
+            None => begins == Begins::First,
+        };
         let participants = participants.into_iter().map(|participant| {
             let participant = participant.into_inner();
             let participant = participant.unwrap_or_else(PoisonError::into_inner);
-            Mutex::new(participant.recovering(is_first))
+            participant.recovering(loaded)
         });
-        let participants: Participants = participants.collect();
-        if is_first {
+        let mut participants: Vec<_> = participants.collect();
+        let opened = match opened {
+            Some((opened, entries)) if !entries.is_empty() => {
+                opened.replay(&mut participants, me, entries)?;
+                Some(opened)
+            }
+            other => other.map(|(opened, _)| opened),
+        };
+        let participants: Participants = participants.into_iter().map(Mutex::new).collect();
+        if begins == Begins::First {
             load(&participants, server.machine, &server.placement, initial())?;
         }
+        // The member that ends when the disk fails, once there is one.
+        let ends: Arc<OnceLock<Weak<Member>>> = Arc::default();
+        let (participants, disk) = match opened.zip(log) {
+            None => (Arc::new(participants), None),
+            Some((opened, log)) => {
+                let continues = matches!(begins, Begins::Continues(_));
+                if !continues {
+                    opened.begin_anew(&participants)?;
+                }
+                let member = Arc::clone(&ends);
+                let failed = move || {
+                    let member = member.get().and_then(Weak::upgrade);
+                    member.iter().for_each(|member| member.end());
+                };
+                let (running, disk, participants) =
+                    opened.run(&log, continues, participants, failed)?;
+                server.log = Some(running);
+                (participants, Some(disk))
+            }
+        };
         let address = replicated.advertise.take();
-        let me = Registration {
-            machine: server.machine,
+        let registration = Registration {
+            machine: me,
             incarnation,
             address: address.unwrap_or_else(|| server.server.address().to_string()),
-            whole: is_first,
+            whole: begins != Begins::Empty,
+            succeeds: match begins {
+                Begins::Continues(before) => before,
+                Begins::First | Begins::Empty => None,
+            },
         };
-        let agent = Agent::new(me, machines, replicas, replicated.timing(), database);
-        let participants = Arc::new(participants);
-        let (member, inbox) = Member::new(agent, Arc::clone(&participants));
+        let timing = replicated.timing();
+        let agent = Agent::new(registration, machines, replicas, timing, database);
+        let (member, inbox) = Member::new(agent, Arc::clone(&participants), disk.clone());
+        let _ = ends.set(Arc::downgrade(&member));
+        if disk.as_ref().is_some_and(|disk| disk.has_ended()) {
+            member.end();
+        }
         let _ = server.service.set(Service {
             participants,
             member: Some(Arc::clone(&member)),
+            disk,
         });
         let running = Arc::clone(&member);
         let lease = replicated.lease;
@@ -225,7 +307,7 @@ impl StoreServer {
     fn start(
         builder: ServerBuilder,
         config: StoreConfig,
-        incarnation: Option<u64>,
+        (incarnation, defers): (Option<u64>, bool),
     ) -> Result<(Self, Participants), StoreServerError> {
         let placement = check(&config)?;
         let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
@@ -254,7 +336,7 @@ impl StoreServer {
         };
         let service: Arc<OnceLock<Service>> = Arc::default();
         let builder = regions.iter().fold(builder, ServerBuilder::region);
-        let server = on(builder, &service, &catalogue).serve()?;
+        let server = on(builder, (&service, defers), &catalogue).serve()?;
         let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
         let Some(registered) = registered else {
             let words = "a region of the store was not registered".to_owned();
@@ -277,6 +359,7 @@ impl StoreServer {
             placement,
             tables: config.tables,
             agent: None,
+            log: None,
         };
         Ok((server, participants))
     }
@@ -303,6 +386,12 @@ impl StoreServer {
         }
     }
 
+    /// How much its log has written in this life, where that is on a disk.
+    pub fn log_statistics(&self) -> Option<LogStatistics> {
+        let log = self.log.as_ref()?;
+        Some(log.file().shared().statistics())
+    }
+
     /// The server below, which goes on. A machine that others replace is none any more.
     pub fn into_server(self) -> RunningServer {
         self.server
@@ -311,6 +400,8 @@ impl StoreServer {
     /// Ends it; `false` when some answers could not be delivered.
     pub fn shutdown(self) -> bool {
         drop(self.agent);
+        // Answers that wait for the disk are given first.
+        drop(self.log);
         self.server.shutdown()
     }
 }
@@ -363,30 +454,59 @@ fn check(config: &StoreConfig) -> Result<Placement, StoreServerError> {
 
 fn on(
     builder: ServerBuilder,
-    service: &Arc<OnceLock<Service>>,
+    (service, defers): (&Arc<OnceLock<Service>>, bool),
     catalogue: &Catalogue,
 ) -> ServerBuilder {
     let (ready, incarnation) = (Arc::clone(service), catalogue.incarnation);
     let (known, described) = (Arc::clone(service), catalogue.clone());
     let asked = Arc::clone(service);
+    let builder = builder.handle(CATALOGUE, move |_, reply| {
+        let service = known.get().ok_or_else(not_ready)?;
+        let mut described = described.clone();
+        if let Some(member) = &service.member {
+            described.replicated = true;
+            described.configuration = member.serving();
+        }
+        reply.write(&described.encode())
+    });
+    if defers {
+        return builder
+            .handle_deferred(TRANSACT, move |request, responder| {
+                let done = ready.get().ok_or_else(not_ready).and_then(|service| {
+                    let (bytes, needed) = transact(service, incarnation, request.payload())?;
+                    Ok((service, bytes, needed))
+                });
+                later(done, responder);
+            })
+            .handle_deferred(PEER, move |request, responder| {
+                let done = asked.get().ok_or_else(not_ready).and_then(|service| {
+                    let bytes = peer(service, request.payload())?;
+                    let needed = service.disk.as_ref().map_or(0, |disk| disk.appended());
+                    Ok((service, bytes, needed))
+                });
+                later(done, responder);
+            });
+    }
     builder
         .handle(TRANSACT, move |request, reply| {
             let service = ready.get().ok_or_else(not_ready)?;
-            reply.write(&transact(service, incarnation, request.payload())?)
-        })
-        .handle(CATALOGUE, move |_, reply| {
-            let service = known.get().ok_or_else(not_ready)?;
-            let mut described = described.clone();
-            if let Some(member) = &service.member {
-                described.replicated = true;
-                described.configuration = member.serving();
-            }
-            reply.write(&described.encode())
+            reply.write(&transact(service, incarnation, request.payload())?.0)
         })
         .handle(PEER, move |request, reply| {
             let service = asked.get().ok_or_else(not_ready)?;
             reply.write(&peer(service, request.payload())?)
         })
+}
+
+/// Answers when what the answer says is on the disk.
+fn later(done: Result<(&Service, Vec<u8>, u64), HandlerError>, responder: OwnedResponder) {
+    match done {
+        Ok((service, bytes, needed)) => match &service.disk {
+            Some(disk) => disk.answer(needed, responder, bytes),
+            None => responder.reply(bytes),
+        },
+        Err(error) => responder.fail(error),
+    }
 }
 
 fn not_ready() -> HandlerError {
@@ -404,7 +524,12 @@ fn split(payload: &[u8]) -> Result<(u64, &[u8]), HandlerError> {
     Ok((u64::from_le_bytes(*first), rest))
 }
 
-fn transact(service: &Service, incarnation: u64, payload: &[u8]) -> Result<Vec<u8>, HandlerError> {
+/// The answer to a request, and what must be on the disk before it is given.
+fn transact(
+    service: &Service,
+    incarnation: u64,
+    payload: &[u8],
+) -> Result<(Vec<u8>, u64), HandlerError> {
     let (fence, request) = split(payload)?;
     let request = Request::decode(request).map_err(|error| malformed(&error))?;
     let refused = match &service.member {
@@ -419,6 +544,7 @@ fn transact(service: &Service, incarnation: u64, payload: &[u8]) -> Result<Vec<u
         None => Epoch::FIXED,
         Some(member) => member.epoch_of(fence),
     };
+    let mut needed = 0;
     let answer = match refused {
         None => {
             let participants = &service.participants;
@@ -426,7 +552,11 @@ fn transact(service: &Service, incarnation: u64, payload: &[u8]) -> Result<Vec<u
             let mut participant = participants[share]
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            participant.handle(&request, epoch)
+            let answer = participant.handle(&request, epoch);
+            if let Some(disk) = &service.disk {
+                needed = disk.needed(&request.body, participant.appended());
+            }
+            answer
         }
         Some(refusal) => Answer {
             transaction: request.transaction,
@@ -436,7 +566,7 @@ fn transact(service: &Service, incarnation: u64, payload: &[u8]) -> Result<Vec<u
     };
     let mut bytes = Vec::with_capacity(128);
     answer.encode(&mut bytes);
-    Ok(bytes)
+    Ok((bytes, needed))
 }
 
 fn peer(service: &Service, payload: &[u8]) -> Result<Vec<u8>, HandlerError> {

@@ -47,6 +47,7 @@ impl Machine {
             incarnation,
             address: String::new(),
             whole: load.is_some(),
+            succeeds: None,
         };
         let timing = Timing {
             lease: Duration::from_micros(LEASE),
@@ -123,6 +124,9 @@ impl Local for Own {
     }
     fn adopt(&mut self, items: &[Update]) -> bool {
         self.participant.adopt(items).is_ok()
+    }
+    fn is_durable(&self) -> bool {
+        true
     }
     fn learned(&mut self) {
         self.participant.store_mut().learn(false);

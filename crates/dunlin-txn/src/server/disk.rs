@@ -1,0 +1,393 @@
+//! A machine's log on its disk: how a life of the machine begins with it, which answers wait for it, and when a
+//! snapshot is made.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use dunlin_rpc::OwnedResponder;
+
+use super::member::Participants;
+use crate::log::{Append, Appender, Contents, Directory, Entry, LogError, LogFile, Shared};
+use crate::membership::{Configuration, Role};
+use crate::participant::{replay, Participant};
+use crate::recovery::CHUNK_BYTES;
+use crate::store::Store;
+use crate::types::MachineId;
+use crate::wire::Body;
+
+/// A log on a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFolder {
+    /// A directory of this machine's own, which is made where it is missing.
+    pub path: PathBuf,
+    /// A snapshot is made when so much was logged since the last one, and as much as that is long: a start reads at most
+    /// about so much more than there is.
+    pub snapshot_bytes: u64,
+}
+
+impl LogFolder {
+    /// 64 MiB.
+    pub const SNAPSHOT_BYTES: u64 = 64 << 20;
+
+    /// In this directory.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            snapshot_bytes: Self::SNAPSHOT_BYTES,
+        }
+    }
+}
+
+/// With what a life of a machine begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begins {
+    /// With what the database begins with.
+    First,
+    /// With what is on the disk, in the place of a life that is a member still, if it ever was one.
+    Continues(Option<u64>),
+    /// With nothing: it copies.
+    Empty,
+}
+
+/// With what a life begins that has found this in its directory, and this configuration.
+pub(super) fn begins(
+    directory: &Directory,
+    contents: &Contents,
+    machine: MachineId,
+    of: Option<&Configuration>,
+) -> Result<Begins, LogError> {
+    let path = || directory.path().to_owned();
+    let mut lives = Vec::new();
+    let (mut was_loaded, mut database) = (false, 0);
+    for entry in &contents.entries {
+        match entry {
+            Entry::Life {
+                incarnation,
+                loaded,
+                database: known,
+            } => {
+                lives.push(*incarnation);
+                was_loaded = *loaded;
+                database = database.max(*known);
+            }
+            Entry::Serve {
+                database: known, ..
+            } => database = *known,
+            _ => {}
+        }
+    }
+    let Some(of) = of else {
+        return match (lives.is_empty(), was_loaded && database == 0) {
+            (true, _) => Ok(Begins::First),
+            (false, true) => Ok(Begins::Continues(None)),
+            (false, false) => Err(LogError::NoDatabase { directory: path() }),
+        };
+    };
+    if database != 0 && database != of.database {
+        return Err(LogError::OtherDatabase { directory: path() });
+    }
+    let member = of.member(machine);
+    let member = member.filter(|member| member.role == Role::Whole);
+    let before = member.filter(|member| lives.contains(&member.incarnation));
+    // Otherwise the others have gone on without it, and what it has is of before.
+    Ok(before.map_or(Begins::Empty, |before| {
+        Begins::Continues(Some(before.incarnation))
+    }))
+}
+
+/// What handlers and the member's thread know of the log.
+#[derive(Debug)]
+pub(super) struct Disk {
+    shared: Arc<Shared>,
+    own: Mutex<Appender>,
+    /// The position of what the machine as a whole, and not a participant, has appended last.
+    appended: AtomicU64,
+    /// Some keys have their only copy here: what a reader sees of them may be on no other disk.
+    alone: AtomicBool,
+}
+
+impl Disk {
+    fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            own: Mutex::new(Appender::new(shared)),
+            appended: AtomicU64::new(0),
+            alone: AtomicBool::new(true),
+        }
+    }
+
+    /// One who appends, for a participant.
+    pub(super) fn appender(&self) -> Box<dyn Append> {
+        Box::new(Appender::new(&self.shared))
+    }
+
+    /// Appends what the machine as a whole has done.
+    pub(super) fn append(&self, entry: &Entry) {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        self.appended.store(own.append(entry), Ordering::Release);
+    }
+
+    /// The position of that.
+    pub(super) fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Acquire)
+    }
+
+    /// Whether that is on the disk.
+    pub(super) fn is_durable(&self) -> bool {
+        self.shared.is_safe(self.appended())
+    }
+
+    /// An epoch serves: whether each key has another copy in it.
+    pub(super) fn serves(&self, of: &Configuration) {
+        self.alone.store(of.has_single_copies(), Ordering::Release);
+    }
+
+    /// What must be on the disk before a request is answered, by a participant that has appended so far.
+    pub(super) fn needed(&self, body: &Body, appended: u64) -> u64 {
+        match body {
+            // Or another has sent the same before, and it is not on the disk yet.
+            Body::Replicate { .. } | Body::Commit(_) => appended,
+            // Elsewhere what can be read is on the disks of all backups already.
+            Body::Execute { .. } if self.alone.load(Ordering::Acquire) => self.shared.appended(),
+            _ => 0,
+        }
+    }
+
+    /// Answers when that is on the disk, without waiting for it. A caller whose answer will never come is told so when
+    /// the log ends.
+    pub(super) fn answer(&self, needed: u64, responder: OwnedResponder, bytes: Vec<u8>) {
+        match needed {
+            0 => responder.reply(bytes),
+            _ => {
+                let then = Box::new(move || responder.reply(bytes));
+                self.shared.when_safe(needed, then);
+            }
+        }
+    }
+
+    /// Whether it takes nothing more: the disk has failed.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared.is_ending()
+    }
+
+    /// Does something when what was appended last is on the disk.
+    pub(super) fn afterwards(&self, then: impl FnOnce() + Send + 'static) {
+        self.shared.when_safe(self.appended(), Box::new(then));
+    }
+}
+
+/// The log of a machine that runs, with the thread that makes snapshots. It ends with the value.
+#[derive(Debug)]
+pub(super) struct Running {
+    file: LogFile,
+    snapshots: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(super) fn file(&self) -> &LogFile {
+        &self.file
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.file.shared().end();
+        if let Some(thread) = self.snapshots.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A machine's directory, until its log runs.
+#[derive(Debug)]
+pub(super) struct Opened {
+    directory: Arc<Directory>,
+    next: u64,
+    /// The lives of the machine whose changes are here, the last one with them.
+    lives: Vec<Entry>,
+}
+
+impl Opened {
+    /// In this directory, for a life that begins in this way; and what is to be done again before it begins.
+    pub(super) fn new(
+        directory: Directory,
+        contents: Contents,
+        begins: Begins,
+        incarnation: u64,
+    ) -> (Opened, Vec<Entry>) {
+        let continues = matches!(begins, Begins::Continues(_));
+        let entries = if continues {
+            contents.entries
+        } else {
+            Vec::new()
+        };
+        let lives = entries.iter();
+        let mut lives: Vec<Entry> = lives
+            .filter(|entry| matches!(entry, Entry::Life { .. }))
+            .cloned()
+            .collect();
+        let loaded = match lives.first() {
+            Some(Entry::Life { loaded, .. }) => *loaded,
+            _ => begins == Begins::First,
+        };
+        lives.push(Entry::Life {
+            incarnation,
+            loaded,
+            database: 0,
+        });
+        let opened = Opened {
+            directory: Arc::new(directory),
+            next: contents.next,
+            lives,
+        };
+        (opened, entries)
+    }
+
+    /// Whether the machine began with what the database began with.
+    pub(super) fn is_loaded(&self) -> bool {
+        matches!(self.lives.first(), Some(Entry::Life { loaded: true, .. }))
+    }
+
+    /// Writes all that is there as the first snapshot, in the place of what the directory had.
+    pub(super) fn begin_anew(&self, participants: &Participants) -> Result<(), LogError> {
+        let all = super::member::lock_all(participants);
+        let heads: Vec<Entry> = (0..)
+            .zip(&all)
+            .flat_map(|(n, one)| one.captured(n))
+            .collect();
+        drop(all);
+        let parts = (&self.lives[..], &heads[..]);
+        write(&self.directory, self.next, parts, participants, &|| true).map(drop)
+    }
+
+    /// Has the participants do again what the log has.
+    pub(super) fn replay<S: Store>(
+        &self,
+        participants: &mut [Participant<S>],
+        me: MachineId,
+        entries: Vec<Entry>,
+    ) -> Result<(), LogError> {
+        let count = entries.len();
+        replay(participants, me, entries).map_err(|error| LogError::Replay {
+            directory: self.directory.path().to_owned(),
+            why: error.to_string(),
+        })?;
+        tracing::info!(entries = count, "the log was executed again");
+        Ok(())
+    }
+
+    /// Begins to log, with this life as the first entry where the log goes on; that is on the disk when it returns.
+    /// `failed` is told when the disk fails.
+    pub(super) fn run(
+        self,
+        folder: &LogFolder,
+        continues: bool,
+        participants: Participants,
+        failed: impl FnOnce() + Send + 'static,
+    ) -> Result<(Running, Arc<Disk>, Arc<Participants>), LogError> {
+        let file = LogFile::begin(&self.directory, self.next, folder.snapshot_bytes, failed)?;
+        let shared = file.shared();
+        let disk = Arc::new(Disk::new(shared));
+        if let Some(life) = self.lives.last().filter(|_| continues) {
+            disk.append(life);
+            if !shared.wait(disk.appended()) {
+                let path = self.directory.path().to_owned();
+                return Err(LogError::Io {
+                    path,
+                    what: "write the first entry",
+                    source: std::io::Error::other(
+                        "the log has failed; the message before this one says why",
+                    ),
+                });
+            }
+        }
+        let logging = participants.into_iter().map(|one| {
+            let one = one.into_inner().unwrap_or_else(PoisonError::into_inner);
+            Mutex::new(one.logging(disk.appender()))
+        });
+        let participants: Arc<Participants> = Arc::new(logging.collect());
+        let (shared, all) = (Arc::clone(shared), Arc::clone(&participants));
+        let (directory, lives, least) = (self.directory, self.lives, folder.snapshot_bytes);
+        let thread = std::thread::Builder::new().name("dunlin-snapshot".into());
+        let thread = thread.spawn(move || {
+            while shared.wait_due() {
+                match snapshot(&directory, &lives, &shared, &all) {
+                    Ok(Some(bytes)) => {
+                        tracing::info!(bytes, "a snapshot bounds the log");
+                        shared.set_due(bytes.max(least));
+                    }
+                    // It learns, and will be asked again.
+                    Ok(None) => std::thread::sleep(AGAIN),
+                    Err(error) => {
+                        tracing::error!(%error, "no snapshot: the log grows");
+                        shared.set_due(shared.statistics().since_snapshot + least);
+                    }
+                }
+            }
+        });
+        let running = Running {
+            file,
+            snapshots: Some(thread.map_err(LogError::Thread)?),
+        };
+        Ok((running, disk, participants))
+    }
+}
+
+/// Between two looks whether a machine that copies has all.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Makes a snapshot while all goes on. Returns how long it is, and nothing while the machine copies: what it has gone
+/// without meanwhile is in no snapshot.
+fn snapshot(
+    directory: &Directory,
+    lives: &[Entry],
+    shared: &Shared,
+    participants: &Participants,
+) -> Result<Option<u64>, LogError> {
+    let (at, heads) = {
+        let all = super::member::lock_all(participants);
+        if all.first().is_none_or(|one| one.store().is_learning()) {
+            return Ok(None);
+        }
+        // Nobody appends meanwhile, so what the participants say is what all groups before this one have done.
+        let at = shared.rotate();
+        let heads: Vec<Entry> = (0..)
+            .zip(&all)
+            .flat_map(|(n, one)| one.captured(n))
+            .collect();
+        (at, heads)
+    };
+    // The items may be of later: they are done again up to their last versions, and all of it is on the disk before the
+    // snapshot counts.
+    let is_safe = || !shared.is_ending() && shared.wait(shared.appended());
+    write(directory, at, (lives, &heads), participants, &is_safe)
+}
+
+/// Writes a snapshot, where `is_safe` says at its end that it may count.
+fn write(
+    directory: &Directory,
+    at: u64,
+    (lives, heads): (&[Entry], &[Entry]),
+    participants: &Participants,
+    is_safe: &dyn Fn() -> bool,
+) -> Result<Option<u64>, LogError> {
+    let mut snapshot = directory.snapshot(at)?;
+    snapshot.put(lives)?;
+    snapshot.put(heads)?;
+    let mut cursor = Some(0);
+    while let Some(from) = cursor {
+        let items = {
+            let all = super::member::lock_all(participants);
+            all.first().map(|one| one.items(from, CHUNK_BYTES))
+        };
+        let (items, next) = items.unwrap_or_default();
+        snapshot.put(&[Entry::Items(items)])?;
+        cursor = next;
+    }
+    match is_safe() {
+        true => snapshot.finish().map(Some),
+        false => Ok(None),
+    }
+}
