@@ -28,6 +28,10 @@ pub fn replay<S: Store>(
     me: MachineId,
     entries: impl IntoIterator<Item = Entry>,
 ) -> Result<(), NotReplayed> {
+    // As one that copies: items of a snapshot are there before anything was changed.
+    for participant in &mut *participants {
+        participant.store.learn(true);
+    }
     for (nth, entry) in entries.into_iter().enumerate() {
         replay_one(participants, me, entry).ok_or(NotReplayed(nth))?;
     }
@@ -77,8 +81,7 @@ fn replay_one<S: Store>(all: &mut [Participant<S>], me: MachineId, entry: Entry)
                 participant.serve(epoch).ok()?;
             }
         }
-        Entry::Adopt(items) => all.first_mut()?.store.adopt(&items).ok()?,
-        Entry::Items(items) => all.first_mut()?.store.apply(&items).ok()?,
+        Entry::Adopt(items) | Entry::Items(items) => all.first_mut()?.store.adopt(&items).ok()?,
         Entry::Standing {
             share,
             epoch,

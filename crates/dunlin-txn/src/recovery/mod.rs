@@ -4,11 +4,14 @@
 //! configuration, ask another machine. It reaches what its own machine stores by [`Local`].
 
 mod agent;
+mod begins;
 mod copying;
 mod epoch;
 mod suspicion;
 
 pub use agent::{Agent, Condition, Order, Timing};
+pub(crate) use begins::database_of;
+pub use begins::{Begins, CannotBegin};
 
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Record};

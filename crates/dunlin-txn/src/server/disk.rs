@@ -10,9 +10,9 @@ use dunlin_rpc::OwnedResponder;
 
 use super::member::Participants;
 use crate::log::{Append, Appender, Contents, Directory, Entry, LogError, LogFile, Shared};
-use crate::membership::{Configuration, Role};
+use crate::membership::Configuration;
 use crate::participant::{replay, Participant};
-use crate::recovery::CHUNK_BYTES;
+use crate::recovery::{database_of, Begins, CannotBegin, CHUNK_BYTES};
 use crate::store::Store;
 use crate::types::MachineId;
 use crate::wire::Body;
@@ -40,17 +40,6 @@ impl LogFolder {
     }
 }
 
-/// With what a life of a machine begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begins {
-    /// With what the database begins with.
-    First,
-    /// With what is on the disk, in the place of a life that is a member still, if it ever was one.
-    Continues(Option<u64>),
-    /// With nothing: it copies.
-    Empty,
-}
-
 /// With what a life begins that has found this in its directory, and this configuration.
 pub(super) fn begins(
     directory: &Directory,
@@ -58,43 +47,13 @@ pub(super) fn begins(
     machine: MachineId,
     of: Option<&Configuration>,
 ) -> Result<Begins, LogError> {
-    let path = || directory.path().to_owned();
-    let mut lives = Vec::new();
-    let (mut was_loaded, mut database) = (false, 0);
-    for entry in &contents.entries {
-        match entry {
-            Entry::Life {
-                incarnation,
-                loaded,
-                database: known,
-            } => {
-                lives.push(*incarnation);
-                was_loaded = *loaded;
-                database = database.max(*known);
-            }
-            Entry::Serve {
-                database: known, ..
-            } => database = *known,
-            _ => {}
+    Begins::of(&contents.entries, machine, of).map_err(|why| {
+        let directory = directory.path().to_owned();
+        match why {
+            CannotBegin::NoDatabase => LogError::NoDatabase { directory },
+            CannotBegin::OtherDatabase => LogError::OtherDatabase { directory },
         }
-    }
-    let Some(of) = of else {
-        return match (lives.is_empty(), was_loaded && database == 0) {
-            (true, _) => Ok(Begins::First),
-            (false, true) => Ok(Begins::Continues(None)),
-            (false, false) => Err(LogError::NoDatabase { directory: path() }),
-        };
-    };
-    if database != 0 && database != of.database {
-        return Err(LogError::OtherDatabase { directory: path() });
-    }
-    let member = of.member(machine);
-    let member = member.filter(|member| member.role == Role::Whole);
-    let before = member.filter(|member| lives.contains(&member.incarnation));
-    // Otherwise the others have gone on without it, and what it has is of before.
-    Ok(before.map_or(Begins::Empty, |before| {
-        Begins::Continues(Some(before.incarnation))
-    }))
+    })
 }
 
 /// What handlers and the member's thread know of the log.
@@ -104,16 +63,19 @@ pub(super) struct Disk {
     own: Mutex<Appender>,
     /// The position of what the machine as a whole, and not a participant, has appended last.
     appended: AtomicU64,
+    /// The number of the database, or 0 before it has begun.
+    database: AtomicU64,
     /// Some keys have their only copy here: what a reader sees of them may be on no other disk.
     alone: AtomicBool,
 }
 
 impl Disk {
-    fn new(shared: &Arc<Shared>) -> Self {
+    fn new(shared: &Arc<Shared>, database: u64) -> Self {
         Self {
             shared: Arc::clone(shared),
             own: Mutex::new(Appender::new(shared)),
             appended: AtomicU64::new(0),
+            database: AtomicU64::new(database),
             alone: AtomicBool::new(true),
         }
     }
@@ -141,6 +103,7 @@ impl Disk {
 
     /// An epoch serves: whether each key has another copy in it.
     pub(super) fn serves(&self, of: &Configuration) {
+        self.database.store(of.database, Ordering::Release);
         self.alone.store(of.has_single_copies(), Ordering::Release);
     }
 
@@ -207,6 +170,8 @@ pub(super) struct Opened {
     next: u64,
     /// The lives of the machine whose changes are here, the last one with them.
     lives: Vec<Entry>,
+    /// The number of the database that it is known to be of, or 0.
+    database: u64,
 }
 
 impl Opened {
@@ -232,15 +197,17 @@ impl Opened {
             Some(Entry::Life { loaded, .. }) => *loaded,
             _ => begins == Begins::First,
         };
+        let database = database_of(&entries);
         lives.push(Entry::Life {
             incarnation,
             loaded,
-            database: 0,
+            database,
         });
         let opened = Opened {
             directory: Arc::new(directory),
             next: contents.next,
             lives,
+            database,
         };
         (opened, entries)
     }
@@ -289,7 +256,7 @@ impl Opened {
     ) -> Result<(Running, Arc<Disk>, Arc<Participants>), LogError> {
         let file = LogFile::begin(&self.directory, self.next, folder.snapshot_bytes, failed)?;
         let shared = file.shared();
-        let disk = Arc::new(Disk::new(shared));
+        let disk = Arc::new(Disk::new(shared, self.database));
         if let Some(life) = self.lives.last().filter(|_| continues) {
             disk.append(life);
             if !shared.wait(disk.appended()) {
@@ -309,11 +276,13 @@ impl Opened {
         });
         let participants: Arc<Participants> = Arc::new(logging.collect());
         let (shared, all) = (Arc::clone(shared), Arc::clone(&participants));
+        let knows = Arc::clone(&disk);
         let (directory, lives, least) = (self.directory, self.lives, folder.snapshot_bytes);
         let thread = std::thread::Builder::new().name("dunlin-snapshot".into());
         let thread = thread.spawn(move || {
             while shared.wait_due() {
-                match snapshot(&directory, &lives, &shared, &all) {
+                let database = knows.database.load(Ordering::Acquire);
+                match snapshot(&directory, &lives_of(&lives, database), &shared, &all) {
                     Ok(Some(bytes)) => {
                         tracing::info!(bytes, "a snapshot bounds the log");
                         shared.set_due(bytes.max(least));
@@ -333,6 +302,17 @@ impl Opened {
         };
         Ok((running, disk, participants))
     }
+}
+
+/// The same lives, of this database.
+fn lives_of(lives: &[Entry], of: u64) -> Vec<Entry> {
+    let mut lives = lives.to_vec();
+    for life in &mut lives {
+        if let Entry::Life { database, .. } = life {
+            *database = of;
+        }
+    }
+    lives
 }
 
 /// Between two looks whether a machine that copies has all.
