@@ -76,6 +76,12 @@ pub enum LogError {
         /// What is wrong.
         why: String,
     },
+    /// The first entry could not be written.
+    #[error("{}: the log has failed; the message before this one says why", directory.display())]
+    Failed {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The thread that writes did not start.
     #[error("no thread that writes the log: {0}")]
     Thread(io::Error),

@@ -16,7 +16,7 @@ mod frame;
 
 use std::fmt;
 
-pub(crate) use directory::{Contents, Directory, Identity};
+pub(crate) use directory::{Directory, Identity};
 pub use entry::Entry;
 pub use error::LogError;
 pub use file::LogStatistics;

@@ -146,7 +146,7 @@ impl<S: Store> Participant<S> {
             return Err(OtherEpoch);
         }
         let none = self.mistakes.has(Mistake::DecidedForgotten);
-        let mut missing: Vec<Vec<Update>> = Vec::new();
+        let mut missing: Vec<Update> = Vec::new();
         for (id, updates) in records.iter().filter(|_| !none) {
             let slot = self.slots.entry((id.coordinator, id.slot)).or_default();
             if slot.sequence > id.sequence || (slot.sequence == id.sequence && slot.installed) {
@@ -166,18 +166,16 @@ impl<S: Store> Participant<S> {
                 };
             }
             slot.record.clone_from(updates);
-            let mut left = Vec::new();
             let empty = self.standing.empty;
             let is_left = |update: &&Update| {
                 !empty && keeps(&update.key) && !slot.applied.contains(&update.key)
             };
             for update in updates.iter().filter(is_left) {
                 if !self.store.install(update, *id) {
-                    left.push(update.clone());
+                    missing.push(update.clone());
                 }
             }
             slot.installed = true;
-            missing.push(left);
         }
         if !self.mistakes.has(Mistake::LocksKept) {
             for (name, slot) in &mut self.slots {
@@ -187,8 +185,11 @@ impl<S: Store> Participant<S> {
                 }
             }
         }
-        for updates in missing {
-            self.store.apply(&updates).map_err(|_| OtherEpoch)?;
+        // A primary that lost its memory may lack one transaction and another that saw it: in the order of versions, and
+        // those of one version, which are of one transaction where they share a header, at once.
+        missing.sort_by_key(|update| update.version);
+        for updates in missing.chunk_by(|one, next| one.version == next.version) {
+            self.store.apply(updates).map_err(|_| OtherEpoch)?;
         }
         self.standing
             .committed

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use dunlin_rpc::OwnedResponder;
 
-use super::member::Participants;
-use crate::log::{Append, Appender, Contents, Directory, Entry, LogError, LogFile, Shared};
+use super::member::{lock_all, Guard, Participants};
+use super::StoreConfig;
+use crate::log::{Append, Appender, Directory, Entry, Identity, LogError, LogFile, Shared};
 use crate::membership::Configuration;
 use crate::participant::{replay, Participant};
 use crate::recovery::{database_of, Begins, CannotBegin, CHUNK_BYTES};
@@ -38,22 +40,6 @@ impl LogFolder {
             snapshot_bytes: Self::SNAPSHOT_BYTES,
         }
     }
-}
-
-/// With what a life begins that has found this in its directory, and this configuration.
-pub(super) fn begins(
-    directory: &Directory,
-    contents: &Contents,
-    machine: MachineId,
-    of: Option<&Configuration>,
-) -> Result<Begins, LogError> {
-    Begins::of(&contents.entries, machine, of).map_err(|why| {
-        let directory = directory.path().to_owned();
-        match why {
-            CannotBegin::NoDatabase => LogError::NoDatabase { directory },
-            CannotBegin::OtherDatabase => LogError::OtherDatabase { directory },
-        }
-    })
 }
 
 /// What handlers and the member's thread know of the log.
@@ -166,7 +152,11 @@ impl Drop for Running {
 /// A machine's directory, until its log runs.
 #[derive(Debug)]
 pub(super) struct Opened {
+    folder: LogFolder,
     directory: Arc<Directory>,
+    begins: Begins,
+    /// What is to be done again before the life begins.
+    entries: Vec<Entry>,
     next: u64,
     /// The lives of the machine whose changes are here, the last one with them.
     lives: Vec<Entry>,
@@ -175,24 +165,34 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// In this directory, for a life that begins in this way; and what is to be done again before it begins.
+    /// Opens the directory for another life of the machine, where the membership has this configuration.
     pub(super) fn new(
-        directory: Directory,
-        contents: Contents,
-        begins: Begins,
+        folder: LogFolder,
+        config: &StoreConfig,
+        of: Option<&Configuration>,
         incarnation: u64,
-    ) -> (Opened, Vec<Entry>) {
-        let continues = matches!(begins, Begins::Continues(_));
-        let entries = if continues {
-            contents.entries
-        } else {
-            Vec::new()
+    ) -> Result<Opened, LogError> {
+        let (directory, contents) = Directory::open(&folder.path, &Identity::from(config))?;
+        let begins = Begins::of(&contents.entries, MachineId(config.machine), of);
+        let begins = begins.map_err(|why| {
+            let directory = folder.path.clone();
+            match why {
+                CannotBegin::NoDatabase => LogError::NoDatabase { directory },
+                CannotBegin::OtherDatabase => LogError::OtherDatabase { directory },
+            }
+        })?;
+        if contents.cut > 0 {
+            tracing::warn!(
+                bytes = contents.cut,
+                "a write that was under way is cut off the log"
+            );
+        }
+        let entries = match begins {
+            Begins::Continues(_) => contents.entries,
+            Begins::First | Begins::Empty => Vec::new(),
         };
-        let lives = entries.iter();
-        let mut lives: Vec<Entry> = lives
-            .filter(|entry| matches!(entry, Entry::Life { .. }))
-            .cloned()
-            .collect();
+        let is_life = |entry: &&Entry| matches!(entry, Entry::Life { .. });
+        let mut lives: Vec<Entry> = entries.iter().filter(is_life).cloned().collect();
         let loaded = match lives.first() {
             Some(Entry::Life { loaded, .. }) => *loaded,
             _ => begins == Begins::First,
@@ -203,13 +203,20 @@ impl Opened {
             loaded,
             database,
         });
-        let opened = Opened {
+        Ok(Opened {
+            folder,
             directory: Arc::new(directory),
+            begins,
+            entries,
             next: contents.next,
             lives,
             database,
-        };
-        (opened, entries)
+        })
+    }
+
+    /// With what the life begins.
+    pub(super) fn begins(&self) -> Begins {
+        self.begins
     }
 
     /// Whether the machine began with what the database began with.
@@ -217,56 +224,48 @@ impl Opened {
         matches!(self.lives.first(), Some(Entry::Life { loaded: true, .. }))
     }
 
-    /// Writes all that is there as the first snapshot, in the place of what the directory had.
-    pub(super) fn begin_anew(&self, participants: &Participants) -> Result<(), LogError> {
-        let all = super::member::lock_all(participants);
-        let heads: Vec<Entry> = (0..)
-            .zip(&all)
-            .flat_map(|(n, one)| one.captured(n))
-            .collect();
-        drop(all);
-        let parts = (&self.lives[..], &heads[..]);
-        write(&self.directory, self.next, parts, participants, &|| true).map(drop)
-    }
-
     /// Has the participants do again what the log has.
     pub(super) fn replay<S: Store>(
-        &self,
+        &mut self,
         participants: &mut [Participant<S>],
         me: MachineId,
-        entries: Vec<Entry>,
     ) -> Result<(), LogError> {
-        let count = entries.len();
+        let entries = std::mem::take(&mut self.entries);
+        let (began, count) = (Instant::now(), entries.len());
+        if count == 0 {
+            return Ok(());
+        }
         replay(participants, me, entries).map_err(|error| LogError::Replay {
             directory: self.directory.path().to_owned(),
             why: error.to_string(),
         })?;
-        tracing::info!(entries = count, "the log was executed again");
+        let took = began.elapsed();
+        tracing::info!(entries = count, ?took, "the log was executed again");
         Ok(())
     }
 
-    /// Begins to log, with this life as the first entry where the log goes on; that is on the disk when it returns.
-    /// `failed` is told when the disk fails.
+    /// Begins to log. What the life begins with is on the disk when it returns. `failed` is told when the disk fails.
     pub(super) fn run(
         self,
-        folder: &LogFolder,
-        continues: bool,
         participants: Participants,
         failed: impl FnOnce() + Send + 'static,
     ) -> Result<(Running, Arc<Disk>, Arc<Participants>), LogError> {
-        let file = LogFile::begin(&self.directory, self.next, folder.snapshot_bytes, failed)?;
+        let least = self.folder.snapshot_bytes;
+        let goes_on = matches!(self.begins, Begins::Continues(_));
+        if !goes_on {
+            // In the place of what the directory had.
+            let heads = captured(&lock_all(&participants));
+            let parts = (&self.lives[..], &heads[..]);
+            write(&self.directory, self.next, parts, &participants, &|| true)?;
+        }
+        let file = LogFile::begin(&self.directory, self.next, least, failed)?;
         let shared = file.shared();
         let disk = Arc::new(Disk::new(shared, self.database));
-        if let Some(life) = self.lives.last().filter(|_| continues) {
+        if let Some(life) = self.lives.last().filter(|_| goes_on) {
             disk.append(life);
             if !shared.wait(disk.appended()) {
-                let path = self.directory.path().to_owned();
-                return Err(LogError::Io {
-                    path,
-                    what: "write the first entry",
-                    source: std::io::Error::other(
-                        "the log has failed; the message before this one says why",
-                    ),
+                return Err(LogError::Failed {
+                    directory: self.folder.path,
                 });
             }
         }
@@ -277,7 +276,7 @@ impl Opened {
         let participants: Arc<Participants> = Arc::new(logging.collect());
         let (shared, all) = (Arc::clone(shared), Arc::clone(&participants));
         let knows = Arc::clone(&disk);
-        let (directory, lives, least) = (self.directory, self.lives, folder.snapshot_bytes);
+        let (directory, lives) = (self.directory, self.lives);
         let thread = std::thread::Builder::new().name("dunlin-snapshot".into());
         let thread = thread.spawn(move || {
             while shared.wait_due() {
@@ -316,7 +315,7 @@ fn lives_of(lives: &[Entry], of: u64) -> Vec<Entry> {
 }
 
 /// Between two looks whether a machine that copies has all.
-const AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes a snapshot while all goes on. Returns how long it is, and nothing while the machine copies: what it has gone
 /// without meanwhile is in no snapshot.
@@ -327,22 +326,24 @@ fn snapshot(
     participants: &Participants,
 ) -> Result<Option<u64>, LogError> {
     let (at, heads) = {
-        let all = super::member::lock_all(participants);
+        let all = lock_all(participants);
         if all.first().is_none_or(|one| one.store().is_learning()) {
             return Ok(None);
         }
         // Nobody appends meanwhile, so what the participants say is what all groups before this one have done.
         let at = shared.rotate();
-        let heads: Vec<Entry> = (0..)
-            .zip(&all)
-            .flat_map(|(n, one)| one.captured(n))
-            .collect();
-        (at, heads)
+        (at, captured(&all))
     };
     // The items may be of later: they are done again up to their last versions, and all of it is on the disk before the
     // snapshot counts.
     let is_safe = || !shared.is_ending() && shared.wait(shared.appended());
     write(directory, at, (lives, &heads), participants, &is_safe)
+}
+
+/// What a snapshot has of participants.
+fn captured(all: &[Guard<'_>]) -> Vec<Entry> {
+    let each = (0..).zip(all);
+    each.flat_map(|(n, one)| one.captured(n)).collect()
 }
 
 /// Writes a snapshot, where `is_safe` says at its end that it may count.
@@ -359,7 +360,7 @@ fn write(
     let mut cursor = Some(0);
     while let Some(from) = cursor {
         let items = {
-            let all = super::member::lock_all(participants);
+            let all = lock_all(participants);
             all.first().map(|one| one.items(from, CHUNK_BYTES))
         };
         let (items, next) = items.unwrap_or_default();

@@ -291,7 +291,7 @@ pub(super) fn lock_all(participants: &Participants) -> Vec<Guard<'_>> {
         .collect()
 }
 
-type Guard<'a> = MutexGuard<'a, Participant<TableStore<RegisteredRegion>>>;
+pub(super) type Guard<'a> = MutexGuard<'a, Participant<TableStore<RegisteredRegion>>>;
 
 /// The machine's participants as one.
 struct Own<'a>(&'a Member);

@@ -4,6 +4,7 @@
 pub(crate) mod catalogue;
 mod disk;
 mod error;
+mod handlers;
 mod member;
 pub(crate) mod shape;
 mod tables;
@@ -14,19 +15,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dunlin_rpc::{
-    Client, ClientBuilder, HandlerError, HandlerId, OwnedResponder, Region, RunningServer,
-    ServeError, ServerBuilder,
+    Client, ClientBuilder, HandlerId, Region, RunningServer, ServeError, ServerBuilder,
 };
 
-use crate::log::{Directory, Identity};
 pub use crate::log::{LogError, LogStatistics};
-use crate::membership::peer::{PeerAnswer, PeerRequest};
-use crate::membership::{Configuration, Epoch, Membership, Registration};
+use crate::membership::{Configuration, Membership, Registration};
 use crate::participant::Participant;
 use crate::placement::Placement;
 use crate::recovery::{Agent, Begins, Timing};
 use crate::types::{Key, MachineId, Value};
-use crate::wire::{Answer, Body, Refusal, Request, Response};
 use catalogue::Catalogue;
 pub use disk::LogFolder;
 use disk::{Disk, Opened};
@@ -35,21 +32,17 @@ use member::{Member, Participants};
 pub use shape::TableSpec;
 use tables::{TableStore, Tables};
 
-/// The handler that answers a step of a transaction: the incarnation of the machine (8 bytes), then a [`Request`]; the
-/// answer is an [`Answer`].
+/// The handler that answers a step of a transaction: the incarnation of the machine (8 bytes), then a
+/// [`crate::wire::Request`]; the answer is a [`crate::wire::Answer`].
 pub const TRANSACT: HandlerId = 40;
 /// The handler that says what the machine is and has.
 pub const CATALOGUE: HandlerId = 41;
 /// The handler by which machines that replace each other ask each other: the incarnation that is meant (8 bytes), then
-/// a [`PeerRequest`]; the answer is a [`crate::membership::peer::PeerAnswer`].
+/// a [`crate::membership::peer::PeerRequest`]; the answer is a [`crate::membership::peer::PeerAnswer`].
 pub const PEER: HandlerId = 42;
 
 /// Participants of a machine, each for its share of coordinators: polling threads wait for each other less.
 const PARTICIPANTS: usize = 4;
-/// A request that was not understood.
-const MALFORMED: u32 = 1;
-/// The tables are being made.
-const NOT_READY: u32 = 2;
 
 /// What a machine of a store is: the same for all but its number.
 #[derive(Clone, Debug)]
@@ -196,60 +189,43 @@ impl StoreServer {
         let (incarnation, database) = (random()?, random()?);
         let (machines, replicas) = (config.machines, config.replicas);
         let me = MachineId(config.machine);
-        let log = replicated.log.take();
-        let opened = log
-            .as_ref()
-            .map(|log| Directory::open(&log.path, &Identity::from(&config)));
-        let opened = opened.transpose()?;
         let observed = replicated.membership.look()?;
         let known = observed.configuration.as_ref().map(|(_, of)| of);
-        let begins = match &opened {
-            Some((directory, contents)) => disk::begins(directory, contents, me, known)?,
+        let log = replicated.log.take();
+        let log = log.map(|folder| Opened::new(folder, &config, known, incarnation));
+        let mut log = log.transpose()?;
+        let (begins, loaded) = match &log {
+            Some(log) => (log.begins(), log.is_loaded()),
             // Before there is a configuration nobody has anything that this machine could copy.
-            None if known.is_none() => Begins::First,
-            None => Begins::Empty,
+            None if known.is_none() => (Begins::First, true),
+            None => (Begins::Empty, false),
         };
-        let defers = log.is_some();
-        let (mut server, participants) = Self::start(builder, config, (Some(incarnation), defers))?;
-        let opened = opened
-            .map(|(directory, contents)| Opened::new(directory, contents, begins, incarnation));
-        let loaded = match &opened {
-            Some((opened, _)) => opened.is_loaded(),
-            None => begins == Begins::First,
-        };
+        let (mut server, participants) =
+            Self::start(builder, config, (Some(incarnation), log.is_some()))?;
         let participants = participants.into_iter().map(|participant| {
             let participant = participant.into_inner();
             let participant = participant.unwrap_or_else(PoisonError::into_inner);
             participant.recovering(loaded)
         });
         let mut participants: Vec<_> = participants.collect();
-        let opened = match opened {
-            Some((opened, entries)) if !entries.is_empty() => {
-                opened.replay(&mut participants, me, entries)?;
-                Some(opened)
-            }
-            other => other.map(|(opened, _)| opened),
-        };
+        if let Some(log) = &mut log {
+            log.replay(&mut participants, me)?;
+        }
         let participants: Participants = participants.into_iter().map(Mutex::new).collect();
         if begins == Begins::First {
             load(&participants, server.machine, &server.placement, initial())?;
         }
         // The member that ends when the disk fails, once there is one.
         let ends: Arc<OnceLock<Weak<Member>>> = Arc::default();
-        let (participants, disk) = match opened.zip(log) {
+        let (participants, disk) = match log {
             None => (Arc::new(participants), None),
-            Some((opened, log)) => {
-                let continues = matches!(begins, Begins::Continues(_));
-                if !continues {
-                    opened.begin_anew(&participants)?;
-                }
+            Some(log) => {
                 let member = Arc::clone(&ends);
                 let failed = move || {
                     let member = member.get().and_then(Weak::upgrade);
                     member.iter().for_each(|member| member.end());
                 };
-                let (running, disk, participants) =
-                    opened.run(&log, continues, participants, failed)?;
+                let (running, disk, participants) = log.run(participants, failed)?;
                 server.log = Some(running);
                 (participants, Some(disk))
             }
@@ -336,7 +312,7 @@ impl StoreServer {
         };
         let service: Arc<OnceLock<Service>> = Arc::default();
         let builder = regions.iter().fold(builder, ServerBuilder::region);
-        let server = on(builder, (&service, defers), &catalogue).serve()?;
+        let server = handlers::on(builder, (&service, defers), &catalogue).serve()?;
         let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
         let Some(registered) = registered else {
             let words = "a region of the store was not registered".to_owned();
@@ -450,133 +426,4 @@ fn check(config: &StoreConfig) -> Result<Placement, StoreServerError> {
         }
     }
     Ok(Placement::round(machines, replicas)?)
-}
-
-fn on(
-    builder: ServerBuilder,
-    (service, defers): (&Arc<OnceLock<Service>>, bool),
-    catalogue: &Catalogue,
-) -> ServerBuilder {
-    let (ready, incarnation) = (Arc::clone(service), catalogue.incarnation);
-    let (known, described) = (Arc::clone(service), catalogue.clone());
-    let asked = Arc::clone(service);
-    let builder = builder.handle(CATALOGUE, move |_, reply| {
-        let service = known.get().ok_or_else(not_ready)?;
-        let mut described = described.clone();
-        if let Some(member) = &service.member {
-            described.replicated = true;
-            described.configuration = member.serving();
-        }
-        reply.write(&described.encode())
-    });
-    if defers {
-        return builder
-            .handle_deferred(TRANSACT, move |request, responder| {
-                let done = ready.get().ok_or_else(not_ready).and_then(|service| {
-                    let (bytes, needed) = transact(service, incarnation, request.payload())?;
-                    Ok((service, bytes, needed))
-                });
-                later(done, responder);
-            })
-            .handle_deferred(PEER, move |request, responder| {
-                let done = asked.get().ok_or_else(not_ready).and_then(|service| {
-                    let bytes = peer(service, request.payload())?;
-                    let needed = service.disk.as_ref().map_or(0, |disk| disk.appended());
-                    Ok((service, bytes, needed))
-                });
-                later(done, responder);
-            });
-    }
-    builder
-        .handle(TRANSACT, move |request, reply| {
-            let service = ready.get().ok_or_else(not_ready)?;
-            reply.write(&transact(service, incarnation, request.payload())?.0)
-        })
-        .handle(PEER, move |request, reply| {
-            let service = asked.get().ok_or_else(not_ready)?;
-            reply.write(&peer(service, request.payload())?)
-        })
-}
-
-/// Answers when what the answer says is on the disk.
-fn later(done: Result<(&Service, Vec<u8>, u64), HandlerError>, responder: OwnedResponder) {
-    match done {
-        Ok((service, bytes, needed)) => match &service.disk {
-            Some(disk) => disk.answer(needed, responder, bytes),
-            None => responder.reply(bytes),
-        },
-        Err(error) => responder.fail(error),
-    }
-}
-
-fn not_ready() -> HandlerError {
-    HandlerError::new(NOT_READY, "the tables are being made: try again")
-}
-
-fn malformed(error: &dyn std::fmt::Display) -> HandlerError {
-    HandlerError::new(MALFORMED, error.to_string())
-}
-
-/// The first eight bytes, and what follows them.
-fn split(payload: &[u8]) -> Result<(u64, &[u8]), HandlerError> {
-    let split = payload.split_first_chunk::<8>();
-    let (first, rest) = split.ok_or_else(|| malformed(&"fewer than 8 bytes"))?;
-    Ok((u64::from_le_bytes(*first), rest))
-}
-
-/// The answer to a request, and what must be on the disk before it is given.
-fn transact(
-    service: &Service,
-    incarnation: u64,
-    payload: &[u8],
-) -> Result<(Vec<u8>, u64), HandlerError> {
-    let (fence, request) = split(payload)?;
-    let request = Request::decode(request).map_err(|error| malformed(&error))?;
-    let refused = match &service.member {
-        None if fence != incarnation => Some(Refusal::Restarted),
-        // What has become of a transaction is so whoever asks.
-        Some(member) if request.body != Body::Outcome && !member.has_lease() => {
-            Some(Refusal::Epoch)
-        }
-        _ => None,
-    };
-    let epoch = match &service.member {
-        None => Epoch::FIXED,
-        Some(member) => member.epoch_of(fence),
-    };
-    let mut needed = 0;
-    let answer = match refused {
-        None => {
-            let participants = &service.participants;
-            let share = (request.transaction.coordinator % participants.len() as u64) as usize;
-            let mut participant = participants[share]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let answer = participant.handle(&request, epoch);
-            if let Some(disk) = &service.disk {
-                needed = disk.needed(&request.body, participant.appended());
-            }
-            answer
-        }
-        Some(refusal) => Answer {
-            transaction: request.transaction,
-            step: request.step,
-            response: Response::Refused(refusal),
-        },
-    };
-    let mut bytes = Vec::with_capacity(128);
-    answer.encode(&mut bytes);
-    Ok((bytes, needed))
-}
-
-fn peer(service: &Service, payload: &[u8]) -> Result<Vec<u8>, HandlerError> {
-    let (incarnation, request) = split(payload)?;
-    let request = PeerRequest::decode(request).map_err(|error| malformed(&error))?;
-    let answer = match &service.member {
-        Some(member) => member.answer(incarnation, &request),
-        None => PeerAnswer::No,
-    };
-    let mut bytes = Vec::new();
-    answer.encode(&mut bytes);
-    Ok(bytes)
 }
