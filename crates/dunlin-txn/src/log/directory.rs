@@ -18,7 +18,6 @@ use rustix::fs::{flock, FlockOperation};
 use super::entry::Entry;
 use super::error::LogError;
 use super::frame::{self, Rest};
-use crate::server::{StoreConfig, TableSpec};
 
 const FORMAT: &str = "dunlin log 1";
 const MACHINE: &str = "machine";
@@ -27,24 +26,9 @@ const SNAPSHOT: &str = "snapshot-";
 const LOG: &str = "log-";
 const UNFINISHED: &str = ".new";
 
-/// Whose log it is.
+/// Whose log it is, in a line for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity(String);
-
-impl From<&StoreConfig> for Identity {
-    fn from(of: &StoreConfig) -> Self {
-        let table = |one: &TableSpec| {
-            let (id, name) = (one.id, one.name.escape_debug());
-            format!("{id} '{name}' ({} of {} bytes)", one.rows, one.value_bytes)
-        };
-        let tables: Vec<String> = of.tables.iter().map(table).collect();
-        let (machine, machines, copies) = (of.machine, of.machines, of.replicas);
-        let tables = tables.join(", ");
-        Self(format!(
-            "machine {machine} of {machines}, {copies} copies, tables {tables}"
-        ))
-    }
-}
+pub(crate) struct Identity(pub(crate) String);
 
 /// A directory that this process has to itself.
 #[derive(Debug)]
@@ -67,7 +51,11 @@ pub(crate) struct Contents {
 impl Directory {
     /// The directory, which is made where it is missing, and what is in it.
     pub(crate) fn open(path: &Path, of: &Identity) -> Result<(Directory, Contents), LogError> {
-        fs::create_dir_all(path).map_err(io_error(path, "make the directory"))?;
+        if !path.is_dir() {
+            fs::create_dir_all(path).map_err(io_error(path, "make the directory"))?;
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+            sync(above.unwrap_or(Path::new(".")))?;
+        }
         let lock = path.join(LOCK);
         let lock = OpenOptions::new()
             .create(true)
@@ -100,13 +88,6 @@ impl Directory {
         self.path.join(format!("{kind}{number:020}"))
     }
 
-    /// Makes the names that it has now last.
-    fn sync(&self) -> Result<(), LogError> {
-        let opened = File::open(&self.path);
-        let synced = opened.and_then(|directory| directory.sync_all());
-        synced.map_err(io_error(&self.path, "sync the directory"))
-    }
-
     fn identify(&self, of: &Identity) -> Result<(), LogError> {
         let path = self.path.join(MACHINE);
         let wanted = &of.0;
@@ -121,7 +102,7 @@ impl Directory {
                 let mut file = Unfinished::create(path)?;
                 file.write(format!("{FORMAT}\n{wanted}\n").as_bytes())?;
                 file.finish()?;
-                return self.sync();
+                return sync(&self.path);
             }
             Err(error) => return Err(io_error(&path, "read")(error)),
         };
@@ -259,7 +240,7 @@ impl Directory {
         let path = self.file(LOG, first);
         let made = OpenOptions::new().create_new(true).append(true).open(&path);
         let file = made.map_err(io_error(&path, "make the file"))?;
-        self.sync()?;
+        sync(&self.path)?;
         Ok((path, file))
     }
 
@@ -304,7 +285,7 @@ impl Snapshot<'_> {
     pub(crate) fn finish(mut self) -> Result<u64, LogError> {
         self.put(&[Entry::End])?;
         self.file.finish()?;
-        self.directory.sync()?;
+        sync(&self.directory.path)?;
         self.directory.tidy(self.at)?;
         Ok(self.bytes)
     }
@@ -342,6 +323,12 @@ impl Unfinished {
         let renamed = fs::rename(&self.unfinished, &self.path);
         renamed.map_err(io_error(&self.path, "rename to it"))
     }
+}
+
+/// Makes the names that a directory has now last.
+fn sync(directory: &Path) -> Result<(), LogError> {
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(io_error(directory, "sync the directory"))
 }
 
 pub(super) fn io_error<'a>(

@@ -13,6 +13,8 @@ mod entry;
 mod error;
 mod file;
 mod frame;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

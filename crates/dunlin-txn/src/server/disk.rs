@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dunlin_rpc::OwnedResponder;
 
 use super::member::{lock_all, Guard, Participants};
-use super::StoreConfig;
+use super::{StoreConfig, TableSpec};
 use crate::log::{Append, Appender, Directory, Entry, Identity, LogError, LogFile, Shared};
 use crate::membership::Configuration;
 use crate::participant::{replay, Participant};
@@ -40,6 +40,20 @@ impl LogFolder {
             snapshot_bytes: Self::SNAPSHOT_BYTES,
         }
     }
+}
+
+/// Whose log it is. Another shape of the tables is another machine: its items may not fit.
+fn identity(of: &StoreConfig) -> Identity {
+    let table = |one: &TableSpec| {
+        let (id, name) = (one.id, one.name.escape_debug());
+        format!("{id} '{name}' ({} of {} bytes)", one.rows, one.value_bytes)
+    };
+    let tables: Vec<String> = of.tables.iter().map(table).collect();
+    let (machine, machines, copies) = (of.machine, of.machines, of.replicas);
+    let tables = tables.join(", ");
+    Identity(format!(
+        "machine {machine} of {machines}, {copies} copies, tables {tables}"
+    ))
 }
 
 /// What handlers and the member's thread know of the log.
@@ -172,7 +186,7 @@ impl Opened {
         of: Option<&Configuration>,
         incarnation: u64,
     ) -> Result<Opened, LogError> {
-        let (directory, contents) = Directory::open(&folder.path, &Identity::from(config))?;
+        let (directory, contents) = Directory::open(&folder.path, &identity(config))?;
         let begins = Begins::of(&contents.entries, MachineId(config.machine), of);
         let begins = begins.map_err(|why| {
             let directory = folder.path.clone();
