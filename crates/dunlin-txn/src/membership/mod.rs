@@ -204,10 +204,10 @@ impl Configuration {
         Placement::new((0..count).map(shard).collect())
     }
 
-    /// Whether some keys have only one copy.
+    /// Whether some keys have only one copy that would outlive all processes: a learner begins anew when it comes back.
     pub fn has_single_copies(&self) -> bool {
         let count = self.members.len();
-        let has = |at: usize| self.members[at % count].role != Role::Out;
+        let has = |at: usize| self.members[at % count].role == Role::Whole;
         let copies = |first: usize| {
             (0..usize::from(self.replicas))
                 .filter(|n| has(first + n))

@@ -83,6 +83,7 @@ pub(crate) fn database_of(log: &[Entry]) -> u64 {
 mod tests {
     use super::*;
     use crate::membership::{Epoch, Member};
+    use std::slice;
 
     fn life(incarnation: u64, loaded: bool, database: u64) -> Entry {
         Entry::Life {
@@ -118,9 +119,12 @@ mod tests {
             database: 5,
         };
         assert_eq!(begins(&[], None), Ok(Begins::First));
-        assert_eq!(begins(&[loaded.clone()], None), Ok(Begins::Continues(None)));
+        assert_eq!(
+            begins(slice::from_ref(&loaded), None),
+            Ok(Begins::Continues(None))
+        );
         let no = Err(CannotBegin::NoDatabase);
-        assert_eq!(begins(&[known.clone()], None), no);
+        assert_eq!(begins(slice::from_ref(&known), None), no);
         assert_eq!(begins(&[loaded.clone(), serve.clone()], None), no);
         assert_eq!(begins(&[life(1, false, 0)], None), no);
 
