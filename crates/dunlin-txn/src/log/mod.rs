@@ -5,8 +5,8 @@
 //! it is on the disk, so only the last one can be torn: what is wrong before it is damage. The position of an entry is
 //! the sequence number of its group, and what was done with it may be told when that group is on the disk.
 //!
-//! [`frame`] is the format as functions of bytes, [`entry`] what is in it, [`directory`] the files, and [`file`] the
-//! thread that writes. `docs/transactions.md` has the contract.
+//! `frame` is the format as functions of bytes, `entry` what is in it, `directory` the files, and `file` the thread that
+//! writes. `docs/transactions.md` has the contract.
 
 mod directory;
 mod entry;
