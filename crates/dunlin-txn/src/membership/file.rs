@@ -67,6 +67,14 @@ impl FileMembership {
         match &self.mine {
             Some(file) => file.write_all_at(&head, 0)?,
             None => {
+                if let Some(before) = registration.succeeds {
+                    // It is over, and its lease with it: nobody need wait for that.
+                    let before = self.machine_file(registration.machine, before);
+                    match fs::remove_file(&before) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        other => other?,
+                    }
+                }
                 let temporary = self.temporary(registration.incarnation);
                 let mut all = head;
                 all.extend(registration.address.as_bytes());
