@@ -47,13 +47,19 @@ impl Coordinator {
                 if self.config.mistakes.has(Mistake::OutcomeAssumed) {
                     return self.over(Fate::Aborted);
                 }
-                self.enter(Phase::Inquire);
-                let first = MachineId((self.id.coordinator % self.machines()) as u16);
-                self.send(first, Body::Outcome);
+                self.inquire();
             }
             Phase::Release => self.enter(Phase::Finished),
-            Phase::Inquire | Phase::Finished => {}
+            // What was asked went to machines as they were in an epoch that is over, too: nobody waits for that.
+            Phase::Inquire => self.inquire(),
+            Phase::Finished => {}
         }
+    }
+
+    fn inquire(&mut self) {
+        self.enter(Phase::Inquire);
+        let first = MachineId((self.id.coordinator % self.machines()) as u16);
+        self.send(first, Body::Outcome);
     }
 
     pub(super) fn inquire_of_next(&mut self, machine: MachineId) {

@@ -67,14 +67,6 @@ impl FileMembership {
         match &self.mine {
             Some(file) => file.write_all_at(&head, 0)?,
             None => {
-                if let Some(before) = registration.succeeds {
-                    // It is over, and its lease with it: nobody need wait for that.
-                    let before = self.machine_file(registration.machine, before);
-                    match fs::remove_file(&before) {
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                        other => other?,
-                    }
-                }
                 let temporary = self.temporary(registration.incarnation);
                 let mut all = head;
                 all.extend(registration.address.as_bytes());
@@ -83,6 +75,15 @@ impl FileMembership {
                 fs::hard_link(&temporary, &path)?;
                 fs::remove_file(&temporary)?;
                 self.mine = Some(OpenOptions::new().write(true).open(&path)?);
+                if let Some(before) = registration.succeeds {
+                    // It is over, and its lease with it: nobody need wait for that. Not before this one is there, or the
+                    // machine would seem to be gone.
+                    let before = self.machine_file(registration.machine, before);
+                    match fs::remove_file(&before) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        other => other?,
+                    }
+                }
             }
         }
         fs::metadata(&path).map(drop)
