@@ -89,8 +89,8 @@ impl Coordinator {
         }
     }
 
-    /// Ends it where some machines have forgotten it and the others do not answer: they may never come back, and one that
-    /// does has copied, and knows no more.
+    /// Ends it where some machines have forgotten it and the others do not answer: they may never come back, and one
+    /// that does has copied, and knows no more.
     fn is_known_to_nobody(&mut self, machine: MachineId) -> bool {
         let attempts = self.config.attempts;
         let silent = |id: &MachineId| self.unanswered.get(id).is_some_and(|n| *n >= attempts);

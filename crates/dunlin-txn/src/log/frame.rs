@@ -133,7 +133,11 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_is_found_in_its_frame(contents in contents(), at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+        fn a_flipped_bit_is_found_in_its_frame(
+            contents in contents(),
+            at in any::<prop::sample::Index>(),
+            bit in 0..8_u32,
+        ) {
             let (mut bytes, ends) = file(&contents, 1);
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;

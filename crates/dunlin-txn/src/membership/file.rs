@@ -76,8 +76,8 @@ impl FileMembership {
                 fs::remove_file(&temporary)?;
                 self.mine = Some(OpenOptions::new().write(true).open(&path)?);
                 if let Some(before) = registration.succeeds {
-                    // It is over, and its lease with it: nobody need wait for that. Not before this one is there, or the
-                    // machine would seem to be gone.
+                    // It is over, and its lease with it: nobody need wait for that. Not before this one is there, or
+                    // the machine would seem to be gone.
                     let before = self.machine_file(registration.machine, before);
                     match fs::remove_file(&before) {
                         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -95,8 +95,8 @@ pub struct Registration {
     pub address: String,
     /// It has all that it should have: what was loaded before the first epoch, or has copied it since.
     pub whole: bool,
-    /// The life of the machine that it goes on with, from the disk: all that this one promised to keep it has. That life
-    /// is over, as who has its disk knows, so a membership may end its lease at once.
+    /// The life of the machine that it goes on with, from the disk: all that this one promised to keep it has. That
+    /// life is over, as who has its disk knows, so a membership may end its lease at once.
     pub succeeds: Option<u64>,
 }
 

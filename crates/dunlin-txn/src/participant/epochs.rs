@@ -185,8 +185,8 @@ impl<S: Store> Participant<S> {
                 }
             }
         }
-        // A primary that lost its memory may lack one transaction and another that saw it: in the order of versions, and
-        // those of one version, which are of one transaction where they share a header, at once.
+        // A primary that lost its memory may lack one transaction and another that saw it: in the order of versions,
+        // and those of one version, which are of one transaction where they share a header, at once.
         missing.sort_by_key(|update| update.version);
         for updates in missing.chunk_by(|one, next| one.version == next.version) {
             self.store.apply(updates).map_err(|_| OtherEpoch)?;

@@ -24,8 +24,8 @@ use crate::wire::Body;
 pub struct LogFolder {
     /// A directory of this machine's own, which is made where it is missing.
     pub path: PathBuf,
-    /// A snapshot is made when so much was logged since the last one, and as much as that is long: a start reads at most
-    /// about so much more than there is.
+    /// A snapshot is made when so much was logged since the last one, and as much as that is long: a start reads at
+    /// most about so much more than there is.
     pub snapshot_bytes: u64,
 }
 

@@ -82,8 +82,8 @@ pub struct Replicated {
     /// Where others reach this machine, if that is not where its server listens: all addresses of a host
     /// (`dunlin://0.0.0.0:7400`) are none that a client could connect to.
     pub advertise: Option<String>,
-    /// Where the machine has its log on a disk; in memory without one. What was acknowledged is then on the disks of all
-    /// machines that have it, and is there again when all of them were ended at once.
+    /// Where the machine has its log on a disk; in memory without one. What was acknowledged is then on the disks of
+    /// all machines that have it, and is there again when all of them were ended at once.
     pub log: Option<LogFolder>,
 }
 

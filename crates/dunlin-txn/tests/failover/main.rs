@@ -1,6 +1,7 @@
 //! Machines crash, are stopped, cut off and come back, and coordinators die, in virtual time and by seeds: what was
 //! acknowledged stays, histories are serializable, all machines come back and no lock stays; and deliberate mistakes
-//! are found. In some runs machines have disks, and all may be gone at once. `DUNLIN_TXN_SEEDS` says how many seeds, `DUNLIN_TXN_SEED` with which to begin.
+//! are found. In some runs machines have disks, and all may be gone at once. `DUNLIN_TXN_SEEDS` says how many seeds,
+//! `DUNLIN_TXN_SEED` with which to begin.
 mod cluster;
 mod disk;
 mod left_out;
