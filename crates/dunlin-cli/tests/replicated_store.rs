@@ -23,14 +23,17 @@ fn text(output: &Output) -> String {
 
 struct Database {
     membership: String,
+    /// Where machines have their logs, if they do.
+    logs: Option<String>,
     ports: [u16; 3],
     machines: Vec<Option<Serving>>,
 }
 
 impl Database {
-    fn start(membership: &str) -> Database {
+    fn start(membership: &str, logs: Option<String>) -> Database {
         let mut database = Database {
             membership: membership.to_owned(),
+            logs,
             ports: ports(3).try_into().expect("three"),
             machines: Vec::new(),
         };
@@ -60,7 +63,9 @@ impl Database {
             "--table",
             "accounts:100:8",
         ];
-        let arguments = [&place[..], &what, &["--replace-after", "1"]].concat();
+        let log = self.logs.as_ref().map(|logs| format!("{logs}/log{number}"));
+        let log: Vec<&str> = log.iter().flat_map(|log| ["--log", log]).collect();
+        let arguments = [&place[..], &what, &["--replace-after", "1"], &log].concat();
         Serving::start_at(&listen, "store", &arguments)
     }
 
@@ -111,7 +116,7 @@ impl Database {
 }
 
 fn survives(membership: &str, between: impl FnOnce()) {
-    let mut database = Database::start(membership);
+    let mut database = Database::start(membership, None);
     database.until_whole();
     assert_eq!(database.add(100), 100);
     let load = std::thread::scope(|scope| {
@@ -167,6 +172,40 @@ fn machines_with_etcd_survive_a_kill_also_of_its_leader() {
     survives(&membership, || {
         etcd.kill_leader();
     });
+}
+
+#[test]
+fn a_database_with_logs_survives_the_kill_of_all_its_machines() {
+    let folder = Folder::new("logs");
+    let place = |name: &str| folder.0.join(name).to_str().expect("UTF-8").to_owned();
+    let mut database = Database::start(&place("membership"), Some(place("")));
+    database.until_whole();
+    assert_eq!(database.add(100), 100);
+    (0..3).for_each(|number| database.signal(number, Signal::KILL));
+    database.machines.clear();
+    for number in 0..3 {
+        let machine = database.machine(number);
+        database.machines.push(Some(machine));
+    }
+    assert_eq!(database.add(-30), 70);
+    database.until_whole();
+
+    // A directory that runs, and one without anybody who decides.
+    let (membership, log) = (place("membership"), place("log0"));
+    let store = [
+        "serve",
+        "store",
+        "--listen",
+        "dunlin://127.0.0.1:0",
+        "--table",
+        "accounts:10:8",
+        "--log",
+    ];
+    let words = failure(&dunlin(&[&store[..], &[&log]].concat()), 2);
+    assert!(words.contains("--membership"), "{words}");
+    let taken = [&store[..], &[&log, "--membership", &membership]].concat();
+    let words = failure(&dunlin(&taken), 1);
+    assert!(words.contains("in use by a machine that runs"), "{words}");
 }
 
 #[test]

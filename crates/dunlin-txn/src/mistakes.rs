@@ -48,6 +48,10 @@ pub enum Mistake {
     CopyLeftOut,
     /// A machine is left out that has a lease.
     AbsenceNotAwaited,
+    /// A machine answers before what it did is on its disk.
+    AnsweredBeforeDisk,
+    /// A machine that the others have gone on without takes what it has on its disk for all that there is.
+    BehindTakenForWhole,
 }
 
 /// The mistake that is switched in, if any. Ordinarily there is none.

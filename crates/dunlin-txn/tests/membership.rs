@@ -7,7 +7,7 @@ mod etcd;
 use std::time::{Duration, Instant};
 
 use dunlin_txn::membership::file::FileMembership;
-use dunlin_txn::membership::{plan, Membership, Observed, Registration};
+use dunlin_txn::membership::{plan, Membership, Observed, Registration, Role};
 use dunlin_txn::MachineId;
 
 /// No lease lasts so long.
@@ -19,6 +19,7 @@ fn registration(machine: u16) -> Registration {
         incarnation: 7 + u64::from(machine),
         address: format!("dunlin://host:{machine}"),
         whole: true,
+        succeeds: None,
     }
 }
 
@@ -35,6 +36,7 @@ fn keeps_its_promises<M: Membership>(lease: Duration, open: impl Fn() -> M) {
     // What a machine says of itself may change.
     let moved = Registration {
         whole: false,
+        succeeds: Some(u64::MAX),
         ..registration(1)
     };
     let observed = two.beat(&moved, lease).unwrap();
@@ -94,4 +96,47 @@ fn etcd_keeps_its_promises() {
         !error.is_final && error.why.contains("no member of etcd"),
         "{error}"
     );
+}
+
+#[test]
+fn a_life_that_goes_on_from_its_disk_takes_the_place_of_a_whole_member_alone() {
+    let successor = |machine: u16| Registration {
+        incarnation: 100 + u64::from(machine),
+        succeeds: Some(registration(machine).incarnation),
+        ..registration(machine)
+    };
+    let mut observed = Observed {
+        configuration: None,
+        alive: (0..3).map(registration).collect(),
+    };
+    let first = plan::first(&observed, 3, MachineId(0), 3, 3).unwrap().next;
+    let lives = |of: &plan::Proposal| -> Vec<(u64, Role)> {
+        let members = of.next.members.iter();
+        members.map(|one| (one.incarnation, one.role)).collect()
+    };
+    // All were gone, and two are back; nobody serves yet, and another comes back in the same way.
+    observed.configuration = Some((1, first));
+    observed.alive = vec![successor(0), successor(2)];
+    let next = plan::next(&observed, MachineId(0), false).unwrap();
+    let (out, back) = ((8, Role::Out), [(100, Role::Whole), (102, Role::Whole)]);
+    assert_eq!(lives(&next), [back[0], out, back[1]]);
+    let absent = [7, 8, 9].map(|life| (MachineId(life as u16 - 7), life));
+    assert_eq!(next.absent, absent);
+    observed.configuration = Some((2, next.next.clone()));
+    observed.alive[1].incarnation = 202;
+    observed.alive[1].succeeds = Some(102);
+    let next = plan::next(&observed, MachineId(0), false).unwrap();
+    assert!(!next.next.serving);
+    assert_eq!(lives(&next), [back[0], out, (202, Role::Whole)]);
+
+    // One that was left out is behind: it has to begin anew before it is taken in.
+    observed.configuration = Some((3, next.next));
+    observed.configuration.as_mut().unwrap().1.serving = true;
+    observed.alive[0].succeeds = None;
+    observed.alive.push(successor(1));
+    assert_eq!(plan::next(&observed, MachineId(0), false), None);
+    observed.alive[2].succeeds = None;
+    observed.alive[2].whole = false;
+    let next = plan::next(&observed, MachineId(0), false).unwrap();
+    assert_eq!(lives(&next)[1], (101, Role::Learner));
 }

@@ -40,6 +40,8 @@ Examples:\n  \
   dunlin serve store --machine 1 --machines 3 --load smallbank --listen dunlin://127.0.0.1:7401\n  \
   dunlin serve store --machine 1 --machines 3 --membership /tmp/bank --table accounts:10000:8 \\\n      \
       --listen dunlin://127.0.0.1:7401                     and the other machines replace it when it is gone\n  \
+  dunlin serve store --membership /var/bank/who --log /var/bank/log0 --table accounts:10000:8\n      \
+                                                         what was acknowledged outlives kill -9, and the host\n  \
   dunlin serve kv --memory 4GiB --keys 10000000          room for ten million keys, where it is to be had\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501\n  \

@@ -47,17 +47,27 @@ impl Coordinator {
                 if self.config.mistakes.has(Mistake::OutcomeAssumed) {
                     return self.over(Fate::Aborted);
                 }
-                self.enter(Phase::Inquire);
-                let first = MachineId((self.id.coordinator % self.machines()) as u16);
-                self.send(first, Body::Outcome);
+                self.inquire();
             }
             Phase::Release => self.enter(Phase::Finished),
-            Phase::Inquire | Phase::Finished => {}
+            // What was asked went to machines as they were in an epoch that is over, too: nobody waits for that.
+            Phase::Inquire => self.inquire(),
+            Phase::Finished => {}
         }
+    }
+
+    fn inquire(&mut self) {
+        self.enter(Phase::Inquire);
+        let first = MachineId((self.id.coordinator % self.machines()) as u16);
+        self.send(first, Body::Outcome);
     }
 
     pub(super) fn inquire_of_next(&mut self, machine: MachineId) {
         if self.pending.remove(&machine).is_some() {
+            *self.unanswered.entry(machine).or_default() += 1;
+            if self.is_known_to_nobody(machine) {
+                return;
+            }
             let next = (u64::from(machine.0) + 1) % self.machines();
             self.send(MachineId(next as u16), Body::Outcome);
         }
@@ -72,13 +82,27 @@ impl Coordinator {
             }
             Response::Outcome(Fate::Forgotten) => {
                 self.forgotten.insert(machine);
-                if self.forgotten.len() as u64 == self.machines() {
-                    self.report(Err(TransactionError::Unknown { machine }));
-                    self.enter(Phase::Finished);
-                }
+                self.is_known_to_nobody(machine);
             }
-            _ => {}
+            // It will know.
+            _ => drop(self.unanswered.remove(&machine)),
         }
+    }
+
+    /// Ends it where some machines have forgotten it and the others do not answer: they may never come back, and one
+    /// that does has copied, and knows no more.
+    fn is_known_to_nobody(&mut self, machine: MachineId) -> bool {
+        let attempts = self.config.attempts;
+        let silent = |id: &MachineId| self.unanswered.get(id).is_some_and(|n| *n >= attempts);
+        let all = (0..self.machines()).map(|number| MachineId(number as u16));
+        let knows = |id: MachineId| !self.forgotten.contains(&id) && !silent(&id);
+        if self.forgotten.is_empty() || all.into_iter().any(knows) {
+            return false;
+        }
+        self.lost = true;
+        self.report(Err(TransactionError::Unknown { machine }));
+        self.enter(Phase::Finished);
+        true
     }
 
     fn over(&mut self, fate: Fate) {

@@ -165,6 +165,10 @@ pub struct Coordinator {
     reported: bool,
     /// Machines that do not know any more what became of it.
     forgotten: BTreeSet<MachineId>,
+    /// How often machines that were asked for that have not answered.
+    unanswered: BTreeMap<MachineId, u32>,
+    /// Nobody knows, and those who do not answer are not waited for any more.
+    lost: bool,
     /// The logic leaves the next step to [`Coordinator::proceed`].
     waits: bool,
     actions: Vec<Action>,
@@ -193,6 +197,8 @@ impl Coordinator {
             raised: Vec::new(),
             reported: false,
             forgotten: BTreeSet::new(),
+            unanswered: BTreeMap::new(),
+            lost: false,
             waits: false,
             actions: Vec::new(),
         };
@@ -216,9 +222,10 @@ impl Coordinator {
         self.phase == Phase::Finished
     }
 
-    /// Whether it is finished without anybody knowing what became of it: all machines of its epoch are gone.
+    /// Whether it is finished without anybody knowing what became of it: all machines of its epoch are gone, or have
+    /// forgotten it.
     pub fn is_lost(&self) -> bool {
-        self.forgotten.len() == self.config.placement.shards() && self.is_finished()
+        self.lost
     }
 
     /// Whether the decision to commit has been sent out, so that the transaction's changes may be visible.

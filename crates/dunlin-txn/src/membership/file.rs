@@ -6,11 +6,15 @@
 //! `CLOCK_MONOTONIC`, which all processes of a host have in common. To leave a machine out, its file is renamed
 //! *first*, and the end of its lease is awaited *then*: a renewal that writes after the renaming finds no file of that
 //! name, and one before it is seen.
+//!
+//! What was decided survives the host, too: configurations are synced. A lease is of one boot of the host, since its
+//! clock begins anew with each.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::time::{clock_gettime, ClockId};
@@ -19,8 +23,9 @@ use super::{Configuration, Membership, MembershipError, Observed, Registration};
 use crate::types::MachineId;
 use crate::wire::{Reader, WireError};
 
-/// Bytes of a machine's file before its address: the end of its lease, and whether it is whole.
-const HEAD: usize = 8 + 1;
+/// Bytes of a machine's file before its address: the end of its lease, whether it is whole, whether it succeeds a life
+/// and which, and the boot of the host.
+const HEAD: usize = 8 + 1 + 1 + 8 + 8;
 /// The longest file that is read: of a configuration of thousands of machines.
 const LONGEST: u64 = 1 << 20;
 
@@ -56,6 +61,9 @@ impl FileMembership {
         let path = self.machine_file(registration.machine, registration.incarnation);
         let mut head = until.to_le_bytes().to_vec();
         head.push(u8::from(registration.whole));
+        head.push(u8::from(registration.succeeds.is_some()));
+        head.extend(registration.succeeds.unwrap_or_default().to_le_bytes());
+        head.extend(boot().to_le_bytes());
         match &self.mine {
             Some(file) => file.write_all_at(&head, 0)?,
             None => {
@@ -67,6 +75,15 @@ impl FileMembership {
                 fs::hard_link(&temporary, &path)?;
                 fs::remove_file(&temporary)?;
                 self.mine = Some(OpenOptions::new().write(true).open(&path)?);
+                if let Some(before) = registration.succeeds {
+                    // It is over, and its lease with it: nobody need wait for that. Not before this one is there, or
+                    // the machine would seem to be gone.
+                    let before = self.machine_file(registration.machine, before);
+                    match fs::remove_file(&before) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        other => other?,
+                    }
+                }
             }
         }
         fs::metadata(&path).map(drop)
@@ -94,15 +111,16 @@ impl FileMembership {
                 continue;
             };
             // It may have gone since it was listed.
-            let Ok((until, whole, address)) = read(&path).map(|bytes| machine_in(&bytes)) else {
+            let Ok(file) = read(&path).map(|bytes| machine_in(&bytes)) else {
                 continue;
             };
-            if until > now {
+            if file.until > now {
                 observed.alive.push(Registration {
                     machine,
                     incarnation,
-                    address,
-                    whole,
+                    address: file.address,
+                    whole: file.whole,
+                    succeeds: file.succeeds,
                 });
             }
         }
@@ -147,7 +165,7 @@ impl FileMembership {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
             Ok(bytes) => {
-                let (until, ..) = machine_in(&bytes);
+                let until = machine_in(&bytes).until;
                 std::thread::sleep(Duration::from_nanos(until.saturating_sub(now())));
                 Ok(())
             }
@@ -190,8 +208,10 @@ impl Membership for FileMembership {
             }
             let temporary = self.temporary(next.epoch.0);
             fs::write(&temporary, next.encode())?;
+            File::open(&temporary)?.sync_all()?;
             let linked = fs::hard_link(&temporary, self.configuration_file(revision + 1));
             fs::remove_file(&temporary)?;
+            File::open(&self.directory)?.sync_all()?;
             match linked {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
                 other => other.map(|()| true),
@@ -225,13 +245,49 @@ fn machine_of(name: &str) -> Option<(MachineId, u64)> {
     Some((MachineId(number.parse().ok()?), incarnation))
 }
 
-/// What is in a machine's file; one that is cut has no lease.
-fn machine_in(bytes: &[u8]) -> (u64, bool, String) {
-    let head = || -> Result<(u64, bool), WireError> {
+/// What is in a machine's file.
+#[derive(Debug, Default)]
+struct MachineFile {
+    until: u64,
+    whole: bool,
+    succeeds: Option<u64>,
+    address: String,
+}
+
+/// One that is cut, or of another boot of the host, has no lease.
+fn machine_in(bytes: &[u8]) -> MachineFile {
+    let head = || -> Result<MachineFile, WireError> {
         let mut from = Reader::new(bytes);
-        Ok((from.u64()?, from.flag()?))
+        let (until, whole) = (from.u64()?, from.flag()?);
+        let succeeds = (from.flag()?, from.u64()?);
+        let until = match from.u64()? == boot() {
+            true => until,
+            false => 0,
+        };
+        Ok(MachineFile {
+            until,
+            whole,
+            succeeds: succeeds.0.then_some(succeeds.1),
+            address: String::new(),
+        })
     };
-    let (until, whole) = head().unwrap_or((0, false));
     let address = bytes.get(HEAD..).unwrap_or_default();
-    (until, whole, String::from_utf8_lossy(address).into_owned())
+    MachineFile {
+        address: String::from_utf8_lossy(address).into_owned(),
+        ..head().unwrap_or_default()
+    }
+}
+
+/// A number of this boot of the host; where the system does not tell, all are one.
+fn boot() -> u64 {
+    static BOOT: OnceLock<u64> = OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = id
+            .chars()
+            .filter(char::is_ascii_hexdigit)
+            .take(16)
+            .collect();
+        u64::from_str_radix(&digits, 16).unwrap_or_default()
+    })
 }

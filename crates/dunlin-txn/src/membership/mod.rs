@@ -95,6 +95,9 @@ pub struct Registration {
     pub address: String,
     /// It has all that it should have: what was loaded before the first epoch, or has copied it since.
     pub whole: bool,
+    /// The life of the machine that it goes on with, from the disk: all that this one promised to keep it has. That
+    /// life is over, as who has its disk knows, so a membership may end its lease at once.
+    pub succeeds: Option<u64>,
 }
 
 /// What a membership says at one moment.
@@ -111,6 +114,14 @@ impl Observed {
     pub fn is_alive(&self, machine: MachineId, incarnation: u64) -> bool {
         let is = |one: &Registration| one.machine == machine && one.incarnation == incarnation;
         self.alive.iter().any(is)
+    }
+
+    /// The life of a machine that goes on with this one, if there is one with a lease.
+    pub fn successor(&self, machine: MachineId, incarnation: u64) -> Option<&Registration> {
+        let succeeds = |one: &&Registration| {
+            one.machine == machine && one.succeeds == Some(incarnation) && one.whole
+        };
+        self.alive.iter().find(succeeds)
     }
 }
 
@@ -192,6 +203,18 @@ impl Configuration {
             }
         };
         Placement::new((0..count).map(shard).collect())
+    }
+
+    /// Whether some keys have only one copy that would outlive all processes: a learner begins anew when it comes back.
+    pub fn has_single_copies(&self) -> bool {
+        let count = self.members.len();
+        let has = |at: usize| self.members[at % count].role == Role::Whole;
+        let copies = |first: usize| {
+            (0..usize::from(self.replicas))
+                .filter(|n| has(first + n))
+                .count()
+        };
+        (0..count).any(|first| copies(first) < 2)
     }
 
     /// Where a coordinator of this number logs, if its protocol has logs of its own: at two machines that are whole, as

@@ -49,15 +49,25 @@ pub fn first(
 
 /// The configuration that should follow, if another should: without machines that have no lease, with those that have
 /// come, and with `anew` also where all machines stay. A shard keeps a whole copy, or nothing changes.
+///
+/// A whole machine whose next life goes on from its disk stays: it was away and has lost nothing. That also holds while
+/// no epoch serves, since there may be no other who has what it has.
 pub fn next(observed: &Observed, manager: MachineId, anew: bool) -> Option<Proposal> {
     let (revision, now) = observed.configuration.as_ref()?;
     let mut next = now.clone();
     let mut absent = Vec::new();
     for (number, member) in next.members.iter_mut().enumerate() {
         let machine = MachineId(number as u16);
-        if member.role != Role::Out && !observed.is_alive(machine, member.incarnation) {
-            member.role = Role::Out;
-            absent.push((machine, member.incarnation));
+        if member.role == Role::Out || observed.is_alive(machine, member.incarnation) {
+            continue;
+        }
+        absent.push((machine, member.incarnation));
+        match observed.successor(machine, member.incarnation) {
+            Some(successor) if member.role == Role::Whole => {
+                member.incarnation = successor.incarnation;
+                member.address.clone_from(&successor.address);
+            }
+            _ => member.role = Role::Out,
         }
     }
     let mut changed = !absent.is_empty() || (anew && now.serving);
@@ -70,7 +80,8 @@ pub fn next(observed: &Observed, manager: MachineId, anew: bool) -> Option<Propo
         if member.role == Role::Learner && same && registration.whole {
             member.role = Role::Whole;
             changed = true;
-        } else if member.role == Role::Out && !same {
+        } else if member.role == Role::Out && !same && registration.succeeds.is_none() {
+            // One that goes on from its disk, and is behind, begins anew first.
             *member = Member {
                 incarnation: registration.incarnation,
                 address: registration.address.clone(),

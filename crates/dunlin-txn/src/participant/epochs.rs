@@ -19,19 +19,19 @@ const OUTCOMES: usize = 64;
 /// Of which epoch a participant is, and how far.
 #[derive(Debug)]
 pub(super) struct Standing {
-    epoch: Epoch,
-    serving: bool,
+    pub(super) epoch: Epoch,
+    pub(super) serving: bool,
     /// The last epoch that is known to have served: that of the slots.
-    served: Epoch,
+    pub(super) served: Epoch,
     /// The last epoch whose decided transactions are installed.
-    installed: Epoch,
+    pub(super) installed: Epoch,
     recovers: bool,
     /// It has come without anything, and no epoch has served since: what was decided before it will copy.
-    empty: bool,
+    pub(super) empty: bool,
     /// The transactions that were decided before this epoch.
-    committed: BTreeSet<TransactionId>,
+    pub(super) committed: BTreeSet<TransactionId>,
     /// By the epoch whose transactions they are.
-    outcomes: VecDeque<(Epoch, BTreeSet<TransactionId>)>,
+    pub(super) outcomes: VecDeque<(Epoch, BTreeSet<TransactionId>)>,
     /// There was no room for another slot: a new epoch begins without any.
     pub(super) crowded: bool,
 }
@@ -146,7 +146,7 @@ impl<S: Store> Participant<S> {
             return Err(OtherEpoch);
         }
         let none = self.mistakes.has(Mistake::DecidedForgotten);
-        let mut missing: Vec<Vec<Update>> = Vec::new();
+        let mut missing: Vec<Update> = Vec::new();
         for (id, updates) in records.iter().filter(|_| !none) {
             let slot = self.slots.entry((id.coordinator, id.slot)).or_default();
             if slot.sequence > id.sequence || (slot.sequence == id.sequence && slot.installed) {
@@ -166,18 +166,16 @@ impl<S: Store> Participant<S> {
                 };
             }
             slot.record.clone_from(updates);
-            let mut left = Vec::new();
             let empty = self.standing.empty;
             let is_left = |update: &&Update| {
                 !empty && keeps(&update.key) && !slot.applied.contains(&update.key)
             };
             for update in updates.iter().filter(is_left) {
                 if !self.store.install(update, *id) {
-                    left.push(update.clone());
+                    missing.push(update.clone());
                 }
             }
             slot.installed = true;
-            missing.push(left);
         }
         if !self.mistakes.has(Mistake::LocksKept) {
             for (name, slot) in &mut self.slots {
@@ -187,8 +185,11 @@ impl<S: Store> Participant<S> {
                 }
             }
         }
-        for updates in missing {
-            self.store.apply(&updates).map_err(|_| OtherEpoch)?;
+        // A primary that lost its memory may lack one transaction and another that saw it: in the order of versions,
+        // and those of one version, which are of one transaction where they share a header, at once.
+        missing.sort_by_key(|update| update.version);
+        for updates in missing.chunk_by(|one, next| one.version == next.version) {
+            self.store.apply(updates).map_err(|_| OtherEpoch)?;
         }
         self.standing
             .committed
@@ -274,7 +275,7 @@ impl<S: Store> Participant<S> {
     }
 }
 
-fn transaction((coordinator, number): (u64, u16), slot: &Slot) -> TransactionId {
+pub(super) fn transaction((coordinator, number): (u64, u16), slot: &Slot) -> TransactionId {
     TransactionId {
         coordinator,
         slot: number,

@@ -4,9 +4,12 @@
 //! and an earlier one is refused, so requests may be lost, repeated and late without being executed twice.
 //!
 //! Where machines replace each other ([`crate::membership`]) it is of one epoch at a time; [`epochs`] has what it does
-//! between two.
+//! between two. Where it has a log ([`crate::log`]) that gets all of it that must not be lost, before anybody sees it;
+//! [`replay`] has how it comes back from there.
 mod epochs;
+mod replay;
 
+use crate::log::{Append, Entry};
 use crate::membership::Epoch;
 use crate::mistakes::{Mistake, Mistakes};
 use crate::store::{LockError, Store};
@@ -14,6 +17,8 @@ use crate::types::{Key, TransactionId, Update, Version};
 use crate::wire::{Answer, Body, Fate, Item, Refusal, Request, Response};
 pub use epochs::OtherEpoch;
 use epochs::Standing;
+pub(crate) use replay::keeps;
+pub use replay::{replay, NotReplayed};
 use std::collections::HashMap;
 
 /// Answers requests of coordinators over a store.
@@ -25,6 +30,10 @@ pub struct Participant<S> {
     requests: u64,
     mistakes: Mistakes,
     standing: Standing,
+    /// Where it has one on a disk.
+    log: Option<Box<dyn Append>>,
+    /// The position of what it appended last.
+    appended: u64,
 }
 
 /// What is remembered of a coordinator's slot: its last transaction here.
@@ -58,6 +67,27 @@ impl<S: Store> Participant<S> {
             requests: 0,
             mistakes: Mistakes::NONE,
             standing: Standing::fixed(),
+            log: None,
+            appended: 0,
+        }
+    }
+
+    /// Appends to this log from now on.
+    #[must_use]
+    pub fn logging(mut self, log: Box<dyn Append>) -> Self {
+        self.log = Some(log);
+        self
+    }
+
+    /// The position in the log of what it appended last: an answer to a request that changed something is not given
+    /// before that is safe.
+    pub fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    fn append(&mut self, entry: impl FnOnce() -> Entry) {
+        if let Some(log) = &mut self.log {
+            self.appended = log.append(&entry());
         }
     }
 
@@ -217,10 +247,20 @@ impl<S: Store> Participant<S> {
                     Err(LockError::Unknown) => return Response::Refused(Refusal::Unknown),
                     Err(_) => return Response::Refused(Refusal::Full),
                 }
+                self.append(|| Entry::Replicate {
+                    id: transaction,
+                    append: append.clone(),
+                    apply: apply.clone(),
+                });
                 self.record(slot, append, apply);
                 Response::Done
             }
             Body::Commit(updates) => {
+                // First, so that others who see the changes append theirs behind them.
+                self.append(|| Entry::Commit {
+                    id: transaction,
+                    updates: updates.clone(),
+                });
                 self.commit(transaction, updates);
                 self.release(transaction, slot);
                 if slot.record.is_empty() && self.standing.recovers() {

@@ -12,6 +12,9 @@ use crate::membership::{Configuration, Epoch, Observed, Registration, Role};
 use crate::mistakes::{Mistake, Mistakes};
 use crate::types::MachineId;
 
+/// For so many leases a machine that comes back from its disk waits for others that may do so, too.
+const RETURN_LEASES: u32 = 2;
+
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
@@ -149,11 +152,16 @@ impl Agent {
         let mine = now.member(self.me.machine);
         let mine = mine.filter(|mine| mine.incarnation == self.me.incarnation);
         let role = mine.map(|mine| mine.role);
+        let may_succeed = self.may_succeed(now);
         self.known_once |= role.is_some();
         if role.is_some_and(|role| role != Role::Out) {
             // The membership gave the lease before it said that this is a member, so who leaves it out has to wait.
             let until = asked + self.timing.lease.saturating_sub(self.timing.margin);
             self.lease_until = self.lease_until.max(until);
+            return Condition::Well;
+        }
+        if may_succeed {
+            // It is a member as soon as the configuration says so; the life before it may have a lease still.
             return Condition::Well;
         }
         // What was loaded is not what there is, where the others have begun without it.
@@ -167,6 +175,13 @@ impl Agent {
         }
     }
 
+    /// Whether the life that this one goes on with is a member still, and so this one can be in its place.
+    fn may_succeed(&self, of: &Configuration) -> bool {
+        let member = of.member(self.me.machine);
+        let before = member.filter(|member| member.role == Role::Whole);
+        before.is_some_and(|before| self.me.succeeds == Some(before.incarnation))
+    }
+
     /// What is to be done now.
     pub fn poll(&mut self, now: Duration, local: &mut dyn Local) -> Vec<Order> {
         let mut orders = Vec::new();
@@ -178,6 +193,9 @@ impl Agent {
         };
         let mine = configuration.member(self.me.machine);
         let Some(mine) = mine.filter(|mine| mine.incarnation == self.me.incarnation) else {
+            if self.may_succeed(&configuration) {
+                self.change(&configuration, now, local, &mut orders);
+            }
             return orders;
         };
         if configuration.serving && mine.role != Role::Out {
@@ -227,7 +245,9 @@ impl Agent {
                 self.ask(of, machine, request, local, orders);
             }
         }
-        if self.beginning.as_ref().is_some_and(Beginning::is_installed) {
+        let installed = self.beginning.as_ref().is_some_and(Beginning::is_installed);
+        // What the others have said was on their disks when they said it; its own is looked at here.
+        if installed && local.is_durable() {
             let revision = self.observed.configuration.as_ref().map_or(0, |(r, _)| *r);
             let mut next = of.clone();
             next.serving = true;
@@ -249,6 +269,9 @@ impl Agent {
         let Some(copying) = &mut self.copying else {
             return;
         };
+        if copying.is_over() && !local.is_durable() {
+            return;
+        }
         if copying.is_over() || self.mistakes.has(Mistake::CopyLeftOut) {
             self.copying = None;
             self.me.whole = true;
@@ -284,8 +307,11 @@ impl Agent {
             self.wanted_since = None;
             return;
         };
+        let observed = &self.observed;
         let whole = of.present().filter(|(machine, member)| {
-            member.role == Role::Whole && self.observed.is_alive(*machine, member.incarnation)
+            let is_there = observed.is_alive(*machine, member.incarnation)
+                || observed.successor(*machine, member.incarnation).is_some();
+            member.role == Role::Whole && is_there
         });
         let Some(rank) = whole.map(|(m, _)| m).position(|m| m == self.me.machine) else {
             return;
@@ -295,7 +321,14 @@ impl Agent {
             _ => now,
         };
         self.wanted_since = Some((of.epoch, since));
-        if now >= since + self.timing.again * rank as u32 {
+        // Who comes back from its disk is seldom the only one: it waits before it goes on without others, which would
+        // have to copy then.
+        let leaves_out = proposal.next.present().count() < of.present().count();
+        let patience = match leaves_out && self.may_succeed(of) {
+            true => self.timing.lease * RETURN_LEASES,
+            false => Duration::ZERO,
+        };
+        if now >= since + patience + self.timing.again * rank as u32 {
             orders.push(Order::Replace(proposal));
         }
     }

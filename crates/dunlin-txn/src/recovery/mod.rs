@@ -4,11 +4,14 @@
 //! configuration, ask another machine. It reaches what its own machine stores by [`Local`].
 
 mod agent;
+mod begins;
 mod copying;
 mod epoch;
 mod suspicion;
 
 pub use agent::{Agent, Condition, Order, Timing};
+pub(crate) use begins::database_of;
+pub use begins::{Begins, CannotBegin};
 
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Record};
@@ -55,6 +58,8 @@ pub trait Local {
     ) -> (Vec<Update>, Option<u64>);
     /// Stores what was copied. Whether there was room.
     fn adopt(&mut self, items: &[Update]) -> bool;
+    /// Whether all that was installed and adopted is where it should be kept: on the disk, where there is a log.
+    fn is_durable(&self) -> bool;
     /// The machine has all that it should have.
     fn learned(&mut self);
 }

@@ -3,6 +3,7 @@
 use dunlin_rpc::ServeError;
 use dunlin_store::StoreError;
 
+use crate::log::LogError;
 use crate::membership::MembershipError;
 use crate::placement::PlacementError;
 
@@ -54,6 +55,9 @@ pub enum StoreServerError {
     /// Clients that write tables themselves cannot be kept from it when their epoch is over.
     #[error("one-sided WRITEs and machines that replace each other: a late WRITE could not be kept out; choose one")]
     OneSided,
+    /// The log cannot be kept.
+    #[error("log: {0}")]
+    Log(#[from] LogError),
     /// The membership does not answer.
     #[error(transparent)]
     Membership(#[from] MembershipError),

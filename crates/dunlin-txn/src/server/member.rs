@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use dunlin_rpc::{Client, ClientBuilder, RegisteredRegion};
 
+use super::disk::Disk;
 use super::tables::TableStore;
 use super::PEER;
+use crate::log::Entry;
 use crate::membership::peer::{PeerAnswer, PeerRequest};
 use crate::membership::{Configuration, Epoch, Membership, Record};
-use crate::participant::{OtherEpoch, Participant};
+use crate::participant::{keeps, OtherEpoch, Participant};
 use crate::recovery::{Agent, Condition, Local, Order, CHUNK_BYTES};
 use crate::store::Store;
 use crate::types::{Key, MachineId, TransactionId, Update};
@@ -50,12 +52,15 @@ pub(super) struct Member {
     database: AtomicU64,
     ended: AtomicBool,
     notes: SyncSender<Note>,
+    /// Its log, where that is on a disk.
+    disk: Option<Arc<Disk>>,
 }
 
 impl Member {
     pub(super) fn new(
         agent: Agent,
         participants: Arc<Participants>,
+        disk: Option<Arc<Disk>>,
     ) -> (Arc<Member>, Receiver<Note>) {
         let (notes, inbox) = std::sync::mpsc::sync_channel(WAITING);
         let member = Member {
@@ -67,6 +72,7 @@ impl Member {
             database: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             notes,
+            disk,
         };
         (Arc::new(member), inbox)
     }
@@ -278,12 +284,25 @@ impl Asking {
     }
 }
 
-type Guard<'a> = MutexGuard<'a, Participant<TableStore<RegisteredRegion>>>;
+/// All participants at once: nothing changes meanwhile.
+pub(super) fn lock_all(participants: &Participants) -> Vec<Guard<'_>> {
+    let each = participants.iter();
+    each.map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
+        .collect()
+}
+
+pub(super) type Guard<'a> = MutexGuard<'a, Participant<TableStore<RegisteredRegion>>>;
 
 /// The machine's participants as one.
 struct Own<'a>(&'a Member);
 
 impl Own<'_> {
+    fn append(&self, entry: impl FnOnce() -> Entry) {
+        if let Some(disk) = &self.0.disk {
+            disk.append(&entry());
+        }
+    }
+
     fn each(&self) -> impl Iterator<Item = Guard<'_>> {
         let participants: &Participants = &self.0.participants;
         let each = participants.iter();
@@ -294,9 +313,11 @@ impl Own<'_> {
 impl Local for Own<'_> {
     fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<Vec<Record>, OtherEpoch> {
         let mut records = Vec::new();
-        for mut participant in self.each() {
+        let mut all = lock_all(&self.0.participants);
+        for participant in &mut all {
             records.append(&mut participant.seal(epoch, base)?);
         }
+        self.append(|| Entry::Seal { epoch, base });
         Ok(records)
     }
 
@@ -306,22 +327,41 @@ impl Local for Own<'_> {
         records: &[Record],
         of: &Configuration,
     ) -> Result<(), OtherEpoch> {
-        let placement = of.placement().map_err(|_| OtherEpoch)?;
-        let me = self.0.me;
-        let keeps =
-            |key: &Key| placement.primary(key) == me || placement.backups(key).contains(&me);
+        let keeps = keeps(of, self.0.me).ok_or(OtherEpoch)?;
         let shares = self.0.participants.len() as u64;
-        for (share, mut participant) in self.each().enumerate() {
-            let mine = |(id, _): &&Record| id.coordinator % shares == share as u64;
+        let mut all = lock_all(&self.0.participants);
+        for (share, participant) in (0..).zip(&mut all) {
+            let mine = |(id, _): &&Record| id.coordinator % shares == share;
             let mine: Vec<Record> = records.iter().filter(mine).cloned().collect();
-            participant.install(epoch, &mine, keeps)?;
+            participant.install(epoch, &mine, &keeps)?;
+        }
+        self.append(|| Entry::Install {
+            of: of.clone(),
+            records: records.to_vec(),
+        });
+        if let Some(disk) = &self.0.disk {
+            // The agent looks again when that is on the disk.
+            let notes = self.0.notes.clone();
+            disk.afterwards(move || drop(notes.try_send(Note::Changed)));
         }
         Ok(())
     }
 
     fn serve(&mut self, of: &Configuration) -> Result<(), OtherEpoch> {
-        let serve = |mut one: Guard<'_>| one.serve(of.epoch);
-        self.each().try_for_each(serve)
+        let mut all = lock_all(&self.0.participants);
+        if all
+            .iter()
+            .all(|one| (one.epoch(), one.is_serving()) == (of.epoch, true))
+        {
+            return Ok(());
+        }
+        if let Some(disk) = &self.0.disk {
+            disk.serves(of);
+        }
+        all.iter_mut().try_for_each(|one| one.serve(of.epoch))?;
+        let (epoch, database) = (of.epoch, of.database);
+        self.append(|| Entry::Serve { epoch, database });
+        Ok(())
     }
 
     fn standing(&self) -> (Epoch, bool) {
@@ -351,7 +391,7 @@ impl Local for Own<'_> {
         let wanted =
             |key: &Key| placement.primary(key) == me && placement.backups(key).contains(&machine);
         // All of them, so that nothing changes meanwhile.
-        let all: Vec<_> = self.each().collect();
+        let all = lock_all(&self.0.participants);
         match all.first() {
             Some(one) => one.store().chunk(cursor, CHUNK_BYTES, &wanted),
             None => (Vec::new(), None),
@@ -359,8 +399,16 @@ impl Local for Own<'_> {
     }
 
     fn adopt(&mut self, items: &[Update]) -> bool {
-        let mut all: Vec<_> = self.each().collect();
-        all.first_mut().is_some_and(|one| one.adopt(items).is_ok())
+        let mut all = lock_all(&self.0.participants);
+        let adopted = all.first_mut().is_some_and(|one| one.adopt(items).is_ok());
+        if adopted {
+            self.append(|| Entry::Adopt(items.to_vec()));
+        }
+        adopted
+    }
+
+    fn is_durable(&self) -> bool {
+        self.0.disk.as_ref().is_none_or(|disk| disk.is_durable())
     }
 
     fn learned(&mut self) {

@@ -2,48 +2,47 @@
 //! coordinators reach both.
 
 pub(crate) mod catalogue;
+mod disk;
 mod error;
+mod handlers;
 mod member;
 pub(crate) mod shape;
 mod tables;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dunlin_rpc::{
-    Client, ClientBuilder, HandlerError, HandlerId, Region, RunningServer, ServeError,
-    ServerBuilder,
+    Client, ClientBuilder, HandlerId, Region, RunningServer, ServeError, ServerBuilder,
 };
 
-use crate::membership::peer::{PeerAnswer, PeerRequest};
-use crate::membership::{Configuration, Epoch, Membership, Registration};
+pub use crate::log::{LogError, LogStatistics};
+use crate::membership::{Configuration, Membership, Registration};
 use crate::participant::Participant;
 use crate::placement::Placement;
-use crate::recovery::{Agent, Timing};
+use crate::recovery::{Agent, Begins, Timing};
 use crate::types::{Key, MachineId, Value};
-use crate::wire::{Answer, Body, Refusal, Request, Response};
 use catalogue::Catalogue;
+pub use disk::LogFolder;
+use disk::{Disk, Opened};
 pub use error::StoreServerError;
 use member::{Member, Participants};
 pub use shape::TableSpec;
 use tables::{TableStore, Tables};
 
-/// The handler that answers a step of a transaction: the incarnation of the machine (8 bytes), then a [`Request`]; the
-/// answer is an [`Answer`].
+/// The handler that answers a step of a transaction: the incarnation of the machine (8 bytes), then a
+/// [`crate::wire::Request`]; the answer is a [`crate::wire::Answer`].
 pub const TRANSACT: HandlerId = 40;
 /// The handler that says what the machine is and has.
 pub const CATALOGUE: HandlerId = 41;
 /// The handler by which machines that replace each other ask each other: the incarnation that is meant (8 bytes), then
-/// a [`PeerRequest`]; the answer is a [`crate::membership::peer::PeerAnswer`].
+/// a [`crate::membership::peer::PeerRequest`]; the answer is a [`crate::membership::peer::PeerAnswer`].
 pub const PEER: HandlerId = 42;
 
 /// Participants of a machine, each for its share of coordinators: polling threads wait for each other less.
 const PARTICIPANTS: usize = 4;
-/// A request that was not understood.
-const MALFORMED: u32 = 1;
-/// The tables are being made.
-const NOT_READY: u32 = 2;
 
 /// What a machine of a store is: the same for all but its number.
 #[derive(Clone, Debug)]
@@ -67,6 +66,8 @@ struct Service {
     participants: Arc<Participants>,
     /// Where machines replace each other.
     member: Option<Arc<Member>>,
+    /// Where the log is on a disk: answers wait for it.
+    disk: Option<Arc<Disk>>,
 }
 
 /// How machines of a database replace each other.
@@ -81,6 +82,9 @@ pub struct Replicated {
     /// Where others reach this machine, if that is not where its server listens: all addresses of a host
     /// (`dunlin://0.0.0.0:7400`) are none that a client could connect to.
     pub advertise: Option<String>,
+    /// Where the machine has its log on a disk; in memory without one. What was acknowledged is then on the disks of
+    /// all machines that have it, and is there again when all of them were ended at once.
+    pub log: Option<LogFolder>,
 }
 
 impl Replicated {
@@ -94,7 +98,15 @@ impl Replicated {
             lease: Self::LEASE,
             client: Client::builder(),
             advertise: None,
+            log: None,
         }
+    }
+
+    /// With its log in this directory, which is the machine's alone.
+    #[must_use]
+    pub fn log_file(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.log = Some(LogFolder::new(directory));
+        self
     }
 
     fn timing(&self) -> Timing {
@@ -116,6 +128,8 @@ pub struct StoreServer {
     placement: Placement,
     tables: Vec<TableSpec>,
     agent: Option<Running>,
+    /// Its log on a disk. The last one: what the others have appended is written before it ends.
+    log: Option<disk::Running>,
 }
 
 /// The agent of a machine, which ends with it: others go on without the machine when its lease is over.
@@ -140,10 +154,11 @@ impl StoreServer {
     /// # Errors
     /// When the configuration contradicts itself, the server does not start, or there is no memory for the tables.
     pub fn serve(builder: ServerBuilder, config: StoreConfig) -> Result<Self, StoreServerError> {
-        let (server, participants) = Self::start(builder, config, None)?;
+        let (server, participants) = Self::start(builder, config, (None, false))?;
         let _ = server.service.set(Service {
             participants: Arc::new(participants),
             member: None,
+            disk: None,
         });
         Ok(server)
     }
@@ -152,11 +167,15 @@ impl StoreServer {
     /// `initial` is what the database begins with, the same at all machines; a machine that comes later has it from the
     /// others. It serves when all machines were there once.
     ///
+    /// With a log on a disk ([`Replicated::log_file`]) a machine that comes back is whole at once, if the others have
+    /// not gone on without it, and so is a database all of whose machines were ended.
+    ///
     /// When others have gone on without it ([`StoreServer::is_fenced`]), what it has is worth nothing any more: drop it
     /// and begin anew.
     ///
     /// # Errors
-    /// As for [`StoreServer::serve`], and when the membership does not answer.
+    /// As for [`StoreServer::serve`], and when the membership does not answer, or the directory of the log is not this
+    /// machine's, is in use, or is damaged.
     pub fn serve_replicated<I: Iterator<Item = (Key, Value)>>(
         builder: ServerBuilder,
         config: StoreConfig,
@@ -169,31 +188,70 @@ impl StoreServer {
         let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
         let (incarnation, database) = (random()?, random()?);
         let (machines, replicas) = (config.machines, config.replicas);
-        // Before there is a configuration nobody has anything that this machine could copy.
-        let is_first = replicated.membership.look()?.configuration.is_none();
-        let (mut server, participants) = Self::start(builder, config, Some(incarnation))?;
+        let me = MachineId(config.machine);
+        let observed = replicated.membership.look()?;
+        let known = observed.configuration.as_ref().map(|(_, of)| of);
+        let log = replicated.log.take();
+        let log = log.map(|folder| Opened::new(folder, &config, known, incarnation));
+        let mut log = log.transpose()?;
+        let (begins, loaded) = match &log {
+            Some(log) => (log.begins(), log.is_loaded()),
+            // Before there is a configuration nobody has anything that this machine could copy.
+            None if known.is_none() => (Begins::First, true),
+            None => (Begins::Empty, false),
+        };
+        let (mut server, participants) =
+            Self::start(builder, config, (Some(incarnation), log.is_some()))?;
         let participants = participants.into_iter().map(|participant| {
             let participant = participant.into_inner();
             let participant = participant.unwrap_or_else(PoisonError::into_inner);
-            Mutex::new(participant.recovering(is_first))
+            participant.recovering(loaded)
         });
-        let participants: Participants = participants.collect();
-        if is_first {
+        let mut participants: Vec<_> = participants.collect();
+        if let Some(log) = &mut log {
+            log.replay(&mut participants, me)?;
+        }
+        let participants: Participants = participants.into_iter().map(Mutex::new).collect();
+        if begins == Begins::First {
             load(&participants, server.machine, &server.placement, initial())?;
         }
+        // The member that ends when the disk fails, once there is one.
+        let ends: Arc<OnceLock<Weak<Member>>> = Arc::default();
+        let (participants, disk) = match log {
+            None => (Arc::new(participants), None),
+            Some(log) => {
+                let member = Arc::clone(&ends);
+                let failed = move || {
+                    let member = member.get().and_then(Weak::upgrade);
+                    member.iter().for_each(|member| member.end());
+                };
+                let (running, disk, participants) = log.run(participants, failed)?;
+                server.log = Some(running);
+                (participants, Some(disk))
+            }
+        };
         let address = replicated.advertise.take();
-        let me = Registration {
-            machine: server.machine,
+        let registration = Registration {
+            machine: me,
             incarnation,
             address: address.unwrap_or_else(|| server.server.address().to_string()),
-            whole: is_first,
+            whole: begins != Begins::Empty,
+            succeeds: match begins {
+                Begins::Continues(before) => before,
+                Begins::First | Begins::Empty => None,
+            },
         };
-        let agent = Agent::new(me, machines, replicas, replicated.timing(), database);
-        let participants = Arc::new(participants);
-        let (member, inbox) = Member::new(agent, Arc::clone(&participants));
+        let timing = replicated.timing();
+        let agent = Agent::new(registration, machines, replicas, timing, database);
+        let (member, inbox) = Member::new(agent, Arc::clone(&participants), disk.clone());
+        let _ = ends.set(Arc::downgrade(&member));
+        if disk.as_ref().is_some_and(|disk| disk.has_ended()) {
+            member.end();
+        }
         let _ = server.service.set(Service {
             participants,
             member: Some(Arc::clone(&member)),
+            disk,
         });
         let running = Arc::clone(&member);
         let lease = replicated.lease;
@@ -225,7 +283,7 @@ impl StoreServer {
     fn start(
         builder: ServerBuilder,
         config: StoreConfig,
-        incarnation: Option<u64>,
+        (incarnation, defers): (Option<u64>, bool),
     ) -> Result<(Self, Participants), StoreServerError> {
         let placement = check(&config)?;
         let random = || getrandom::u64().map_err(|e| StoreServerError::Random(e.to_string()));
@@ -254,7 +312,7 @@ impl StoreServer {
         };
         let service: Arc<OnceLock<Service>> = Arc::default();
         let builder = regions.iter().fold(builder, ServerBuilder::region);
-        let server = on(builder, &service, &catalogue).serve()?;
+        let server = handlers::on(builder, (&service, defers), &catalogue).serve()?;
         let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
         let Some(registered) = registered else {
             let words = "a region of the store was not registered".to_owned();
@@ -277,6 +335,7 @@ impl StoreServer {
             placement,
             tables: config.tables,
             agent: None,
+            log: None,
         };
         Ok((server, participants))
     }
@@ -303,6 +362,12 @@ impl StoreServer {
         }
     }
 
+    /// How much its log has written in this life, where that is on a disk.
+    pub fn log_statistics(&self) -> Option<LogStatistics> {
+        let log = self.log.as_ref()?;
+        Some(log.file().shared().statistics())
+    }
+
     /// The server below, which goes on. A machine that others replace is none any more.
     pub fn into_server(self) -> RunningServer {
         self.server
@@ -311,6 +376,8 @@ impl StoreServer {
     /// Ends it; `false` when some answers could not be delivered.
     pub fn shutdown(self) -> bool {
         drop(self.agent);
+        // Answers that wait for the disk are given first.
+        drop(self.log);
         self.server.shutdown()
     }
 }
@@ -359,94 +426,4 @@ fn check(config: &StoreConfig) -> Result<Placement, StoreServerError> {
         }
     }
     Ok(Placement::round(machines, replicas)?)
-}
-
-fn on(
-    builder: ServerBuilder,
-    service: &Arc<OnceLock<Service>>,
-    catalogue: &Catalogue,
-) -> ServerBuilder {
-    let (ready, incarnation) = (Arc::clone(service), catalogue.incarnation);
-    let (known, described) = (Arc::clone(service), catalogue.clone());
-    let asked = Arc::clone(service);
-    builder
-        .handle(TRANSACT, move |request, reply| {
-            let service = ready.get().ok_or_else(not_ready)?;
-            reply.write(&transact(service, incarnation, request.payload())?)
-        })
-        .handle(CATALOGUE, move |_, reply| {
-            let service = known.get().ok_or_else(not_ready)?;
-            let mut described = described.clone();
-            if let Some(member) = &service.member {
-                described.replicated = true;
-                described.configuration = member.serving();
-            }
-            reply.write(&described.encode())
-        })
-        .handle(PEER, move |request, reply| {
-            let service = asked.get().ok_or_else(not_ready)?;
-            reply.write(&peer(service, request.payload())?)
-        })
-}
-
-fn not_ready() -> HandlerError {
-    HandlerError::new(NOT_READY, "the tables are being made: try again")
-}
-
-fn malformed(error: &dyn std::fmt::Display) -> HandlerError {
-    HandlerError::new(MALFORMED, error.to_string())
-}
-
-/// The first eight bytes, and what follows them.
-fn split(payload: &[u8]) -> Result<(u64, &[u8]), HandlerError> {
-    let split = payload.split_first_chunk::<8>();
-    let (first, rest) = split.ok_or_else(|| malformed(&"fewer than 8 bytes"))?;
-    Ok((u64::from_le_bytes(*first), rest))
-}
-
-fn transact(service: &Service, incarnation: u64, payload: &[u8]) -> Result<Vec<u8>, HandlerError> {
-    let (fence, request) = split(payload)?;
-    let request = Request::decode(request).map_err(|error| malformed(&error))?;
-    let refused = match &service.member {
-        None if fence != incarnation => Some(Refusal::Restarted),
-        // What has become of a transaction is so whoever asks.
-        Some(member) if request.body != Body::Outcome && !member.has_lease() => {
-            Some(Refusal::Epoch)
-        }
-        _ => None,
-    };
-    let epoch = match &service.member {
-        None => Epoch::FIXED,
-        Some(member) => member.epoch_of(fence),
-    };
-    let answer = match refused {
-        None => {
-            let participants = &service.participants;
-            let share = (request.transaction.coordinator % participants.len() as u64) as usize;
-            let mut participant = participants[share]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            participant.handle(&request, epoch)
-        }
-        Some(refusal) => Answer {
-            transaction: request.transaction,
-            step: request.step,
-            response: Response::Refused(refusal),
-        },
-    };
-    let mut bytes = Vec::with_capacity(128);
-    answer.encode(&mut bytes);
-    Ok(bytes)
-}
-
-fn peer(service: &Service, payload: &[u8]) -> Result<Vec<u8>, HandlerError> {
-    let (incarnation, request) = split(payload)?;
-    let request = PeerRequest::decode(request).map_err(|error| malformed(&error))?;
-    let answer = match &service.member {
-        Some(member) => member.answer(incarnation, &request),
-        None => PeerAnswer::No,
-    };
-    let mut bytes = Vec::new();
-    answer.encode(&mut bytes);
-    Ok(bytes)
 }

@@ -162,6 +162,11 @@ impl<R: Region> TableStore<R> {
         (self.tables.owner(number)? == owner).then_some(number)
     }
 
+    /// Whether the machine copies what others have.
+    pub(crate) fn is_learning(&self) -> bool {
+        self.tables.gone().is_some()
+    }
+
     /// A value as it stands in a place of this length, if it fits.
     fn padded<'b>(value: &[u8], length: usize, place: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         encode_value(value, place);

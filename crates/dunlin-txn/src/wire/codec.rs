@@ -189,7 +189,7 @@ pub(crate) fn put_transaction(out: &mut Vec<u8>, transaction: TransactionId) {
     out.extend(transaction.sequence.to_le_bytes());
 }
 
-fn put_key(out: &mut Vec<u8>, key: &Key) {
+pub(crate) fn put_key(out: &mut Vec<u8>, key: &Key) {
     out.extend(key.table().to_le_bytes());
     // A key has at most `MAX_KEY_BYTES`.
     out.extend((key.bytes().len() as u16).to_le_bytes());

@@ -107,6 +107,10 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| item(self)).collect()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// All that is left.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest

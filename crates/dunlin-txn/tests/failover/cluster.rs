@@ -3,7 +3,8 @@ mod clients;
 mod faults;
 mod judge;
 
-use crate::machine::{Machine, LEASE, MACHINES};
+use crate::disk::Disk;
+use crate::machine::{Machine, Start, LEASE, MACHINES};
 use crate::membership::Register;
 use crate::network::{Cut, Links, Node, MEMBERSHIP};
 use crate::simulation::{sent, Timeline};
@@ -11,12 +12,12 @@ use dunlin_txn::checker::{History, Violation};
 use dunlin_txn::membership::peer::{PeerAnswer, PeerRequest};
 use dunlin_txn::membership::plan::Proposal;
 use dunlin_txn::membership::{Configuration, Epoch, Observed, Registration, Role};
-use dunlin_txn::recovery::{Condition, Order};
+use dunlin_txn::recovery::{Begins, Condition, Order};
 use dunlin_txn::wire::{Body, Refusal, Request, Response};
 use dunlin_txn::workload::{SmallBank, Workload};
 use dunlin_txn::{
-    Address, Config, Coordinator, Event, Key, MachineId, Mistakes, Protocol, Store, TransactionId,
-    Version,
+    Address, Config, Coordinator, Event, Key, MachineId, Mistake, Mistakes, Protocol, Store,
+    TransactionId, Version,
 };
 pub(crate) use faults::Fault;
 use faults::FAULTS_UNTIL;
@@ -54,6 +55,8 @@ enum Happening {
     Look(u64),
     View(u64, Configuration),
     Fault,
+    /// What a life has appended up to a position is on its disk; the message that waited for that goes to a node.
+    Synced(Life, u64, Option<(Node, Box<Happening>)>),
     Return(u16),
     Heal(Cut),
     Flap(Cut, u32),
@@ -113,9 +116,16 @@ impl Cluster {
         let keys: Vec<Key> = load.load().map(|(key, _)| key).collect();
         let watched = (0..CLIENTS).map(|_| keys[random.usize(0..keys.len())].clone());
         let watched = watched.collect();
+        let has_disks = faults.contains(&Fault::Blackout);
         let machines = (0..MACHINES).map(|n| {
             let drift = (random.i64(-40..40), random.u64(0..1_000_000));
-            Machine::new(n, u64::from(n) + 1, (headers, mistakes), Some(load), drift)
+            let start = Start {
+                incarnation: u64::from(n) + 1,
+                begins: Begins::First,
+                load: Some(load),
+                disk: has_disks.then(Disk::default),
+            };
+            Machine::new(n, start, (headers, mistakes), drift)
         });
         let machines: Vec<Machine> = machines.collect();
         let proposal_delay = faults::proposal_delay(&faults, &mut random);
@@ -200,7 +210,8 @@ impl Cluster {
                 let life = (to.0, machine.incarnation);
                 if !asks && !machine.has_lease(self.time.now) {
                     let response = Response::Refused(Refusal::Epoch);
-                    return self.reply(to, &request, response);
+                    let (node, reply) = self.reply(to, &request, response);
+                    return self.send(u64::from(to.0), node, reply);
                 }
                 // It may be stopped after it has looked at its lease.
                 let delay = self.within_handler(number);
@@ -210,9 +221,12 @@ impl Cluster {
             Happening::Execute(life, epoch, request) => {
                 if let Some(number) = self.at(life) {
                     let request = sent(&request);
-                    let participant = &mut self.machines[number].local.participant;
-                    let answer = participant.handle(&request, epoch);
-                    self.reply(MachineId(life.0), &request, answer.response);
+                    let machine = &mut self.machines[number];
+                    let answer = machine.local.participant.handle(&request, epoch);
+                    let of = machine.agent.configuration();
+                    let needed = machine.local.needed(&request.body, of);
+                    let reply = self.reply(MachineId(life.0), &request, answer.response);
+                    self.send_when_safe(life, needed, reply);
                 }
             }
             Happening::Event(id, event) => self.event(id, event),
@@ -274,7 +288,8 @@ impl Cluster {
                 answer.encode(&mut bytes);
                 let answer = PeerAnswer::decode(&bytes).unwrap();
                 let back = Happening::PeerAnswer(from, to.0, request, answer);
-                self.send(u64::from(to.0), u64::from(from.0), back);
+                let needed = self.machines[number].local.appended();
+                self.send_when_safe(to, needed, (u64::from(from.0), back));
             }
             Happening::PeerAnswer(to, from, request, answer) => {
                 let Some(number) = self.at(to) else { return };
@@ -288,11 +303,14 @@ impl Cluster {
                 machine
                     .agent
                     .answered(MachineId(from), &request, answer, local);
+                let appended = machine.local.appended();
+                self.later_safe(to, appended, None);
                 self.poll(number);
             }
             Happening::Look(client) => self.look(client),
             Happening::View(client, of) => self.view(client, &of),
             Happening::Fault => self.fault(),
+            Happening::Synced(life, position, then) => self.synced(life, position, then),
             Happening::Return(number) => self.restart(number),
             Happening::Heal(cut) => self.links.heal(&cut),
             Happening::Flap(cut, times) => self.flap(cut, times),
@@ -336,6 +354,7 @@ impl Cluster {
         let machine = &mut self.machines[number];
         let clock = machine.clock(self.time.now);
         let from = (number as u16, machine.incarnation);
+        let before = machine.local.appended();
         for order in machine.agent.poll(clock, &mut machine.local) {
             match order {
                 Order::Replace(proposal) => {
@@ -357,15 +376,77 @@ impl Cluster {
                 }
             }
         }
+        let appended = self.machines[number].local.appended();
+        if appended > before {
+            self.later_safe(from, appended, None);
+        }
     }
 
-    /// Another life of a machine, without any memory of the last.
+    /// Another life of a machine: with what is on its disk where the others have not gone on without it, and without
+    /// any memory of the last otherwise.
     fn restart(&mut self, number: u16) {
         self.lives += 1;
         let at = usize::from(number);
         let drift = self.machines[at].drift();
         let shape = (self.headers, self.mistakes);
-        self.machines[at] = Machine::new(number, self.lives, shape, None, drift);
+        let disk = self.machines[at].local.disk.clone();
+        let of = self.register.now.as_ref().map(|(_, of)| of);
+        let mut begins = Begins::Empty;
+        if let Some(disk) = &disk {
+            let log = disk.entries();
+            begins = Begins::of(&log, MachineId(number), of).unwrap();
+            let is_behind = begins == Begins::Empty && of.is_some();
+            if is_behind && self.mistakes == Mistakes::of(Mistake::BehindTakenForWhole) {
+                // It would take whatever life is a member for one of its own.
+                let member = of.and_then(|of| of.member(MachineId(number)));
+                begins = Begins::Continues(member.map(|member| member.incarnation));
+            }
+        }
+        let start = Start {
+            incarnation: self.lives,
+            begins,
+            load: None,
+            disk,
+        };
+        self.machines[at] = Machine::new(number, start, shape, drift);
         self.time.later(1, Happening::Beat((number, self.lives)));
+    }
+
+    /// Sends what a machine may say when what it has appended so far is on its disk.
+    fn send_when_safe(&mut self, life: Life, position: u64, (to, message): (Node, Happening)) {
+        let Some(number) = self.at(life) else { return };
+        let disk = self.machines[number].local.disk.as_ref();
+        let is_safe = disk.is_none_or(|disk| disk.is_safe(position));
+        if is_safe || self.mistakes == Mistakes::of(Mistake::AnsweredBeforeDisk) {
+            self.send(u64::from(life.0), to, message);
+            if is_safe {
+                return;
+            }
+            return self.later_safe(life, position, None);
+        }
+        self.later_safe(life, position, Some((to, Box::new(message))));
+    }
+
+    fn later_safe(&mut self, life: Life, position: u64, then: Option<(Node, Box<Happening>)>) {
+        let delay = self.time.delay() * 4;
+        self.time
+            .later(delay, Happening::Synced(life, position, then));
+    }
+
+    fn synced(&mut self, life: Life, position: u64, then: Option<(Node, Box<Happening>)>) {
+        let Some(number) = self.at(life) else { return };
+        let machine = &self.machines[number];
+        if let Some(disk) = &machine.local.disk {
+            disk.sync(position);
+            // Now and then all is in a snapshot; one that copies makes none.
+            let is_whole = machine.agent.registration().whole;
+            if is_whole && self.time.random.u8(..) < 16 {
+                machine.local.snapshot();
+            }
+        }
+        if let Some((to, message)) = then {
+            self.send(u64::from(life.0), to, *message);
+        }
+        self.poll(number);
     }
 }

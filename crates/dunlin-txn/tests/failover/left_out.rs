@@ -1,10 +1,10 @@
 //! A life of a machine that the others left out, and that a later epoch takes for one that comes: it has missed what
 //! the epochs between have done, so it has no part in the new one, and ends. Seed 3891 of scaletx-o came to it: a late
 //! message had put an older life in its place, and so its number was free.
-use crate::machine::Machine;
+use crate::machine::{Machine, Start};
 use dunlin_txn::membership::peer::{PeerAnswer, PeerRequest};
 use dunlin_txn::membership::{Configuration, Epoch, Member, Observed, Registration, Role};
-use dunlin_txn::recovery::Condition;
+use dunlin_txn::recovery::{Begins, Condition};
 use dunlin_txn::{MachineId, Mistakes};
 use std::time::Duration;
 
@@ -38,7 +38,13 @@ struct Life {
 
 impl Life {
     fn begin() -> Life {
-        let machine = Machine::new(1, ME, (7, Mistakes::NONE), None, (0, 0));
+        let start = Start {
+            incarnation: ME,
+            begins: Begins::Empty,
+            load: None,
+            disk: None,
+        };
+        let machine = Machine::new(1, start, (7, Mistakes::NONE), (0, 0));
         Life {
             machine,
             revision: 0,

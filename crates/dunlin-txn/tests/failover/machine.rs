@@ -1,7 +1,10 @@
-//! A machine of the simulated cluster: agent, participant and store, in one life after another.
+//! A machine of the simulated cluster: agent, participant and store, in one life after another; some with a disk.
+use crate::disk::Disk;
+use dunlin_txn::log::Entry;
 use dunlin_txn::membership::{Configuration, Epoch, Record, Registration};
-use dunlin_txn::recovery::{Agent, Local, Timing, CHUNK_BYTES};
+use dunlin_txn::recovery::{Agent, Begins, Local, Timing, CHUNK_BYTES};
 use dunlin_txn::workload::Workload;
+use dunlin_txn::{replay, wire::Body};
 use dunlin_txn::{
     Key, MachineId, MemoryStore, Mistakes, OtherEpoch, Participant, Placement, Store,
     TransactionId, Update,
@@ -23,30 +26,70 @@ pub(crate) struct Machine {
 }
 
 pub(crate) struct Own {
+    /// One, as a machine has several: for [`replay`].
     pub(crate) participant: Participant<MemoryStore>,
     me: MachineId,
+    pub(crate) disk: Option<Disk>,
+    /// The position of what the machine, and not its participant, has appended last.
+    appended: u64,
+}
+
+/// With what a life begins.
+pub(crate) struct Start<'a> {
+    pub(crate) incarnation: u64,
+    pub(crate) begins: Begins,
+    pub(crate) load: Option<&'a dyn Workload>,
+    pub(crate) disk: Option<Disk>,
 }
 
 impl Machine {
     pub(crate) fn new(
         number: u16,
-        incarnation: u64,
+        start: Start<'_>,
         (headers, mistakes): (usize, Mistakes),
-        load: Option<&dyn Workload>,
         drift: (i64, u64),
     ) -> Machine {
+        let Start {
+            incarnation,
+            begins,
+            load,
+            disk,
+        } = start;
         let placement = Placement::round(MACHINES, MACHINES).unwrap();
         let mut store = MemoryStore::new(&placement, headers, 1000);
         if let Some(load) = load {
             load.load().for_each(|(k, v)| store.load(k, v).unwrap());
         }
-        let mut participant = Participant::new(store, 1000).recovering(load.is_some());
-        participant.make(mistakes);
+        let entries = match (&disk, begins) {
+            (Some(disk), Begins::Continues(_)) => disk.entries(),
+            _ => Vec::new(),
+        };
+        let loaded = match entries.first() {
+            Some(Entry::Life { loaded, .. }) => *loaded,
+            _ => begins == Begins::First,
+        };
+        let mut participant = [Participant::new(store, 1000).recovering(loaded)];
+        participant[0].make(mistakes);
+        if begins != Begins::Empty {
+            replay(&mut participant, MachineId(number), entries).unwrap();
+        }
+        let [mut participant] = participant;
+        if let Some(disk) = &disk {
+            match begins {
+                Begins::Continues(_) => disk.go_on(incarnation),
+                _ => disk.begin_anew((incarnation, loaded), &participant),
+            }
+            participant = participant.logging(Box::new(disk.clone()));
+        }
         let me = Registration {
             machine: MachineId(number),
             incarnation,
             address: String::new(),
-            whole: load.is_some(),
+            whole: begins != Begins::Empty,
+            succeeds: match begins {
+                Begins::Continues(before) => before,
+                Begins::First | Begins::Empty => None,
+            },
         };
         let timing = Timing {
             lease: Duration::from_micros(LEASE),
@@ -61,6 +104,8 @@ impl Machine {
             local: Own {
                 participant,
                 me: MachineId(number),
+                disk,
+                appended: 0,
             },
             incarnation,
             alive: true,
@@ -84,21 +129,68 @@ impl Machine {
     }
 }
 
+impl Own {
+    fn append(&mut self, entry: Entry) {
+        if let Some(disk) = &self.disk {
+            self.appended = disk.push(&entry);
+        }
+    }
+
+    /// The position of all that was done so far for other machines.
+    pub(crate) fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// What must be on the disk before a request is answered.
+    pub(crate) fn needed(&self, body: &Body, of: Option<&Configuration>) -> u64 {
+        match (body, &self.disk) {
+            (Body::Replicate { .. } | Body::Commit(_), Some(_)) => self.participant.appended(),
+            (Body::Execute { .. }, Some(disk))
+                if of.is_none_or(Configuration::has_single_copies) =>
+            {
+                disk.appended()
+            }
+            _ => 0,
+        }
+    }
+
+    /// A snapshot in the place of the log, where the machine has all that it should have.
+    pub(crate) fn snapshot(&self) {
+        if let Some(disk) = &self.disk {
+            disk.snapshot(&self.participant);
+        }
+    }
+}
+
 impl Local for Own {
     fn seal(&mut self, epoch: Epoch, base: Epoch) -> Result<Vec<Record>, OtherEpoch> {
-        self.participant.seal(epoch, base)
+        let records = self.participant.seal(epoch, base)?;
+        self.append(Entry::Seal { epoch, base });
+        Ok(records)
     }
     fn install(
         &mut self,
         epoch: Epoch,
         records: &[Record],
-        _of: &Configuration,
+        of: &Configuration,
     ) -> Result<(), OtherEpoch> {
         // Each machine has a copy of each key.
-        self.participant.install(epoch, records, |_| true)
+        self.participant.install(epoch, records, |_| true)?;
+        self.append(Entry::Install {
+            of: of.clone(),
+            records: records.to_vec(),
+        });
+        Ok(())
     }
     fn serve(&mut self, of: &Configuration) -> Result<(), OtherEpoch> {
-        self.participant.serve(of.epoch)
+        if self.standing() != (of.epoch, true) {
+            self.participant.serve(of.epoch)?;
+            self.append(Entry::Serve {
+                epoch: of.epoch,
+                database: of.database,
+            });
+        }
+        Ok(())
     }
     fn standing(&self) -> (Epoch, bool) {
         (self.participant.epoch(), self.participant.is_serving())
@@ -122,7 +214,13 @@ impl Local for Own {
         store.chunk(cursor, CHUNK_BYTES / 2000, &wanted)
     }
     fn adopt(&mut self, items: &[Update]) -> bool {
-        self.participant.adopt(items).is_ok()
+        let adopted = self.participant.adopt(items).is_ok();
+        self.append(Entry::Adopt(items.to_vec()));
+        adopted
+    }
+    fn is_durable(&self) -> bool {
+        let is_safe = |disk: &Disk| disk.is_safe(self.appended);
+        self.disk.as_ref().is_none_or(is_safe)
     }
     fn learned(&mut self) {
         self.participant.store_mut().learn(false);

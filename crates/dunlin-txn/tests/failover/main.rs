@@ -1,7 +1,9 @@
 //! Machines crash, are stopped, cut off and come back, and coordinators die, in virtual time and by seeds: what was
 //! acknowledged stays, histories are serializable, all machines come back and no lock stays; and deliberate mistakes
-//! are found. `DUNLIN_TXN_SEEDS` says how many seeds, `DUNLIN_TXN_SEED` with which to begin.
+//! are found. In some runs machines have disks, and all may be gone at once. `DUNLIN_TXN_SEEDS` says how many seeds,
+//! `DUNLIN_TXN_SEED` with which to begin.
 mod cluster;
+mod disk;
 mod left_out;
 mod machine;
 mod membership;
@@ -93,4 +95,6 @@ mistakes! {
     lease_ignored_is_found: LeaseIgnored in FASST by Partition;
     copy_left_out_is_found: CopyLeftOut in FLOCKTX by Crash;
     absence_not_awaited_is_found: AbsenceNotAwaited in FASST by Flapping LateProposals;
+    answered_before_disk_is_found: AnsweredBeforeDisk in FLOCKTX by Blackout;
+    behind_taken_for_whole_is_found: BehindTakenForWhole in FLOCKTX by Blackout;
 }

@@ -12,6 +12,10 @@ pub(crate) struct Register {
 
 impl Register {
     pub(crate) fn beat(&mut self, me: Registration, now: u64, lease: u64) -> Observed {
+        // Some memberships end the lease of a life that another goes on with, and some do not.
+        if let Some(before) = me.succeeds.filter(|_| me.incarnation % 2 == 0) {
+            self.leases.remove(&(me.machine, before));
+        }
         self.leases
             .insert((me.machine, me.incarnation), (me, now + lease));
         self.leases.retain(|_, (_, until)| *until > now);

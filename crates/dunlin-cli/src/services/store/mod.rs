@@ -5,14 +5,16 @@ mod replicated;
 
 pub use replicated::{serve_replicated, Begins};
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use dunlin::txn::server::{StoreConfig, StoreServer, TableSpec};
+use dunlin::txn::server::{LogFolder, StoreConfig, StoreServer, TableSpec};
 use dunlin::txn::workload::{self, Workload};
 use dunlin::{Address, RunningServer, ServerBuilder};
 
 use crate::commands::perf::parse_seconds;
 use crate::commands::Failure;
+use crate::input::parse_bytes;
 use membership::Place;
 
 /// What a machine stores.
@@ -49,9 +51,27 @@ pub struct Options {
     /// With `--membership`: where others reach this machine; say it where `--listen` names all addresses of the host
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<Address>,
+    /// With `--membership`: keep the log in this directory, one for each machine. What was acknowledged is on the disks
+    /// of all machines that have it then, and is there again after all of them were ended at once and started again
+    /// with the same directories
+    #[arg(long, value_name = "DIR")]
+    log: Option<PathBuf>,
+    /// With `--log`: so much is logged between two snapshots; a start reads so much more than there is
+    #[arg(long, default_value = "64MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 16..=u32::MAX))]
+    snapshot_after: u32,
 }
 
 impl Options {
+    /// Where the log is, if that is on a disk.
+    fn log(&self) -> Option<LogFolder> {
+        let path = self.log.clone()?;
+        let snapshot_bytes = u64::from(self.snapshot_after);
+        Some(LogFolder {
+            path,
+            snapshot_bytes,
+        })
+    }
+
     /// Whether machines replace each other.
     pub fn is_replicated(&self) -> bool {
         self.membership.is_some()
@@ -114,6 +134,11 @@ pub fn workload(name: &str, rows: u64) -> Result<Box<dyn Workload>, Failure> {
 /// # Errors
 /// When the options contradict each other, or the server does not start.
 pub fn serve(server: ServerBuilder, options: &Options) -> Result<RunningServer, Failure> {
+    if options.log.is_some() {
+        let words = "--log without --membership: nobody would decide what was on its way when the machines ended";
+        let help = "say --membership FOLDER for machines of one host, also for one machine alone, or etcd://...";
+        return Err(Failure::usage(words).help(help));
+    }
     let load = options.workload()?;
     let config = options.config(load.as_deref())?;
     let store = StoreServer::serve(server, config).map_err(Failure::new)?;

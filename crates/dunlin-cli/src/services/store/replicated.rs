@@ -58,6 +58,10 @@ pub fn serve_replicated(
         match life.last(is_over) {
             Ended::Over => {
                 drop(life.metrics);
+                if let Some(log) = life.store.log_statistics() {
+                    let (entries, groups) = (log.entries, log.groups);
+                    output::note(format_args!("logged {entries} entries in {groups} groups"));
+                }
                 life.store.shutdown();
                 return Ok(());
             }
@@ -105,6 +109,7 @@ impl Life {
             lease: options.replace_after,
             client: begins.client.clone(),
             advertise: options.advertise.as_ref().map(Address::to_string),
+            log: options.log(),
         };
         let initial = || match &load {
             Some(load) => load.load(),

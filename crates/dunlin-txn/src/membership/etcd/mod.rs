@@ -101,7 +101,9 @@ impl EtcdMembership {
     fn put(&mut self, registration: &Registration, id: u64) -> Result<(), MembershipError> {
         let key = self.machine_key(registration.machine, registration.incarnation);
         let key = encoded(key.as_bytes());
-        let mut value = vec![u8::from(registration.whole)];
+        let (whole, succeeds) = (registration.whole, registration.succeeds);
+        let mut value = vec![u8::from(whole), u8::from(succeeds.is_some())];
+        value.extend(succeeds.unwrap_or_default().to_le_bytes());
         value.extend(registration.address.as_bytes());
         let value = encoded(&value);
         let put = json!({ "request_put": { "key": key, "value": value, "lease": id.to_string() } });
@@ -226,12 +228,14 @@ impl Membership for EtcdMembership {
 /// The machine of a key and its value.
 fn machine(name: &str, value: &[u8]) -> Option<Registration> {
     let (number, incarnation) = name.strip_prefix("machine/")?.split_once('/')?;
-    let (whole, address) = value.split_first()?;
+    let ([whole, succeeds], value) = value.split_first_chunk::<2>()?;
+    let (life, address) = value.split_first_chunk::<8>()?;
     Some(Registration {
         machine: MachineId(number.parse().ok()?),
         incarnation: u64::from_str_radix(incarnation, 16).ok()?,
         address: String::from_utf8_lossy(address).into_owned(),
         whole: *whole == 1,
+        succeeds: (*succeeds == 1).then_some(u64::from_le_bytes(*life)),
     })
 }
 

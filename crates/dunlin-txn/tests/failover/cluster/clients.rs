@@ -2,7 +2,7 @@
 use super::{Cluster, Happening, SLOTS, TRANSACTIONS, WATCHER};
 use crate::cluster::faults::FAULTS_UNTIL;
 use crate::machine::MACHINES;
-use crate::network::client_node;
+use crate::network::{client_node, Node};
 use crate::simulation::answered;
 use dunlin_txn::membership::Configuration;
 use dunlin_txn::wire::{Answer, Request, Response};
@@ -97,7 +97,12 @@ impl Cluster {
         self.act(id, actions);
     }
 
-    pub(super) fn reply(&mut self, from: MachineId, request: &Request, response: Response) {
+    pub(super) fn reply(
+        &self,
+        from: MachineId,
+        request: &Request,
+        response: Response,
+    ) -> (Node, Happening) {
         let answer = Answer {
             transaction: request.transaction,
             step: request.step,
@@ -105,8 +110,7 @@ impl Cluster {
         };
         let answer = answered(&answer);
         let event = Happening::Event(request.transaction, Event::Answer(from, answer));
-        let node = client_node(request.transaction.coordinator);
-        self.send(u64::from(from.0), node, event);
+        (client_node(request.transaction.coordinator), event)
     }
 
     pub(super) fn event(&mut self, id: TransactionId, event: Event) {

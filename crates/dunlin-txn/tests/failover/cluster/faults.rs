@@ -27,10 +27,13 @@ pub(crate) enum Fault {
     LateProposals,
     /// A client dies.
     Client,
+    /// All machines are gone at once, or some of them, and come back with what was on their disks. Other machines that
+    /// crash come back with theirs then, too.
+    Blackout,
 }
 
 impl Fault {
-    const ALL: [Fault; 7] = [
+    const ALL: [Fault; 8] = [
         Fault::Crash,
         Fault::Stop,
         Fault::Cut,
@@ -38,6 +41,7 @@ impl Fault {
         Fault::Flapping,
         Fault::LateProposals,
         Fault::Client,
+        Fault::Blackout,
     ];
 
     /// Some of them, by chance.
@@ -84,15 +88,17 @@ impl Cluster {
             self.dead.get_or_insert(client);
             return;
         }
+        if kind == Fault::Blackout {
+            return self.blackout();
+        }
         if !self.machines[at].alive || !self.may_fail(at) {
             return;
         }
         self.run.faults += 1;
         match kind {
             Fault::Crash => {
-                self.machines[at].alive = false;
                 let back = self.time.random.u64(1..4 * LEASE);
-                self.time.later(back, Happening::Return(number));
+                self.crash(at, back);
             }
             Fault::Stop => drop(self.stop(at)),
             Fault::Cut => {
@@ -115,7 +121,30 @@ impl Cluster {
                 self.cut(number, sides, FLAPS);
             }
             // It happens on the way.
-            Fault::Flapping | Fault::LateProposals | Fault::Client => {}
+            Fault::Flapping | Fault::LateProposals | Fault::Client | Fault::Blackout => {}
+        }
+    }
+
+    /// A machine is gone with its memory, and comes back after a while.
+    fn crash(&mut self, at: usize, back: u64) {
+        let machine = &mut self.machines[at];
+        machine.alive = false;
+        if let Some(disk) = &machine.local.disk {
+            disk.crash(&mut self.time.random);
+        }
+        self.time.later(back, Happening::Return(at as u16));
+    }
+
+    /// All machines that are there are gone, or each by chance, and come back about together, or not.
+    fn blackout(&mut self) {
+        self.run.faults += 1;
+        let (all, together) = (self.time.random.bool(), self.time.random.bool());
+        for at in 0..usize::from(MACHINES) {
+            if self.machines[at].alive && (all || self.time.random.bool()) {
+                let longest = if together { LEASE / 4 } else { 4 * LEASE };
+                let back = self.time.random.u64(1..longest);
+                self.crash(at, back);
+            }
         }
     }
 

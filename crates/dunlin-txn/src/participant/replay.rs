@@ -1,0 +1,179 @@
+//! How a participant comes back from its log, and what a snapshot has of it.
+//!
+//! What was done is done again in the same order, so a participant comes back as it was, but for what it never promised
+//! to keep: its locks, and the answers by which requests that come twice are known. Both are of an epoch, so it does
+//! not go on to serve the one that it was of.
+
+use super::epochs::transaction;
+use super::{Participant, Slot};
+use crate::log::Entry;
+use crate::membership::Configuration;
+use crate::store::Store;
+use crate::types::{Key, MachineId, TransactionId, Update};
+
+/// An entry is of another order than a participant can have written, or the store has no room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "entry {0} of the log: not what can follow those before it, or no room for it in the tables"
+)]
+pub struct NotReplayed(pub usize);
+
+/// Does again what is in a log, with all participants of machine `me`, each of which has its share of the coordinators.
+/// They serve nobody afterwards.
+///
+/// # Errors
+/// When an entry cannot follow those before it, or a store has no room.
+pub fn replay<S: Store>(
+    participants: &mut [Participant<S>],
+    me: MachineId,
+    entries: impl IntoIterator<Item = Entry>,
+) -> Result<(), NotReplayed> {
+    // As one that copies: items of a snapshot are there before anything was changed.
+    for participant in &mut *participants {
+        participant.store.learn(true);
+    }
+    for (nth, entry) in entries.into_iter().enumerate() {
+        replay_one(participants, me, entry).ok_or(NotReplayed(nth))?;
+    }
+    for participant in participants {
+        participant.standing.serving = false;
+        participant.store.learn(false);
+    }
+    Ok(())
+}
+
+fn replay_one<S: Store>(all: &mut [Participant<S>], me: MachineId, entry: Entry) -> Option<()> {
+    let shares = all.len() as u64;
+    let share_of = |id: TransactionId| (id.coordinator % shares.max(1)) as usize;
+    match entry {
+        Entry::Replicate { id, append, apply } => {
+            let participant = all.get_mut(share_of(id))?;
+            participant.store.apply(&apply).ok()?;
+            participant.again(id, |participant, slot| {
+                participant.record(slot, &append, &apply);
+            });
+        }
+        Entry::Commit { id, updates } => {
+            let participant = all.get_mut(share_of(id))?;
+            participant.store.apply(&updates).ok()?;
+            participant.again(id, |participant, slot| {
+                if slot.record.is_empty() {
+                    participant.record(slot, &updates, &[]);
+                }
+                slot.installed = true;
+            });
+        }
+        Entry::Seal { epoch, base } => {
+            for participant in all {
+                participant.seal(epoch, base).ok()?;
+            }
+        }
+        Entry::Install { of, records } => {
+            let keeps = keeps(&of, me)?;
+            for (share, participant) in all.iter_mut().enumerate() {
+                let mine = |(id, _): &&(TransactionId, _)| share_of(*id) == share;
+                let mine: Vec<_> = records.iter().filter(mine).cloned().collect();
+                participant.install(of.epoch, &mine, &keeps).ok()?;
+            }
+        }
+        Entry::Serve { epoch, .. } => {
+            for participant in all {
+                participant.serve(epoch).ok()?;
+            }
+        }
+        Entry::Adopt(items) | Entry::Items(items) => all.first_mut()?.store.adopt(&items).ok()?,
+        Entry::Standing {
+            share,
+            epoch,
+            served,
+            installed,
+            empty,
+            committed,
+            outcomes,
+        } => {
+            let participant = all.get_mut(usize::from(share))?;
+            let standing = &mut participant.standing;
+            (standing.epoch, standing.served, standing.installed) = (epoch, served, installed);
+            standing.empty = empty;
+            standing.committed = committed.into_iter().collect();
+            let outcomes = outcomes.into_iter();
+            standing.outcomes = outcomes
+                .map(|(epoch, ids)| (epoch, ids.into_iter().collect()))
+                .collect();
+            participant.store.new_epoch(served);
+        }
+        Entry::Slot {
+            id,
+            record,
+            applied,
+            installed,
+        } => {
+            let slot = Slot {
+                sequence: id.sequence,
+                record,
+                applied,
+                installed,
+                ..Slot::default()
+            };
+            let participant = all.get_mut(share_of(id))?;
+            participant.slots.insert((id.coordinator, id.slot), slot);
+        }
+        // Whose log it is, and where a snapshot ends, is known to who reads it.
+        Entry::Life { .. } | Entry::End => {}
+    }
+    Some(())
+}
+
+/// Which keys have a copy at a machine.
+pub(crate) fn keeps(of: &Configuration, me: MachineId) -> Option<impl Fn(&Key) -> bool> {
+    let placement = of.placement().ok()?;
+    Some(move |key: &Key| placement.primary(key) == me || placement.backups(key).contains(&me))
+}
+
+impl<S: Store> Participant<S> {
+    /// Takes up the slot of a transaction that was executed.
+    fn again(&mut self, id: TransactionId, execute: impl FnOnce(&Self, &mut Slot)) {
+        let name = (id.coordinator, id.slot);
+        let slot = self.slots.remove(&name);
+        let mut slot = slot
+            .filter(|slot| slot.sequence >= id.sequence)
+            .unwrap_or_else(|| Slot {
+                sequence: id.sequence,
+                ..Slot::default()
+            });
+        if slot.sequence == id.sequence {
+            execute(self, &mut slot);
+        }
+        self.slots.insert(name, slot);
+    }
+
+    /// What a snapshot has of this participant, the nth of its machine: all that [`replay`] needs but the items.
+    pub fn captured(&self, share: u16) -> Vec<Entry> {
+        let standing = &self.standing;
+        let outcomes = standing.outcomes.iter();
+        let mut entries = vec![Entry::Standing {
+            share,
+            epoch: standing.epoch,
+            served: standing.served,
+            installed: standing.installed,
+            empty: standing.empty,
+            committed: standing.committed.iter().copied().collect(),
+            outcomes: outcomes
+                .map(|(epoch, ids)| (*epoch, ids.iter().copied().collect()))
+                .collect(),
+        }];
+        let slots = self.slots.iter();
+        entries.extend(slots.map(|(name, slot)| Entry::Slot {
+            id: transaction(*name, slot),
+            record: slot.record.clone(),
+            applied: slot.applied.clone(),
+            installed: slot.installed,
+        }));
+        entries
+    }
+
+    /// Some items from the cursor on, of all that there are, and where to go on.
+    pub fn items(&self, cursor: u64, bytes: usize) -> (Vec<Update>, Option<u64>) {
+        self.store.chunk(cursor, bytes, &|_| true)
+    }
+}

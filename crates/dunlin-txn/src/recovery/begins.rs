@@ -1,0 +1,146 @@
+//! With what a life of a machine begins that has a log: a function of the log and of the configuration that there is.
+
+use crate::log::Entry;
+use crate::membership::{Configuration, Role};
+use crate::types::MachineId;
+
+/// With what a life of a machine begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// With what the database begins with.
+    First,
+    /// With what is in its log, in the place of the life that is a member still, if one ever was.
+    Continues(Option<u64>),
+    /// With nothing: it copies.
+    Empty,
+}
+
+/// Why a machine cannot begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotBegin {
+    /// There is a log of a database, and no configuration.
+    #[error("the log is of a database that the membership does not know")]
+    NoDatabase,
+    /// The configuration is of another database.
+    #[error("the log is of another database than the membership has")]
+    OtherDatabase,
+}
+
+impl Begins {
+    /// The begin of a machine that has found this in its log.
+    ///
+    /// # Errors
+    /// When log and configuration do not belong together.
+    pub fn of(
+        log: &[Entry],
+        machine: MachineId,
+        configuration: Option<&Configuration>,
+    ) -> Result<Begins, CannotBegin> {
+        let (mut lives, mut was_loaded) = (Vec::new(), false);
+        for entry in log {
+            if let Entry::Life {
+                incarnation,
+                loaded,
+                ..
+            } = entry
+            {
+                lives.push(*incarnation);
+                was_loaded = *loaded;
+            }
+        }
+        let database = database_of(log);
+        let Some(of) = configuration else {
+            return match (lives.is_empty(), was_loaded && database == 0) {
+                (true, _) => Ok(Begins::First),
+                // It has never served: the database has still to begin.
+                (false, true) => Ok(Begins::Continues(None)),
+                (false, false) => Err(CannotBegin::NoDatabase),
+            };
+        };
+        if database != 0 && database != of.database {
+            return Err(CannotBegin::OtherDatabase);
+        }
+        let member = of.member(machine);
+        let member = member.filter(|member| member.role == Role::Whole);
+        let before = member.filter(|member| lives.contains(&member.incarnation));
+        // Otherwise the others have gone on without it, and what it has is of before.
+        Ok(before.map_or(Begins::Empty, |before| {
+            Begins::Continues(Some(before.incarnation))
+        }))
+    }
+}
+
+/// The number of the database that a log is known to be of, or 0.
+pub(crate) fn database_of(log: &[Entry]) -> u64 {
+    let known = log.iter().map(|entry| match entry {
+        Entry::Life { database, .. } | Entry::Serve { database, .. } => *database,
+        _ => 0,
+    });
+    known.max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::{Epoch, Member};
+    use std::slice;
+
+    fn life(incarnation: u64, loaded: bool, database: u64) -> Entry {
+        Entry::Life {
+            incarnation,
+            loaded,
+            database,
+        }
+    }
+
+    fn of(incarnation: u64, role: Role) -> Configuration {
+        let member = Member {
+            incarnation,
+            address: String::new(),
+            role,
+        };
+        Configuration {
+            database: 5,
+            epoch: Epoch(3),
+            base: Epoch(2),
+            serving: true,
+            manager: MachineId(0),
+            replicas: 1,
+            members: vec![member],
+        }
+    }
+
+    #[test]
+    fn a_life_goes_on_only_in_the_place_of_a_whole_member() {
+        let begins = |log: &[Entry], of: Option<&Configuration>| Begins::of(log, MachineId(0), of);
+        let (loaded, known) = (life(1, true, 0), life(2, true, 5));
+        let serve = Entry::Serve {
+            epoch: Epoch(1),
+            database: 5,
+        };
+        assert_eq!(begins(&[], None), Ok(Begins::First));
+        assert_eq!(
+            begins(slice::from_ref(&loaded), None),
+            Ok(Begins::Continues(None))
+        );
+        let no = Err(CannotBegin::NoDatabase);
+        assert_eq!(begins(slice::from_ref(&known), None), no);
+        assert_eq!(begins(&[loaded.clone(), serve.clone()], None), no);
+        assert_eq!(begins(&[life(1, false, 0)], None), no);
+
+        let both = [loaded, serve, known];
+        for incarnation in [1, 2] {
+            let goes_on = Ok(Begins::Continues(Some(incarnation)));
+            assert_eq!(begins(&both, Some(&of(incarnation, Role::Whole))), goes_on);
+            for role in [Role::Out, Role::Learner] {
+                let of = of(incarnation, role);
+                assert_eq!(begins(&both, Some(&of)), Ok(Begins::Empty));
+            }
+        }
+        assert_eq!(begins(&both, Some(&of(3, Role::Whole))), Ok(Begins::Empty));
+        assert_eq!(begins(&[], Some(&of(3, Role::Out))), Ok(Begins::Empty));
+        let mut other = of(1, Role::Whole);
+        other.database = 6;
+        assert_eq!(begins(&both, Some(&other)), Err(CannotBegin::OtherDatabase));
+    }
+}

@@ -1,0 +1,388 @@
+//! A machine's log on its disk: how a life of the machine begins with it, which answers wait for it, and when a
+//! snapshot is made.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dunlin_rpc::OwnedResponder;
+
+use super::member::{lock_all, Guard, Participants};
+use super::{StoreConfig, TableSpec};
+use crate::log::{Append, Appender, Directory, Entry, Identity, LogError, LogFile, Shared};
+use crate::membership::Configuration;
+use crate::participant::{replay, Participant};
+use crate::recovery::{database_of, Begins, CannotBegin, CHUNK_BYTES};
+use crate::store::Store;
+use crate::types::MachineId;
+use crate::wire::Body;
+
+/// A log on a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFolder {
+    /// A directory of this machine's own, which is made where it is missing.
+    pub path: PathBuf,
+    /// A snapshot is made when so much was logged since the last one, and as much as that is long: a start reads at
+    /// most about so much more than there is.
+    pub snapshot_bytes: u64,
+}
+
+impl LogFolder {
+    /// 64 MiB.
+    pub const SNAPSHOT_BYTES: u64 = 64 << 20;
+
+    /// In this directory.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            snapshot_bytes: Self::SNAPSHOT_BYTES,
+        }
+    }
+}
+
+/// Whose log it is. Another shape of the tables is another machine: its items may not fit.
+fn identity(of: &StoreConfig) -> Identity {
+    let table = |one: &TableSpec| {
+        let (id, name) = (one.id, one.name.escape_debug());
+        format!("{id} '{name}' ({} of {} bytes)", one.rows, one.value_bytes)
+    };
+    let tables: Vec<String> = of.tables.iter().map(table).collect();
+    let (machine, machines, copies) = (of.machine, of.machines, of.replicas);
+    let tables = tables.join(", ");
+    Identity(format!(
+        "machine {machine} of {machines}, {copies} copies, tables {tables}"
+    ))
+}
+
+/// What handlers and the member's thread know of the log.
+#[derive(Debug)]
+pub(super) struct Disk {
+    shared: Arc<Shared>,
+    own: Mutex<Appender>,
+    /// The position of what the machine as a whole, and not a participant, has appended last.
+    appended: AtomicU64,
+    /// The number of the database, or 0 before it has begun.
+    database: AtomicU64,
+    /// Some keys have their only copy here: what a reader sees of them may be on no other disk.
+    alone: AtomicBool,
+}
+
+impl Disk {
+    fn new(shared: &Arc<Shared>, database: u64) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            own: Mutex::new(Appender::new(shared)),
+            appended: AtomicU64::new(0),
+            database: AtomicU64::new(database),
+            alone: AtomicBool::new(true),
+        }
+    }
+
+    /// One who appends, for a participant.
+    pub(super) fn appender(&self) -> Box<dyn Append> {
+        Box::new(Appender::new(&self.shared))
+    }
+
+    /// Appends what the machine as a whole has done.
+    pub(super) fn append(&self, entry: &Entry) {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        self.appended.store(own.append(entry), Ordering::Release);
+    }
+
+    /// The position of that.
+    pub(super) fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Acquire)
+    }
+
+    /// Whether that is on the disk.
+    pub(super) fn is_durable(&self) -> bool {
+        self.shared.is_safe(self.appended())
+    }
+
+    /// An epoch serves: whether each key has another copy in it.
+    pub(super) fn serves(&self, of: &Configuration) {
+        self.database.store(of.database, Ordering::Release);
+        self.alone.store(of.has_single_copies(), Ordering::Release);
+    }
+
+    /// What must be on the disk before a request is answered, by a participant that has appended so far.
+    pub(super) fn needed(&self, body: &Body, appended: u64) -> u64 {
+        match body {
+            // Or another has sent the same before, and it is not on the disk yet.
+            Body::Replicate { .. } | Body::Commit(_) => appended,
+            // Elsewhere what can be read is on the disks of all backups already.
+            Body::Execute { .. } if self.alone.load(Ordering::Acquire) => self.shared.appended(),
+            _ => 0,
+        }
+    }
+
+    /// Answers when that is on the disk, without waiting for it. A caller whose answer will never come is told so when
+    /// the log ends.
+    pub(super) fn answer(&self, needed: u64, responder: OwnedResponder, bytes: Vec<u8>) {
+        match needed {
+            0 => responder.reply(bytes),
+            _ => {
+                let then = Box::new(move || responder.reply(bytes));
+                self.shared.when_safe(needed, then);
+            }
+        }
+    }
+
+    /// Whether it takes nothing more: the disk has failed.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared.is_ending()
+    }
+
+    /// Does something when what was appended last is on the disk.
+    pub(super) fn afterwards(&self, then: impl FnOnce() + Send + 'static) {
+        self.shared.when_safe(self.appended(), Box::new(then));
+    }
+}
+
+/// The log of a machine that runs, with the thread that makes snapshots. It ends with the value.
+#[derive(Debug)]
+pub(super) struct Running {
+    file: LogFile,
+    snapshots: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(super) fn file(&self) -> &LogFile {
+        &self.file
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.file.shared().end();
+        if let Some(thread) = self.snapshots.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A machine's directory, until its log runs.
+#[derive(Debug)]
+pub(super) struct Opened {
+    folder: LogFolder,
+    directory: Arc<Directory>,
+    begins: Begins,
+    /// What is to be done again before the life begins.
+    entries: Vec<Entry>,
+    next: u64,
+    /// The lives of the machine whose changes are here, the last one with them.
+    lives: Vec<Entry>,
+    /// The number of the database that it is known to be of, or 0.
+    database: u64,
+}
+
+impl Opened {
+    /// Opens the directory for another life of the machine, where the membership has this configuration.
+    pub(super) fn new(
+        folder: LogFolder,
+        config: &StoreConfig,
+        of: Option<&Configuration>,
+        incarnation: u64,
+    ) -> Result<Opened, LogError> {
+        let (directory, contents) = Directory::open(&folder.path, &identity(config))?;
+        let begins = Begins::of(&contents.entries, MachineId(config.machine), of);
+        let begins = begins.map_err(|why| {
+            let directory = folder.path.clone();
+            match why {
+                CannotBegin::NoDatabase => LogError::NoDatabase { directory },
+                CannotBegin::OtherDatabase => LogError::OtherDatabase { directory },
+            }
+        })?;
+        if contents.cut > 0 {
+            tracing::warn!(
+                bytes = contents.cut,
+                "a write that was under way is cut off the log"
+            );
+        }
+        let entries = match begins {
+            Begins::Continues(_) => contents.entries,
+            Begins::First | Begins::Empty => Vec::new(),
+        };
+        let is_life = |entry: &&Entry| matches!(entry, Entry::Life { .. });
+        let mut lives: Vec<Entry> = entries.iter().filter(is_life).cloned().collect();
+        let loaded = match lives.first() {
+            Some(Entry::Life { loaded, .. }) => *loaded,
+            _ => begins == Begins::First,
+        };
+        let database = database_of(&entries);
+        lives.push(Entry::Life {
+            incarnation,
+            loaded,
+            database,
+        });
+        Ok(Opened {
+            folder,
+            directory: Arc::new(directory),
+            begins,
+            entries,
+            next: contents.next,
+            lives,
+            database,
+        })
+    }
+
+    /// With what the life begins.
+    pub(super) fn begins(&self) -> Begins {
+        self.begins
+    }
+
+    /// Whether the machine began with what the database began with.
+    pub(super) fn is_loaded(&self) -> bool {
+        matches!(self.lives.first(), Some(Entry::Life { loaded: true, .. }))
+    }
+
+    /// Has the participants do again what the log has.
+    pub(super) fn replay<S: Store>(
+        &mut self,
+        participants: &mut [Participant<S>],
+        me: MachineId,
+    ) -> Result<(), LogError> {
+        let entries = std::mem::take(&mut self.entries);
+        let (began, count) = (Instant::now(), entries.len());
+        if count == 0 {
+            return Ok(());
+        }
+        replay(participants, me, entries).map_err(|error| LogError::Replay {
+            directory: self.directory.path().to_owned(),
+            why: error.to_string(),
+        })?;
+        let took = began.elapsed();
+        tracing::info!(entries = count, ?took, "the log was executed again");
+        Ok(())
+    }
+
+    /// Begins to log. What the life begins with is on the disk when it returns. `failed` is told when the disk fails.
+    pub(super) fn run(
+        self,
+        participants: Participants,
+        failed: impl FnOnce() + Send + 'static,
+    ) -> Result<(Running, Arc<Disk>, Arc<Participants>), LogError> {
+        let least = self.folder.snapshot_bytes;
+        let goes_on = matches!(self.begins, Begins::Continues(_));
+        if !goes_on {
+            // In the place of what the directory had.
+            let heads = captured(&lock_all(&participants));
+            let parts = (&self.lives[..], &heads[..]);
+            write(&self.directory, self.next, parts, &participants, &|| true)?;
+        }
+        let file = LogFile::begin(&self.directory, self.next, least, failed)?;
+        let shared = file.shared();
+        let disk = Arc::new(Disk::new(shared, self.database));
+        if let Some(life) = self.lives.last().filter(|_| goes_on) {
+            disk.append(life);
+            if !shared.wait(disk.appended()) {
+                return Err(LogError::Failed {
+                    directory: self.folder.path,
+                });
+            }
+        }
+        let logging = participants.into_iter().map(|one| {
+            let one = one.into_inner().unwrap_or_else(PoisonError::into_inner);
+            Mutex::new(one.logging(disk.appender()))
+        });
+        let participants: Arc<Participants> = Arc::new(logging.collect());
+        let (shared, all) = (Arc::clone(shared), Arc::clone(&participants));
+        let knows = Arc::clone(&disk);
+        let (directory, lives) = (self.directory, self.lives);
+        let thread = std::thread::Builder::new().name("dunlin-snapshot".into());
+        let thread = thread.spawn(move || {
+            while shared.wait_due() {
+                let database = knows.database.load(Ordering::Acquire);
+                match snapshot(&directory, &lives_of(&lives, database), &shared, &all) {
+                    Ok(Some(bytes)) => {
+                        tracing::info!(bytes, "a snapshot bounds the log");
+                        shared.set_due(bytes.max(least));
+                    }
+                    // It learns, and will be asked again.
+                    Ok(None) => std::thread::sleep(AGAIN),
+                    Err(error) => {
+                        tracing::error!(%error, "no snapshot: the log grows");
+                        shared.set_due(shared.statistics().since_snapshot + least);
+                    }
+                }
+            }
+        });
+        let running = Running {
+            file,
+            snapshots: Some(thread.map_err(LogError::Thread)?),
+        };
+        Ok((running, disk, participants))
+    }
+}
+
+/// The same lives, of this database.
+fn lives_of(lives: &[Entry], of: u64) -> Vec<Entry> {
+    let mut lives = lives.to_vec();
+    for life in &mut lives {
+        if let Entry::Life { database, .. } = life {
+            *database = of;
+        }
+    }
+    lives
+}
+
+/// Between two looks whether a machine that copies has all.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Makes a snapshot while all goes on. Returns how long it is, and nothing while the machine copies: what it has gone
+/// without meanwhile is in no snapshot.
+fn snapshot(
+    directory: &Directory,
+    lives: &[Entry],
+    shared: &Shared,
+    participants: &Participants,
+) -> Result<Option<u64>, LogError> {
+    let (at, heads) = {
+        let all = lock_all(participants);
+        if all.first().is_none_or(|one| one.store().is_learning()) {
+            return Ok(None);
+        }
+        // Nobody appends meanwhile, so what the participants say is what all groups before this one have done.
+        let at = shared.rotate();
+        (at, captured(&all))
+    };
+    // The items may be of later: they are done again up to their last versions, and all of it is on the disk before the
+    // snapshot counts.
+    let is_safe = || !shared.is_ending() && shared.wait(shared.appended());
+    write(directory, at, (lives, &heads), participants, &is_safe)
+}
+
+/// What a snapshot has of participants.
+fn captured(all: &[Guard<'_>]) -> Vec<Entry> {
+    let each = (0..).zip(all);
+    each.flat_map(|(n, one)| one.captured(n)).collect()
+}
+
+/// Writes a snapshot, where `is_safe` says at its end that it may count.
+fn write(
+    directory: &Directory,
+    at: u64,
+    (lives, heads): (&[Entry], &[Entry]),
+    participants: &Participants,
+    is_safe: &dyn Fn() -> bool,
+) -> Result<Option<u64>, LogError> {
+    let mut snapshot = directory.snapshot(at)?;
+    snapshot.put(lives)?;
+    snapshot.put(heads)?;
+    let mut cursor = Some(0);
+    while let Some(from) = cursor {
+        let items = {
+            let all = lock_all(participants);
+            all.first().map(|one| one.items(from, CHUNK_BYTES))
+        };
+        let (items, next) = items.unwrap_or_default();
+        snapshot.put(&[Entry::Items(items)])?;
+        cursor = next;
+    }
+    match is_safe() {
+        true => snapshot.finish().map(Some),
+        false => Ok(None),
+    }
+}
