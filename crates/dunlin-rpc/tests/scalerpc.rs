@@ -29,7 +29,7 @@ fn long_calls_are_remembered_and_run_apart() {
         .unwrap();
     let client = connect(&server);
     let first = client.call(NAME, b"").unwrap();
-    assert!(first.starts_with(b"dunlin-pool"), "{first:?}");
+    assert!(first.starts_with(b"dunlin-poller"), "{first:?}");
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let name = client.call(NAME, b"").unwrap();

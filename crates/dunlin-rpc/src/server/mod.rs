@@ -18,6 +18,7 @@ mod on_demand;
 mod pacing;
 mod places;
 mod poller;
+mod polling;
 mod pool;
 mod region;
 mod reports;
@@ -220,18 +221,16 @@ impl ServerBuilder {
     /// of it must not wait: it sends calls by a [`crate::Pipeline`] or [`crate::Peers`] that it owns, and takes answers
     /// by `poll`. The coroutines of a thread are what it keeps for each tag.
     ///
-    /// A server has threads for each kind of channel; the tasks are on those that serve clients of `preset`, on the
-    /// server's first device: name it ([`ServerBuilder::device`]) where there are several. A task that panics is run no
-    /// more.
+    /// The threads are those of the server's first device: name it ([`ServerBuilder::device`]) where there are several.
+    /// A task that panics is run no more.
     pub fn on_polling_threads<T>(
         mut self,
-        preset: crate::Preset,
         start: impl Fn(PollingThread) -> T + Send + Sync + 'static,
     ) -> Self
     where
         T: FnMut() -> ThreadProgress + 'static,
     {
-        self.tasks = Some(ThreadTasks::new(preset, start));
+        self.tasks = Some(ThreadTasks::new(start));
         self
     }
 
@@ -281,7 +280,7 @@ impl ServerBuilder {
         self.device.is_some()
     }
 
-    /// Threads that poll connections, for each device. 1 by default.
+    /// Threads that poll connections, for each device; each polls some of every kind of channel. 1 by default.
     pub fn pollers(mut self, count: usize) -> Self {
         self.pollers = count;
         self

@@ -15,6 +15,8 @@ const PASSES_PER_CLOCK: u32 = 64;
 const PASSES_PER_CHECK: u32 = 1 << 14;
 /// A shorter sleep costs more than it saves.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
+/// The longest.
+pub(super) const LONGEST: Duration = LONGEST_SLEEP;
 
 /// What a polling thread does.
 pub(super) trait Rounds {
@@ -32,7 +34,7 @@ pub(super) trait Rounds {
     fn has_work(&mut self) -> bool;
     /// How long it may sleep.
     fn longest_sleep(&mut self) -> Duration {
-        LONGEST_SLEEP
+        LONGEST
     }
     /// Tells all peers that it will sleep. `false`: not all know it yet.
     fn prepare_sleep(&mut self) -> bool;

@@ -8,8 +8,9 @@ use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 use super::connection::Connection;
 use super::deadlines::Deadlines;
 use super::poller::{Poller, PollerHandle};
+use super::polling::PollingThreads;
 use super::region::ServedRegions;
-use super::threads::{self, NewPoller, Plan, Started, ThreadGroup, Threads};
+use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
 use crate::channel::sent::{SentChannel, UnconnectedSent};
 use crate::channel::Parameters;
 
@@ -21,16 +22,20 @@ type Handle<D> = PollerHandle<SentChannel<D>>;
 /// The service over SENDs.
 pub(super) struct SentService<D: Device> {
     device: D,
-    threads: ThreadGroup<Handle<D>>,
+    threads: ThreadGroup<Handle<D>, D>,
     next_id: AtomicU64,
     regions: Arc<ServedRegions<D>>,
 }
 
 impl<D: Device> SentService<D> {
-    pub(super) fn new(device: D, plan: Plan, regions: Arc<ServedRegions<D>>) -> Self {
+    pub(super) fn new(
+        device: D,
+        polling: Arc<PollingThreads<D>>,
+        regions: Arc<ServedRegions<D>>,
+    ) -> Self {
         Self {
             device,
-            threads: ThreadGroup::new(plan),
+            threads: ThreadGroup::new(polling),
             next_id: AtomicU64::new(0),
             regions,
         }
@@ -41,27 +46,16 @@ impl<D: Device> SentService<D> {
         &self.threads
     }
 
-    /// Starts them, if they are not yet.
-    ///
-    /// # Errors
-    /// When one of them cannot be made.
-    pub(super) fn start(&self) -> Result<(), VerbsError> {
-        self.started().map(drop)
-    }
-
     fn started(&self) -> Result<&Started<Handle<D>>, VerbsError> {
         let plan = &self.threads.plan;
-        let new_poller = |_| -> Result<NewPoller<Handle<D>, Poller<SentChannel<D>>>, VerbsError> {
-            let handle = Arc::new(Handle::<D>::new(self.device.create_completion_channel()?));
+        let new_poller = |_, wake| -> Result<NewPoller<_, Poller<SentChannel<D>>>, VerbsError> {
+            let handle = Arc::new(Handle::<D>::new(wake));
             let outside = Arc::clone(&handle);
             let inside = move |context| Poller::new(outside, context);
             Ok((handle, Box::new(inside)))
         };
         let works = plan.handlers.needs_workers(plan.executor.is_some());
-        let new_pollers = || (0..plan.pollers).map(new_poller).collect();
-        let started = self
-            .threads
-            .started(&self.device, "dunlin-sent", works, new_pollers);
+        let started = self.threads.started(works, new_poller);
         started.map_err(threads::to_client)
     }
 

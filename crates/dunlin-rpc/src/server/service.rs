@@ -13,11 +13,12 @@ use super::deadlines::Deadlines;
 use super::handler::HandlerTable;
 use super::identity::Identity;
 use super::poller::{Poller, PollerHandle};
+use super::polling::PollingThreads;
 use super::pool::{Grouping, PoolService};
 use super::region::{Region, ServedRegions};
 use super::sent::SentService;
 use super::statistics::ServerStatistics;
-use super::thread_task::{ThreadKind, ThreadTasks};
+use super::thread_task::ThreadTasks;
 use super::threads::{NewPoller, Plan, ThreadGroup, Threads};
 use crate::admission::credits::{CREDITS, CREDITS_OF_FEW, CREDITS_OF_MEMORY};
 use crate::admission::grouping::pace::Pace;
@@ -93,14 +94,14 @@ pub(crate) struct DeviceService<D: Device> {
     datagrams: DatagramService<D>,
     pools: PoolService<D>,
     sent: SentService<D>,
+    polling: Arc<PollingThreads<D>>,
     max_connections: usize,
 }
 
 impl<D: Device> DeviceService<D> {
     pub(crate) fn start(device: D, setup: ServiceSetup) -> Result<Self, ServeError> {
-        let tasks = setup.tasks;
-        let plan = |kind| Plan {
-            tasks: tasks.clone().filter(|tasks| tasks.are_on(kind)),
+        let plan = Plan {
+            tasks: setup.tasks,
             identity: setup.identity,
             handlers: setup.handlers.clone(),
             channel: setup.channel.clone(),
@@ -111,35 +112,18 @@ impl<D: Device> DeviceService<D> {
             pace: setup.pace.clone(),
             affinity: setup.affinity,
         };
-        let of_rings = plan(ThreadKind::Rings);
-        let rings =
-            RingService::start(device.clone(), of_rings, setup.most_active, &setup.regions)?;
+        let polling = Arc::new(PollingThreads::new(device.clone(), plan)?);
+        let of = || Arc::clone(&polling);
+        let rings = RingService::start(device.clone(), of(), setup.most_active, &setup.regions)?;
         let regions = || Arc::clone(&rings.regions);
-        let [sent, pools, datagrams] =
-            [ThreadKind::Sent, ThreadKind::Pools, ThreadKind::Datagrams].map(plan);
-        let service = Self {
+        Ok(Self {
             max_connections: setup.max_connections,
-            sent: SentService::new(device.clone(), sent, regions()),
-            pools: PoolService::new(device.clone(), pools, regions()),
-            datagrams: DatagramService::new(device, datagrams),
+            sent: SentService::new(device.clone(), of(), regions()),
+            pools: PoolService::new(device.clone(), of(), regions()),
+            datagrams: DatagramService::new(device, of()),
             rings,
-        };
-        service.start_tasks()?;
-        Ok(service)
-    }
-
-    /// Threads that have tasks of their own do not wait for their first client.
-    fn start_tasks(&self) -> Result<(), VerbsError> {
-        if self.sent.threads().have_tasks() {
-            self.sent.start()?;
-        }
-        if self.pools.threads().have_tasks() {
-            self.pools.start()?;
-        }
-        if self.datagrams.threads().have_tasks() {
-            self.datagrams.start()?;
-        }
-        Ok(())
+            polling,
+        })
     }
 
     fn threads(&self) -> impl Iterator<Item = &dyn Threads> {
@@ -216,7 +200,11 @@ impl<D: Device> Service for DeviceService<D> {
         self.stop();
         self.rings.admission.end();
         self.rings.few.end();
-        self.threads().for_each(|threads| threads.end(deadline));
+        self.polling.end(deadline, |index| {
+            self.threads().for_each(|threads| threads.abandon(index));
+        });
+        self.threads()
+            .for_each(|threads| threads.end_workers(deadline));
     }
 }
 
@@ -230,7 +218,7 @@ impl<D: Device> Drop for DeviceService<D> {
 /// The service over ring channels.
 struct RingService<D: Device> {
     device: D,
-    threads: ThreadGroup<PollerHandle<RingChannel<D>>>,
+    threads: ThreadGroup<PollerHandle<RingChannel<D>>, D>,
     next_id: AtomicU64,
     admission: Arc<Admission>,
     /// Of the senders that want few active queue pairs.
@@ -241,14 +229,14 @@ struct RingService<D: Device> {
 impl<D: Device> RingService<D> {
     fn start(
         device: D,
-        plan: Plan,
+        polling: Arc<PollingThreads<D>>,
         most_active: usize,
         regions: &[Region],
     ) -> Result<Self, ServeError> {
         let regions = Arc::new(ServedRegions::allocate(&device, regions)?);
-        let threads = ThreadGroup::new(plan);
-        let new_poller = |_| -> Result<NewPoller<PollerHandle<_>, Poller<_>>, VerbsError> {
-            let handle = Arc::new(PollerHandle::new(device.create_completion_channel()?));
+        let threads = ThreadGroup::new(polling);
+        let new_poller = |_, wake| -> Result<NewPoller<PollerHandle<_>, Poller<_>>, VerbsError> {
+            let handle = Arc::new(PollerHandle::new(wake));
             let outside = Arc::clone(&handle);
             let inside = move |context| Poller::new(outside, context);
             Ok((handle, Box::new(inside)))
@@ -257,8 +245,7 @@ impl<D: Device> RingService<D> {
             .plan
             .handlers
             .needs_workers(threads.plan.executor.is_some());
-        let new_pollers = || (0..threads.plan.pollers).map(new_poller).collect();
-        let started = threads.started(&device, "dunlin-poller", works, new_pollers)?;
+        let started = threads.started(works, new_poller)?;
         let admission = |most_active, credits, messages_per_second| {
             let woken = started.pollers.clone();
             let wake = move || {

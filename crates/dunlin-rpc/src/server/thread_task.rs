@@ -10,10 +10,6 @@ use std::task::{Wake, Waker};
 
 use dunlin_verbs::CompletionChannel;
 
-use super::threads::HasMailbox;
-use crate::preset::ChannelKind;
-use crate::Preset;
-
 /// What a turn of a thread's own task has come to. Returned by the tasks of
 /// [`crate::ServerBuilder::on_polling_threads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +47,6 @@ type Task = Box<dyn FnMut() -> ThreadProgress>;
 /// How the tasks are made, and which threads they are on.
 #[derive(Clone)]
 pub(super) struct ThreadTasks {
-    preset: Preset,
     start: Arc<dyn Fn(PollingThread) -> Task + Send + Sync>,
     /// Threads that have theirs: those of the first device have all.
     claimed: Arc<AtomicUsize>,
@@ -59,67 +54,38 @@ pub(super) struct ThreadTasks {
 
 impl fmt::Debug for ThreadTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ThreadTasks").field(&self.preset).finish()
-    }
-}
-
-/// The kinds of threads that a server has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ThreadKind {
-    Rings,
-    Sent,
-    Datagrams,
-    Pools,
-}
-
-impl ThreadKind {
-    fn of(preset: Preset) -> Self {
-        match preset.channel() {
-            ChannelKind::Ring => Self::Rings,
-            ChannelKind::Sent => Self::Sent,
-            ChannelKind::Datagram(_) => Self::Datagrams,
-            ChannelKind::Pool(_) => Self::Pools,
-        }
+        f.debug_struct("ThreadTasks").finish_non_exhaustive()
     }
 }
 
 impl ThreadTasks {
-    pub(super) fn new<T>(
-        preset: Preset,
-        start: impl Fn(PollingThread) -> T + Send + Sync + 'static,
-    ) -> Self
+    pub(super) fn new<T>(start: impl Fn(PollingThread) -> T + Send + Sync + 'static) -> Self
     where
         T: FnMut() -> ThreadProgress + 'static,
     {
         Self {
-            preset,
             start: Arc::new(move |thread| Box::new(start(thread))),
             claimed: Arc::default(),
         }
     }
 
-    /// Whether they are on threads of this kind.
-    pub(super) fn are_on(&self, kind: ThreadKind) -> bool {
-        ThreadKind::of(self.preset) == kind
-    }
-
     /// The task of a thread, if it is to have one: called for each in the order of their numbers.
-    pub(super) fn claim<H: HasMailbox>(&self, index: usize, poller: &Arc<H>) -> Option<Unstarted> {
+    pub(super) fn claim<W: CompletionChannel>(&self, index: usize, wake: W) -> Option<Unstarted> {
         let first = index == self.claimed.load(Ordering::Relaxed);
         let mine = first && self.claimed.fetch_add(1, Ordering::Relaxed) == index;
         mine.then(|| {
-            let waker = Waker::from(Arc::new(WakePoller(Arc::clone(poller))));
+            let waker = Waker::from(Arc::new(WakePoller(wake)));
             let thread = PollingThread { index, waker };
             Unstarted(Arc::clone(&self.start), thread)
         })
     }
 }
 
-struct WakePoller<H>(Arc<H>);
+struct WakePoller<W>(W);
 
-impl<H: HasMailbox> Wake for WakePoller<H> {
+impl<W: CompletionChannel> Wake for WakePoller<W> {
     fn wake(self: Arc<Self>) {
-        self.0.mailbox().wake().wake();
+        self.0.wake();
     }
 }
 

@@ -1,11 +1,12 @@
-//! The threads of a service: pollers, each of which has clients of its own, and the workers beside them. Those of rings
-//! start with the server, those of datagrams and pools with the first such client.
+//! What serves the clients of one kind of channel: pollers, each of which has clients of its own on a polling thread, and
+//! the workers beside them. Those of rings start with the server, those of datagrams and pools with the first such
+//! client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use dunlin_verbs::thread::{self, Running};
+use dunlin_verbs::thread::Running;
 use dunlin_verbs::{Aborter, CompletionChannel, Device, VerbsError};
 
 use super::answering::Executor;
@@ -14,10 +15,11 @@ use super::dispatch::{Deliver, Dispatch};
 use super::handler::HandlerTable;
 use super::identity::Identity;
 use super::mailbox::{Mail, Mailbox};
+use super::polling::{PollingThreads, Served};
 use super::pool::Grouping;
-use super::rounds::{self, Rounds};
+use super::rounds::Rounds;
 use super::statistics::{Counters, ServerStatistics};
-use super::thread_task::{ThreadTask, ThreadTasks};
+use super::thread_task::ThreadTasks;
 use super::workers::{self, WorkerQueue};
 use crate::admission::grouping::pace::Pace;
 use crate::config::ChannelConfig;
@@ -59,8 +61,6 @@ impl<N: Send + 'static, W: CompletionChannel> HasMailbox for Mailbox<N, W> {
 
 /// The threads of a service, whatever its clients stand on.
 pub(super) trait Threads {
-    /// Whether they have work of the application's own.
-    fn have_tasks(&self) -> bool;
     /// Clients now.
     fn connections(&self) -> usize;
     /// Adds their counters.
@@ -71,55 +71,34 @@ pub(super) trait Threads {
     fn is_over(&self) -> bool;
     /// Tells all threads to end without waiting for answers.
     fn stop(&self);
-    /// As [`Threads::stop`], and waits for the threads until `deadline`. Those that are stuck in a handler by then are
-    /// left behind, with all that they use; their clients' connections end.
-    fn end(&self, deadline: Instant);
+    /// The polling thread of this number is stuck in a handler: it is left behind, with all that it uses, and its
+    /// clients' connections end.
+    fn abandon(&self, index: usize);
+    /// Waits for the workers, which were told to end, until `deadline`. Those that are stuck in a handler by then are
+    /// left behind.
+    fn end_workers(&self, deadline: Instant);
 }
 
 /// A poller that is to start: what other threads have of it, and what makes it, on its thread.
 pub(super) type NewPoller<H, R> = (Arc<H>, Box<dyn FnOnce(Context) -> R + Send>);
 
-/// All threads of a service.
-pub(super) struct ThreadGroup<H> {
+/// All that serves a kind of clients of a device.
+pub(super) struct ThreadGroup<H, D: Device> {
     pub(super) plan: Plan,
+    /// Where they poll.
+    pub(super) polling: Arc<PollingThreads<D>>,
     started: OnceLock<Started<H>>,
-    /// Held while the threads are started.
-    running: Mutex<Threaded<H>>,
+    /// Held while they are started.
+    working: Mutex<Working>,
     /// Pollers that have not ended.
-    polling: Arc<AtomicUsize>,
+    served: Arc<AtomicUsize>,
 }
 
-/// What is waited for in the end.
-struct Threaded<H> {
-    pollers: Vec<(Running, Arc<H>)>,
+/// The workers.
+#[derive(Default)]
+struct Working {
     workers: Vec<Running>,
     jobs: Option<WorkerQueue>,
-}
-
-impl<H> Default for Threaded<H> {
-    fn default() -> Self {
-        Self {
-            pollers: Vec::new(),
-            workers: Vec::new(),
-            jobs: None,
-        }
-    }
-}
-
-/// Counts a poller as long as it lives, also if it panics.
-struct Polling(Arc<AtomicUsize>);
-
-impl Polling {
-    fn begin(of: &Arc<AtomicUsize>) -> Self {
-        of.fetch_add(1, Ordering::Release);
-        Self(Arc::clone(of))
-    }
-}
-
-impl Drop for Polling {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
-    }
 }
 
 /// Those that run.
@@ -169,36 +148,38 @@ impl<H: HasMailbox> Started<H> {
     }
 }
 
-impl<H: HasMailbox> ThreadGroup<H> {
-    pub(super) fn new(plan: Plan) -> Self {
+impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
+    pub(super) fn new(polling: Arc<PollingThreads<D>>) -> Self {
         Self {
-            plan,
+            plan: polling.plan().clone(),
+            polling,
             started: OnceLock::new(),
-            running: Mutex::default(),
-            polling: Arc::default(),
+            working: Mutex::default(),
+            served: Arc::default(),
         }
     }
 
-    /// The threads, started if they are not yet: one for each of the pollers that `new_poller` makes, called by `name`
-    /// and number, and workers if `works`.
+    /// The pollers, started if they are not yet: `new_poller` makes that of each polling thread, by the thread's number
+    /// and from what it sleeps on; and workers if `works`.
     ///
     /// # Errors
     /// When one of them cannot be made.
-    pub(super) fn started<D: Device, R: Rounds + 'static>(
+    pub(super) fn started<R: Rounds + 'static>(
         &self,
-        device: &D,
-        name: &str,
         works: bool,
-        new_poller: impl FnOnce() -> Result<Vec<NewPoller<H, R>>, VerbsError>,
+        new_poller: impl Fn(usize, D::CompletionChannel) -> Result<NewPoller<H, R>, VerbsError>,
     ) -> Result<&Started<H>, ServeError> {
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
-        let mut threads = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.working.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
-        let new_pollers = new_poller()?;
+        let new = |index| new_poller(index, self.polling.wake(index));
+        let new_pollers = (0..self.plan.pollers)
+            .map(new)
+            .collect::<Result<Vec<_>, _>>()?;
         let pollers: Vec<Arc<H>> = new_pollers.iter().map(|(h, _)| Arc::clone(h)).collect();
         let mut queue = None;
         if works {
@@ -218,34 +199,19 @@ impl<H: HasMailbox> ThreadGroup<H> {
         });
         let dispatch = Dispatch::new(queue, self.plan.executor.clone(), deliver);
         let counters: Vec<Arc<Counters>> = pollers.iter().map(|_| Arc::default()).collect();
-        for (index, (handle, inside)) in new_pollers.into_iter().enumerate() {
+        for (index, (_, inside)) in new_pollers.into_iter().enumerate() {
             let context = Context {
                 handlers: self.plan.handlers.clone(),
                 dispatch: dispatch.clone(),
                 counters: Arc::clone(&counters[index]),
             };
-            let wait = self.plan.channel.wait;
-            let identity = self.plan.identity;
-            let core = self.plan.affinity.map(|first| first + index);
-            let polling = Polling::begin(&self.polling);
-            let tasks = self.plan.tasks.as_ref();
-            let task = tasks.and_then(|tasks| tasks.claim(index, &handle));
-            let outside = Arc::clone(&handle);
-            let run = move || {
-                let _polling = polling;
-                identity.mark_thread();
-                if let Some(core) = core.filter(|_| !thread::is_simulated()) {
-                    super::pin(core);
-                }
-                let wake = handle.mailbox().wake();
-                rounds::run(inside(context), ThreadTask::start(task), wait, wake);
-            };
-            let spawned = device.spawn(format!("{name}-{index}"), core, Box::new(run));
-            let spawned = spawned.inspect_err(|_| {
+            let make = Box::new(move || inside(context));
+            let served = Served::begin(&self.served);
+            let served = self.polling.serve(index, make, served);
+            served.inspect_err(|_| {
                 // The next client that asks for them gets others.
                 pollers.iter().for_each(|poller| poller.mailbox().end());
             })?;
-            threads.pollers.push((spawned, outside));
         }
         Ok(self.started.get_or_init(|| Started { pollers, counters }))
     }
@@ -265,11 +231,7 @@ impl<H: HasMailbox> ThreadGroup<H> {
     }
 }
 
-impl<H: HasMailbox> Threads for ThreadGroup<H> {
-    fn have_tasks(&self) -> bool {
-        self.plan.tasks.is_some()
-    }
-
+impl<H: HasMailbox, D: Device> Threads for ThreadGroup<H, D> {
     fn connections(&self) -> usize {
         let counts = self
             .pollers()
@@ -290,12 +252,12 @@ impl<H: HasMailbox> Threads for ThreadGroup<H> {
     }
 
     fn is_over(&self) -> bool {
-        self.polling.load(Ordering::Acquire) == 0
+        self.served.load(Ordering::Acquire) == 0
     }
 
     fn stop(&self) {
-        let threads = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, poller) in &threads.pollers {
+        let threads = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        for poller in self.pollers() {
             poller.mailbox().end();
         }
         if let Some(jobs) = &threads.jobs {
@@ -303,18 +265,17 @@ impl<H: HasMailbox> Threads for ThreadGroup<H> {
         }
     }
 
-    fn end(&self, deadline: Instant) {
-        self.stop();
+    fn abandon(&self, index: usize) {
+        if let Some(poller) = self.pollers().nth(index) {
+            poller.mailbox().abandon();
+        }
+    }
+
+    fn end_workers(&self, deadline: Instant) {
         let threads = {
-            let mut held = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.working.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *held)
         };
-        for (thread, poller) in threads.pollers {
-            if !wait_for(thread, deadline) {
-                tracing::error!("a poller is stuck in a handler: it is left behind, and its clients' connections end");
-                poller.mailbox().abandon();
-            }
-        }
         for thread in threads.workers {
             if !wait_for(thread, deadline) {
                 tracing::error!("a worker is stuck in a handler: it is left behind");
@@ -324,7 +285,7 @@ impl<H: HasMailbox> Threads for ThreadGroup<H> {
 }
 
 /// Waits for the end of a thread. `false`: it goes on.
-fn wait_for(thread: Running, deadline: Instant) -> bool {
+pub(super) fn wait_for(thread: Running, deadline: Instant) -> bool {
     let ended = thread.join_until(deadline);
     if matches!(ended, Some(Err(_))) {
         tracing::error!("a server thread panicked");

@@ -142,7 +142,7 @@ fn ask_and_answer(preset: Preset, shape: &Shape) -> f64 {
                 .handle(ECHO, |request, reply| reply.write(request.payload()))
                 .pollers(threads)
                 .pin_pollers(0)
-                .on_polling_threads(preset, start)
+                .on_polling_threads(start)
                 .serve_on(device(machine))
                 .expect("a server")
         })

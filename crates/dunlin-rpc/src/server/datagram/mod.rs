@@ -13,7 +13,8 @@ use std::sync::Arc;
 use dunlin_verbs::{CompletionChannel, Device, EndpointAddress, VerbsError};
 
 use super::deadlines::Deadlines;
-use super::threads::{self, NewPoller, Plan, Started, ThreadGroup, Threads};
+use super::polling::PollingThreads;
+use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
 use crate::channel::datagram::connect::route_in;
 use crate::channel::datagram::endpoint::{receives_of_session, FIRST_RECEIVES};
 use crate::channel::datagram::packet::Head;
@@ -28,15 +29,15 @@ const OF_SESSIONS: u64 = 1 << 63;
 /// The service over datagrams.
 pub(super) struct DatagramService<D: Device> {
     device: D,
-    threads: ThreadGroup<PollerHandle<D>>,
+    threads: ThreadGroup<PollerHandle<D>, D>,
     next_id: AtomicU64,
 }
 
 impl<D: Device> DatagramService<D> {
-    pub(super) fn new(device: D, plan: Plan) -> Self {
+    pub(super) fn new(device: D, polling: Arc<PollingThreads<D>>) -> Self {
         Self {
             device,
-            threads: ThreadGroup::new(plan),
+            threads: ThreadGroup::new(polling),
             next_id: AtomicU64::new(0),
         }
     }
@@ -46,20 +47,11 @@ impl<D: Device> DatagramService<D> {
         &self.threads
     }
 
-    /// Starts them, if they are not yet.
-    ///
-    /// # Errors
-    /// When one of them cannot be made.
-    pub(super) fn start(&self) -> Result<(), VerbsError> {
-        self.started().map(drop)
-    }
-
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
         let plan = &self.threads.plan;
         let longest = plan.channel.max_message_bytes;
         let eager = plan.channel.eager_bytes;
-        let new_poller = |index| -> Result<NewPoller<PollerHandle<D>, Poller<D>>, VerbsError> {
-            let wake = self.device.create_completion_channel()?;
+        let new_poller = |index, wake| -> Result<NewPoller<_, Poller<D>>, VerbsError> {
             let endpoint = Poller::endpoint(&self.device, &wake, &plan.channel.datagram_batches)?;
             let handle = PollerHandle::new(&endpoint);
             let outside = Arc::clone(&handle);
@@ -68,10 +60,7 @@ impl<D: Device> DatagramService<D> {
             Ok((handle, Box::new(inside)))
         };
         let works = plan.handlers.needs_workers(plan.executor.is_some());
-        let new_pollers = || (0..plan.pollers).map(new_poller).collect();
-        let started = self
-            .threads
-            .started(&self.device, "dunlin-datagram", works, new_pollers);
+        let started = self.threads.started(works, new_poller);
         started.map_err(threads::to_client)
     }
 

@@ -16,8 +16,9 @@ use dunlin_verbs::{thread, Access, Device, EndpointAddress, VerbsError};
 
 use super::connection::Connection;
 use super::deadlines::Deadlines;
+use super::polling::PollingThreads;
 use super::region::ServedRegions;
-use super::threads::{self, NewPoller, Plan, Started, ThreadGroup, Threads};
+use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
 use crate::admission::grouping::groups::Rules;
 use crate::admission::grouping::pace::Pace;
 use crate::admission::{GROUP_PARAMETER, GROUP_WISH_PARAMETER};
@@ -46,16 +47,20 @@ const ZONES_AT: usize = CLIENTS_MAX * ENTRY_BYTES;
 pub(super) struct PoolService<D: Device> {
     device: D,
     regions: Arc<ServedRegions<D>>,
-    threads: ThreadGroup<PollerHandle<D>>,
+    threads: ThreadGroup<PollerHandle<D>, D>,
     next_id: AtomicU64,
 }
 
 impl<D: Device> PoolService<D> {
-    pub(super) fn new(device: D, plan: Plan, regions: Arc<ServedRegions<D>>) -> Self {
+    pub(super) fn new(
+        device: D,
+        polling: Arc<PollingThreads<D>>,
+        regions: Arc<ServedRegions<D>>,
+    ) -> Self {
         Self {
             device,
             regions,
-            threads: ThreadGroup::new(plan),
+            threads: ThreadGroup::new(polling),
             next_id: AtomicU64::new(0),
         }
     }
@@ -65,22 +70,13 @@ impl<D: Device> PoolService<D> {
         &self.threads
     }
 
-    /// Starts them, if they are not yet.
-    ///
-    /// # Errors
-    /// When one of them cannot be made.
-    pub(super) fn start(&self) -> Result<(), VerbsError> {
-        self.started().map(drop)
-    }
-
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
         let plan = &self.threads.plan;
         // Together the pollers serve as many clients at a time as one alone would.
         let pace = plan.pace.as_ref();
         let rules = self.rules(plan.pollers);
         let groups = pace.map_or(0, Pace::groups);
-        let new_poller = |_| -> Result<NewPoller<PollerHandle<D>, Poller<D>>, VerbsError> {
-            let wake = self.device.create_completion_channel()?;
+        let new_poller = |_, wake| -> Result<NewPoller<_, Poller<D>>, VerbsError> {
             let handle = PollerHandle::new(wake, CLIENTS_MAX, groups);
             let outside = Arc::clone(&handle);
             let pace = pace.cloned();
@@ -90,10 +86,7 @@ impl<D: Device> PoolService<D> {
         // Long calls are run apart (§3.5); workers are not for simulated hosts, unless a handler is there for them.
         let works =
             plan.handlers.needs_workers(plan.executor.is_some()) || self.device.seed().is_none();
-        let new_pollers = || (0..plan.pollers).map(new_poller).collect();
-        let started = self
-            .threads
-            .started(&self.device, "dunlin-pool", works, new_pollers);
+        let started = self.threads.started(works, new_poller);
         started.map_err(threads::to_client)
     }
 

@@ -1,0 +1,288 @@
+//! The polling threads of a device's service. Each looks at clients of all kinds of channel, so that none of them waits
+//! for another's time on the core; what serves a kind joins the threads when the first client of that kind comes.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dunlin_verbs::thread::{self, Running};
+use dunlin_verbs::{CompletionChannel, Device, VerbsError};
+
+use super::rounds::{self, Rounds};
+use super::thread_task::ThreadTask;
+use super::threads::{wait_for, Plan};
+use crate::error::ServeError;
+
+/// What serves the clients of one kind on a thread, made there.
+pub(super) type MakeRounds<R> = Box<dyn FnOnce() -> R + Send>;
+
+/// The threads.
+pub(super) struct PollingThreads<D: Device> {
+    device: D,
+    plan: Plan,
+    threads: Vec<Arc<Thread<D::CompletionChannel>>>,
+    running: Mutex<Vec<Running>>,
+}
+
+/// What other threads have of one.
+struct Thread<W> {
+    /// What it sleeps on.
+    wake: W,
+    joining: Mutex<Joining>,
+    has_joining: AtomicBool,
+}
+
+/// What is to be served there, too.
+#[derive(Default)]
+struct Joining {
+    new: Vec<(MakeRounds<Box<dyn Rounds>>, Served)>,
+    /// It was started.
+    has_begun: bool,
+    /// It has ended.
+    is_over: bool,
+}
+
+/// Counts what serves a kind, as long as it lives, also if it panics.
+pub(super) struct Served(Arc<AtomicUsize>);
+
+impl Served {
+    pub(super) fn begin(of: &Arc<AtomicUsize>) -> Self {
+        of.fetch_add(1, Ordering::Release);
+        Self(Arc::clone(of))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl<D: Device> PollingThreads<D> {
+    /// None of them runs yet.
+    ///
+    /// # Errors
+    /// When the device gives nothing to sleep on.
+    pub(super) fn new(device: D, plan: Plan) -> Result<Self, VerbsError> {
+        let new = |_| -> Result<_, VerbsError> {
+            Ok(Arc::new(Thread {
+                wake: device.create_completion_channel()?,
+                joining: Mutex::default(),
+                has_joining: AtomicBool::new(false),
+            }))
+        };
+        let threads = (0..plan.pollers).map(new).collect::<Result<_, _>>()?;
+        Ok(Self {
+            threads,
+            device,
+            plan,
+            running: Mutex::default(),
+        })
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What the thread of this number sleeps on.
+    pub(super) fn wake(&self, index: usize) -> D::CompletionChannel {
+        self.threads[index].wake.clone()
+    }
+
+    /// Serves a kind of clients on the thread of this number, which is started for the first kind.
+    ///
+    /// # Errors
+    /// When it cannot be started, or has ended.
+    pub(super) fn serve<R: Rounds + 'static>(
+        &self,
+        index: usize,
+        make: MakeRounds<R>,
+        served: Served,
+    ) -> Result<(), ServeError> {
+        let thread = &self.threads[index];
+        let mut joining = thread::lock(&thread.joining);
+        if joining.is_over {
+            let ended = VerbsError::Peer("the server has ended".into());
+            return Err(ServeError::Device(ended));
+        }
+        if joining.has_begun {
+            let boxed = move || -> Box<dyn Rounds> { Box::new(make()) };
+            joining.new.push((Box::new(boxed), served));
+            thread.has_joining.store(true, Ordering::Release);
+            drop(joining);
+            thread.wake.wake();
+            return Ok(());
+        }
+        let running = self.spawn(index, make, served)?;
+        joining.has_begun = true;
+        drop(joining);
+        thread::lock(&self.running).push(running);
+        Ok(())
+    }
+
+    fn spawn<R: Rounds + 'static>(
+        &self,
+        index: usize,
+        make: MakeRounds<R>,
+        served: Served,
+    ) -> std::io::Result<Running> {
+        let thread = Arc::clone(&self.threads[index]);
+        let (wait, identity) = (self.plan.channel.wait, self.plan.identity);
+        let core = self.plan.affinity.map(|first| first + index);
+        let tasks = self.plan.tasks.as_ref();
+        let task = tasks.and_then(|tasks| tasks.claim(index, thread.wake.clone()));
+        let run = move || {
+            identity.mark_thread();
+            if let Some(core) = core.filter(|_| !thread::is_simulated()) {
+                super::pin(core);
+            }
+            let wake = thread.wake.clone();
+            let all = All {
+                first: Some((make(), served)),
+                others: Vec::new(),
+                thread,
+            };
+            rounds::run(all, ThreadTask::start(task), wait, &wake);
+        };
+        let name = format!("dunlin-poller-{index}");
+        self.device.spawn(name, core, Box::new(run))
+    }
+
+    /// Waits for the threads, which were told to end, until `deadline`; then `abandon` is told the number of each that
+    /// is stuck in a handler.
+    pub(super) fn end(&self, deadline: Instant, abandon: impl Fn(usize)) {
+        for thread in &self.threads {
+            let mut joining = thread::lock(&thread.joining);
+            if !joining.has_begun {
+                joining.is_over = true;
+            }
+        }
+        let running = std::mem::take(&mut *thread::lock(&self.running));
+        for (index, thread) in running.into_iter().enumerate() {
+            if !wait_for(thread, deadline) {
+                tracing::error!("a poller is stuck in a handler: it is left behind, and its clients' connections end");
+                abandon(index);
+            }
+        }
+    }
+}
+
+/// All that a thread serves. The kind that came first, rings as a rule, is known to the compiler.
+struct All<R, W> {
+    first: Option<(R, Served)>,
+    others: Vec<(Box<dyn Rounds>, Served)>,
+    thread: Arc<Thread<W>>,
+}
+
+/// Also after a panic nobody joins a thread that is no more.
+impl<R, W> Drop for All<R, W> {
+    fn drop(&mut self) {
+        let mut joining = thread::lock(&self.thread.joining);
+        joining.is_over = true;
+        let left = std::mem::take(&mut joining.new);
+        drop(joining);
+        drop(left);
+    }
+}
+
+impl<R: Rounds, W> All<R, W> {
+    #[cold]
+    fn take_joining(&mut self) {
+        let mut joining = thread::lock(&self.thread.joining);
+        self.thread.has_joining.store(false, Ordering::Relaxed);
+        let new = std::mem::take(&mut joining.new);
+        drop(joining);
+        let made = new.into_iter().map(|(make, served)| (make(), served));
+        self.others.extend(made);
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut dyn Rounds> {
+        let first = self.first.iter_mut();
+        let first = first.map(|(rounds, _)| -> &mut dyn Rounds { rounds });
+        let others = self.others.iter_mut();
+        first.chain(others.map(|(rounds, _)| -> &mut dyn Rounds { rounds.as_mut() }))
+    }
+
+    fn any(&self, is_so: impl Fn(&dyn Rounds) -> bool) -> bool {
+        self.first.as_ref().is_some_and(|(rounds, _)| is_so(rounds))
+            || self.others.iter().any(|(rounds, _)| is_so(rounds.as_ref()))
+    }
+
+    /// Ends what is over, each kind by itself; says whether that is all.
+    #[cold]
+    fn end_what_is_over(&mut self) -> bool {
+        if let Some((mut first, _served)) = self.first.take_if(|(first, _)| first.is_over()) {
+            first.close();
+        }
+        self.others.retain_mut(|(rounds, _)| {
+            let is_over = rounds.is_over();
+            if is_over {
+                rounds.close();
+            }
+            !is_over
+        });
+        let mut joining = thread::lock(&self.thread.joining);
+        joining.is_over = self.first.is_none() && self.others.is_empty() && joining.new.is_empty();
+        joining.is_over
+    }
+}
+
+impl<R: Rounds, W> Rounds for All<R, W> {
+    #[inline]
+    fn pass(&mut self) -> usize {
+        let mut work = 0;
+        if let Some((first, _)) = &mut self.first {
+            work += first.pass();
+        }
+        if self.thread.has_joining.load(Ordering::Acquire) {
+            self.take_joining();
+        }
+        for (rounds, _) in &mut self.others {
+            work += rounds.pass();
+        }
+        work
+    }
+
+    fn check(&mut self) {
+        self.each().for_each(|rounds| rounds.check());
+    }
+
+    fn has_clients(&self) -> bool {
+        self.any(|rounds| rounds.has_clients())
+    }
+
+    #[inline]
+    fn is_over(&mut self) -> bool {
+        let first = self.first.as_mut();
+        let some = first.is_none_or(|(first, _)| first.is_over())
+            || self.others.iter_mut().any(|(rounds, _)| rounds.is_over());
+        some && self.end_what_is_over()
+    }
+
+    fn is_ending(&self) -> bool {
+        self.any(|rounds| rounds.is_ending())
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.thread.has_joining.load(Ordering::Acquire)
+            || self.each().any(|rounds| rounds.has_work())
+    }
+
+    fn longest_sleep(&mut self) -> Duration {
+        let each = self.each().map(|rounds| rounds.longest_sleep());
+        each.min().unwrap_or(rounds::LONGEST)
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        let mut known = true;
+        for rounds in self.each() {
+            // Who has no clients hears of the next by mail.
+            known &= !rounds.has_clients() || rounds.prepare_sleep();
+        }
+        known
+    }
+
+    fn close(&mut self) {
+        self.each().for_each(|rounds| rounds.close());
+    }
+}
