@@ -8,6 +8,7 @@ mod calls;
 mod conformance;
 mod deadlines;
 mod full_send_queue;
+mod kinds;
 mod pace;
 mod recovery;
 mod rough;
