@@ -1,9 +1,9 @@
 //! A pipeline that a task waits for: it blocks no thread of the executor.
 //!
 //! While answers are expected at once the task asks its executor to be polled again, behind all others that are ready,
-//! and looks with each poll; when nothing has come for as long as a thread would spin ([`WaitMode`]) a thread of the
-//! pipeline's own sleeps for it ([`SleepThread`]). One task takes all answers, so there is no lock, no waker and no
-//! place for each call, as [`crate::client::CallFuture`] needs them.
+//! and looks some times with each poll; when nothing has come for as long as a thread would spin ([`WaitMode`]) a thread
+//! of the pipeline's own sleeps for it ([`SleepThread`]). One task takes all answers, so there is no lock, no waker and
+//! no place for each call, as [`crate::client::CallFuture`] needs them.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -15,18 +15,22 @@ use super::sleep_thread::SleepThread;
 use super::{Callback, Pipeline};
 use crate::call::lane::{Lane, Sink};
 use crate::client::wait::unheard_pause;
-use crate::config::{WaitMode, REST};
+use crate::config::WaitMode;
 use crate::doze::{doze, Doze, Dozed};
 use crate::error::CallError;
 use crate::server::identity;
 
-/// Looks in vain between two looks at the clock.
-const LOOKS_PER_CLOCK: u32 = 32;
+/// Looks of one poll, a third of a microsecond: an executor takes as long as several to come back. A simulated thread
+/// rests with each, and others on it are to have their turn.
+const LOOKS_PER_POLL: u32 = 32;
+/// Polls in vain between two looks at the clock.
+const POLLS_PER_CLOCK: u32 = 8;
 
 /// The waiting of a task, from poll to poll.
 #[derive(Default)]
 pub(super) struct Waiting {
-    looks: u32,
+    /// Polls in vain.
+    polls: u32,
     began: Option<Instant>,
     idle_since: Option<Instant>,
     sleeper: Option<SleepThread>,
@@ -35,7 +39,7 @@ pub(super) struct Waiting {
 impl Waiting {
     /// Another wait begins, or something has come.
     fn reset(&mut self) {
-        self.looks = 0;
+        self.polls = 0;
         self.began = None;
         self.idle_since = None;
     }
@@ -101,23 +105,29 @@ impl Pipeline {
         sink: &mut dyn Sink,
     ) -> Result<Option<usize>, CallError> {
         self.lane.check()?;
-        let mut taken = match &self.former {
-            Some(_) => self.take_former(sink)?,
-            None => 0,
+        let looks = match thread::is_simulated() {
+            true => 1,
+            false => LOOKS_PER_POLL,
         };
-        taken += self.lane.turn(sink, true)?;
-        let answered = before - self.outstanding();
-        if answered > 0 || before == 0 {
-            thread::found();
-            return Ok(Some(answered));
+        for _ in 0..looks {
+            let mut taken = match &self.former {
+                Some(_) => self.take_former(sink)?,
+                None => 0,
+            };
+            taken += self.lane.turn(sink, true)?;
+            let answered = before - self.outstanding();
+            if answered > 0 || before == 0 {
+                thread::found();
+                return Ok(Some(answered));
+            }
+            if taken > 0 {
+                // Words about a call are no answer.
+                self.waiting.idle_since = None;
+            }
+            self.lane.rest();
         }
-        match taken {
-            0 => self.waiting.looks += 1,
-            // Words about a call are no answer.
-            _ => self.waiting.idle_since = None,
-        }
-        if taken > 0 || self.waiting.looks % LOOKS_PER_CLOCK != 0 {
-            thread::idle(REST, false);
+        self.waiting.polls += 1;
+        if self.waiting.polls % POLLS_PER_CLOCK != 0 {
             context.waker().wake_by_ref();
             return Ok(None);
         }
@@ -154,7 +164,7 @@ impl Pipeline {
         sink: &mut dyn Sink,
     ) -> Result<(), CallError> {
         // A task that is woken looks at once at what there is, and then at the clock.
-        self.waiting.looks = LOOKS_PER_CLOCK - 1;
+        self.waiting.polls = POLLS_PER_CLOCK - 1;
         let left = self.deadline - waited;
         let sleeper = match &mut self.waiting.sleeper {
             Some(sleeper) => sleeper,
