@@ -154,17 +154,35 @@ async fn ten_thousand_wait_at_once_and_who_gives_up_ends_its_handler() {
     for (i, call) in calls.into_iter().enumerate() {
         assert_eq!(call.await.unwrap().unwrap()[..], (i as u64).to_le_bytes());
     }
-    let metrics = tokio::runtime::Handle::current().metrics();
+    report("wait for each other", out, start);
+    assert_eq!(count.most.load(Ordering::SeqCst), out);
+    until("all handlers have ended", 0).await;
+    // The same with a timer each.
+    let start = Instant::now();
+    let calls: Vec<_> = (0..out)
+        .map(|i| {
+            let call = clients[i / EACH].call_async(SLEEPING, &(i as u64).to_le_bytes());
+            tokio::spawn(call)
+        })
+        .collect();
+    for (i, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.await.unwrap().unwrap()[..], (i as u64).to_le_bytes());
+    }
+    report("sleep 100 ms", out, start);
+}
+
+/// What so many handlers took at once, and how many threads the process has for them.
+fn report(what: &str, out: usize, start: Instant) {
+    let (took, metrics) = (start.elapsed(), tokio::runtime::Handle::current().metrics());
+    let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     println!(
-        "{out} async handlers at once, {:?} from the first call to the last answer; threads of the runtime: {}, tasks \
-         left: {}; resident: {} MiB",
-        start.elapsed(),
+        "{out} async handlers that {what}: {took:.1?} from the first call to the last answer, {:.0} k/s; threads of the \
+         runtime: {}, of the process: {threads}; tasks left: {}; resident: {} MiB",
+        out as f64 / took.as_secs_f64() / 1e3,
         metrics.num_workers(),
         metrics.num_alive_tasks(),
         common::resident_kib() / 1024
     );
-    assert_eq!(count.most.load(Ordering::SeqCst), out);
-    until("all handlers have ended", 0).await;
 }
 
 /// A server that keeps calls until it is asked to release them, and how many it has.
