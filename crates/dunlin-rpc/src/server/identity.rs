@@ -1,8 +1,8 @@
 //! Which server a thread polls for: a handler there that waited for an answer of the same server would wait for itself.
 //!
-//! User code runs on a polling thread in handlers alone, so the thread is marked once, for its life, and no call pays
-//! for it. A server tells its clients who it is, and a client asks where it makes a lane, which a polling thread thus
-//! never has to its own server. Any of the server's pollers counts: what one may wait for another, the other may wait
+//! User code runs on a polling thread in handlers and in the thread's own task alone, so the thread is marked once, for
+//! its life, and no call pays for it. A server tells its clients who it is, and a client asks where it makes a lane,
+//! which a polling thread thus never has to its own server. Any of the server's pollers counts: what one may wait for another, the other may wait
 //! for the one.
 //!
 //! Simulated threads are not marked: they share what a real thread has.

@@ -38,7 +38,7 @@ struct Joining {
     new: Vec<(MakeRounds<Box<dyn Rounds>>, Served)>,
     /// It was started.
     has_begun: bool,
-    /// It has ended.
+    /// It has ended, or is to end: nothing joins it any more.
     is_over: bool,
 }
 
@@ -137,26 +137,28 @@ impl<D: Device> PollingThreads<D> {
                 super::pin(core);
             }
             let wake = thread.wake.clone();
-            let all = All {
-                first: Some((make(), served)),
+            let mut all = All {
+                first: None,
                 others: Vec::new(),
                 thread,
             };
+            all.first = Some((make(), served));
             rounds::run(all, ThreadTask::start(task), wait, &wake);
         };
         let name = format!("dunlin-poller-{index}");
         self.device.spawn(name, core, Box::new(run))
     }
 
+    /// Nothing joins the threads from now on: before what is there is told to end.
+    pub(super) fn close(&self) {
+        for thread in &self.threads {
+            thread::lock(&thread.joining).is_over = true;
+        }
+    }
+
     /// Waits for the threads, which were told to end, until `deadline`; then `abandon` is told the number of each that
     /// is stuck in a handler.
     pub(super) fn end(&self, deadline: Instant, abandon: impl Fn(usize)) {
-        for thread in &self.threads {
-            let mut joining = thread::lock(&thread.joining);
-            if !joining.has_begun {
-                joining.is_over = true;
-            }
-        }
         let running = std::mem::take(&mut *thread::lock(&self.running));
         for (index, thread) in running.into_iter().enumerate() {
             if !wait_for(thread, deadline) {
@@ -222,8 +224,9 @@ impl<R: Rounds, W> All<R, W> {
             !is_over
         });
         let mut joining = thread::lock(&self.thread.joining);
-        joining.is_over = self.first.is_none() && self.others.is_empty() && joining.new.is_empty();
-        joining.is_over
+        let is_over = self.first.is_none() && self.others.is_empty() && joining.new.is_empty();
+        joining.is_over |= is_over;
+        is_over
     }
 }
 

@@ -13,6 +13,8 @@ use crate::doze::{doze, Doze, Dozed, LONGEST_SLEEP};
 const PASSES_PER_CLOCK: u32 = 64;
 /// Passes between two looks for failures, which messages do not show; a server that is always busy looks, too.
 const PASSES_PER_CHECK: u32 = 1 << 14;
+/// Between two looks for failures of a thread that does not sleep because of its own task.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// A shorter sleep costs more than it saves.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
 /// The longest.
@@ -51,6 +53,8 @@ pub(super) fn run(
 ) {
     let mut passes = 0u32;
     let mut idle_passes = 0u32;
+    let mut turns = 0u32;
+    let mut next_check: Option<Instant> = None;
     let mut idle_since: Option<Instant> = None;
     loop {
         let work = rounds.pass();
@@ -62,6 +66,17 @@ pub(super) fn run(
             rounds.check();
         }
         let own = task.turn();
+        if own != ThreadProgress::Idle {
+            // Its turns may take long, and there is no sleep before which failures are looked for.
+            turns = turns.wrapping_add(1);
+            if turns % PASSES_PER_CLOCK == 0 {
+                let now = thread::now();
+                if now >= *next_check.get_or_insert(now + CHECK_INTERVAL) {
+                    next_check = Some(now + CHECK_INTERVAL);
+                    rounds.check();
+                }
+            }
+        }
         if work > 0 || own == ThreadProgress::Worked {
             idle_passes = 0;
             idle_since = None;

@@ -193,6 +193,7 @@ impl<D: Device> Service for DeviceService<D> {
     }
 
     fn stop(&self) {
+        self.polling.close();
         self.threads().for_each(Threads::stop);
     }
 

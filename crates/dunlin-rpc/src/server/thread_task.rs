@@ -114,7 +114,7 @@ impl ThreadTask {
     }
 
     fn turn_of_some(&mut self) -> ThreadProgress {
-        let progress = self.0.as_mut().and_then(|task| contained(task));
+        let progress = self.0.as_mut().and_then(contained);
         if progress.is_none() {
             let left = self.0.take();
             contained(move || drop(left));

@@ -196,7 +196,7 @@ impl Directory {
             let (groups, end, rest) = self.groups(&path, *number)?;
             match rest {
                 Rest::Nothing => {}
-                Rest::Torn if nth + 1 == logs.len() => contents.cut = self.cut(&path, end)?,
+                Rest::Torn if nth + 1 == logs.len() => {}
                 Rest::Torn | Rest::Damaged => {
                     let why = "no whole group, and others follow it";
                     return Err(self.damaged(&path, end, why));
@@ -205,7 +205,11 @@ impl Directory {
             contents.next += groups.len() as u64;
             contents.entries.extend(groups.into_iter().flatten());
             if end == 0 {
+                let length = fs::metadata(&path).map_err(io_error(&path, "read"))?.len();
                 fs::remove_file(&path).map_err(io_error(&path, "remove"))?;
+                contents.cut = length;
+            } else if nth + 1 == logs.len() {
+                contents.cut = self.rewrite(&path, end)?;
             }
         }
         self.tidy(at)?;
@@ -223,16 +227,17 @@ impl Directory {
         Ok((entries.collect::<Result<_, _>>()?, found.end, found.rest))
     }
 
-    /// Cuts a torn tail, and returns how long it was.
-    fn cut(&self, path: &Path, end: usize) -> Result<u64, LogError> {
-        let cut = || -> io::Result<u64> {
-            let file = OpenOptions::new().write(true).open(path)?;
-            let length = file.metadata()?.len();
-            file.set_len(end as u64)?;
-            file.sync_all()?;
-            Ok(length.saturating_sub(end as u64))
-        };
-        cut().map_err(io_error(path, "cut a torn tail"))
+    /// Writes what counts of the last file anew, and returns how much was behind it. Its last group may never have
+    /// reached the disk, though it can be read: the life that wrote it ended before the sync, or the sync failed, after
+    /// which no other sync of the same pages tells anything.
+    fn rewrite(&self, path: &Path, end: usize) -> Result<u64, LogError> {
+        let bytes = fs::read(path).map_err(io_error(path, "read"))?;
+        let (counts, torn) = bytes.split_at(end);
+        let mut file = Unfinished::create(path.to_owned())?;
+        file.write(counts)?;
+        file.finish()?;
+        sync(&self.path)?;
+        Ok(torn.len() as u64)
     }
 
     /// A file for groups from this number on.

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -118,10 +119,20 @@ impl LogFile {
         let (writes, directory) = (Arc::clone(&shared), Arc::clone(directory));
         let thread = std::thread::Builder::new().name("dunlin-log".into());
         let thread = thread.spawn(move || {
-            if let Err(error) = writes.write(&directory) {
-                tracing::error!(%error, "the log cannot be written: the machine ends");
-                writes.fail();
-                failed();
+            // What runs when a group is safe is not the log's.
+            let written = catch_unwind(AssertUnwindSafe(|| writes.write(&directory)));
+            // Whatever is appended from now on is written by nobody, and who waits for it hears so.
+            writes.fail();
+            match written {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "the log cannot be written: the machine ends");
+                    failed();
+                }
+                Err(_) => {
+                    tracing::error!("the thread of the log panicked: the machine ends");
+                    failed();
+                }
             }
         });
         Ok(LogFile {

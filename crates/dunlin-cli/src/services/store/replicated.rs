@@ -65,7 +65,9 @@ pub fn serve_replicated(
                 life.store.shutdown();
                 return Ok(());
             }
-            Ended::Fenced => output::note("the others have gone on without it: it begins anew"),
+            Ended::Fenced => output::note(
+                "the others have gone on without it, or its disk has failed: it begins anew",
+            ),
         }
         drop(life);
         let until = Instant::now() + AGAIN.1;

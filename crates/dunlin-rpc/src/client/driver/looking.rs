@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::thread;
 
 use super::calls::{Calls, Slot};
-use super::{AsyncLane, Inner, DEADLINE_STEP};
+use super::{give_back, AsyncLane, Inner, DEADLINE_STEP};
 use crate::call::lane::Lane;
 use crate::config::WaitMode;
 use crate::error::CallError;
@@ -166,6 +166,15 @@ impl AsyncLane {
     /// The driver's pause while tasks look.
     pub(super) fn watch(&self) {
         thread::park(WATCH);
+    }
+
+    /// What the clock asks for while tasks look, however seldom they are polled.
+    pub(super) fn attend_beside(&self) {
+        if let Ok(mut inner) = self.inner.try_lock() {
+            // Who looks next sees that the lane is lost.
+            let _ = inner.attend(thread::now());
+            give_back(inner);
+        }
     }
 
     /// A task has led, and found nothing for a while: the driver takes over at once.

@@ -241,6 +241,7 @@ impl AsyncLane {
             if self.is_looked_at(&mut seen) && !self.is_ending() {
                 if !self.handed_over.load(Ordering::Acquire) {
                     self.watch();
+                    self.attend_beside();
                 }
                 rounds.spun = self.handed_over.swap(false, Ordering::AcqRel);
                 rounds.idle_since = None;
@@ -389,12 +390,13 @@ fn give_back_and_wake(mut inner: MutexGuard<'_, Inner>) {
         /// Room for wakers, so that none is allocated for each look.
         static ROOM: Cell<Vec<Waker>> = const { Cell::new(Vec::new()) };
     }
-    let mut woken = ROOM.take();
+    // A thread that ends may have no room any more.
+    let mut woken = ROOM.try_with(Cell::take).unwrap_or_default();
     std::mem::swap(&mut inner.calls.woken, &mut woken);
     drop(inner);
     // Wakers may do anything, and come here again.
     woken.drain(..).for_each(Waker::wake);
-    ROOM.set(woken);
+    let _ = ROOM.try_with(|room| room.set(woken));
 }
 
 /// The lane, if it still takes calls.

@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
 use super::sleep_thread::SleepThread;
@@ -33,7 +34,7 @@ pub(super) struct Waiting {
     polls: u32,
     began: Option<Instant>,
     idle_since: Option<Instant>,
-    sleeper: Option<SleepThread>,
+    sleeper: Option<Owned<SleepThread>>,
 }
 
 impl Waiting {
@@ -116,9 +117,13 @@ impl Pipeline {
             };
             taken += self.lane.turn(sink, true)?;
             let answered = before - self.outstanding();
-            if answered > 0 || before == 0 {
+            if answered > 0 || before == 0 && self.waiting.polls > 0 {
                 thread::found();
                 return Ok(Some(answered));
+            }
+            if before == 0 {
+                // Who waits for room with nothing out lets others go first.
+                break;
             }
             if taken > 0 {
                 // Words about a call are no answer.
@@ -127,7 +132,7 @@ impl Pipeline {
             self.lane.rest();
         }
         self.waiting.polls += 1;
-        if self.waiting.polls % POLLS_PER_CLOCK != 0 {
+        if before == 0 || self.waiting.polls % POLLS_PER_CLOCK != 0 {
             context.waker().wake_by_ref();
             return Ok(None);
         }
@@ -168,7 +173,7 @@ impl Pipeline {
         let left = self.deadline - waited;
         let sleeper = match &mut self.waiting.sleeper {
             Some(sleeper) => sleeper,
-            none => none.insert(SleepThread::start(&self.recipe)?),
+            none => none.insert(Owned::new(SleepThread::start(&self.recipe)?)),
         };
         let mut task = Task {
             lane: self.lane.as_mut(),
