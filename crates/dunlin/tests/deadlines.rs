@@ -7,11 +7,14 @@ mod common;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{eventually, ECHO};
-use dunlin::{CallError, ChannelConfig, Client, OwnedRequest, OwnedResponder, Region, Server};
+use dunlin::{
+    CallError, ChannelConfig, Client, OwnedRequest, OwnedResponder, Pipeline, Region, Server,
+};
 use futures_executor::block_on;
 use process::{listen, role, say, Other};
 use rustix::process::{kill_process, Pid, Signal};
@@ -79,14 +82,32 @@ const FRONTS: [Front; 6] = [
         block_on(permit.call(handler, b"short")).map(drop)
     }),
     ("wait_async", |client, handler| {
-        let mut pipeline = client.within(SHORT).pipeline()?;
-        if !pipeline.submit(handler, b"short", 0)? {
-            // The ring is full.
-            block_on(pipeline.wait_async(|_, _| {}))?;
+        thread_local! {
+            /// Made while all is well, and kept: a pipeline does not connect anew.
+            static PIPELINE: RefCell<Option<(Pipeline, u64)>> = const { RefCell::new(None) };
         }
-        let mut ended = Ok(());
-        block_on(pipeline.wait_async(|_, answer| ended = answer.map(drop)))?;
-        ended
+        PIPELINE.with_borrow_mut(|kept| {
+            let (pipeline, calls) = match kept {
+                Some(kept) => kept,
+                none => none.insert((client.within(SHORT).pipeline()?, 0)),
+            };
+            *calls += 1;
+            while !pipeline.submit(handler, b"short", *calls)? {
+                // The ring is full.
+                block_on(pipeline.wait_async(|_, _| {}))?;
+            }
+            // Calls before this one are out still.
+            let mut ended = None;
+            while ended.is_none() {
+                let wait = pipeline.wait_async(|call, answer| {
+                    if call == *calls {
+                        ended = Some(answer.map(drop));
+                    }
+                });
+                block_on(wait)?;
+            }
+            ended.unwrap_or(Ok(()))
+        })
     }),
     ("batch", |client, handler| {
         let batch = client.batch().deadline(SHORT).call(handler, b"short");
