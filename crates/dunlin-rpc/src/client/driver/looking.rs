@@ -81,12 +81,13 @@ impl Inner {
             return Looked::Lead(in_vain);
         }
         let now = thread::now();
+        if !in_vain {
+            self.expire(now);
+            return Looked::Lead(false);
+        }
         // The driver ends what has failed.
         if self.attend(now).is_err() {
             return self.leave();
-        }
-        if !in_vain {
-            return Looked::Lead(false);
         }
         let since = *self.leader.idle_since.get_or_insert(now);
         match wait {
@@ -100,7 +101,16 @@ impl Inner {
         Looked::Leave
     }
 
-    /// What the clock asks for: calls end whose time is up, and the lane is looked at for failures.
+    /// Calls end whose time is up. Where answers may be there that nobody has taken yet nothing else is asked: a peer
+    /// that has answered and gone has answered.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let Self { lane, calls, .. } = self;
+        if now >= self.next_expiry {
+            calls.expire(now, lane.as_deref_mut());
+        }
+    }
+
+    /// What the clock asks for after a look in vain: calls end whose time is up, and the lane is looked at for failures.
     pub(super) fn attend(&mut self, now: Instant) -> Result<(), CallError> {
         let Self { lane, calls, .. } = self;
         let Some(lane) = lane.as_mut().filter(|_| now >= self.next_expiry) else {
@@ -171,8 +181,7 @@ impl AsyncLane {
     /// What the clock asks for while tasks look, however seldom they are polled.
     pub(super) fn attend_beside(&self) {
         if let Ok(mut inner) = self.inner.try_lock() {
-            // Who looks next sees that the lane is lost.
-            let _ = inner.attend(thread::now());
+            inner.expire(thread::now());
             give_back(inner);
         }
     }

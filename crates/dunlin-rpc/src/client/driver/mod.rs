@@ -349,15 +349,16 @@ impl AsyncLane {
         if !looks_at_clock {
             return if found { Next::Look } else { Next::Spin };
         }
-        // Also while answers come all the time: there may be none to one of the calls.
         let now = thread::now();
+        if found {
+            // Also while answers come all the time: there may be none to one of the calls.
+            inner.expire(now);
+            return Next::Look;
+        }
         if let Err(error) = inner.attend(now) {
             inner.over = true;
             inner.calls.end(&error);
             return Next::End;
-        }
-        if found {
-            return Next::Look;
         }
         let since = *rounds.idle_since.get_or_insert(now);
         let spin = match self.wait {
