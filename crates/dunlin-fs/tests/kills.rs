@@ -119,16 +119,6 @@ fn write_and_be_stopped(address: &str) {
     while listen().is_some() {}
 }
 
-/// Whether all threads of a process are stopped.
-fn stands_still(process: rustix::process::Pid) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).unwrap();
-    tasks.into_iter().all(|task| {
-        let status = std::fs::read_to_string(task.unwrap().path().join("status"));
-        // One that has ended meanwhile does nothing either.
-        status.map_or(true, |status| status.contains("State:\tT"))
-    })
-}
-
 /// Where the content of a file is.
 fn extents(system: &FileSystem, ino: u64) -> Vec<dunlin_fs::types::Extent> {
     match system.meta().ask(&Ask::Map { ino, from: 0 }).unwrap() {
@@ -314,8 +304,8 @@ fn a_client_that_was_stopped_past_its_lease_writes_nothing() {
         std::thread::sleep(Duration::from_micros(random.u64(..20_000)));
         let process = rustix::process::Pid::from_raw(stopped.child.id() as i32).unwrap();
         rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
-        // The signal may reach its threads a moment later, in which one could give the lease back.
-        eventually("it stands still", || stands_still(process));
+        // Until then one of its threads could give the lease back.
+        eventually("it stands still", || stopped.stands_still());
         // Its lease runs out while it is stopped, perhaps in the middle of a WRITE.
         let before = extents(&system, system.find("/shared").unwrap().ino);
         let file = system.open("/shared").unwrap();

@@ -6,6 +6,8 @@
 mod etcd;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
+#[path = "common/transfers.rs"]
+mod transfers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,17 +16,14 @@ use std::time::{Duration, Instant};
 
 use dunlin_rpc::Server;
 use dunlin_txn::membership::file::FileMembership;
-use dunlin_txn::membership::Role;
 use dunlin_txn::server::{
     LogError, Replicated, StoreConfig, StoreServer, StoreServerError, TableSpec,
 };
-use dunlin_txn::{Database, DatabaseError, Key, Outcome, Table, Value};
+use dunlin_txn::{Database, DatabaseError, Key, Table, Value};
 use etcd::{ports, Folder};
 use process::{listen, role, say, Other};
+use transfers::{is_whole, transfers, until, Ends, Seen, LEASE};
 
-const LEASE: Duration = Duration::from_secs(1);
-/// No step takes so long; a hang does.
-const BOUND: Duration = Duration::from_secs(40);
 const MACHINES: u16 = 3;
 const ACCOUNTS: u64 = 200;
 const CLIENTS: u64 = 4;
@@ -137,71 +136,6 @@ impl Cluster {
     }
 }
 
-/// What a client of the load saw.
-#[derive(Default)]
-struct Seen {
-    acknowledged: i64,
-    unknown: i64,
-    others: Vec<String>,
-}
-
-/// SmallBank's payment from one account to another, which also counts itself.
-fn load(database: &Database, client: u64, over: &AtomicBool, committed: &AtomicI64) -> Seen {
-    let accounts: Table<u64, i64> = database.table("accounts").unwrap();
-    let counters: Table<u64, i64> = database.table("counters").unwrap();
-    let mut random = fastrand::Rng::with_seed(client);
-    let mut seen = Seen::default();
-    while !over.load(Ordering::Relaxed) {
-        let (from, to) = (random.u64(0..ACCOUNTS), random.u64(0..ACCOUNTS));
-        let amount = random.i64(1..5);
-        let paid: Result<(), DatabaseError> = database.run(|t| {
-            let left = t.get(&accounts, &from)?.unwrap_or(0) - amount;
-            t.put(&accounts, &from, &left)?;
-            let sum = t.get(&accounts, &to)?.unwrap_or(0) + amount;
-            t.put(&accounts, &to, &sum)?;
-            let count = t.get(&counters, &client)?.unwrap_or(0) + 1;
-            t.put(&counters, &client, &count)
-        });
-        match paid {
-            Ok(()) => {
-                seen.acknowledged += 1;
-                committed.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(DatabaseError::UnknownOutcome { transaction, .. }) => {
-                match database.outcome(transaction, LEASE * 5) {
-                    Outcome::Committed => seen.acknowledged += 1,
-                    _ => seen.unknown += 1,
-                }
-            }
-            Err(error) => seen.others.push(error.to_string()),
-        }
-    }
-    seen
-}
-
-/// The load ends also when a step fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is() {
-        assert!(began.elapsed() < BOUND, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn is_whole(database: &Database) -> bool {
-    let known = database.configuration().unwrap();
-    let mut members = known.members.iter();
-    members.all(|member| member.role == Role::Whole)
-}
-
 #[test]
 fn what_was_acknowledged_outlives_all_processes() {
     if let Some((_, argument)) = role() {
@@ -217,7 +151,12 @@ fn what_was_acknowledged_outlives_all_processes() {
     let seen: Vec<Seen> = std::thread::scope(|scope| {
         let (database, over, committed) = (&database, &over, &committed);
         let _ends = Ends(over);
-        let run = |client| scope.spawn(move || load(database, client, over, committed));
+        let run = |client| {
+            let count = || {
+                committed.fetch_add(1, Ordering::Relaxed);
+            };
+            scope.spawn(move || transfers(database, client, (ACCOUNTS, 1..5), over, count))
+        };
         let clients: Vec<_> = (0..CLIENTS).map(run).collect();
         for round in 0..rounds {
             let before = committed.load(Ordering::Relaxed);

@@ -5,22 +5,21 @@
 mod etcd;
 #[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
+#[path = "common/transfers.rs"]
+mod transfers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dunlin_rpc::Server;
 use dunlin_txn::membership::file::FileMembership;
-use dunlin_txn::membership::Role;
 use dunlin_txn::server::{Replicated, StoreConfig, StoreServer, TableSpec};
-use dunlin_txn::{Database, DatabaseError, Key, Outcome, Table, Value};
+use dunlin_txn::{Database, DatabaseError, Key, Table, Value};
 use etcd::{ports, Etcd, Folder};
 use process::{listen, role, say, Other};
 use rustix::process::{kill_process, Pid, Signal};
+use transfers::{is_whole, transfers, until, Ends, Seen, LEASE};
 
-const LEASE: Duration = Duration::from_secs(1);
-/// No step takes so long; a hang does.
-const BOUND: Duration = Duration::from_secs(40);
 const MACHINES: u16 = 3;
 const ACCOUNTS: u64 = 40;
 const CLIENTS: u64 = 3;
@@ -140,75 +139,6 @@ impl Cluster {
     }
 }
 
-/// What a client of the load saw.
-#[derive(Default)]
-struct Seen {
-    acknowledged: i64,
-    unknown: i64,
-    others: Vec<String>,
-    /// When a transaction committed.
-    at: Vec<Instant>,
-}
-
-/// Moves money, and counts in the same transaction how often.
-fn load(database: &Database, client: u64, over: &AtomicBool) -> Seen {
-    let accounts: Table<u64, i64> = database.table("accounts").unwrap();
-    let counters: Table<u64, i64> = database.table("counters").unwrap();
-    let mut random = fastrand::Rng::with_seed(client);
-    let mut seen = Seen::default();
-    while !over.load(Ordering::Relaxed) {
-        let (from, to) = (random.u64(0..ACCOUNTS), random.u64(0..ACCOUNTS));
-        let moved: Result<(), DatabaseError> = database.run(|t| {
-            let left = t.get(&accounts, &from)?.unwrap_or(0) - 1;
-            t.put(&accounts, &from, &left)?;
-            let sum = t.get(&accounts, &to)?.unwrap_or(0) + 1;
-            t.put(&accounts, &to, &sum)?;
-            let count = t.get(&counters, &client)?.unwrap_or(0) + 1;
-            t.put(&counters, &client, &count)
-        });
-        match moved {
-            Ok(()) => {
-                seen.acknowledged += 1;
-                seen.at.push(Instant::now());
-            }
-            Err(DatabaseError::UnknownOutcome { transaction, .. }) => {
-                match database.outcome(transaction, LEASE * 5) {
-                    Outcome::Committed => seen.acknowledged += 1,
-                    _ => seen.unknown += 1,
-                }
-            }
-            Err(error) => seen.others.push(error.to_string()),
-        }
-    }
-    seen
-}
-
-/// The load ends also when a step fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is() {
-        assert!(began.elapsed() < BOUND, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Whether all machines are whole members, as the clients know.
-fn is_whole(database: &Database) -> bool {
-    let known = database.configuration().unwrap();
-    known
-        .members
-        .iter()
-        .all(|member| member.role == Role::Whole)
-}
-
 /// The process that the test is where it has a role: then there is nothing more to do.
 fn played() -> bool {
     match role() {
@@ -264,10 +194,17 @@ fn bears(mut cluster: Cluster, kinds: &[&'static str], mut etcd: Option<&mut Etc
     let database = database.unwrap().within(LEASE * 10);
     let over = AtomicBool::new(false);
     let mut began = Vec::new();
-    let seen: Vec<Seen> = std::thread::scope(|scope| {
+    let seen: Vec<(Seen, Vec<Instant>)> = std::thread::scope(|scope| {
         let (database, over) = (&database, &over);
         let _ends = Ends(over);
-        let run = |client| scope.spawn(move || load(database, client, over));
+        let run = |client| {
+            scope.spawn(move || {
+                let mut at = Vec::new();
+                let one = (ACCOUNTS, 1..2);
+                let seen = transfers(database, client, one, over, || at.push(Instant::now()));
+                (seen, at)
+            })
+        };
         let clients: Vec<_> = (0..CLIENTS).map(run).collect();
         for round in 0..rounds {
             std::thread::sleep(LEASE / 4);
@@ -330,7 +267,7 @@ fn bears(mut cluster: Cluster, kinds: &[&'static str], mut etcd: Option<&mut Etc
     let held: i64 = held.unwrap().into_iter().map(Option::unwrap).sum();
     assert_eq!(held, ACCOUNTS as i64 * HELD);
     let mut all: Vec<Instant> = Vec::new();
-    for (client, seen) in seen.into_iter().enumerate() {
+    for (client, (seen, at)) in seen.into_iter().enumerate() {
         let count: Result<Option<i64>, DatabaseError> =
             database.read(|t| t.get(&counters, &(client as u64)));
         let count = count.unwrap().unwrap_or(0);
@@ -343,7 +280,7 @@ fn bears(mut cluster: Cluster, kinds: &[&'static str], mut etcd: Option<&mut Etc
         let gave_up = seen.others.first();
         assert_eq!(gave_up, None, "a transaction gave up");
         assert!(least > 0);
-        all.extend(seen.at);
+        all.extend(at);
     }
     all.sort_unstable();
     let epoch = database.configuration().unwrap().epoch;

@@ -167,12 +167,7 @@ fn twenty_milliseconds_are_twenty_milliseconds_over_every_front() {
 
     let pid = Pid::from_child(&server.child);
     kill_process(pid, Signal::STOP).unwrap();
-    // The signal may reach its threads a moment later.
-    eventually("it stands still", || {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
-        status.contains("State:\tT")
-    });
+    eventually("it stands still", || server.stands_still());
     all("a server that stands still", &client_of, nothing_else);
     let start = Instant::now();
     let attached = client_of.within(SHORT).attach("other");

@@ -147,7 +147,13 @@ impl<'a> Waiter<'a> {
         waited: Duration,
     ) -> Result<(), CallError> {
         let left = self.limit - waited;
-        match doze(&mut Caller { lane, sink }, left)? {
+        let mut sleep = |lane: &dyn Lane, most| {
+            let slept = lane.sleeper().sleep(most);
+            slept.map_err(|error| CallError::ConnectionLost {
+                why: error.to_string(),
+            })
+        };
+        match fall_asleep(lane, sink, left, &mut sleep)? {
             Dozed::Unheard => {
                 thread::sleep(unheard_pause(waited).min(left));
                 // One look is enough to see whether it was heard by now.
@@ -160,10 +166,24 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// A thread that waits for its calls, and may fall asleep.
+/// Falls asleep on a lane as [`doze`] says; `sleep` is how.
+///
+/// # Errors
+/// The loss of the lane, or those of `sleep`.
+pub(super) fn fall_asleep(
+    lane: &mut dyn Lane,
+    sink: &mut dyn Sink,
+    most: Duration,
+    sleep: &mut dyn FnMut(&dyn Lane, Duration) -> Result<(), CallError>,
+) -> Result<Dozed, CallError> {
+    doze(&mut Caller { lane, sink, sleep }, most)
+}
+
+/// Who waits for calls, and may fall asleep.
 struct Caller<'a> {
     lane: &'a mut dyn Lane,
     sink: &'a mut dyn Sink,
+    sleep: &'a mut dyn FnMut(&dyn Lane, Duration) -> Result<(), CallError>,
 }
 
 impl Doze for Caller<'_> {
@@ -182,9 +202,6 @@ impl Doze for Caller<'_> {
     }
 
     fn sleep(&mut self, most: Duration) -> Result<(), CallError> {
-        let slept = self.lane.sleeper().sleep(most);
-        slept.map_err(|error| CallError::ConnectionLost {
-            why: error.to_string(),
-        })
+        (self.sleep)(self.lane, most)
     }
 }

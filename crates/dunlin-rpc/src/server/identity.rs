@@ -2,8 +2,8 @@
 //!
 //! User code runs on a polling thread in handlers and in the thread's own task alone, so the thread is marked once, for
 //! its life, and no call pays for it. A server tells its clients who it is, and a client asks where it makes a lane,
-//! which a polling thread thus never has to its own server. Any of the server's pollers counts: what one may wait for another, the other may wait
-//! for the one.
+//! which a polling thread thus never has to its own server. Any of the server's pollers counts: what one may wait for
+//! another, the other may wait for the one.
 //!
 //! Simulated threads are not marked: they share what a real thread has.
 

@@ -23,6 +23,7 @@ mod pool;
 mod region;
 mod reports;
 mod rounds;
+mod running;
 mod sent;
 pub(crate) mod service;
 mod statistics;
@@ -33,11 +34,10 @@ mod workers;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use answering::Executor;
-use dunlin_bootstrap::{Acceptor, AcceptorConfig, Address, Counts, Secret, StopHandle};
+use dunlin_bootstrap::{Acceptor, AcceptorConfig, Address, Secret, StopHandle};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::Device;
 use handler::{Execution, HandlerTable};
@@ -55,11 +55,12 @@ pub use handler::{HandlerError, Request, Responder};
 pub use local::{LocalAcceptor, LocalServer};
 pub use pool::Grouping;
 pub use region::{Region, RegisteredRegion};
+pub use running::RunningServer;
 pub use statistics::ServerStatistics;
 pub use thread_task::{PollingThread, ThreadProgress};
 
 use crate::admission::grouping::pace::Pace;
-use crate::admission::{scheduler::MAX_ACTIVE, SenderReport};
+use crate::admission::scheduler::MAX_ACTIVE;
 use crate::call::timeout::TIMED;
 use crate::channel::upcoming::Upcoming;
 use crate::client::REPORT;
@@ -535,125 +536,6 @@ impl ServerBuilder {
     }
 }
 
-/// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace. In a process that was
-/// forked since it does nothing: the server runs in the parent.
-///
-/// Neither waits for a handler that does not return: a second after threads were told to end, those that are still in a
-/// handler are left behind, and the connections that they served end. Such a thread ends when its handler returns,
-/// whose answer nobody gets; until then it keeps the memory that it uses.
-pub struct RunningServer {
-    follower: Owned<Option<Follower>>,
-    acceptor: Arc<Acceptor>,
-    local_acceptor: LocalAcceptor,
-    observer: ServerObserver,
-    stop: StopHandle,
-    thread: Owned<Option<JoinHandle<()>>>,
-}
-
-impl std::fmt::Debug for RunningServer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunningServer")
-            .field("address", self.acceptor.local_address())
-            .field("connections", &self.connections())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Connections of a server, by default: a busy service of one host. What they stand on has room for more, so that this
 /// is what ends them.
 pub(crate) const MAX_CONNECTIONS: usize = 4096;
-
-/// How long [`RunningServer::shutdown`] takes at most, and how long of that it waits for answers to be taken.
-const SHUTDOWN: Duration = Duration::from_secs(10);
-const DRAIN: Duration = SHUTDOWN.saturating_sub(service::PATIENCE);
-
-impl RunningServer {
-    /// Where it listens, with the port that the system chose.
-    pub fn address(&self) -> Address {
-        self.acceptor.local_address().clone()
-    }
-
-    /// Connections now.
-    pub fn connections(&self) -> usize {
-        self.local_acceptor.connections()
-    }
-
-    /// What was counted so far.
-    pub fn statistics(&self) -> ServerStatistics {
-        self.local_acceptor.statistics()
-    }
-
-    /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
-    pub fn senders(&self) -> Vec<SenderReport> {
-        self.local_acceptor.senders()
-    }
-
-    /// All live figures.
-    pub fn figures(&self) -> ServerFigures {
-        // A server that runs has what its observer looks at.
-        self.observer.figures().unwrap_or_default()
-    }
-
-    /// Something to look at the server with from elsewhere in the process, for metrics.
-    pub fn observer(&self) -> ServerObserver {
-        self.observer.clone()
-    }
-
-    /// How handshakes ended so far.
-    pub fn handshakes(&self) -> Counts {
-        self.acceptor.counters()
-    }
-
-    /// Names of the devices that it serves over.
-    pub fn devices(&self) -> Vec<String> {
-        self.local_acceptor
-            .services()
-            .map(|(name, _)| name.clone())
-            .collect()
-    }
-
-    /// Takes no new clients and no new requests, answers what was taken, and ends, within ten seconds. `true` when
-    /// everything was answered and read within nine; what is left then is cut off.
-    pub fn shutdown(mut self) -> bool {
-        if !self.local_acceptor.is_here() {
-            return false;
-        }
-        self.stop_accepting();
-        for (_, service) in self.local_acceptor.services() {
-            service.drain();
-        }
-        let deadline = Instant::now() + DRAIN;
-        let over = || {
-            self.local_acceptor
-                .services()
-                .all(|(_, service)| service.is_over())
-        };
-        while !over() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        over()
-    }
-
-    fn stop_accepting(&mut self) {
-        if let Some(follower) = &*self.follower {
-            // Its thread is waited for last of all, when this is dropped.
-            follower.stop();
-        }
-        self.stop.stop();
-        if let Some(thread) = self.thread.take() {
-            if thread.join().is_err() {
-                tracing::error!("the accepting thread panicked");
-            }
-        }
-    }
-}
-
-impl Drop for RunningServer {
-    fn drop(&mut self) {
-        if !self.local_acceptor.is_here() {
-            return;
-        }
-        self.stop_accepting();
-        self.local_acceptor.end();
-    }
-}

@@ -48,6 +48,16 @@ impl Other {
         hear(&mut self.output).expect("the other process is gone")
     }
 
+    /// Whether all of its threads are stopped. SIGSTOP may reach them a moment after it was sent.
+    pub fn stands_still(&self) -> bool {
+        let mut tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        tasks.all(|task| {
+            let status = std::fs::read_to_string(task.unwrap().path().join("status"));
+            // One that has ended meanwhile does nothing either.
+            status.map_or(true, |status| status.contains("State:\tT"))
+        })
+    }
+
     /// SIGKILL; returns when it is gone.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();

@@ -44,12 +44,22 @@ impl Seen {
 }
 
 /// Lets virtual time pass until `reached`.
-pub(crate) fn run_until(cluster: &Cluster, what: &str, mut reached: impl FnMut() -> bool) {
-    for _ in 0..PATIENCE_MS {
+pub(crate) fn run_until(cluster: &Cluster, what: &str, reached: impl FnMut() -> bool) {
+    run_in_steps(cluster, MILLISECOND, what, reached);
+}
+
+/// The same in steps of so many nanoseconds.
+pub(crate) fn run_in_steps(
+    cluster: &Cluster,
+    step_ns: u64,
+    what: &str,
+    mut reached: impl FnMut() -> bool,
+) {
+    for _ in 0..PATIENCE_MS * MILLISECOND / step_ns {
         if reached() {
             return;
         }
-        cluster.run_for(MILLISECOND);
+        cluster.run_for(step_ns);
     }
     panic!("not within a minute of virtual time: {what}");
 }

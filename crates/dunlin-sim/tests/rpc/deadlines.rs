@@ -16,6 +16,8 @@ use dunlin_rpc::{
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::thread;
 
+use crate::calls::run_until;
+
 const ECHO: u16 = 1;
 /// Counts how often it runs, and answers.
 const MARK: u16 = 2;
@@ -66,17 +68,6 @@ const FRONTS: [Front; 7] = [
 ];
 
 type Held = Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>;
-
-/// Lets virtual time pass until `reached`.
-fn run_until(cluster: &Cluster, what: &str, reached: impl Fn() -> bool) {
-    for _ in 0..60_000 {
-        if reached() {
-            return;
-        }
-        cluster.run_for(MILLISECOND);
-    }
-    panic!("not within a minute of virtual time: {what}");
-}
 
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = thread::waker();

@@ -7,8 +7,12 @@ use std::sync::{Arc, Mutex};
 use dunlin_rpc::{Client, LocalServer, Peers, PollingThread, Preset, Server, ThreadProgress};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
+use crate::calls::{run_in_steps, run_until};
+
 const ECHO: u16 = 1;
 const MILLISECOND: u64 = 1_000_000;
+/// How exactly the end is seen.
+const STEP_NS: u64 = 10_000;
 
 /// What there is of the paper's (§4.1).
 struct Shape {
@@ -97,16 +101,6 @@ impl Asking {
     }
 }
 
-fn run_until(cluster: &Cluster, what: &str, reached: impl Fn() -> bool) {
-    for _ in 0..200_000 {
-        if reached() {
-            return;
-        }
-        cluster.run_for(MILLISECOND / 100);
-    }
-    panic!("not within two seconds of virtual time: {what}");
-}
-
 /// Calls of a thread in a second of virtual time.
 fn ask_and_answer(preset: Preset, shape: &Shape) -> f64 {
     let Shape {
@@ -168,9 +162,12 @@ fn ask_and_answer(preset: Preset, shape: &Shape) -> f64 {
     signals.begun.store(true, Ordering::Relaxed);
     let began = cluster.now_ns();
     let all = || works.iter().flatten();
-    run_until(&cluster, &format!("{preset}: all are answered"), || {
-        all().all(|work| work.answered.load(Ordering::Relaxed) == calls)
-    });
+    run_in_steps(
+        &cluster,
+        STEP_NS,
+        &format!("{preset}: all are answered"),
+        || all().all(|work| work.answered.load(Ordering::Relaxed) == calls),
+    );
     let took = (cluster.now_ns() - began) as f64 / 1e9;
     // Each machine has answered, too.
     for server in &servers {

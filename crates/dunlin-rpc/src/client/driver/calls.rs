@@ -234,14 +234,16 @@ impl Calls {
     /// A call has ended.
     #[inline]
     pub(super) fn finish(&mut self, tag: usize, result: Result<Reply, CallError>) {
-        if let Some(slot) = self.slots.get_mut(tag) {
-            if let Some(terms) = slot.terms_mut() {
-                self.woken.extend(terms.waker.take());
-                *slot = Slot::Done(result);
-                self.live -= 1;
-                self.offer_place();
-            }
-        }
+        let Some(slot) = self.slots.get_mut(tag) else {
+            return;
+        };
+        let Some(terms) = slot.terms_mut() else {
+            return;
+        };
+        self.woken.extend(terms.waker.take());
+        *slot = Slot::Done(result);
+        self.live -= 1;
+        self.offer_place();
     }
 
     /// All calls end.

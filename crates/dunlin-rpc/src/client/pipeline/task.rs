@@ -15,9 +15,9 @@ use dunlin_verbs::thread;
 use super::sleep_thread::SleepThread;
 use super::{Callback, Pipeline};
 use crate::call::lane::{Lane, Sink};
-use crate::client::wait::unheard_pause;
+use crate::client::wait::{fall_asleep, unheard_pause};
 use crate::config::WaitMode;
-use crate::doze::{doze, Doze, Dozed};
+use crate::doze::Dozed;
 use crate::error::CallError;
 use crate::server::identity;
 
@@ -38,42 +38,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Another wait begins, or something has come.
+    /// Another wait begins.
     fn reset(&mut self) {
         self.polls = 0;
         self.began = None;
         self.idle_since = None;
-    }
-}
-
-/// The lane of a pipeline whose task falls asleep.
-struct Task<'a, 'b> {
-    lane: &'a mut dyn Lane,
-    sink: &'a mut dyn Sink,
-    sleeper: &'a mut SleepThread,
-    context: &'a Context<'b>,
-}
-
-impl Doze for Task<'_, '_> {
-    type Error = CallError;
-
-    fn announce(&mut self) -> Result<bool, CallError> {
-        self.lane.prepare_sleep(self.sink)
-    }
-
-    fn look(&mut self) -> Result<bool, CallError> {
-        Ok(self.lane.poll(self.sink)? > 0)
-    }
-
-    fn check(&mut self) -> Result<(), CallError> {
-        self.lane.check(self.sink)
-    }
-
-    /// Another thread does, and wakes the task.
-    fn sleep(&mut self, most: Duration) -> Result<(), CallError> {
-        let lane = Some(self.lane.sleeper());
-        self.sleeper.sleep(lane, most, self.context.waker());
-        Ok(())
     }
 }
 
@@ -175,18 +144,17 @@ impl Pipeline {
             Some(sleeper) => sleeper,
             none => none.insert(Owned::new(SleepThread::start(&self.recipe)?)),
         };
-        let mut task = Task {
-            lane: self.lane.as_mut(),
-            sink,
-            sleeper,
-            context,
+        // Another thread sleeps, and wakes the task.
+        let mut sleep = |lane: &dyn Lane, most| {
+            sleeper.sleep(Some(lane.sleeper()), most, context.waker());
+            Ok(())
         };
-        match doze(&mut task, left)? {
+        match fall_asleep(self.lane.as_mut(), sink, left, &mut sleep)? {
             Dozed::Found => context.waker().wake_by_ref(),
             Dozed::Slept => {}
             Dozed::Unheard => {
                 let pause = unheard_pause(waited).min(left);
-                task.sleeper.sleep(None, pause, context.waker());
+                sleeper.sleep(None, pause, context.waker());
             }
         }
         Ok(())
