@@ -56,7 +56,7 @@ pub struct Config {
     pub max_written: usize,
     /// Messages that come in fragments at once.
     pub max_assembled: usize,
-    /// Messages up to so many bytes are sent, longer ones written; [`MAX_SEND_BYTES`] at most.
+    /// Messages up to so many bytes are sent, longer ones and those with a tag written; [`MAX_SEND_BYTES`] at most.
     pub max_sent_bytes: u32,
     /// Bytes of a message that one SEND carries at most; what receive buffers have to take beside the header.
     pub max_fragment_bytes: u32,
