@@ -199,6 +199,9 @@ impl<D: Device> RingChannel<D> {
         if D::QueuePair::MAPS_PEERS && self.peer_ring.is_none() {
             let pair = &mut self.carrier.queue_pair;
             self.peer_ring = pair.map_peer(ring, self.outbox.ring_bytes());
+            if self.peer_ring.is_some() {
+                self.outbox.batch_adaptively();
+            }
         }
         Ok(true)
     }
