@@ -57,7 +57,7 @@ pub use server::{
     FIGURES,
 };
 
-pub use sharing::handle::{HandleFigures, LaneReport};
+pub use sharing::figures::{HandleFigures, LaneReport};
 pub use visit::{capabilities_towards, visit_device, DeviceVisitor};
 
 /// The id of a handler: what a request asks for.

@@ -189,7 +189,7 @@ impl Client {
 
     /// What the connection handle is doing; `None` while threads share nothing: with some presets always, with `auto`
     /// on shared memory up to the third lane. Also in a process that was forked since.
-    pub fn figures(&self) -> Option<crate::sharing::handle::HandleFigures> {
+    pub fn figures(&self) -> Option<crate::sharing::figures::HandleFigures> {
         self.core.check().ok()?;
         let figures = self.core.recipe().handle().map(|handle| handle.figures());
         // A handle without a lane is being made.

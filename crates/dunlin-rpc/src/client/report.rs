@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Client, Core};
-use crate::sharing::handle::HandleFigures;
+use crate::sharing::figures::HandleFigures;
 use crate::HandlerId;
 
 /// The server's own handler that takes [`ClientReport`]s.

@@ -8,12 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
-use serde::{Deserialize, Serialize};
 
 use super::assignment::{assign, Sent};
 use super::calls::{MOST_CALLS, MOST_PORTS};
 use super::combining::Node;
+use super::figures::HandleFigures;
 use super::lane::SharedLane;
+use super::lane_table::{usable, LaneTable, Placed};
 use super::ports::{Port, Ports};
 use super::statistics::Seen;
 use super::thread_port::ThreadPort;
@@ -21,86 +22,15 @@ use super::Sharing;
 use crate::call::lane::Sleeper;
 use crate::error::{CallError, ConnectError};
 
-/// A lane and its place among the handle's.
-pub(crate) struct Placed {
-    pub(crate) lane: Arc<dyn SharedLane>,
-    pub(crate) index: usize,
-    pub(crate) serial: u64,
-}
-
-struct Entry {
-    lane: Arc<dyn SharedLane>,
-    serial: u64,
-    /// What the server knows it by: no other open lane has it.
-    number: usize,
-    /// Threads whose port is assigned to it.
-    threads: usize,
-}
-
-#[derive(Default)]
-struct Lanes {
-    entries: Vec<Entry>,
-    /// What the scheduler saw last of each port, by id.
-    seen: Vec<Seen>,
-    next_serial: u64,
-    random: u64,
-    /// Numbers of lanes that newcomers are making, without this lock.
-    making: Vec<usize>,
-    /// Newcomers that have no port yet, and those of them that wait for a lane that another makes.
-    coming: usize,
-    waiting: usize,
-    /// How often making one has failed while others waited for it, and how the last time.
-    failures: u64,
-    failure: Option<Arc<ConnectError>>,
-}
-
 /// Between two looks of a newcomer that waits: bounds the harm of a wake-up that is lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// Live figures of a connection handle.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct HandleFigures {
-    /// One entry for each lane.
-    pub lanes: Vec<LaneReport>,
-    /// Threads, pipelines and futures' lanes that use the handle.
-    pub threads: usize,
-    /// The lane of each of them, in order of their ids (FLOCK's thread-to-QP map).
-    pub assignment: Vec<usize>,
-    /// Threads that the scheduler has moved to another lane so far.
-    pub migrations: u64,
-    /// Requests for each message that was written, over the handle's life.
-    pub coalescing_degree: f64,
-}
-
-/// Live figures of one lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct LaneReport {
-    /// The server wants requests on it.
-    pub active: bool,
-    /// It takes calls: neither lost nor left by the server.
-    pub open: bool,
-    /// Credits left; zero when the server does not count.
-    pub credits: u32,
-    /// Messages written.
-    pub messages: u64,
-    /// Requests in them.
-    pub requests: u64,
-    /// Threads that had requests in them, summed over the messages.
-    pub threads: u64,
-    /// One-sided operations.
-    pub operations: u64,
-    /// How often some of them were posted together.
-    pub lists: u64,
-}
 
 /// See the module.
 pub(crate) struct Handle {
     sharing: Sharing,
     ports: Ports,
     calls: usize,
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<LaneTable>,
     /// A lane was made, or was not.
     made: Condvar,
     /// Ports in use, and whether those that send are more than can run at once.
@@ -134,9 +64,9 @@ impl Handle {
         Arc::new(Self {
             ports: Ports::new(calls),
             calls,
-            lanes: Mutex::new(Lanes {
+            lanes: Mutex::new(LaneTable {
                 random: seed,
-                ..Lanes::default()
+                ..LaneTable::default()
             }),
             made: Condvar::new(),
             live: AtomicUsize::new(0),
@@ -184,7 +114,7 @@ impl Handle {
         self.crowded.load(Ordering::Relaxed) || thread::shares_core()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lanes> {
+    fn lock(&self) -> MutexGuard<'_, LaneTable> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -235,10 +165,10 @@ impl Handle {
     /// Sees to it that there is a lane for a newcomer.
     fn provide<'a>(
         &'a self,
-        mut lanes: MutexGuard<'a, Lanes>,
+        mut lanes: MutexGuard<'a, LaneTable>,
         until: Option<Instant>,
         open: impl FnOnce(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
-    ) -> (MutexGuard<'a, Lanes>, Result<(), ConnectError>) {
+    ) -> (MutexGuard<'a, LaneTable>, Result<(), ConnectError>) {
         let failures = lanes.failures;
         loop {
             if self.closing.load(Ordering::Acquire) {
@@ -278,10 +208,10 @@ impl Handle {
     /// Makes one more lane. The lock is not held meanwhile.
     fn make<'a>(
         &'a self,
-        mut lanes: MutexGuard<'a, Lanes>,
+        mut lanes: MutexGuard<'a, LaneTable>,
         until: Option<Instant>,
         open: impl FnOnce(usize) -> Result<Arc<dyn SharedLane>, ConnectError>,
-    ) -> (MutexGuard<'a, Lanes>, Result<(), ConnectError>) {
+    ) -> (MutexGuard<'a, LaneTable>, Result<(), ConnectError>) {
         let number = lanes.free_number();
         lanes.making.push(number);
         drop(lanes);
@@ -316,7 +246,7 @@ impl Handle {
     }
 
     /// The lane of a newcomer: any, where threads are moved later (FLOCK §5.2); else the one with the fewest.
-    fn choose(&self, lanes: &mut Lanes) -> usize {
+    fn choose(&self, lanes: &mut LaneTable) -> usize {
         lanes.random = lanes
             .random
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -468,38 +398,13 @@ impl Handle {
 
     /// What is going on.
     pub(crate) fn figures(&self) -> HandleFigures {
-        let lanes = self.lock();
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let reports: Vec<LaneReport> = lanes
-            .entries
-            .iter()
-            .map(|entry| {
-                let (status, figures) = (entry.lane.status(), entry.lane.figures());
-                LaneReport {
-                    active: status.is_active(),
-                    open: status.is_open(),
-                    credits: figures.credits.load(Ordering::Relaxed),
-                    messages: load(&figures.messages),
-                    requests: load(&figures.requests),
-                    threads: load(&figures.threads),
-                    operations: load(&figures.operations),
-                    lists: load(&figures.lists),
-                }
-            })
-            .collect();
-        let messages: u64 = reports.iter().map(|lane| lane.messages).sum();
-        let requests: u64 = reports.iter().map(|lane| lane.requests).sum();
-        HandleFigures {
-            threads: self.live.load(Ordering::Relaxed),
-            assignment: self
-                .ports
-                .living()
-                .map(|port| port.assigned.load(Ordering::Relaxed))
-                .collect(),
-            migrations: load(&self.migrations),
-            coalescing_degree: requests as f64 / messages.max(1) as f64,
-            lanes: reports,
-        }
+        let assigned = |port: &Arc<Port>| port.assigned.load(Ordering::Relaxed);
+        HandleFigures::new(
+            self.lock().entries.iter().map(|entry| &entry.lane),
+            self.live.load(Ordering::Relaxed),
+            self.ports.living().map(assigned).collect(),
+            self.migrations.load(Ordering::Relaxed),
+        )
     }
 
     /// Ends all lanes: calls that are out fail.
@@ -518,63 +423,8 @@ impl Handle {
     }
 }
 
-impl Lanes {
-    /// Lanes that take calls.
-    fn usable(&self) -> usize {
-        let all = self.entries.iter();
-        all.filter(|entry| entry.lane.status().is_open()).count()
-    }
-
-    /// A number that neither an open lane has nor one that is being made.
-    fn free_number(&self) -> usize {
-        let is_free = |number: &usize| {
-            let mut all = self.entries.iter();
-            let taken = all.any(|e| e.number == *number && e.lane.status().is_open());
-            !taken && !self.making.contains(number)
-        };
-        (0..).find(is_free).unwrap_or_default()
-    }
-
-    /// A new lane, in the place of one that is lost if there is such; the serial number of that.
-    fn enter(&mut self, number: usize, lane: Arc<dyn SharedLane>) -> Option<u64> {
-        self.next_serial += 1;
-        let entry = Entry {
-            lane,
-            serial: self.next_serial,
-            number,
-            threads: 0,
-        };
-        let is_lost = |entry: &Entry| !entry.lane.status().is_open();
-        let is_its = |entry: &Entry| entry.number == number && is_lost(entry);
-        let all = &mut self.entries;
-        let own = all.iter().position(is_its);
-        match own.or_else(|| all.iter().position(is_lost)) {
-            Some(place) => Some(std::mem::replace(&mut all[place], entry).serial),
-            None => {
-                all.push(entry);
-                None
-            }
-        }
-    }
-}
-
 fn closed() -> ConnectError {
     ConnectError::Setting("the client is closed".into())
-}
-
-/// Numbers of the lanes that take calls: the active ones, or all that are open when none is active.
-fn usable(entries: &[Entry]) -> Vec<usize> {
-    let open = |entry: &Entry| entry.lane.status().is_open();
-    let active = |entry: &Entry| open(entry) && entry.lane.status().is_active();
-    let those = |which: &dyn Fn(&Entry) -> bool| -> Vec<usize> {
-        (0..entries.len()).filter(|&i| which(&entries[i])).collect()
-    };
-    let found = those(&active);
-    if found.is_empty() {
-        those(&open)
-    } else {
-        found
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -584,7 +434,7 @@ mod tests {
     use super::*;
     use crate::Preset;
 
-    fn until(handle: &Handle, holds: impl Fn(&Lanes) -> bool) {
+    fn until(handle: &Handle, holds: impl Fn(&LaneTable) -> bool) {
         let started = Instant::now();
         while !holds(&handle.lock()) {
             assert!(started.elapsed().as_secs() < 20, "not within 20 s");

@@ -16,8 +16,10 @@ pub(crate) mod dispatcher;
 mod engine;
 #[cfg(all(test, not(loom)))]
 mod failure_tests;
+pub(crate) mod figures;
 pub(crate) mod handle;
 pub(crate) mod lane;
+mod lane_table;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod ports;

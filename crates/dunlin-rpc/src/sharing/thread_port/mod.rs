@@ -20,8 +20,9 @@ use looking::{LOOKS, RESTS_FOR_MAIL};
 
 use super::calls::{port_of, slot_of, Calls};
 use super::combining::{Node, Outcome};
-use super::handle::{Handle, Placed};
+use super::handle::Handle;
 use super::lane::{Exported, SharedLane};
+use super::lane_table::Placed;
 use super::ports::{Mine, Port};
 use super::staging::Staging;
 use super::status::Status;

@@ -1,0 +1,97 @@
+//! The lanes of a connection handle: a table of those that are open, lost or being made.
+
+use std::sync::Arc;
+
+use super::lane::SharedLane;
+use super::statistics::Seen;
+use crate::error::ConnectError;
+
+/// A lane and its place among the handle's.
+pub(crate) struct Placed {
+    pub(crate) lane: Arc<dyn SharedLane>,
+    pub(crate) index: usize,
+    pub(crate) serial: u64,
+}
+
+/// A lane in the table.
+pub(super) struct Entry {
+    pub(super) lane: Arc<dyn SharedLane>,
+    pub(super) serial: u64,
+    /// What the server knows it by: no other open lane has it.
+    pub(super) number: usize,
+    /// Threads whose port is assigned to it.
+    pub(super) threads: usize,
+}
+
+/// The table, and who waits for what is to be in it.
+#[derive(Default)]
+pub(super) struct LaneTable {
+    pub(super) entries: Vec<Entry>,
+    /// What the scheduler saw last of each port, by id.
+    pub(super) seen: Vec<Seen>,
+    pub(super) next_serial: u64,
+    pub(super) random: u64,
+    /// Numbers of lanes that newcomers are making, without this lock.
+    pub(super) making: Vec<usize>,
+    /// Newcomers that have no port yet, and those of them that wait for a lane that another makes.
+    pub(super) coming: usize,
+    pub(super) waiting: usize,
+    /// How often making one has failed while others waited for it, and how the last time.
+    pub(super) failures: u64,
+    pub(super) failure: Option<Arc<ConnectError>>,
+}
+
+impl LaneTable {
+    /// Lanes that take calls.
+    pub(super) fn usable(&self) -> usize {
+        let all = self.entries.iter();
+        all.filter(|entry| entry.lane.status().is_open()).count()
+    }
+
+    /// A number that neither an open lane has nor one that is being made.
+    pub(super) fn free_number(&self) -> usize {
+        let is_free = |number: &usize| {
+            let mut all = self.entries.iter();
+            let taken = all.any(|e| e.number == *number && e.lane.status().is_open());
+            !taken && !self.making.contains(number)
+        };
+        (0..).find(is_free).unwrap_or_default()
+    }
+
+    /// A new lane, in the place of one that is lost if there is such; the serial number of that.
+    pub(super) fn enter(&mut self, number: usize, lane: Arc<dyn SharedLane>) -> Option<u64> {
+        self.next_serial += 1;
+        let entry = Entry {
+            lane,
+            serial: self.next_serial,
+            number,
+            threads: 0,
+        };
+        let is_lost = |entry: &Entry| !entry.lane.status().is_open();
+        let is_its = |entry: &Entry| entry.number == number && is_lost(entry);
+        let all = &mut self.entries;
+        let own = all.iter().position(is_its);
+        match own.or_else(|| all.iter().position(is_lost)) {
+            Some(place) => Some(std::mem::replace(&mut all[place], entry).serial),
+            None => {
+                all.push(entry);
+                None
+            }
+        }
+    }
+}
+
+/// Numbers of the lanes that take calls: the active ones, or all that are open when none is active.
+pub(super) fn usable(entries: &[Entry]) -> Vec<usize> {
+    let open = |entry: &Entry| entry.lane.status().is_open();
+    let active = |entry: &Entry| open(entry) && entry.lane.status().is_active();
+    let those = |which: &dyn Fn(&Entry) -> bool| -> Vec<usize> {
+        (0..entries.len()).filter(|&i| which(&entries[i])).collect()
+    };
+    let found = those(&active);
+    if found.is_empty() {
+        those(&open)
+    } else {
+        found
+    }
+}
